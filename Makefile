@@ -1,0 +1,51 @@
+# Every target prepares its own environment first; `bootstrap.py` does nothing when nothing changed.
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help environment demo up test check bench gpu-check lock
+
+help: ## list the targets
+	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+
+environment: ## prepare .venv from nothing, or do nothing
+	@$(PYTHON) bootstrap.py
+
+demo: environment ## the whole way once: service up, a model compiled, the artifact run and compared
+	$(BIN)/python -m bench demo $(ARGS)
+
+up: environment ## the service on this machine: API, broker, workers
+	$(BIN)/tilewright up $(ARGS)
+
+test: environment ## all tests, with warnings as errors
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+check: environment ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: environment ## side-by-side measurements against peers
+	$(BIN)/python -m bench $(ARGS)
+
+gpu-check: environment ## what needs a GPU, on a machine that has one
+	@$(BIN)/python -c "$$GPU_CHECK"
+
+lock: ## write requirements*.txt anew from pyproject.toml
+	$(PYTHON) bootstrap.py --lock
+
+define GPU_CHECK
+import ctypes, sys
+try:
+    ctypes.CDLL("libcuda.so.1")
+except OSError as reason:
+    print(f"no GPU here: no NVIDIA driver on this machine: {reason}")
+    sys.exit(0)
+sys.exit("gpu-check: this machine has an NVIDIA driver, but this version has no CUDA target to check; "
+         "the issue that adds the CUDA target fills this in")
+endef
+export GPU_CHECK

@@ -1,0 +1,1 @@
+"""Side-by-side measurements against peers: stands apart, and nothing imports it."""

@@ -1,0 +1,129 @@
+"""Arithmetic of a model: two operations for each multiply-accumulate of its convolutions, products and recurrences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import onnx
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Uncountable(ValueError):
+    """A node's work cannot be told: its operator is not known here, or a shape is not static."""
+
+
+def gflop(model: onnx.ModelProto) -> float:
+    """Billions of floating-point operations (2 per multiply-accumulate; elementwise work and pooling not counted).
+
+    Needs static shapes; infers those the file does not state. Raises Uncountable, naming the node.
+    """
+    shapes = _shapes(model)
+    total = 0
+    for node in model.graph.node:
+        if node.op_type in FREE:
+            continue
+        if node.op_type not in MACS:
+            raise Uncountable(f"node {node.name!r}: no rule for the work of {node.op_type}; add one to MACS or FREE")
+        try:
+            total += MACS[node.op_type](node, shapes)
+        except KeyError as unknown:
+            raise Uncountable(f"node {node.name!r}: the shape of {unknown} is not static; bind the inputs") from None
+    return 2e-9 * total
+
+
+def _conv(node: onnx.NodeProto, shapes: Shapes) -> int:
+    """Each output element is a dot product with one filter, [C/groups, *kernel]."""
+    return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
+
+
+def _conv_transpose(node: onnx.NodeProto, shapes: Shapes) -> int:
+    """Each input element is spread through one filter, [K/groups, *kernel]."""
+    return math.prod(shapes[node.input[0]]) * math.prod(shapes[node.input[1]][1:])
+
+
+def _matmul(node: onnx.NodeProto, shapes: Shapes) -> int:
+    return math.prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
+
+
+def _gemm(node: onnx.NodeProto, shapes: Shapes) -> int:
+    transposed = any(a.name == "transA" and a.i for a in node.attribute)
+    return math.prod(shapes[node.output[0]]) * shapes[node.input[0]][0 if transposed else 1]
+
+
+def _recurrent(node: onnx.NodeProto, shapes: Shapes) -> int:
+    """Every time step multiplies W and R: x is [T, N, I], W [directions, gates * H, I], R [directions, gates * H, H]."""
+    steps, batch, _ = shapes[node.input[0]]
+    return steps * batch * (math.prod(shapes[node.input[1]]) + math.prod(shapes[node.input[2]]))
+
+
+MACS: Mapping[str, Callable[[onnx.NodeProto, Shapes], int]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+}
+
+FREE = frozenset(
+    [
+        "Add",
+        "ArgMax",
+        "AveragePool",
+        "BatchNormalization",
+        "Cast",
+        "Clip",
+        "Concat",
+        "Div",
+        "Erf",
+        "Flatten",
+        "Gather",
+        "GlobalAveragePool",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "LayerNormalization",
+        "LeakyRelu",
+        "LRN",
+        "MaxPool",
+        "Mul",
+        "Pad",
+        "Pow",
+        "ReduceMean",
+        "Relu",
+        "Reshape",
+        "Resize",
+        "Sigmoid",
+        "Slice",
+        "Softmax",
+        "Split",
+        "Squeeze",
+        "Sub",
+        "Sum",
+        "Tanh",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+        "ConstantOfShape",
+        "Constant",
+        "Dropout",
+    ]
+)
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    stated = _stated(model.graph)
+    if any(name and name not in stated for node in model.graph.node for name in node.output):
+        stated = {**_stated(onnx.shape_inference.infer_shapes(model, data_prop=True).graph), **stated}
+    return stated
+
+
+def _stated(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            found.setdefault(value.name, tuple(d.dim_value for d in dims))
+    return found

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Make `.venv` from nothing: `python3 bootstrap.py`. Standard library only.
+
+Every `make` target runs this first. It finds a Python >= 3.11, checks for make and a working C compiler, creates
+the virtual environment, installs `requirements.txt` by hash and this project as an editable, and leaves a stamp:
+a second run with the same lock, `pyproject.toml` and interpreter does nothing. What installs is whatever the machine
+has: the environment's own pip, the system's pip (where ensurepip was left out), or uv. pip's configured index
+and find-links are honoured by all three.
+
+`python3 bootstrap.py --lock` writes the two requirements files anew from `pyproject.toml`.
+
+This file is read by old interpreters, if only to be told that they are too old: hence no `__future__` import and
+no syntax newer than Python 3.6 in here.
+"""
+
+import configparser
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+VENV = os.path.join(ROOT, ".venv")
+VENV_PYTHON = os.path.join(VENV, "bin", "python")
+STAMP = os.path.join(VENV, "tilewright.stamp")
+INPUTS = ("requirements.txt", "pyproject.toml", "bootstrap.py")
+LOCKS = (
+    ("requirements.txt", ("server", "bench", "dev")),
+    ("requirements-cuda.txt", ("server", "cuda")),
+)
+OLDEST, TOO_NEW = (3, 11), (3, 15)  # the lock's range, as in pyproject.toml under tool.uv
+PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14")
+SYSTEMS = (
+    ("apt-get", "apt-get update && {sudo}apt-get install -y {python} {python}-venv make gcc libc6-dev"),
+    ("dnf", "dnf install -y python3.12 make gcc glibc-devel"),
+    ("yum", "yum install -y python3.12 make gcc glibc-devel"),
+    ("zypper", "zypper install -y python312 make gcc glibc-devel"),
+    ("pacman", "pacman -S --needed python make gcc"),
+    ("brew", "brew install python@3.12 make gcc"),
+)
+PROBE = b"#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\nint32_t probe(double x) { return (int32_t)floor(x); }\n"
+
+
+class Unprepared(Exception):
+    """The environment cannot be made here; the text says why and what to do."""
+
+
+def main(arguments: "list[str]") -> int:
+    """Prepare the environment, or write the lock; the exit status of the process."""
+    try:
+        if not OLDEST <= sys.version_info < TOO_NEW:
+            continue_with(usable_python())
+        if arguments == ["--lock"]:
+            lock()
+        elif arguments:
+            raise Unprepared(f"unknown argument {arguments[0]!r}; there is only --lock")
+        else:
+            prepare()
+    except Unprepared as problem:
+        print(f"bootstrap: {problem}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as failure:
+        command = " ".join(str(word) for word in failure.cmd)
+        print(f"bootstrap: this command failed (exit status {failure.returncode}):\n  {command}", file=sys.stderr)
+        if "install" in failure.cmd:
+            print("Where packages come from is pip's setting: index-url, find-links, proxy, cert.", file=sys.stderr)
+        return 1
+    return 0
+
+
+# ---- what the machine must have
+
+
+def usable_python() -> str:
+    """The path of a Python in range, tried by running it (a version manager's shim may be hollow)."""
+    question = f"import sys; sys.exit(not {OLDEST} <= sys.version_info < {TOO_NEW})"
+    for name in PYTHONS:
+        path = shutil.which(name)
+        if path and succeeds(path, "-c", question):
+            return path
+    found = "{}.{}".format(*sys.version_info[:2])
+    wanted = "{}.{} to {}.{}".format(*OLDEST, TOO_NEW[0], TOO_NEW[1] - 1)
+    raise Unprepared(f"Python {wanted} is needed; {sys.executable} is {found}.\n{advice()}")
+
+
+def continue_with(python: str) -> None:
+    """Replace this process by the same program under `python`."""
+    os.execv(python, [python, os.path.join(ROOT, "bootstrap.py"), *sys.argv[1:]])
+
+
+def advice() -> str:
+    """The command that installs what is missing, in this system's words."""
+    for tool, command in SYSTEMS:
+        if shutil.which(tool):
+            sudo = "" if tool == "brew" or os.geteuid() == 0 else "sudo "
+            return f"Install it with:\n  {sudo}{command.format(sudo=sudo, python=apt_python())}"
+    return "Install Python 3.11 or newer (with venv), make and a C compiler (gcc or clang)."
+
+
+def apt_python() -> str:
+    """The newest Python package in range that apt knows; its default where apt cannot say."""
+    known = (name for name in PYTHONS if succeeds("apt-cache", "show", "--quiet=2", name))
+    return next(known, "python3")
+
+
+def succeeds(*command: str) -> bool:
+    """Whether a command exists and ends with status 0; what it prints is dropped."""
+    try:
+        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def c_compiler() -> "str | None":
+    """The C compiler that the compiler would call, if there is one."""
+    names = (os.environ.get("CC", ""), "cc", "gcc", "clang")
+    return next((name for name in names if name and shutil.which(name)), None)
+
+
+def demand_tools() -> None:
+    """Raise `Unprepared` naming every missing tool at once."""
+    missing = [] if shutil.which("make") else ["make"]
+    if c_compiler() is None:
+        missing.append("a C compiler (gcc or clang)")
+    if missing:
+        raise Unprepared(f"missing: {', '.join(missing)}.\n{advice()}")
+
+
+def demand_compiler_works() -> None:
+    """Build a shared library that uses the C library: a compiler without its headers is none."""
+    compiler = c_compiler()
+    if compiler is None:
+        raise Unprepared(f"missing: a C compiler (gcc or clang).\n{advice()}")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [compiler, "-x", "c", "-shared", "-fPIC", "-o", os.path.join(folder, "probe.so"), "-", "-lm"]
+        outcome = subprocess.run(command, input=PROBE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if outcome.returncode:
+        text = outcome.stdout.decode(errors="replace")
+        raise Unprepared(f"the C compiler {compiler!r} cannot build a shared library:\n{text}\n{advice()}")
+
+
+# ---- the environment
+
+
+def digest() -> str:
+    """What the environment depends on: the interpreter, its place, and the contents of `INPUTS`."""
+    state = hashlib.sha256(repr((sys.version, VENV)).encode())
+    for name in INPUTS:
+        with open(os.path.join(ROOT, name), "rb") as file:
+            state.update(hashlib.sha256(file.read()).digest())
+    return state.hexdigest()
+
+
+def is_prepared(wanted: str) -> bool:
+    """Whether an earlier run finished with the same digest."""
+    try:
+        with open(STAMP) as file:
+            return file.read() == wanted and os.path.exists(VENV_PYTHON)
+    except OSError:
+        return False
+
+
+def prepare() -> None:
+    """Make or update `.venv`; nothing to do when the stamp is right."""
+    demand_tools()
+    wanted = digest()
+    if is_prepared(wanted):
+        return
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # two targets started together: the second waits and finds it done
+        if is_prepared(wanted):
+            return
+        demand_compiler_works()
+        if not runs(VENV_PYTHON):
+            create()
+        print("bootstrap: preparing .venv (about half a minute)", file=sys.stderr)
+        install("--require-hashes", "-r", os.path.join(ROOT, "requirements.txt"))
+        install("--no-deps", "--no-build-isolation", "--no-index", "-e", ROOT)
+        with open(STAMP + ".new", "w") as file:
+            file.write(wanted)
+        os.replace(STAMP + ".new", STAMP)
+
+
+def runs(python: str) -> bool:
+    """Whether this is an interpreter of the version running now."""
+    question = f"import sys; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
+    return succeeds(python, "-c", question)
+
+
+def create() -> None:
+    """An empty `.venv` of the running interpreter, with pip inside where the machine has ensurepip."""
+    if os.path.lexists(VENV):
+        if not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
+            raise Unprepared(f"{VENV} exists and is no virtual environment: move it away")
+        shutil.rmtree(VENV)
+    without_pip = [] if has("ensurepip") else ["--without-pip"]
+    if has("venv"):
+        subprocess.run([sys.executable, "-m", "venv", *without_pip, VENV], check=True)
+    elif shutil.which("uv"):
+        subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, VENV], check=True)
+    else:
+        raise Unprepared(f"{sys.executable} has no venv module and there is no uv.\n{advice()}")
+
+
+def has(module: str) -> bool:
+    """Whether the running interpreter has this module."""
+    return importlib.util.find_spec(module) is not None
+
+
+def install(*what: str) -> None:
+    """Install into `.venv` with the first installer there is."""
+    command, environment = installer()
+    subprocess.run([*command, "install", "-qq", *what], env=environment, stdin=subprocess.DEVNULL, check=True)
+
+
+def installer() -> "tuple[list[str], dict[str, str]]":
+    """The command before the word `install`, and its environment: own pip, system pip, or uv."""
+    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PIP_ROOT_USER_ACTION="ignore")
+    for name in ("PYTHONPATH", "PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV"):
+        environment.pop(name, None)  # each would install somewhere else
+    if succeeds(VENV_PYTHON, "-m", "pip", "--version"):
+        return [VENV_PYTHON, "-m", "pip"], environment
+    if system_pip_reaches_out():
+        return [sys.executable, "-m", "pip", "--python", VENV_PYTHON], environment
+    if shutil.which("uv"):
+        environment.update(uv_settings(pip_settings(environment), environment), VIRTUAL_ENV=VENV)
+        return ["uv", "pip"], environment
+    raise Unprepared(f"no installer: neither ensurepip, nor pip >= 22.3, nor uv.\n{advice()}")
+
+
+def system_pip_reaches_out() -> bool:
+    """Whether the running interpreter's pip can install into another environment (`--python`, pip 22.3)."""
+    return succeeds(sys.executable, "-m", "pip", "--python", VENV_PYTHON, "--version")
+
+
+# ---- pip's settings in uv's words
+
+
+def pip_settings(environment: "dict[str, str]") -> "dict[str, str]":
+    """Look up pip's `index-url`, `extra-index-url`, `find-links` and `cert` from its files, then from the environment."""
+    home = os.path.expanduser("~")
+    files = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf", f"{home}/.pip/pip.conf", f"{home}/.config/pip/pip.conf"]
+    files.append(environment.get("PIP_CONFIG_FILE", os.devnull))
+    parser = configparser.RawConfigParser()
+    parser.read(files)
+    settings = {}
+    for name in ("index-url", "extra-index-url", "find-links", "cert"):
+        for section in ("global", "install"):
+            if parser.has_option(section, name):
+                settings[name] = parser.get(section, name)
+        variable = "PIP_" + name.upper().replace("-", "_")
+        if environment.get(variable):
+            settings[name] = environment[variable]
+    return settings
+
+
+def uv_settings(pip: "dict[str, str]", environment: "dict[str, str]") -> "dict[str, str]":
+    """The variables that make uv look where pip would; what is already set for uv wins."""
+    words = {
+        "UV_DEFAULT_INDEX": pip.get("index-url", ""),
+        "UV_INDEX": " ".join(pip.get("extra-index-url", "").split()),
+        "UV_FIND_LINKS": ",".join(pip.get("find-links", "").split()),
+        "SSL_CERT_FILE": pip.get("cert", ""),
+        # pip takes the best match over all indexes; the hashes make that safe.
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    return {name: value for name, value in words.items() if value and not environment.get(name)}
+
+
+# ---- the lock
+
+
+def lock() -> None:
+    """Write the requirements files: every platform and Python at once, all hashes of each version, no index URL."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [os.path.join(folder, "bin", "python"), "-m", "pip"]
+        subprocess.run([*pip, "install", "--quiet", "uv"], check=True)
+        for name, extras in LOCKS:
+            compile_lock(os.path.join(folder, "bin", "uv"), name, extras, environment)
+
+
+def compile_lock(uv: str, name: str, extras: "tuple[str, ...]", environment: "dict[str, str]") -> None:
+    """One requirements file; versions already in it, or in the first one, are kept while they satisfy."""
+    command = [
+        uv,
+        "pip",
+        "compile",
+        "pyproject.toml",
+        "--quiet",
+        "--universal",
+        "--generate-hashes",
+        "--output-file",
+        name,
+    ]
+    command += [
+        "--no-emit-index-url",
+        "--no-emit-find-links",
+        "--no-annotate",
+        "--no-header",
+        "--fork-strategy",
+        "fewest",
+    ]
+    command += ["--python-version", "{}.{}".format(*OLDEST)]
+    command += [word for extra in extras for word in ("--extra", extra)]
+    if name != LOCKS[0][0]:
+        command += ["--constraint", LOCKS[0][0]]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,426 @@
+"""Scalar expressions and indices as C.
+
+`Emitter` writes an expression as statements and returns the name of its value, each distinct sub-expression once. It works at
+one of two widths: scalar, or a vector of fp32 along one axis. What has no vector form is computed lane by lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from compiler.codegen.writer import Writer
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
+from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
+from compiler.ir.tensor import DType
+
+C_TYPES: Mapping[DType, str] = {
+    DType.BOOL: "uint8_t",
+    DType.I8: "int8_t",
+    DType.I16: "int16_t",
+    DType.I32: "int32_t",
+    DType.I64: "int64_t",
+    DType.U8: "uint8_t",
+    DType.U16: "uint16_t",
+    DType.U32: "uint32_t",
+    DType.U64: "uint64_t",
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.F16: "_Float16",
+    DType.BF16: "tw_bf16",
+}
+
+INFIX: Mapping[str, str] = {
+    **{"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="},
+    **{"and": "&", "or": "|", "xor": "^", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "shift_left": "<<", "shift_right": ">>"},
+}
+COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+LOGICAL = frozenset(("and", "or", "xor"))
+VECTOR_FUNCTIONS = frozenset(
+    ("min", "max", "neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sigmoid", "floor", "ceil", "round")
+)
+LIBM = frozenset(
+    ("exp", "log", "sqrt", "tanh", "erf", "floor", "ceil", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan")
+    + ("sinh", "cosh", "asinh", "acosh", "atanh", "pow", "fmod")
+)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The vector axis: its C variable is the index of lane 0; `count` is the number of live lanes, a C expression, empty for all."""
+
+    axis: Axis
+    count: str = ""
+
+
+def is_positional(expr: Expr) -> bool:
+    """Whether an expression depends on loop positions and constants only, not on data."""
+    return all(isinstance(part, Position | Const | Apply | Cast) for part in expr.walk())
+
+
+class Emitter:
+    """Writes expressions into a Writer.
+
+    `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in registers to
+    their C names.
+    """
+
+    def __init__(self, writer: Writer, address: Callable[[str, tuple[Index, ...]], tuple[str, Index]], vector: Vector | None = None) -> None:
+        self.writer = writer
+        self.address = address
+        self.vector = vector
+        self.held: dict[Expr, str] = {}
+        self.names: dict[Axis, str] = {}
+        self._memo: list[dict[Expr, str]] = [{}]
+
+    # Indices
+
+    def index(self, index: Index) -> str:
+        """An index as a C expression of type long."""
+        text = ""
+        for atom, factor in index.terms:
+            body = self._atom(atom) if abs(factor) == 1 else f"{self._atom(atom)} * {abs(factor)}"
+            sign = "-" if factor < 0 else "+" if text else ""
+            text += f" {sign} {body}" if text else f"{sign}{body}"
+        if not text:
+            return str(index.const)
+        return f"{text} {'-' if index.const < 0 else '+'} {abs(index.const)}" if index.const else text
+
+    def _atom(self, atom: Axis | FloorDiv | Mod | Indirect) -> str:
+        if isinstance(atom, Axis):
+            return self.names.get(atom, atom.name)
+        if isinstance(atom, Indirect):
+            return f"(long)({self.scalar(atom.expr)})"
+        inner = self.index(atom.index)
+        if isinstance(atom, FloorDiv):
+            return f"(({inner}) / {atom.divisor})" if atom.index.range[0] >= 0 else f"tw_floordiv({inner}, {atom.divisor})"
+        return f"(({inner}) % {atom.divisor})" if atom.index.range[0] >= 0 else f"tw_floormod({inner}, {atom.divisor})"
+
+    # Scopes
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names made inside are forgotten at the end (they live in an inner C block)."""
+        self._memo.append({})
+        yield
+        self._memo.pop()
+
+    def _known(self, expr: Expr) -> str | None:
+        for memo in reversed(self._memo):
+            if expr in memo:
+                return memo[expr]
+        return None
+
+    def _define(self, expr: Expr, ctype: str, text: str) -> str:
+        name = self.writer.name("v")
+        self.writer.line(f"const {ctype} {name} = {text};")
+        self._memo[-1][expr] = name
+        return name
+
+    # Scalars
+
+    def scalar(self, expr: Expr) -> str:
+        """The C name (or literal) of the expression's value at one point."""
+        if isinstance(expr, Const):
+            return literal(expr.value, expr.type)
+        if expr in self.held and self.vector is None:
+            return self.held[expr]
+        known = self._known(expr)
+        if known is not None:
+            return known
+        return self._scalar(expr)
+
+    def _scalar(self, expr: Expr) -> str:
+        ctype = C_TYPES[expr.dtype]
+        if isinstance(expr, Position):
+            return self._define(expr, ctype, f"({ctype})({self.index(expr.index)})")
+        if isinstance(expr, Load):
+            pointer, offset = self.address(expr.slot, expr.index)
+            return self._define(expr, ctype, f"{pointer}[{self.index(offset)}]")
+        if isinstance(expr, Where):
+            return self._scalar_where(expr, ctype)
+        if isinstance(expr, Cast):
+            return self._define(expr, ctype, cast(self.scalar(expr.arg), expr))
+        assert isinstance(expr, Apply)
+        args = [self.scalar(arg) for arg in expr.args]
+        return self._define(expr, ctype, apply(expr.function, args, expr.args[0].dtype))
+
+    def _scalar_where(self, expr: Where, ctype: str) -> str:
+        condition = self.scalar(expr.condition)
+        name = self.writer.name("v")
+        self.writer.line(f"{ctype} {name};")
+        with self.writer.block(f"if ({condition})"), self.scope():
+            self.writer.line(f"{name} = {self.scalar(expr.then)};")
+        with self.writer.block("else"), self.scope():
+            self.writer.line(f"{name} = {self.scalar(expr.otherwise)};")
+        self._memo[-1][expr] = name
+        return name
+
+    # Vectors of fp32
+
+    def value(self, expr: Expr) -> str:
+        """The expression at this emitter's width: a vector when it has a vector axis, else a scalar."""
+        return self.vf(expr) if self.vector else self.scalar(expr)
+
+    def vf(self, expr: Expr) -> str:
+        """The C name of an fp32 expression as a vector along the vector axis."""
+        assert self.vector is not None and expr.dtype is DType.F32, expr
+        if expr in self.held:
+            return self.held[expr]
+        key = Apply("vector", (expr,))
+        known = self._known(key)
+        if known is not None:
+            return known
+        if self.vector.axis not in expr.axes and not self._reads_held(expr):
+            return self._define(key, "vf", f"tw_splat({self.scalar(expr)})")
+        return self._vf(expr, key)
+
+    def _reads_held(self, expr: Expr) -> bool:
+        return bool(self.held) and any(part in self.held for part in expr.walk())
+
+    def _vf(self, expr: Expr, key: Expr) -> str:
+        assert self.vector is not None
+        if isinstance(expr, Load):
+            pointer, offset = self.address(expr.slot, expr.index)
+            if offset.coefficient(self.vector.axis) == 1:
+                place = f"{pointer} + {self.index(offset)}"
+                return self._define(key, "vf", f"tw_load_n({place}, {self.vector.count})" if self.vector.count else f"tw_load({place})")
+        elif isinstance(expr, Apply):
+            if expr.function in ("add", "sub", "mul", "div"):
+                left, right = (self.vf(arg) for arg in expr.args)
+                return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")
+            if expr.function in VECTOR_FUNCTIONS:
+                return self._define(key, "vf", self._call(expr))
+        elif isinstance(expr, Where):
+            name = self._vector_where(expr)
+            if name:
+                self._memo[-1][key] = name
+                return name
+        return self._lanes(expr, key)
+
+    def _call(self, expr: Apply) -> str:
+        function, args = expr.function, list(expr.args)
+        if function in ("min", "max"):
+            if isinstance(args[0], Const):
+                args.reverse()
+            if isinstance(args[1], Const) and not math.isnan(args[1].value):
+                return f"tw_{function}_of({self.vf(args[1])}, {self.vf(args[0])})"
+        return f"tw_{function}({', '.join(self.vf(arg) for arg in args)})"
+
+    def _vector_where(self, expr: Where) -> str:
+        """A branch where the condition is one for all lanes, a select where it differs and both sides may be computed; else ""."""
+        assert self.vector is not None
+        condition = expr.condition
+        if self.vector.axis not in condition.axes and not self._reads_held(condition):
+            return self._branch(self.scalar(condition), expr, lambda: self.vf(expr.otherwise))
+        if is_positional(condition) and _is_convex(condition, self.vector.axis):
+            ends = f"{self._at_lane(condition, '0')} && {self._at_lane(condition, self._last_lane())}"
+            return self._branch(ends, expr, lambda: self._lanes(expr, None))
+        if not is_positional(condition) and self._safe(expr.then) and self._safe(expr.otherwise):
+            mask = self._mask(condition)
+            if mask:
+                name = self.writer.name("v")
+                self.writer.line(f"const vf {name} = tw_select({mask}, {self.vf(expr.then)}, {self.vf(expr.otherwise)});")
+                return name
+        return ""
+
+    def _branch(self, condition: str, expr: Where, otherwise: Callable[[], str]) -> str:
+        name = self.writer.name("v")
+        self.writer.line(f"vf {name};")
+        with self.writer.block(f"if ({condition})"), self.scope():
+            self.writer.line(f"{name} = {self.vf(expr.then)};")
+        with self.writer.block("else"), self.scope():
+            self.writer.line(f"{name} = {otherwise()};")
+        return name
+
+    def _last_lane(self) -> str:
+        assert self.vector is not None
+        return f"({self.vector.count} - 1)" if self.vector.count else "(TW_LANES - 1)"
+
+    def _at_lane(self, condition: Expr, lane: str) -> str:
+        assert self.vector is not None
+        name = self.writer.name("lane")
+        self.writer.line(f"const long {name} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
+        inner = self._scalar_twin({self.vector.axis: name})
+        return inner.scalar(condition)
+
+    def _safe(self, expr: Expr) -> bool:
+        """Whether a branch may be evaluated where it is not wanted: nothing below is guarded by its position."""
+        return not any(isinstance(part, Where) and is_positional(part.condition) for part in expr.walk())
+
+    def _mask(self, condition: Expr) -> str:
+        """A data-dependent condition over fp32 vectors as a lane mask; "" when it has no vector form."""
+        if isinstance(condition, Apply) and condition.function in COMPARISONS and condition.args[0].dtype is DType.F32:
+            left, right = (self.vf(arg) for arg in condition.args)
+            return f"({left} {INFIX[condition.function]} {right})"
+        if isinstance(condition, Apply) and condition.function in LOGICAL:
+            masks = [self._mask(arg) for arg in condition.args]
+            return f"({masks[0]} {INFIX[condition.function]} {masks[1]})" if all(masks) else ""
+        if isinstance(condition, Apply) and condition.function == "not":
+            mask = self._mask(condition.args[0])
+            return f"(~{mask})" if mask else ""
+        if isinstance(condition, Apply) and condition.function == "isnan" and condition.args[0].dtype is DType.F32:
+            name = self.vf(condition.args[0])
+            return f"({name} != {name})"
+        return ""
+
+    def _lanes(self, expr: Expr, key: Expr | None) -> str:
+        """An expression computed lane by lane in scalar code."""
+        assert self.vector is not None
+        held = self._held_below(expr)
+        name, lane = self.writer.name("v"), self.writer.name("lane")
+        self.writer.line(f"vf {name} = {{0}};")
+        with self.writer.block(f"for (long {lane} = 0; {lane} < {self.vector.count or 'TW_LANES'}; {lane}++)"):
+            axis = self.writer.name(self.vector.axis.name)
+            self.writer.line(f"const long {axis} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
+            inner = self._scalar_twin({self.vector.axis: axis})
+            inner.held = {part: f"{self.held[part]}[{lane}]" for part in held}
+            self.writer.line(f"{name}[{lane}] = {inner.scalar(expr)};")
+        if key is not None:
+            self._memo[-1][key] = name
+        return name
+
+    def _held_below(self, expr: Expr) -> list[Expr]:
+        return [part for part in expr.walk() if part in self.held]
+
+    def _scalar_twin(self, names: Mapping[Axis, str]) -> Emitter:
+        twin = Emitter(self.writer, self.address)
+        twin.names = {**self.names, **names}
+        return twin
+
+    def narrowed(self, count: str) -> Emitter:
+        """This emitter for the last, partial vector: `count` live lanes."""
+        assert self.vector is not None
+        twin = Emitter(self.writer, self.address, replace(self.vector, count=count))
+        twin.names, twin.held = dict(self.names), dict(self.held)
+        return twin
+
+    # Stores
+
+    def store(self, slot: str, index: tuple[Index, ...], value: str) -> None:
+        """Writes a value (a vector when there is a vector axis) to an element, or to the elements along the vector axis."""
+        pointer, offset = self.address(slot, index)
+        if self.vector is None:
+            self.writer.line(f"{pointer}[{self.index(offset)}] = {value};")
+            return
+        if offset.coefficient(self.vector.axis) == 1:
+            place = f"{pointer} + {self.index(offset)}"
+            tail = f"tw_store_n({place}, {value}, {self.vector.count});" if self.vector.count else f"tw_store({place}, {value});"
+            self.writer.line(tail)
+            return
+        lane = self.writer.name("lane")
+        with self.writer.block(f"for (long {lane} = 0; {lane} < {self.vector.count or 'TW_LANES'}; {lane}++)"):
+            axis = self.writer.name(self.vector.axis.name)
+            self.writer.line(f"const long {axis} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
+            place = self._scalar_twin({self.vector.axis: axis}).index(offset)
+            self.writer.line(f"{pointer}[{place}] = {value}[{lane}];")
+
+
+def _is_convex(condition: Expr, axis: Axis) -> bool:
+    """Whether the lanes that satisfy a condition are one stretch, so that its two ends decide for all."""
+    if isinstance(condition, Apply) and condition.function == "and":
+        return all(_is_convex(arg, axis) for arg in condition.args)
+    if isinstance(condition, Apply) and condition.function in ("ge", "gt", "le", "lt"):
+        return all(
+            isinstance(arg, Const) or (isinstance(arg, Position) and arg.index.coefficient(axis) is not None) for arg in condition.args
+        )
+    return axis not in condition.axes
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A C literal that has exactly this value."""
+    if dtype is DType.BOOL:
+        return "1" if value else "0"
+    if dtype.is_float:
+        number = float(value)
+        suffix = "" if dtype is DType.F64 else "f"
+        if math.isnan(number):
+            return f"(({C_TYPES[dtype]})NAN)"
+        if math.isinf(number):
+            return f"(({C_TYPES[dtype]}){'-' if number < 0 else ''}INFINITY)"
+        text = f"{number!r}" if dtype is DType.F64 else f"{number:.9g}"
+        text = text if any(mark in text for mark in ".en") else f"{text}.0"
+        return f"({text}{suffix})" if number < 0 else f"{text}{suffix}"
+    number = int(value)
+    if dtype is DType.I64:
+        return "INT64_MIN" if number == -(2**63) else f"((int64_t){number}LL)"
+    if dtype is DType.U64:
+        return f"((uint64_t){number}ULL)"
+    return f"(({C_TYPES[dtype]}){number}{'LL' if abs(number) >= 2**31 else ''})"
+
+
+def cast(arg: str, expr: Cast) -> str:
+    """A conversion; bool is 0 or 1, and saturation clamps in the source's type first."""
+    source, target = expr.arg.dtype, expr.type
+    if target is DType.BOOL:
+        return f"({arg} != 0)"
+    if expr.saturate and target.is_integer:
+        bits = 8 * target.bytes
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if target.is_signed else (0, 2**bits - 1)
+        wide = source if source.is_float else DType.I64
+        low_text, high_text = literal(low, wide), literal(high, wide)
+        return f"({C_TYPES[target]})({arg} <= {low_text} ? {low_text} : {arg} >= {high_text} ? {high_text} : {arg})"
+    return f"({C_TYPES[target]})({arg})"
+
+
+def apply(function: str, args: list[str], dtype: DType) -> str:
+    """A scalar function in C, on arguments of one dtype."""
+    ctype = C_TYPES[dtype]
+    if function == "div" and dtype.is_integer:
+        return f"({ctype})({args[1]} == 0 ? 0 : {args[0]} / {args[1]})"
+    if function in INFIX:
+        return f"({args[0]} {INFIX[function]} {args[1]})" if dtype.bytes >= 4 else f"({ctype})({args[0]} {INFIX[function]} {args[1]})"
+    if function == "not":
+        return f"(!{args[0]})"
+    if function == "bit_not":
+        return f"({ctype})(~{args[0]})"
+    if function in ("min", "max"):
+        return f"tw_{function}1({args[0]}, {args[1]})"
+    if function == "neg":
+        return f"({ctype})(-{args[0]})"
+    if dtype.is_float:
+        return _float_function(function, args, dtype)
+    return _integer_function(function, args, dtype)
+
+
+def _float_function(function: str, args: list[str], dtype: DType) -> str:
+    f = "" if dtype is DType.F64 else "f"
+    x = args[0]
+    if function in LIBM:
+        return f"{function}{f}({', '.join(args)})"
+    if function == "mod":
+        return f"({x} - {args[1]} * floor{f}({x} / {args[1]}))"
+    return {
+        "abs": f"fabs{f}({x})",
+        "round": f"nearbyint{f}({x})",
+        "rsqrt": f"(1 / sqrt{f}({x}))",
+        "reciprocal": f"(1 / {x})",
+        "sigmoid": f"({x} < 0 ? exp{f}({x}) / (1 + exp{f}({x})) : 1 / (1 + exp{f}(-({x}))))",
+        "sign": f"(({C_TYPES[dtype]})({x} > 0 ? 1 : {x} < 0 ? -1 : {x}))",
+        "isnan": f"({x} != {x})",
+        "isinf": f"(isinf({x}) != 0)",
+    }[function]
+
+
+def _integer_function(function: str, args: list[str], dtype: DType) -> str:
+    ctype, x = C_TYPES[dtype], args[0]
+    if function in ("mod", "fmod"):
+        y = args[1]
+        floor = f"({x} % {y} + (({x} % {y} != 0) & (({x} % {y} < 0) != ({y} < 0)) ? {y} : 0))"
+        return f"({ctype})({y} == 0 ? 0 : {f'{x} % {y}' if function == 'fmod' or not dtype.is_signed else floor})"
+    if function == "pow":
+        return f"({ctype})llround(pow((double){x}, (double){args[1]}))"
+    return {
+        "abs": f"({ctype})({x} < 0 ? -{x} : {x})",
+        "sign": f"({ctype})(({x} > 0) - ({x} < 0))",
+        "floor": x,
+        "ceil": x,
+        "round": x,
+        "isnan": "0",
+        "isinf": "0",
+        "sqrt": f"({ctype})sqrt((double){x})",
+        "exp": f"({ctype})exp((double){x})",
+        "reciprocal": f"({ctype})({x} == 0 ? 0 : 1 / {x})",
+    }[function]

@@ -1,0 +1,429 @@
+"""The `loops` algorithm: any kernel as tiled, vectorised loops in C.
+
+Shared axes become the outer loops, split into tile tasks; each block becomes a loop nest inside. One axis is vectorised: a shared
+one when loads and stores are contiguous along it, else, block by block, an axis of its own or the innermost of its
+reduction. Temporaries that live at one point are C variables, those over a block's own axes lie in the lane's scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from compiler.codegen.c_expr import C_TYPES, Emitter, Vector, literal
+from compiler.codegen.lowered import Lowered, declarations
+from compiler.codegen.writer import Writer
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction
+from compiler.ir.index import Axis, Index, flatten
+from compiler.ir.kernel import Block, Kernel
+from compiler.ir.machine import Workload
+from compiler.ir.normal_form import Slots, block_positions, contract_temps, join_shared, unshare_when_needed, without_unit_axes
+from compiler.ir.tensor import DType
+from compiler.targets.cpu import CpuTarget
+
+MAX_TILES = 512
+MIN_VECTOR_EXTENT = 4
+FLAT_CHUNK = 4096
+"""Elements of one tile task of a kernel that is a single loop."""
+
+IDENTITY = {"sum": 0.0, "prod": 1.0, "and": 1, "or": 0}
+HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
+
+
+def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
+    """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
+    assert isinstance(workload.kernel, Kernel)
+    slots = Slots(workload)
+    kernel = without_unit_axes(unshare_when_needed(contract_temps(workload.kernel)))
+    kernel = join_shared(replace(kernel, shared=_by_stride(kernel, slots)), _temp_aware(kernel, slots))
+    return _Loops(name, workload, kernel, slots, target).lower()
+
+
+def _temp_aware(kernel: Kernel, slots: Slots):  # type: ignore[no-untyped-def]
+    dims = {temp.name: temp.type.dims for temp in kernel.temps}
+
+    def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+        return (slot, flatten(index, dims[slot])) if slot in dims else slots.address(slot, index)
+
+    return address
+
+
+def _by_stride(kernel: Kernel, slots: Slots) -> tuple[Axis, ...]:
+    """Shared axes in the order in which the first output lies in memory, outermost first; sequential ones stay in front."""
+    first = next((store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers), None)
+    if first is None:
+        return kernel.shared
+    offset = slots.address(first.slot, first.index)[1]
+    moving = [axis for axis in kernel.shared if axis not in kernel.sequential]
+
+    def stride(axis: Axis) -> int:
+        return abs(offset.coefficient(axis) or 0)
+
+    return (*kernel.sequential, *sorted(moving, key=stride, reverse=True))
+
+
+@dataclass
+class _Loops:
+    """One lowering: the kernel in normal form, and the text being written."""
+
+    name: str
+    workload: Workload
+    kernel: Kernel
+    slots: Slots
+    target: CpuTarget
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        self.scratch = 0
+        self.temps = {temp.name: temp for temp in self.kernel.temps}
+        self.plain = _temp_aware(self.kernel, self.slots)
+        self.vector = None if self.kernel.sequential else self._shared_vector()
+
+    # Choice of the vector axis
+
+    def _shared_vector(self) -> Axis | None:
+        """The shared axis along which most accesses are contiguous, when every block can be computed in fp32 vectors."""
+        if not self.kernel.shared or not all(_is_f32(block) for block in self.kernel.blocks):
+            return None
+        best = max(self.kernel.shared, key=lambda axis: self._contiguity(self.kernel.blocks, axis))
+        if best.extent < MIN_VECTOR_EXTENT or self._contiguity(self.kernel.blocks, best) <= 0:
+            return None
+        own = [self._block_vector(block) for block in self.kernel.blocks]
+        inner = sum(self._contiguity((block,), axis) for block, axis in zip(self.kernel.blocks, own, strict=True) if axis)
+        return best if self._contiguity(self.kernel.blocks, best) >= inner else None
+
+    def _contiguity(self, blocks: Sequence[Block], axis: Axis) -> int:
+        score = 0
+        for block in blocks:
+            weight = 4 if block.monoid else 1
+            for value in block.values:
+                for load in value.loads:
+                    score += weight * self._step_score(self.plain(load.slot, load.index)[1], axis)
+            for store in block.stores:
+                score += 2 * self._step_score(self.plain(store.slot, store.index)[1], axis)
+        return score
+
+    def _step_score(self, offset: Index, axis: Axis) -> int:
+        step = offset.coefficient(axis)
+        return {0: 0, 1: 2}.get(step, -3) if step is not None else -4
+
+    def _block_vector(self, block: Block) -> Axis | None:
+        """The axis of a block's own (parallel, or its reduction) along which it is vectorised when no shared axis is."""
+        if not _is_f32(block):
+            return None
+        candidates = [axis for axis in block.axes if axis not in block.sequential]
+        if block.monoid in HORIZONTAL:
+            candidates += block.reduction
+        candidates = [axis for axis in candidates if axis.extent >= MIN_VECTOR_EXTENT]
+        scored = [(self._contiguity((block,), axis), -position, axis) for position, axis in enumerate(candidates)]
+        best = max(scored, default=None, key=lambda entry: entry[:2])
+        return best[2] if best and best[0] > 0 else None
+
+    # The function
+
+    def lower(self) -> Lowered:
+        chunked = self.vector is not None and len(self.kernel.shared) == 1
+        outer = [axis for axis in self.kernel.shared if axis != self.vector]
+        tiled = [] if self.kernel.sequential else _tiled(outer)
+        tiles = 1
+        for axis in tiled:
+            tiles *= axis.extent
+        if chunked and self.vector is not None:
+            tiles = -(-self.vector.extent // FLAT_CHUNK)
+        writer = self.writer
+        writer.line(f"/* {self.workload.kernel.family}: {', '.join(str(slot.type) for slot in self.workload.kernel.inputs)}")
+        writer.line(f" * -> {', '.join(str(slot.type) for slot in self.workload.kernel.outputs)} */")
+        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+            for line in declarations(self.workload):
+                writer.line(line)
+            self._declare_temps()
+            writer.line("(void)scratch;")
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                self._decode(tiled)
+                with ExitStack() as stack:
+                    for axis in outer:
+                        if axis not in tiled:
+                            stack.enter_context(writer.block(_for(axis)))
+                    self._points(chunked)
+        outputs = [slot.type.elements for slot in self.workload.kernel.outputs]
+        return Lowered(self.name, writer.text(), tiles if any(outputs) else 0, self.scratch)
+
+    def _declare_temps(self) -> None:
+        for temp in self.kernel.temps:
+            if temp.type.rank:
+                ctype = C_TYPES[temp.type.dtype]
+                self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)(scratch + {self.scratch});")
+                lanes = self.target.vector_floats if self.vector else 1
+                self.scratch += -(-temp.type.bytes * lanes // 64) * 64
+
+    def _decode(self, tiled: Sequence[Axis]) -> None:
+        if not tiled:
+            return
+        stride = 1
+        for axis in reversed(tiled):
+            place = "tile" if stride == 1 else f"tile / {stride}"
+            modulo = f" % {axis.extent}" if axis is not tiled[0] else ""
+            self.writer.line(f"const long {axis} = {f'({place})' if stride > 1 else place}{modulo};")
+            stride *= axis.extent
+
+    def _points(self, chunked: bool) -> None:
+        """The blocks at each point of the outer loops, over the vector axis if there is one."""
+        if self.vector is None:
+            self._blocks(None)
+            return
+        axis = self.vector
+        if chunked:
+            self.writer.line(f"const long first = tile * {FLAT_CHUNK};")
+            self.writer.line(f"const long past = first + {FLAT_CHUNK} < {axis.extent} ? first + {FLAT_CHUNK} : {axis.extent};")
+            self.writer.line(f"long {axis} = first;")
+            with self.writer.block(f"for (; {axis} + TW_LANES <= past; {axis} += TW_LANES)"):
+                self._blocks(Vector(axis))
+            if axis.extent % self.target.vector_floats:
+                with self.writer.block(f"if ({axis} < past)"):
+                    self.writer.line(f"const long count = past - {axis};")
+                    self._blocks(Vector(axis, "count"))
+            return
+        self._strips(axis, self._blocks)
+
+    def _strips(self, axis: Axis, body) -> None:  # type: ignore[no-untyped-def]
+        """Whole vectors along an axis, then the rest as one partial vector."""
+        lanes = self.target.vector_floats
+        whole = axis.extent // lanes * lanes
+        if whole:
+            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
+                body(Vector(axis))
+        if axis.extent % lanes:
+            with self.writer.block(""):
+                self.writer.line(f"const long {axis} = {whole};")
+                body(Vector(axis, str(axis.extent % lanes)))
+
+    def _blocks(self, vector: Vector | None) -> None:
+        emitter = Emitter(self.writer, self._address(vector), vector)
+        for block in self.kernel.blocks:
+            self._block(block, emitter)
+
+    def _address(self, vector: Vector | None):  # type: ignore[no-untyped-def]
+        """Addresses; a temporary over a block's axes holds a whole vector per element when a shared axis is vectorised."""
+
+        def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+            if slot not in self.temps:
+                return self.slots.address(slot, index)
+            flat = flatten(index, self.temps[slot].type.dims)
+            if vector is None:
+                return slot, flat
+            return f"({slot} - {vector.axis})", flat * self.target.vector_floats + vector.axis
+
+        return address
+
+    # One block
+
+    def _block(self, block: Block, emitter: Emitter) -> None:
+        vector = None if emitter.vector else self._block_vector(block)
+        loops = [axis for axis in block.axes if axis != vector]
+        order = [*block.sequential, *(axis for axis in loops if axis not in block.sequential)]
+        holds = not block.axes and all(store.slot in self.temps and not store.index for store in block.stores)
+        with ExitStack() as stack:
+            for axis in order:
+                stack.enter_context(self.writer.block(_for(axis)))
+            if block.axes:
+                stack.enter_context(emitter.scope())
+            if vector in block.axes and vector is not None:
+                self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None, False))
+            else:
+                self._body(block, emitter, vector, holds)
+
+    def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
+        """An emitter vectorised along a block's own axis; values held at this point become splats."""
+        inner = Emitter(self.writer, emitter.address, strip)
+        inner.names = dict(emitter.names)
+        for load, name in emitter.held.items():
+            splat = self.writer.name("v")
+            self.writer.line(f"const vf {splat} = tw_splat({name});") if load.dtype is DType.F32 else None
+            if load.dtype is DType.F32:
+                inner.held[load] = splat
+        return inner
+
+    def _body(self, block: Block, emitter: Emitter, along: Axis | None, holds: bool) -> None:
+        """The values of a block at one point (or one vector of points), stored, or held in registers for the blocks that follow."""
+        if block.monoid:
+            values = self._reduce(block, emitter, along)
+        else:
+            values = [emitter.value(value) for value in block.values]
+        for store, value, expr in zip(block.stores, values, block.values, strict=True):
+            dtype = self.temps[store.slot].type.dtype if store.slot in self.temps else self.slots.buffers[store.slot].type.dtype
+            source = block.accumulator or expr.dtype
+            if source is not dtype:
+                value = f"({C_TYPES[dtype]})({value}{' != 0' if dtype is DType.BOOL else ''})"
+            if holds:
+                name = self.writer.name(store.slot)
+                self.writer.line(f"const {'vf' if emitter.vector else C_TYPES[dtype]} {name} = {value};")
+                emitter.held[Load(store.slot, (), dtype)] = name
+            else:
+                emitter.store(store.slot, store.index, value)
+
+    # Reductions
+
+    def _reduce(self, block: Block, emitter: Emitter, along: Axis | None) -> list[str]:
+        """The accumulated values: vectors when the emitter is vectorised, else scalars (summed across lanes when `along` is)."""
+        accumulator = block.accumulator
+        assert accumulator is not None
+        wide = emitter.vector is not None or along is not None
+        names = [self.writer.name("acc") for _ in block.values]
+        kinds = [accumulator, *(value.dtype for value in block.values[1:])]
+        for name, kind, start in zip(names, kinds, identity(block, kinds), strict=True):
+            text = f"tw_splat({start})" if wide else start
+            self.writer.line(f"{'vf' if wide else C_TYPES[kind]} {name} = {text};")
+        guards, values = _guards(block, emitter.vector.axis if emitter.vector else along)
+        order = _reduction_order(block, guards, self.plain, along)
+        self._nest(order, guards, frozenset(), lambda inner: self._accumulate(block, values, names, inner), emitter, along)
+        if along is None:
+            return names
+        total = self.writer.name("total")
+        self.writer.line(f"const float {total} = {HORIZONTAL[block.monoid]}({names[0]});")
+        return [total]
+
+    def _nest(self, order: Sequence[Axis], guards: Sequence[Expr], open_: frozenset[Axis], leaf, emitter: Emitter, along: Axis | None) -> None:  # type: ignore[no-untyped-def]
+        """Reduction loops, each guard tested as soon as its axes are known."""
+        inner_axes = set(order)
+        ready = [guard for guard in guards if not (guard.axes & inner_axes)]
+        waiting = [guard for guard in guards if guard not in ready]
+        with ExitStack() as stack, emitter.scope():
+            if ready:
+                test = " && ".join(emitter.scalar(guard) for guard in ready)
+                stack.enter_context(self.writer.block(f"if ({test})"))
+            if not order:
+                leaf(emitter)
+            elif order[0] == along:
+                self._strips(along, lambda strip: leaf(self._along(emitter, strip)))
+            else:
+                with self.writer.block(_for(order[0])), emitter.scope():
+                    self._nest(order[1:], waiting, open_, leaf, emitter, along)
+
+    def _accumulate(self, block: Block, values: Sequence[Expr], names: Sequence[str], emitter: Emitter) -> None:
+        if block.monoid in ("sum", "prod", "max", "min", "and", "or"):
+            self._accumulate_one(block, values[0], names[0], emitter)
+            return
+        first, second = (emitter.scalar(value) for value in values)
+        self.writer.line(pair_step(block.monoid, names[0], names[1], first, second))
+
+    def _accumulate_one(self, block: Block, expr: Expr, acc: str, emitter: Emitter) -> None:
+        accumulator = block.accumulator
+        assert accumulator is not None
+        if expr.dtype is not accumulator:
+            expr = Cast(expr, accumulator)
+        value, vector = emitter.value(expr), emitter.vector
+        wide = "" if vector else "1"
+        if vector and vector.count and vector.axis in block.reduction:
+            neutral = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}[block.monoid]
+            padded = self.writer.name("v")
+            self.writer.line(f"vf {padded} = tw_splat({neutral});")
+            with self.writer.block(f"for (long lane = 0; lane < {vector.count}; lane++)"):
+                self.writer.line(f"{padded}[lane] = {value}[lane];")
+            value = padded
+        steps = {"sum": f"{acc} += {value};", "prod": f"{acc} *= {value};", "and": f"{acc} &= {value};", "or": f"{acc} |= {value};"}
+        self.writer.line(steps.get(block.monoid) or f"{acc} = tw_{block.monoid}{wide}({value}, {acc});")
+
+
+def _is_f32(block: Block) -> bool:
+    """Whether a block's values are fp32 throughout, so that fp32 vectors can hold them."""
+    if block.sequential or (block.monoid and block.monoid not in HORIZONTAL):
+        return False
+    return all(value.dtype is DType.F32 for value in block.values) and block.accumulator in (None, DType.F32)
+
+
+def _for(axis: Axis) -> str:
+    return f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"
+
+
+def _tiled(outer: Sequence[Axis]) -> list[Axis]:
+    """The outermost axes whose points are tile tasks: as many as stay within MAX_TILES, at least one."""
+    tiled: list[Axis] = []
+    tiles = 1
+    for axis in outer:
+        if tiled and tiles * axis.extent > MAX_TILES:
+            break
+        tiled.append(axis)
+        tiles *= axis.extent
+    return tiled
+
+
+def _guards(block: Block, lanes: Axis | None) -> tuple[list[Expr], tuple[Expr, ...]]:
+    """Splits conditions off a reduction's value where the other branch is the identity: those points are skipped.
+
+    Conditions that differ from lane to lane (they mention the vector axis `lanes`) stay where they are.
+    """
+    if len(block.values) != 1:
+        return [], block.values
+    value = block.values[0]
+    if block.monoid == "sum" and isinstance(value, Apply) and value.function == "mul":
+        for position, arg in enumerate(value.args):
+            if isinstance(arg, Where) and _is_number(arg.otherwise, 0.0):
+                guards, kept = _split_condition(arg, lanes)
+                args = tuple(kept if at == position else other for at, other in enumerate(value.args))
+                return guards, (Apply("mul", args),)
+    skipped = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}.get(block.monoid)
+    if isinstance(value, Where) and skipped is not None and _is_number(value.otherwise, skipped):
+        guards, kept = _split_condition(value, lanes)
+        return guards, (kept,)
+    return [], block.values
+
+
+def _split_condition(value: Where, lanes: Axis | None) -> tuple[list[Expr], Expr]:
+    parts = _conjuncts(value.condition)
+    same = [part for part in parts if lanes not in part.axes]
+    different = conjunction([part for part in parts if lanes in part.axes])
+    return same, value.then if different is None else Where(different, value.then, value.otherwise)
+
+
+def _is_number(expr: Expr, number: float) -> bool:
+    return isinstance(expr, Const) and float(expr.value) == number
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, Apply) and condition.function == "and":
+        return [part for arg in condition.args for part in _conjuncts(arg)]
+    return [condition]
+
+
+def _reduction_order(block: Block, guards: Sequence[Expr], address, along: Axis | None) -> list[Axis]:  # type: ignore[no-untyped-def]
+    """Guarded axes outermost, then by falling stride of the loads; the vectorised one last."""
+    guarded = frozenset(axis for guard in guards for axis in guard.axes)
+
+    def stride(axis: Axis) -> int:
+        return max((abs(offset.coefficient(axis) or 0) for offset in block_positions(block, address)), default=0)
+
+    return sorted(block.reduction, key=lambda axis: (axis == along, axis not in guarded, -stride(axis)))
+
+
+def identity(block: Block, kinds: Sequence[DType]) -> list[str]:
+    """C text of the monoid's identity."""
+    if block.monoid in IDENTITY:
+        return [literal(IDENTITY[block.monoid], kinds[0])]
+    if block.monoid in ("max", "min"):
+        return [extreme(kinds[0], block.monoid == "max")]
+    if block.monoid == "softmax":
+        return [literal(float("-inf"), kinds[0]), literal(0.0, kinds[1])]
+    return [extreme(kinds[0], block.monoid.startswith("argmax")), literal(0, kinds[1])]
+
+
+def extreme(dtype: DType, least: bool) -> str:
+    """The least or greatest value of a dtype as C text."""
+    if dtype.is_float:
+        return literal(float("-inf") if least else float("inf"), dtype)
+    if dtype is DType.BOOL:
+        return "0" if least else "1"
+    bits = 8 * dtype.bytes
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed else (0, 2**bits - 1)
+    return literal(low if least else high, dtype)
+
+
+def pair_step(monoid: str, first: str, second: str, x: str, y: str) -> str:
+    """One step of a reduction of pairs, on accumulators `first` and `second`."""
+    if monoid == "softmax":
+        return (
+            f"if ({x} > {first}) {{ {second} = {second} * exp({first} - {x}) + {y}; {first} = {x}; }} "
+            f"else if ({x} > -INFINITY) {second} += {y} * exp({x} - {first});"
+        )
+    better = {"argmax_first": ">", "argmax_last": ">=", "argmin_first": "<", "argmin_last": "<="}[monoid]
+    return f"if ({x} {better} {first} || ({x} != {x} && {first} == {first})) {{ {first} = {x}; {second} = {y}; }}"

@@ -1,0 +1,144 @@
+"""model.c: the plan as tables, before the runtime that is the same for every model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from compiler.codegen.lowered import Lowered
+from compiler.codegen.weights import Weights
+from compiler.codegen.writer import Writer
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.plan import Plan
+from compiler.ir.tensor import DType, TensorType
+from compiler.targets.cpu import CpuTarget
+
+DLPACK: Mapping[DType, tuple[str, int]] = {
+    DType.BOOL: ("TW_BOOL", 8),
+    DType.BF16: ("TW_BFLOAT", 16),
+    **{dtype: ("TW_FLOAT", 8 * dtype.bytes) for dtype in (DType.F16, DType.F32, DType.F64)},
+    **{dtype: ("TW_INT", 8 * dtype.bytes) for dtype in (DType.I8, DType.I16, DType.I32, DType.I64)},
+    **{dtype: ("TW_UINT", 8 * dtype.bytes) for dtype in (DType.U8, DType.U16, DType.U32, DType.U64)},
+}
+SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "arena": "SPACE_ARENA", "constant": "SPACE_WEIGHTS"}
+
+
+def host_source(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights, target: CpuTarget) -> str:
+    """The text of model.c; `lowered` is in call order. Constants are added to `weights` as they are met."""
+    writer = Writer()
+    writer.line('#include "model.h"')
+    writer.line('#include "kernels.h"')
+    writer.line("#include <stddef.h>")
+    writer.line()
+    _structs(writer)
+    _ports(writer, kernels)
+    operands = _operands(kernels, plan, lowered, weights)
+    _calls(writer, kernels, lowered)
+    _table(writer, "operand", "operands", "OPERANDS", operands)
+    _tasks(writer, plan)
+    scratch = max((-(-kernel.scratch_bytes // 4096) * 4096 for kernel in lowered), default=0)
+    size = len(weights.bytes())
+    writer.line(f"enum {{ LANES = {plan.lanes} }};")
+    writer.line(f"#define ARENA_BYTES {plan.arena_bytes}UL")
+    writer.line(f"#define WEIGHT_BYTES {size}UL")
+    writer.line(f"#define SCRATCH_BYTES {scratch}UL")
+    writer.line(f"static const char description[] = {_c_string(_description(kernels, plan, size))};")
+    writer.line()
+    _cpu_check(writer, target)
+    writer.line('#include "tw_runtime.h"')
+    return writer.text()
+
+
+def _structs(writer: Writer) -> None:
+    writer.line("typedef void kernel_function(void *const *p, char *scratch, long begin, long end);")
+    writer.line("enum space { SPACE_INPUT, SPACE_OUTPUT, SPACE_ARENA, SPACE_WEIGHTS };")
+    writer.line("struct port { int32_t code, bits, ndim; const int64_t *shape; size_t bytes; };")
+    writer.line("struct call { kernel_function *kernel; int first_operand; };")
+    writer.line("struct operand { enum space space; int port; long offset; };")
+    writer.line("struct wait { int lane; long count; };")
+    writer.line("struct task { int call, lane; long first, last; int first_wait, waits; };")
+    writer.line()
+
+
+def _ports(writer: Writer, kernels: KernelGraph) -> None:
+    ports = [kernels.buffers[value].type for value in (*kernels.inputs, *kernels.outputs)]
+    for at, port in enumerate(ports):
+        dims = ", ".join(map(str, port.dims)) or "0"
+        writer.line(f"static const int64_t shape_{at}[] = {{{dims}}};")
+    rows = [f"{{{code}, {bits}, {port.rank}, shape_{at}, {port.bytes}UL}}" for at, port, (code, bits) in _coded(ports)]
+    writer.line(f"enum {{ PORTS_IN = {len(kernels.inputs)}, PORTS_OUT = {len(kernels.outputs)} }};")
+    _table(writer, "port", "ports", "PORTS", rows)
+
+
+def _coded(ports: Sequence[TensorType]) -> list[tuple[int, TensorType, tuple[str, int]]]:
+    return [(at, port, DLPACK[port.dtype]) for at, port in enumerate(ports)]
+
+
+def _table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[str]) -> None:
+    writer.line(f"enum {{ {count} = {len(rows)} }};")
+    with writer.block(f"static const struct {struct} {name}[{max(len(rows), 1)}] =", "};"):
+        for row in rows:
+            writer.line(f"{row},")
+        if not rows:
+            writer.line("{0},")
+    writer.line()
+
+
+def _operands(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights) -> list[str]:
+    rows = []
+    for call, kernel in zip(kernels.calls, lowered, strict=True):
+        for position, id in enumerate((*call.inputs, *call.outputs)):
+            buffer = kernels.buffers[id]
+            place = plan.places[buffer.storage]
+            at = buffer.offset * buffer.type.dtype.bytes
+            port = place.at if place.space in ("input", "output") else 0
+            if place.space == "arena":
+                at += place.at
+            if place.space == "constant":
+                packing = kernel.packings.get(position)
+                source = kernels.buffers[buffer.storage]
+                at = weights.place(source, kernels.constants[source.id], packing) + (0 if packing else at)
+            rows.append(f"{{{SPACES[place.space]}, {port}, {at}}}")
+    return rows
+
+
+def _calls(writer: Writer, kernels: KernelGraph, lowered: Sequence[Lowered]) -> None:
+    rows, first = [], 0
+    for call, kernel in zip(kernels.calls, lowered, strict=True):
+        rows.append(f"{{{kernel.name}, {first}}}")
+        first += len(call.inputs) + len(call.outputs)
+    _table(writer, "call", "calls", "CALLS", rows)
+
+
+def _tasks(writer: Writer, plan: Plan) -> None:
+    waits: list[str] = []
+    rows = []
+    for task in plan.tasks:
+        rows.append(f"{{{task.call}, {task.lane}, {task.first}, {task.last}, {len(waits)}, {len(task.waits)}}}")
+        waits += [f"{{{wait.lane}, {wait.count}}}" for wait in task.waits]
+    _table(writer, "wait", "waits", "WAITS", waits)
+    _table(writer, "task", "tasks", "TASKS", rows)
+
+
+def _description(kernels: KernelGraph, plan: Plan, weight_bytes: int) -> str:
+    def ports(values: tuple[int, ...]) -> list[dict[str, object]]:
+        return [{"dtype": str(kernels.buffers[v].type.dtype), "shape": list(kernels.buffers[v].type.dims)} for v in values]
+
+    facts = {"inputs": ports(kernels.inputs), "outputs": ports(kernels.outputs), "lanes": plan.lanes, "calls": len(kernels.calls)}
+    return json.dumps(facts | {"arena_bytes": plan.arena_bytes, "weight_bytes": weight_bytes}, sort_keys=True)
+
+
+def _c_string(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _cpu_check(writer: Writer, target: CpuTarget) -> None:
+    """A function that names the first feature this CPU lacks, or returns NULL."""
+    with writer.block("static const char *cpu_is_missing(void)"):
+        if target.machine == "x86_64":
+            writer.line("__builtin_cpu_init();")
+            for feature in target.features:
+                name = {"sse4_2": "sse4.2"}.get(feature, feature)
+                writer.line(f'if (!__builtin_cpu_supports("{name}")) return "{name}";')
+        writer.line("return NULL;")
+    writer.line()

@@ -1,0 +1,56 @@
+"""One kernel as C, by the algorithm its tile names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from compiler.codegen.c_contraction import lower_contraction
+from compiler.codegen.c_loops import lower_loops
+from compiler.codegen.c_routine import lower_routine
+from compiler.codegen.lowered import Lowered
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.kernel import Routine
+from compiler.ir.machine import Workload
+from compiler.ir.tile import Tile
+from compiler.targets.cpu import CpuTarget
+
+ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = {
+    "loops": lambda name, workload, tile, target: lower_loops(name, workload, target),
+    "contraction": lower_contraction,
+    "routine": lambda name, workload, tile, target: lower_routine(name, workload),
+}
+
+
+def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+    """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
+    return ALGORITHMS[tile.algorithm](name, workload, tile, target)
+
+
+@lru_cache(maxsize=4096)
+def count_tiles(workload: Workload, tile: Tile, target: CpuTarget) -> int:
+    """How many tile tasks a kernel has under a tile."""
+    return lower("kernel", workload, tile, target).tiles
+
+
+def workload_of(kernels: KernelGraph, call: Call) -> Workload:
+    """A call's kernel with the geometry of its buffers: equal workloads share code and measurements."""
+    return Workload(
+        call.kernel,
+        tuple(geometry(kernels.buffers[buffer]) for buffer in call.inputs),
+        tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
+        tuple(buffer in kernels.constants for buffer in call.inputs),
+    )
+
+
+def geometry(buffer: Buffer) -> Buffer:
+    """A buffer without its identity: type, layout and strides."""
+    return replace(buffer, id=0, storage=0, offset=0, name="")
+
+
+def function_name(workload: Workload, number: int) -> str:
+    """A C identifier that tells what the kernel computes; operator names are ours, never the model's."""
+    words = re.sub(r"[^a-z0-9]+", "_", workload.kernel.family.lower()).strip("_")
+    return f"k{number}_{words[:40].strip('_')}" + ("_routine" if isinstance(workload.kernel, Routine) else "")

@@ -1,0 +1,36 @@
+"""What lowering one kernel gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compiler.codegen.c_expr import C_TYPES
+from compiler.ir.contraction import Packing
+from compiler.ir.machine import Workload
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel as C: `void name(void *const *p, char *scratch, long begin, long end)` runs tile tasks begin .. end-1.
+
+    `p` holds the buffers' first elements, inputs then outputs; `scratch` is private to the lane and holds `scratch_bytes`. An input
+    with a Packing is given packed.
+    """
+
+    name: str
+    text: str
+    tiles: int
+    scratch_bytes: int = 0
+    packings: Mapping[int, Packing] = field(default_factory=dict)
+
+
+def declarations(workload: Workload) -> list[str]:
+    """C lines that give each slot's pointer its name."""
+    kernel = workload.kernel
+    lines = []
+    for position, slot in enumerate((*kernel.inputs, *kernel.outputs)):
+        ctype = C_TYPES[slot.type.dtype]
+        const = "const " if position < len(kernel.inputs) else ""
+        lines.append(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
+    return lines

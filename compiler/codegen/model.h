@@ -1,0 +1,53 @@
+/* The C interface of a Tilewright artifact: link model.so, or open it with dlopen.
+ *
+ * Instances are independent: any number may run at once, each from one thread at a time. A function that can fail returns 0
+ * on success; otherwise tw_last_error() says in one line, for the calling thread, what went wrong and what to do.
+ */
+#ifndef TW_MODEL_H
+#define TW_MODEL_H
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_ABI_VERSION 1
+
+/* Element types and device types have DLPack's numbers. */
+enum { TW_INT = 0, TW_UINT = 1, TW_FLOAT = 2, TW_BFLOAT = 4, TW_BOOL = 6 };
+enum { TW_CPU = 1 };
+
+typedef struct {
+    void *data;
+    int32_t device_type; /* TW_CPU */
+    int32_t device_id;
+    int32_t code; /* TW_INT ... */
+    int32_t bits;
+    int32_t ndim;
+    const int64_t *shape;
+    const int64_t *strides; /* in elements; NULL: row-major */
+} tw_tensor;
+
+typedef struct {
+    const char *weights_path; /* the file that holds the weights: weights.bin, or the .tw itself */
+    int64_t weights_offset;   /* where in it they begin: a multiple of the page size, 0 for weights.bin */
+    int32_t lanes;            /* threads; 0: as many as the plan was made for. Fewer also works. */
+    int32_t spin_us;          /* how long an idle lane spins before it sleeps; negative: the default (see docs) */
+} tw_config;
+
+typedef struct tw_instance tw_instance;
+
+int tw_abi_version(void);
+/* JSON: dtype and shape of inputs and outputs in order (their names are in manifest.json); lanes; arena and weight bytes. */
+const char *tw_describe(void);
+int tw_create(const tw_config *config, tw_instance **instance);
+/* `in` and `out` in the order of tw_describe. Row-major tensors are used in place, others are copied. */
+int tw_run(tw_instance *instance, const tw_tensor *in, tw_tensor *out);
+/* As tw_run, and seconds[i] becomes the time of call i (one lane at a time, so the sum exceeds a normal run). */
+int tw_profile(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *seconds);
+void tw_destroy(tw_instance *instance);
+const char *tw_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

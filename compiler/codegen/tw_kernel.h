@@ -1,0 +1,210 @@
+/* What every generated kernel is written with: fp32 vectors of TW_LANES lanes, and scalar functions for the rest.
+ *
+ * Vector functions take and return whole vectors; `_n` forms touch the first n lanes of memory only. Errors of the
+ * approximations, against the correctly rounded result over the whole range: exp 1.5 ULP, log 1.5 ULP, tanh 2.5 ULP,
+ * sigmoid 3 ULP, erf 2.5 ULP (tests/compiler/codegen/test_math.py measures them).
+ */
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#ifndef TW_LANES
+#error "TW_LANES: lanes of an fp32 vector of the target"
+#endif
+#define TW_INLINE static inline __attribute__((always_inline, unused))
+
+typedef float vf __attribute__((vector_size(4 * TW_LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * TW_LANES)));
+typedef float vf_any __attribute__((vector_size(4 * TW_LANES), aligned(4), may_alias));
+
+/* x - 0 is x for every x, -0 included, so that this costs one broadcast. */
+TW_INLINE vf tw_splat(float x) { return x - (vf){0}; }
+TW_INLINE vf tw_load(const float *p) { return *(const vf_any *)p; }
+TW_INLINE void tw_store(float *p, vf x) { *(vf_any *)p = x; }
+TW_INLINE vf tw_bits(vi x) { return (vf)x; }
+TW_INLINE vi tw_ibits(vf x) { return (vi)x; }
+TW_INLINE vf tw_select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+
+#if defined(__AVX512F__) && TW_LANES == 16
+TW_INLINE vf tw_load_n(const float *p, long n) { return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+TW_INLINE void tw_store_n(float *p, vf x, long n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x); }
+TW_INLINE vf tw_max_of(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+TW_INLINE vf tw_min_of(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+TW_INLINE vf tw_sqrt(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
+TW_INLINE vf tw_floor(vf x) { return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+TW_INLINE vf tw_ceil(vf x) { return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
+TW_INLINE vf tw_round(vf x) { return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(__AVX__) && TW_LANES == 8
+TW_INLINE __m256i tw_first(long n) {
+    static const int32_t table[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256((const __m256i *)(table + 8 - n));
+}
+TW_INLINE vf tw_load_n(const float *p, long n) { return (vf)_mm256_maskload_ps(p, tw_first(n)); }
+TW_INLINE void tw_store_n(float *p, vf x, long n) { _mm256_maskstore_ps(p, tw_first(n), (__m256)x); }
+TW_INLINE vf tw_max_of(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+TW_INLINE vf tw_min_of(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+TW_INLINE vf tw_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
+TW_INLINE vf tw_floor(vf x) { return (vf)_mm256_floor_ps((__m256)x); }
+TW_INLINE vf tw_ceil(vf x) { return (vf)_mm256_ceil_ps((__m256)x); }
+TW_INLINE vf tw_round(vf x) { return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#else
+TW_INLINE vf tw_load_n(const float *p, long n) {
+    vf x = {0};
+    for (long lane = 0; lane < n; lane++) x[lane] = p[lane];
+    return x;
+}
+TW_INLINE void tw_store_n(float *p, vf x, long n) {
+    for (long lane = 0; lane < n; lane++) p[lane] = x[lane];
+}
+#define TW_EACH_LANE(name, call) \
+    TW_INLINE vf name(vf x) { \
+        vf y; \
+        for (int lane = 0; lane < TW_LANES; lane++) y[lane] = call(x[lane]); \
+        return y; \
+    }
+TW_INLINE vf tw_max_of(vf a, vf b) { return tw_select(a > b, a, b); }
+TW_INLINE vf tw_min_of(vf a, vf b) { return tw_select(a < b, a, b); }
+TW_EACH_LANE(tw_sqrt, sqrtf)
+TW_EACH_LANE(tw_floor, floorf)
+TW_EACH_LANE(tw_ceil, ceilf)
+TW_EACH_LANE(tw_round, nearbyintf)
+#endif
+
+/* The machine's max returns its second argument when either is NaN: that keeps a NaN of `b`; one of `a` is put back. */
+TW_INLINE vf tw_max(vf a, vf b) { return tw_select(a != a, a, tw_max_of(a, b)); }
+TW_INLINE vf tw_min(vf a, vf b) { return tw_select(a != a, a, tw_min_of(a, b)); }
+TW_INLINE vf tw_abs(vf x) { return (vf)((vi)x & 0x7fffffff); }
+TW_INLINE vf tw_neg(vf x) { return (vf)((vi)x ^ (int32_t)0x80000000); }
+TW_INLINE vf tw_sign(vf x) {
+    vf unit = tw_select(x > 0, tw_splat(1), tw_select(x < 0, tw_splat(-1), x));
+    return unit;
+}
+TW_INLINE vf tw_reciprocal(vf x) { return 1.0f / x; }
+TW_INLINE vf tw_rsqrt(vf x) { return 1.0f / tw_sqrt(x); }
+
+/* 2^n for an integer-valued n in [-252, 254], in two factors so that subnormal results round once. */
+TW_INLINE vf tw_scale2(vf x, vf n) {
+    vi whole = __builtin_convertvector(n, vi);
+    vi half = whole >> 1;
+    return x * tw_bits((half + 127) << 23) * tw_bits((whole - half + 127) << 23);
+}
+
+/* exp(x) = 2^n exp(r), |r| <= ln2 / 2; a polynomial of degree 6 for exp(r) (Cephes, expf). */
+TW_INLINE vf tw_exp(vf x) {
+    vf clamped = tw_min_of(tw_splat(89.0f), tw_max_of(tw_splat(-104.0f), x));
+    vf n = tw_round(clamped * 1.44269504088896341f);
+    vf r = clamped - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vf p = tw_splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return tw_scale2(p * (r * r) + r + 1.0f, n);
+}
+
+/* log(x) = e ln2 + log(m), sqrt(1/2) <= m < sqrt(2) (Cephes, logf); subnormals are scaled up first. */
+TW_INLINE vf tw_log(vf x) {
+    vi tiny = x < 1.17549435e-38f;
+    vf up = tw_select(tiny, x * 8388608.0f, x);
+    vi bits = tw_ibits(up);
+    vf e = __builtin_convertvector(((bits >> 23) & 0xff) - 126, vf) - tw_select(tiny, tw_splat(23.0f), tw_splat(0.0f));
+    vf m = tw_bits((bits & 0x007fffff) | 0x3f000000);
+    vi low = m < 0.707106781186547524f;
+    e = tw_select(low, e - 1.0f, e);
+    m = tw_select(low, m + m, m) - 1.0f;
+    vf z = m * m;
+    vf p = tw_splat(7.0376836292e-2f);
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    vf y = m * z * p - e * 2.12194440e-4f - 0.5f * z;
+    y = m + y + e * 0.693359375f;
+    y = tw_select(x == 0, tw_splat(-INFINITY), y);
+    y = tw_select(x == INFINITY, x, y);
+    return tw_select((x < 0) | (x != x), tw_splat(NAN), y);
+}
+
+TW_INLINE vf tw_sigmoid(vf x) {
+    vf e = tw_exp(tw_neg(tw_abs(x)));
+    vf y = 1.0f / (1.0f + e);
+    return tw_select(x < 0, e * y, y);
+}
+
+/* tanh: an odd polynomial near zero, else 1 - 2 / (exp(2|x|) + 1) with the sign of x (Cephes, tanhf). */
+TW_INLINE vf tw_tanh(vf x) {
+    vf a = tw_abs(x);
+    vf z = x * x;
+    vf p = tw_splat(-5.70498872745e-3f);
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    vf near = p * z * x + x;
+    vf far = 1.0f - 2.0f / (tw_exp(a + a) + 1.0f);
+    far = (vf)((vi)far | ((vi)x & (int32_t)0x80000000));
+    vf y = tw_select(a < 0.625f, near, far);
+    return tw_select(x != x, x, y);
+}
+
+/* erf: minimax fits of x P(x^2) for |x| < 1 and of 1 - exp(-(x Q(x))) beyond (after N. Juffa's erff, BSD). */
+TW_INLINE vf tw_erf(vf x) {
+    vf t = tw_abs(x);
+    vf s = x * x;
+    vf r = tw_splat(-1.72853470e-5f);
+    r = r * t + 3.83197126e-4f;
+    r = r * t + -3.88396438e-3f;
+    r = r * t + 2.42546219e-2f;
+    r = r * t + -1.06777877e-1f;
+    r = r * t + -6.34846687e-1f;
+    r = r * t + -1.28717512e-1f;
+    r = r * t - t;
+    vf far = 1.0f - tw_exp(r);
+    far = (vf)((vi)far | ((vi)x & (int32_t)0x80000000));
+    vf p = tw_splat(-5.96761703e-4f);
+    p = p * s + 4.99119423e-3f;
+    p = p * s + -2.67681349e-2f;
+    p = p * s + 1.12819925e-1f;
+    p = p * s + -3.76125336e-1f;
+    p = p * s + 1.28379166e-1f;
+    vf near = p * x + x;
+    vf y = tw_select(t > 0.921875f, far, near);
+    return tw_select(x != x, x, y);
+}
+
+TW_INLINE float tw_sum(vf x) {
+    float total = 0;
+    for (int lane = 0; lane < TW_LANES; lane++) total += x[lane];
+    return total;
+}
+TW_INLINE float tw_product(vf x) {
+    float total = 1;
+    for (int lane = 0; lane < TW_LANES; lane++) total *= x[lane];
+    return total;
+}
+TW_INLINE float tw_greatest(vf x) {
+    float best = x[0];
+    for (int lane = 1; lane < TW_LANES; lane++) best = x[lane] > best || x[lane] != x[lane] ? x[lane] : best;
+    return best;
+}
+TW_INLINE float tw_least(vf x) {
+    float best = x[0];
+    for (int lane = 1; lane < TW_LANES; lane++) best = x[lane] < best || x[lane] != x[lane] ? x[lane] : best;
+    return best;
+}
+
+/* Scalars. Integer division truncates; `mod` takes the sign of the divisor, `fmod` that of the dividend. */
+#define tw_max1(a, b) ({ __typeof__(a) a_ = (a), b_ = (b); a_ > b_ || a_ != a_ ? a_ : b_; })
+#define tw_min1(a, b) ({ __typeof__(a) a_ = (a), b_ = (b); a_ < b_ || a_ != a_ ? a_ : b_; })
+TW_INLINE long tw_floordiv(long a, long b) { return a / b - (a % b < 0); }
+TW_INLINE long tw_floormod(long a, long b) { long r = a % b; return r < 0 ? r + b : r; }

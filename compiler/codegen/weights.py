@@ -1,0 +1,54 @@
+"""The weights file: every constant as its kernels want it, packed or in its layout, once each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.buffers import Buffer
+from compiler.ir.contraction import Packing, pack
+from compiler.ir.tensor import Layout
+
+ALIGNMENT = 64
+
+
+class Weights:
+    """Collects constants; `place` returns the byte offset of one, adding it at first use."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[int, Layout | Packing], int] = {}
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def place(self, buffer: Buffer, array: np.ndarray, packing: Packing | None) -> int:
+        """The byte offset of a constant, packed or in its buffer's layout."""
+        key = (buffer.id, packing or buffer.layout)
+        if key not in self._at:
+            data = pack(array, packing) if packing else physical_array(array, buffer.layout)
+            piece = data.tobytes()
+            self._at[key] = self._bytes
+            self._pieces.append(piece + bytes(-len(piece) % ALIGNMENT))
+            self._bytes += len(self._pieces[-1])
+        return self._at[key]
+
+    def bytes(self) -> bytes:
+        """The whole file."""
+        return b"".join(self._pieces)
+
+
+def physical_array(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """A constant's elements in the order of its layout (split axes zero-padded), as one dense array."""
+    shape: list[int] = []
+    padded: list[int] = []
+    where: dict[tuple[int, int], int] = {}
+    for axis, extent in enumerate(array.shape):
+        inner = layout.block_of(axis)
+        outer = -(-extent // inner) if inner else extent
+        padded.append(outer * inner if inner else extent)
+        where[axis, 0] = len(shape)
+        shape.append(outer)
+        if inner:
+            where[axis, inner] = len(shape)
+            shape.append(inner)
+    wide = np.zeros(padded, array.dtype)
+    wide[tuple(slice(0, extent) for extent in array.shape)] = array
+    return np.ascontiguousarray(wide.reshape(shape).transpose([where[dim] for dim in layout.dims]))

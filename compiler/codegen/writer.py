@@ -1,0 +1,34 @@
+"""Indented C text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Writer:
+    """Collects lines of C; `block` opens braces and indents."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+        self._named = 0
+
+    def line(self, text: str = "") -> None:
+        self.lines.append("    " * self._depth + text if text else "")
+
+    def name(self, prefix: str) -> str:
+        """An identifier not used before in this text."""
+        self._named += 1
+        return f"{prefix}_{self._named}"
+
+    @contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        self.line(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line(tail)
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"

@@ -1,0 +1,221 @@
+"""What the outside may know of a compilation: the options going in, the events and the report coming out.
+
+Standard library only: the API process imports this file and must stay light.
+
+The whole `CompileOptions` object is the cache key (`cache_key`), together with the model's digest and
+`COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Literal
+
+from compiler.errors import OptionsError
+
+COMPILER_VERSION = "0.1.0"
+
+PRECISIONS = ("fp32",)
+SCHEDULERS = ("sequential",)
+TARGET_PATTERN = re.compile(r"cpu(:[a-z0-9._-]+)?")
+MAX_THREADS = 256
+MAX_BUDGET_SECONDS = 24 * 3600.0
+
+PHASES = ("load", "rewrite", "fuse", "tile", "schedule", "emit", "agree", "pack")
+"""The pipeline's steps as events name them, in order."""
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How one graph input is bound: its whole shape, and for an input that selects a branch its value."""
+
+    shape: tuple[int, ...] | None = None
+    value: float | int | bool | None = None
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What to compile for. Frozen; every field takes part in the cache key.
+
+    target     `cpu` (this machine) or `cpu:<profile>` such as `cpu:x86-64-v3`
+    precision  of arithmetic: `fp32`
+    tolerance  largest accepted error against the float64 reference, relative to the largest value of an output;
+               None: the default of the precision
+    threads    lanes of the plan; None: every core of the machine that compiles
+    inputs     by input name: a shape (list of ints), or `{"shape": [...], "value": scalar}`
+    dims       by symbolic dimension name: its value
+    tuning_budget_s  wall seconds that measuring candidates may take; 0 takes the analytical choice unmeasured
+    scheduler  `sequential`
+    seed       of the inputs used for measuring and agreement
+    """
+
+    target: str = "cpu"
+    precision: str = "fp32"
+    tolerance: float | None = None
+    threads: int | None = None
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    tuning_budget_s: float = 20.0
+    scheduler: str = "sequential"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
+        self._check()
+
+    def _check(self) -> None:
+        if not TARGET_PATTERN.fullmatch(self.target):
+            raise OptionsError(f"target {self.target!r} is unknown", fix="use 'cpu' or 'cpu:<profile>'; see GET /targets")
+        if self.precision not in PRECISIONS:
+            raise OptionsError(f"precision {self.precision!r} is unknown", fix=f"use one of {', '.join(PRECISIONS)}")
+        if self.scheduler not in SCHEDULERS:
+            raise OptionsError(f"scheduler {self.scheduler!r} is unknown", fix=f"use one of {', '.join(SCHEDULERS)}")
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            raise OptionsError(f"threads is {self.threads}", fix=f"use 1 to {MAX_THREADS}, or leave it out")
+        if self.tolerance is not None and not 0 < self.tolerance <= 1:
+            raise OptionsError(f"tolerance is {self.tolerance}", fix="use a number in (0, 1], such as 1e-5")
+        if not 0 <= self.tuning_budget_s <= MAX_BUDGET_SECONDS:
+            raise OptionsError(
+                f"tuning_budget_s is {self.tuning_budget_s}", fix=f"use 0 to {MAX_BUDGET_SECONDS:g} seconds"
+            )
+        for name, spec in self.inputs.items():
+            if spec.shape is not None and any(dim < 0 for dim in spec.shape):
+                raise OptionsError(f"inputs[{name!r}] has a negative dimension", fix="give every dimension as an int >= 0")
+        for name, dim in self.dims.items():
+            if dim < 0:
+                raise OptionsError(f"dims[{name!r}] is {dim}", fix="give an int >= 0")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; `from_json` reads it back to an equal object."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
+        plain["dims"] = dict(sorted(self.dims.items()))
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> CompileOptions:
+        """Options from a request body. Raises `OptionsError` naming the field that is wrong and the fix."""
+        if not isinstance(plain, Mapping):
+            raise OptionsError("options are not a JSON object", fix='send an object such as {"target": "cpu"}')
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(plain) - known):
+            raise OptionsError(f"unknown option {unknown[0]!r}", fix=f"known options: {', '.join(sorted(known))}")
+        given = dict(plain)
+        for name, kinds in _FIELD_KINDS.items():
+            if name in given and not _is_kind(given[name], kinds):
+                wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise OptionsError(f"option {name!r} is not a {wanted}", fix=f"got {given[name]!r:.80}")
+        given["inputs"] = {name: _input_spec(name, spec) for name, spec in given.get("inputs", {}).items()}
+        given["dims"] = {name: _dimension(f"dims[{name!r}]", value) for name, value in given.get("dims", {}).items()}
+        return cls(**given)
+
+    def cache_key(self, model_digest: str) -> str:
+        """SHA-256 (hex) over the model's digest, these options and the compiler's version."""
+        text = json.dumps([COMPILER_VERSION, model_digest, self.to_json()], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+_FIELD_KINDS: dict[str, tuple[type, ...]] = {
+    "target": (str,),
+    "precision": (str,),
+    "tolerance": (float, int, type(None)),
+    "threads": (int, type(None)),
+    "inputs": (dict,),
+    "dims": (dict,),
+    "tuning_budget_s": (float, int),
+    "scheduler": (str,),
+    "seed": (int,),
+}
+
+
+def _is_kind(value: object, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _dimension(where: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OptionsError(f"{where} is not an int", fix=f"got {value!r:.80}")
+    return value
+
+
+def _input_spec(name: str, spec: object) -> InputSpec:
+    if isinstance(spec, list | tuple):
+        spec = {"shape": spec}
+    if not isinstance(spec, dict) or set(spec) - {"shape", "value"}:
+        raise OptionsError(
+            f"inputs[{name!r}] is not an input spec", fix='give a shape like [1, 3, 224, 224] or {"shape": ..., "value": ...}'
+        )
+    shape, value = spec.get("shape"), spec.get("value")
+    if shape is not None:
+        if not isinstance(shape, list | tuple):
+            raise OptionsError(f"inputs[{name!r}].shape is not a list", fix="give a list of ints")
+        shape = tuple(_dimension(f"inputs[{name!r}].shape[{axis}]", dim) for axis, dim in enumerate(shape))
+    if value is not None and not isinstance(value, int | float | bool):
+        raise OptionsError(f"inputs[{name!r}].value is not a scalar", fix="give a number or a boolean")
+    return InputSpec(shape, value)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of progress. `fraction` is of the whole job, 0 to 1, never falling; `data` is JSON-able.
+
+    kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`)
+    """
+
+    kind: Literal["phase", "progress", "notice", "record"]
+    phase: str
+    fraction: float
+    message: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**{f.name: getattr(self, f.name) for f in fields(self)}, "data": dict(self.data)}
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output of the artifact is from the float64 reference on the unrewritten graph."""
+
+    output: str
+    max_absolute: float
+    max_relative: float
+    """Largest absolute error over the largest absolute value of the reference output."""
+    max_ulp: float
+    """In units of the last place of float32 at the reference value; for integer outputs the count of unequal elements."""
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON."""
+
+    model_digest: str
+    artifact_digest: str
+    artifact_bytes: int
+    target: str
+    hardware: str
+    threads: int
+    phase_seconds: Mapping[str, float]
+    nodes: int
+    """Operators of the model as the front end accepted it."""
+    kernels_before_fusion: int
+    kernels: int
+    """Kernels launched per inference."""
+    arena_bytes: int
+    """Peak memory for activations, beside inputs, outputs and weights."""
+    weight_bytes: int
+    latency_s: float
+    """Median latency of the artifact, measured in this compilation."""
+    errors: tuple[OutputError, ...] = ()
+    tolerance: float = 0.0
+    records_measured: int = 0
+    records_reused: int = 0
+    notices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "compiler_version": COMPILER_VERSION}

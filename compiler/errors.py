@@ -1,0 +1,135 @@
+"""Every way a compilation can fail, drawn as one tree.
+
+    TilewrightError
+    ├── CallerError            the request or the model is at fault
+    │   ├── OptionsError           an option is unknown, ill-typed or out of range
+    │   ├── ModelError             the bytes are not a model that can be compiled
+    │   │   ├── MalformedModel         truncated, cyclic, ill-typed, not ONNX
+    │   │   ├── ModelTooLarge          a stated limit (bytes, nodes, elements) is exceeded
+    │   │   ├── UnboundDimension       a symbolic dimension has no value
+    │   │   └── UnsupportedModel       one Refusal for each node that cannot be compiled
+    ├── MachineError           this machine lacks or ran out of something
+    │   ├── ToolchainMissing       no usable C compiler
+    │   ├── ToolchainFailed        the C compiler rejected or died on generated code
+    │   ├── TargetUnavailable      the requested target cannot be built or measured here
+    │   └── ResourceExhausted      memory, disk or time ran out
+    └── InternalError          our fault
+        ├── VerifyError            a step handed over a program that breaks its invariants
+        └── Disagreement           the artifact does not compute what the model says
+
+Each class has a stable `code` and says whose `fault` it is; what an HTTP client sees of it is decided
+in `service.http.errors`, what is retried in `worker.tasks`. A leaf may carry `refusals`: all the reasons
+at once, each naming the node, its operator and the fix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+Fault = Literal["caller", "ours", "machine"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One reason why one node (or option, or input) was refused, and what would mend it."""
+
+    reason: str
+    fix: str = ""
+    node: str = ""
+    operator: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.operator} {self.node!r}: " if self.operator else ""
+        return f"{where}{self.reason}" + (f" Fix: {self.fix}" if self.fix else "")
+
+
+@dataclass
+class TilewrightError(Exception):
+    """Root of the tree. `message` is one sentence; `fix` says what to do; `details` is JSON-able."""
+
+    message: str
+    fix: str = ""
+    refusals: tuple[Refusal, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    code: ClassVar[str] = "internal"
+    fault: ClassVar[Fault] = "ours"
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  - {refusal}" for refusal in self.refusals)]
+        if self.fix:
+            lines.append(f"Fix: {self.fix}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "fault": self.fault,
+            "message": self.message,
+            "fix": self.fix,
+            "refusals": [asdict(refusal) for refusal in self.refusals],
+            "details": self.details,
+        }
+
+
+class CallerError(TilewrightError):
+    code = "caller_error"
+    fault = "caller"
+
+
+class OptionsError(CallerError):
+    code = "invalid_options"
+
+
+class ModelError(CallerError):
+    code = "invalid_model"
+
+
+class MalformedModel(ModelError):
+    code = "malformed_model"
+
+
+class ModelTooLarge(ModelError):
+    code = "model_too_large"
+
+
+class UnboundDimension(ModelError):
+    code = "unbound_dimension"
+
+
+class UnsupportedModel(ModelError):
+    code = "unsupported_model"
+
+
+class MachineError(TilewrightError):
+    code = "machine_error"
+    fault = "machine"
+
+
+class ToolchainMissing(MachineError):
+    code = "toolchain_missing"
+
+
+class ToolchainFailed(MachineError):
+    code = "toolchain_failed"
+
+
+class TargetUnavailable(MachineError):
+    code = "target_unavailable"
+
+
+class ResourceExhausted(MachineError):
+    code = "resource_exhausted"
+
+
+class InternalError(TilewrightError):
+    code = "internal"
+
+
+class VerifyError(InternalError):
+    code = "verify_failed"
+
+
+class Disagreement(InternalError):
+    code = "disagreement"

@@ -1,0 +1,96 @@
+"""Constant propagation: which nodes over constants are computed now, and their arrays.
+
+Sizes are known from inference before anything is computed. What is too large to compute here stays a node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.errors import VerifyError
+from compiler.frontend.limits import Limits
+from compiler.ir.graph import Node
+from compiler.ir.tensor import TensorType
+from compiler.ops.operator import Operator
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+"""Cost nothing on a contiguous constant, whatever its size."""
+
+CONTRACTIONS = frozenset({"MatMul", "Gemm", "Einsum", "MatMulInteger", "QLinearMatMul"})
+"""Their work is bounded by the product of their inputs' sizes, not by the sum."""
+
+NEVER = frozenset(
+    {
+        # Windows, resampling and transforms: attributes may make intermediate arrays far larger than inputs and outputs.
+        *(
+            "Conv",
+            "ConvTranspose",
+            "ConvInteger",
+            "QLinearConv",
+            "DeformConv",
+            "Col2Im",
+            "AveragePool",
+            "MaxPool",
+            "LpPool",
+        ),
+        *(
+            "LRN",
+            "MaxUnpool",
+            "MaxRoiPool",
+            "RoiAlign",
+            "Resize",
+            "GridSample",
+            "AffineGrid",
+            "DFT",
+            "STFT",
+            "MelWeightMatrix",
+        ),
+        # Recurrence and attention: as long as their sequence.
+        *("LSTM", "GRU", "RNN", "Attention", "LinearAttention", "CausalConvWithState"),
+        # Random: another result at every run.
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
+    }
+)
+
+
+def may_fold(
+    node: Node, arrays: Sequence[np.ndarray | None], results: Sequence[TensorType], limits: Limits, spent: int
+) -> bool:
+    """Whether a node, all of whose inputs are constant, is to be computed; `spent` elements were computed before."""
+    if node.op in NEVER:
+        return False
+    if node.op in VIEWS and arrays[0] is not None and arrays[0].flags.c_contiguous:
+        return True
+    sizes = [array.size for array in arrays if array is not None]
+    work = work_of(node, sizes, results)
+    largest = max(*(array.nbytes for array in arrays if array is not None), *(result.bytes for result in results))
+    if largest > limits.fold_bytes:
+        return False
+    if node.op in CONTRACTIONS and math.prod(sizes) > limits.fold_products:
+        return False
+    return spent + work <= limits.fold_total
+
+
+def work_of(node: Node, sizes: Sequence[int], results: Sequence[TensorType]) -> int:
+    """Elements that computing the node reads and writes."""
+    return sum(sizes) + sum(result.elements for result in results)
+
+
+def fold(
+    operator: Operator, node: Node, arrays: tuple[np.ndarray | None, ...], results: Sequence[TensorType]
+) -> tuple[np.ndarray, ...]:
+    """The node's outputs by its reference, in the declared types. Raises VerifyError where reference and inference disagree."""
+    with np.errstate(all="ignore"):
+        outputs = operator.reference(node, arrays)
+        if len(outputs) < len(results):
+            raise VerifyError(f"the reference of {node.op} returned {len(outputs)} outputs, inference {len(results)}")
+        folded = tuple(np.asarray(array) for array in outputs[: len(results)])
+        for array, result in zip(folded, results, strict=True):
+            if array.shape != result.dims:
+                raise VerifyError(f"the reference of {node.op} returned shape {list(array.shape)}, inference {result}")
+        return tuple(
+            array.astype(result.dtype.numpy, copy=False) for array, result in zip(folded, results, strict=True)
+        )

@@ -1,0 +1,73 @@
+"""One call brought to normal form: checked against its schema, upgraded to the newest opset, every default filled in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.frontend.model import NEWEST_OPSET, AttrValue, Body, Call, Expansion, Foreign, Reference, quoted
+from compiler.frontend.opsets import UPGRADES, Rule, Site
+from compiler.frontend.schema import Form, check_form, form_of
+from compiler.ir.graph import Attr
+from compiler.ir.tensor import TensorType
+from compiler.ops.operator import Unsupported
+
+_RULES: dict[str, tuple[tuple[int, Rule], ...]] = {
+    op: tuple((before, rule) for name, before, rule in UPGRADES if name == op) for op, _, _ in UPGRADES
+}
+
+
+def check(call: Call, opset: int) -> Form:
+    """The call's form at its own opset. Raises Unsupported for an unknown operator or a call that does not keep to the form."""
+    form = form_of(call.op, opset)
+    if form is None:
+        newest = form_of(call.op, NEWEST_OPSET)
+        if newest is None:
+            raise Unsupported("ONNX has no such operator", "define it as a model-local function or export without it")
+        raise Unsupported(f"opset {opset} has no such operator", f"export the model with opset {newest.since} or newer")
+    if form.deprecated:  # its last form still says what is meant
+        form = form_of(call.op, form.since - 1) or form
+    check_form(call, form)
+    return form
+
+
+def upgrade(
+    call: Call, opset: int, types: tuple[TensorType | None, ...], constants: tuple[np.ndarray | None, ...]
+) -> Expansion | None:
+    """The call in its newest form; None where it has that form already. Raises Unsupported where there is none."""
+    site = Site(call, types, constants)
+    for before, rule in _RULES.get(call.op, ()):
+        if opset < before and (expansion := rule(site)) is not None:
+            return expansion
+    return None
+
+
+def normal_attrs(call: Call, form: Form) -> dict[str, Attr]:
+    """The attributes of a node: those given and every default of the newest form, tensors as numbers and tuples."""
+    attrs: dict[str, Attr] = {}
+    for name, value in {**form.defaults, **call.attrs}.items():
+        if name not in form.kinds:
+            raise Unsupported(
+                f"attribute {quoted(name)} has no counterpart in the newest form", "raise the model's opset"
+            )
+        attrs[name] = plain_attr(name, value)
+    return attrs
+
+
+def plain_attr(name: str, value: AttrValue) -> Attr:
+    """A tensor as nested tuples, everything else as it is; Unsupported for subgraphs and foreign kinds."""
+    if isinstance(value, np.ndarray):
+        return plain(value)
+    if isinstance(value, Body | Reference | Foreign):
+        raise Unsupported(f"attribute {quoted(name)} holds a value that cannot be compiled", "export without it")
+    return value
+
+
+def plain(array: np.ndarray) -> Attr:
+    """A scalar for rank 0, otherwise nested tuples, of Python numbers."""
+    if array.dtype.kind not in "biuf":
+        array = array.astype(np.float32)
+
+    def nested(item: object) -> Attr:
+        return tuple(nested(inner) for inner in item) if isinstance(item, list) else item  # type: ignore[return-value]
+
+    return nested(array.tolist())

@@ -1,0 +1,66 @@
+"""Safe reading: bytes to `Model`. onnx's own checker, shape inference and converter never see an untrusted model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from compiler.errors import MalformedModel, ModelTooLarge
+from compiler.frontend.decode import decode
+from compiler.frontend.limits import Limits
+from compiler.frontend.model import Model, quoted
+from compiler.frontend.tensors import Source
+from compiler.frontend.wire import walk
+
+
+def read(model: Path | bytes, limits: Limits) -> Model:
+    """The model of a file, with external data from the file's folder, or of bytes, without any.
+
+    Raises MalformedModel for what is not whole ONNX, ModelTooLarge past a limit, UnsupportedModel for foreign versions.
+    """
+    data = model if isinstance(model, bytes) else _contents(model, limits)
+    if len(data) > limits.file_bytes:
+        raise ModelTooLarge(_size_message(len(data), limits), fix=_SIZE_FIX)
+    if not data:
+        raise MalformedModel("the file is empty", fix="send the .onnx file itself")
+    walk(data, limits)
+    digest = hashlib.sha256(data).hexdigest()
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+        del data  # as large as the model; the message holds a copy
+        folder = None if isinstance(model, bytes) else model.parent
+        return decode(proto, Source(folder, limits), digest)
+    except DecodeError as error:
+        raise MalformedModel(f"this is not an ONNX file: {error}", fix="export the model again") from None
+
+
+_SIZE_FIX = "save the weights as external data (onnx.save(..., save_as_external_data=True))"
+
+
+def _size_message(size: int, limits: Limits) -> str:
+    return f"the model file has {size} bytes, more than {limits.file_bytes}"
+
+
+def _contents(path: Path, limits: Limits) -> bytes:
+    """The bytes of a regular file; a pipe is refused, not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise MalformedModel(f"{quoted(str(path))} cannot be read: {reason}", fix="check the path") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise MalformedModel(f"{quoted(str(path))} is not a regular file", fix="give the path of an .onnx file")
+        if status.st_size > limits.file_bytes:
+            raise ModelTooLarge(_size_message(status.st_size, limits), fix=_SIZE_FIX)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""Operators that never become nodes: their results follow from types and constants alone.
+
+Each function returns the one result as an array, or None where an input it needs is not constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.errors import ModelTooLarge
+from compiler.frontend.limits import Limits
+from compiler.frontend.model import AttrValue
+from compiler.frontend.opsets import Site
+from compiler.frontend.tensors import DTYPES, check_size
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Unsupported
+
+
+@dataclass(frozen=True)
+class Place(Site):
+    """A call with the limits that hold for what it computes."""
+
+    limits: Limits
+
+
+def constant(place: Place) -> np.ndarray:
+    """Constant in each of its spellings."""
+    if len(place.call.attrs) != 1:
+        raise Unsupported(f"it has {len(place.call.attrs)} values where it takes one", "export the model again")
+    ((name, value),) = place.call.attrs.items()
+    if isinstance(value, np.ndarray):
+        return value
+    dtypes = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    if name not in dtypes or not isinstance(value, int | float | tuple):
+        raise Unsupported(f"its value is a {name.removeprefix('value_')}", "use a tensor of type bool to double")
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(value, dtype=dtypes[name])
+    except (OverflowError, ValueError, TypeError):
+        raise Unsupported(f"attribute {name!r} holds no numbers", "export the model again") from None
+
+
+def shape(place: Place) -> np.ndarray:
+    """Shape, with `start` and `end` clamped as Python slices are."""
+    end = place.call.attrs.get("end")
+    return np.array(place.first.dims[place.integer("start", 0) : end if isinstance(end, int) else None], np.int64)
+
+
+def size(place: Place) -> np.ndarray:
+    """Number of elements."""
+    return np.array(place.first.elements, np.int64)
+
+
+def constant_of_shape(place: Place) -> np.ndarray | None:
+    """One value everywhere, in no more memory than that value takes."""
+    dims = place.constants[0]
+    if dims is None:
+        return None
+    value: AttrValue = place.call.attrs.get("value", np.zeros(1, np.float32))
+    if not isinstance(value, np.ndarray) or value.size != 1:
+        raise Unsupported("attribute 'value' is not a tensor of one element", "export the model again")
+    if dims.ndim != 1 or dims.dtype != np.int64 or (dims < 0).any():
+        raise Unsupported(
+            f"its shape {dims.tolist()!s:.60} is not a list of sizes", "bind the inputs it is computed from"
+        )
+    target = tuple(dims.tolist())
+    check_size(target, DType.of(value.dtype), f"ConstantOfShape {place.call.source!r:.100}", place.limits)
+    return np.broadcast_to(value.reshape(()), target)
+
+
+def range_(place: Place) -> np.ndarray | None:
+    """start, start + delta, ... below limit; max(ceil((limit - start) / delta), 0) elements."""
+    bounds = place.constants
+    if any(bound is None for bound in bounds):
+        return None
+    arrays = [bound for bound in bounds if bound is not None]
+    if any(array.size != 1 for array in arrays):
+        raise Unsupported("start, limit and delta are not scalars", "export the model again")
+    dtype = arrays[0].dtype
+    start, limit, delta = (array.reshape(()).item() for array in arrays)
+    if delta == 0 or not all(np.isfinite(bound) for bound in (start, limit, delta)):
+        raise Unsupported(f"the range from {start} to {limit} by {delta} has no end", "give a delta other than 0")
+    exact = isinstance(start, int)
+    count = max(-((start - limit) // delta) if exact else int(np.ceil((limit - start) / delta)), 0)
+    if 8 * count > place.limits.fold_bytes:
+        raise ModelTooLarge(
+            f"a Range has {count} elements", fix=f"bind shapes so that it has at most {place.limits.fold_bytes // 8}"
+        )
+    steps = np.arange(count, dtype=np.int64 if exact else np.float64)
+    return np.asarray(start + steps * delta).astype(dtype)
+
+
+def non_zero(place: Place) -> np.ndarray | None:
+    """Indices of the elements that are not zero, one column each."""
+    array = place.constants[0]
+    if array is None or 8 * array.size > place.limits.fold_bytes:
+        return None
+    return np.array(np.nonzero(array) if array.ndim else np.nonzero(array.reshape(1)), np.int64).reshape(
+        max(array.ndim, 1), -1
+    )
+
+
+def eye_like(place: Place) -> np.ndarray | None:
+    """Ones on diagonal `k`, in the type of `dtype` or of the input."""
+    dims = place.first.dims
+    if len(dims) != 2:
+        raise Unsupported(f"{place.first} is no matrix", "export the model again")
+    code = place.call.attrs.get("dtype")
+    dtype = place.first.dtype if code is None else DTYPES.get(code) if isinstance(code, int) else None
+    if dtype is None:
+        raise Unsupported(f"dtype {code} is not supported", "use a type from bool to double")
+    if place.first.elements * dtype.bytes > place.limits.fold_bytes:
+        return None
+    columns = np.arange(dims[1]) - place.integer("k", 0)
+    return (np.arange(dims[0])[:, None] == columns).astype(dtype.numpy)
+
+
+FOLDED: dict[str, Callable[[Place], np.ndarray | None]] = {
+    "Constant": constant,
+    "ConstantOfShape": constant_of_shape,
+    "EyeLike": eye_like,
+    "NonZero": non_zero,
+    "Range": range_,
+    "Shape": shape,
+    "Size": size,
+}

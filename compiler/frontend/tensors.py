@@ -1,0 +1,198 @@
+"""TensorProto to numpy array: sizes checked before anything is allocated, external data mapped from inside one folder."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from compiler.errors import MalformedModel, ModelTooLarge
+from compiler.frontend.limits import Limits
+from compiler.frontend.model import Foreign, quoted, text
+from compiler.ir.tensor import DType
+
+DTYPES: dict[int, DType] = {
+    TensorProto.FLOAT: DType.F32,
+    TensorProto.DOUBLE: DType.F64,
+    TensorProto.FLOAT16: DType.F16,
+    TensorProto.BFLOAT16: DType.BF16,
+    TensorProto.INT8: DType.I8,
+    TensorProto.INT16: DType.I16,
+    TensorProto.INT32: DType.I32,
+    TensorProto.INT64: DType.I64,
+    TensorProto.UINT8: DType.U8,
+    TensorProto.UINT16: DType.U16,
+    TensorProto.UINT32: DType.U32,
+    TensorProto.UINT64: DType.U64,
+    TensorProto.BOOL: DType.BOOL,
+}
+
+CODES: dict[DType, int] = {dtype: code for code, dtype in DTYPES.items()}
+"""ONNX type code of an element type."""
+
+_TYPED_FIELDS = {
+    "float_data": (DType.F32,),
+    "double_data": (DType.F64,),
+    "int64_data": (DType.I64,),
+    "uint64_data": (DType.U32, DType.U64),
+    "int32_data": (DType.I32, DType.I16, DType.I8, DType.U16, DType.U8, DType.BOOL, DType.F16, DType.BF16),
+}
+"""Where a tensor without raw bytes keeps its elements; 16-bit floats lie there as bit patterns."""
+
+_FIELD_DTYPES = {"float_data": "f4", "double_data": "f8", "int64_data": "i8", "uint64_data": "u8", "int32_data": "i4"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where tensors come from: the folder of external data (None: a model given as bytes has none) and the limits."""
+
+    folder: Path | None
+    limits: Limits
+
+
+def dtype_of(code: int, where: str) -> DType | Foreign:
+    """The element type of an ONNX type code; Foreign for one that this compiler has no type for."""
+    if code in DTYPES:
+        return DTYPES[code]
+    if code not in TensorProto.DataType.values() or code == TensorProto.UNDEFINED:
+        raise MalformedModel(
+            f"{where} has element type {code}, which ONNX does not define", fix="export the model again"
+        )
+    return Foreign(f"of element type {TensorProto.DataType.Name(code).lower()}")
+
+
+def array_of(tensor: TensorProto, source: Source) -> np.ndarray | Foreign:
+    """The tensor's elements, read-only. Raises MalformedModel where the declared size and the bytes disagree."""
+    where = f"tensor {quoted(text(tensor.name))}"
+    dtype = dtype_of(tensor.data_type, where)
+    if isinstance(dtype, Foreign):
+        return dtype
+    if tensor.HasField("segment"):
+        raise MalformedModel(f"{where} is stored in segments", fix="save the model with whole tensors")
+    shape = _shape(tensor, dtype, where, source.limits)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        flat = _external(tensor, math.prod(shape) * dtype.bytes, where, source).view(dtype.numpy)
+    elif tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+        _expect(len(raw), math.prod(shape) * dtype.bytes, "bytes", where, shape)
+        flat = np.frombuffer(raw, dtype=np.uint8).view(dtype.numpy)
+    else:
+        flat = _typed(tensor, dtype, where, shape)
+    if dtype is DType.BOOL:
+        flat = flat.view(np.uint8) != 0
+    array = flat.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _shape(tensor: TensorProto, dtype: DType, where: str, limits: Limits) -> tuple[int, ...]:
+    shape = tuple(tensor.dims)
+    if any(dim < 0 for dim in shape):
+        raise MalformedModel(f"{where} has a negative dimension: {list(shape)[:8]}", fix="export the model again")
+    check_size(shape, dtype, where, limits)
+    return shape
+
+
+def check_size(shape: tuple[int, ...], dtype: DType, where: str, limits: Limits) -> None:
+    """Raises ModelTooLarge for more bytes than one tensor may have, or more axes than numpy takes."""
+    if len(shape) > 32:
+        raise ModelTooLarge(f"{where} has {len(shape)} axes, more than 32", fix="reshape it to fewer axes")
+    size = math.prod(shape) * dtype.bytes
+    if size > limits.tensor_bytes or any(dim > limits.tensor_bytes for dim in shape):
+        raise ModelTooLarge(
+            f"{where} of shape {list(shape)[:8]} takes {size} bytes, more than {limits.tensor_bytes}",
+            fix="bind smaller input shapes or split the tensor",
+        )
+
+
+def _typed(tensor: TensorProto, dtype: DType, where: str, shape: tuple[int, ...]) -> np.ndarray:
+    field = next(name for name, dtypes in _TYPED_FIELDS.items() if dtype in dtypes)
+    elements = getattr(tensor, field)
+    _expect(len(elements), math.prod(shape), "elements", where, shape)
+    wide = np.array(elements, dtype=_FIELD_DTYPES[field])
+    narrow = np.dtype(np.uint16) if dtype in (DType.F16, DType.BF16) else dtype.numpy
+    flat = wide.astype(narrow)
+    if wide.dtype != narrow and not np.array_equal(flat, wide):
+        raise MalformedModel(f"{where} holds numbers outside {dtype}", fix="export the model again")
+    return flat.view(dtype.numpy)
+
+
+def _expect(found: int, expected: int, unit: str, where: str, shape: tuple[int, ...]) -> None:
+    if found != expected:
+        raise MalformedModel(
+            f"{where} of shape {list(shape)[:8]} needs {expected} {unit} but has {found}",
+            fix="save the model again; a file with external data must come with that data",
+        )
+
+
+def _external(tensor: TensorProto, size: int, where: str, source: Source) -> np.ndarray:
+    """The tensor's bytes, mapped; `size` of them."""
+    entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if source.folder is None:
+        raise MalformedModel(
+            f"{where} lies in another file, {quoted(location)}, and only the model's bytes were given",
+            fix="give the path of the model with its data files beside it, or save it with the weights inside",
+        )
+    offset = _number(entries, "offset", 0, where)
+    length = _number(entries, "length", size, where)
+    _expect(length, size, "bytes", where, tuple(tensor.dims))
+    descriptor = _open_inside(source.folder, location, where)
+    with os.fdopen(descriptor, "rb") as file:
+        available = os.fstat(descriptor).st_size
+        if offset + size > available:
+            raise MalformedModel(
+                f"{where} needs bytes {offset} to {offset + size} of {quoted(location)}, which has {available}",
+                fix="copy or upload the data file again",
+            )
+        if size == 0:
+            return np.empty(0, np.uint8)
+        return np.asarray(np.memmap(file, dtype=np.uint8, mode="r", offset=offset, shape=(size,)))
+
+
+def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
+    text = entries.get(key, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise MalformedModel(f"{where} has external {key} {quoted(text)}, not a number", fix="save the model again")
+    return int(text)
+
+
+def _open_inside(folder: Path, location: str, where: str) -> int:
+    """A descriptor of a regular file below `folder`, opened step by step so that no link is followed on the way."""
+    parts = location.split("/")
+    if not location or location.startswith("/") or "\\" in location or "\0" in location or ".." in parts:
+        raise _refused(where, location, "is not a plain path inside the model's folder")
+    parts = [part for part in parts if part not in ("", ".")]
+    if not parts:
+        raise _refused(where, location, "names no file")
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "cannot be opened"
+        raise _refused(where, location, f"cannot be opened without following links ({reason})") from None
+    finally:
+        os.close(directory)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise _refused(where, location, "is not a regular file with one name (a link, pipe or device)")
+    return descriptor
+
+
+def _refused(where: str, location: str, why: str) -> MalformedModel:
+    return MalformedModel(
+        f"{where} has external data at {quoted(location)}, which {why}",
+        fix="put a plain copy of the data file beside the model and name it relative to the model's folder",
+    )

@@ -1,0 +1,124 @@
+"""A walk over the wire format before protobuf decodes it, which says whether the file is whole and how much it will become.
+
+Two bytes of file make a whole message in memory, so the number of messages and fields is bounded here, from the bytes
+alone; a cut-off file is told from another kind of file, with the position where it stops making sense.
+Source of the format: protobuf's encoding specification.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx
+from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
+
+from compiler.errors import MalformedModel, ModelTooLarge
+from compiler.frontend.limits import Limits
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+_TRUNCATED_FIX = "copy or upload the file again; the tool that wrote it may have run out of disk"
+
+
+@cache
+def _submessages(descriptor: Descriptor) -> dict[int, Descriptor]:
+    """Field number to message type, for the fields that hold messages."""
+    return {f.number: f.message_type for f in descriptor.fields if f.type == FieldDescriptor.TYPE_MESSAGE}
+
+
+def walk(data: bytes, limits: Limits) -> None:
+    """Raises MalformedModel unless `data` is a whole protobuf message, ModelTooLarge past `fields`, `nodes` or `depth`."""
+    position, fields, nodes = 0, 0, 0
+    ends: list[int] = [len(data)]
+    kinds: list[dict[int, Descriptor]] = [_submessages(onnx.ModelProto.DESCRIPTOR)]
+    while ends:
+        if position >= ends[-1]:
+            ends.pop()
+            kinds.pop()
+            continue
+        fields += 1
+        if fields > limits.fields:
+            raise ModelTooLarge(
+                f"the file holds more than {limits.fields} protobuf fields",
+                fix="split the model or remove unused nodes",
+            )
+        start = position
+        tag, position = _varint(data, position, ends[-1])
+        number, wire = tag >> 3, tag & 7
+        if number == 0:
+            raise _not_protobuf(data, start)
+        if wire == BYTES:
+            length, position = _varint(data, position, ends[-1])
+            if position + length > ends[-1]:
+                raise _overrun(data, start, length, ends)
+            inner = kinds[-1].get(number)
+            if inner is None:
+                position += length
+                continue
+            nodes += inner is onnx.NodeProto.DESCRIPTOR
+            if nodes > limits.nodes:
+                raise ModelTooLarge(
+                    f"the file holds more than {limits.nodes} nodes", fix="simplify the model, or split it"
+                )
+            if len(ends) >= limits.depth:
+                raise ModelTooLarge(
+                    f"subgraphs are nested deeper than {limits.depth // 3} levels",
+                    fix="flatten nested If and Loop bodies",
+                )
+            ends.append(position + length)
+            kinds.append(_submessages(inner))
+        elif wire == VARINT:
+            _, position = _varint(data, position, ends[-1])
+        elif wire in (FIXED32, FIXED64):
+            position += 4 if wire == FIXED32 else 8
+            if position > ends[-1]:
+                raise _overrun(data, start, 4 if wire == FIXED32 else 8, ends)
+        else:
+            raise _not_protobuf(data, start)
+
+
+def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Value and position after it."""
+    if position < end and data[position] < 128:
+        return data[position], position + 1
+    value = 0
+    for index in range(10):
+        if position + index >= end:
+            raise MalformedModel(f"the file ends or a field breaks off at byte {position + index}", fix=_TRUNCATED_FIX)
+        byte = data[position + index]
+        value |= (byte & 127) << (7 * index)
+        if byte < 128:
+            return value, position + index + 1
+    raise _not_protobuf(data, position)
+
+
+def _overrun(data: bytes, start: int, length: int, ends: list[int]) -> MalformedModel:
+    if start == 0 or length > 2**31:
+        return _not_protobuf(data, start)
+    if len(ends) == 1 or ends[-1] == len(data):
+        left = len(data) - start
+        return MalformedModel(
+            f"the file is truncated: a field of {length} bytes starts at byte {start}, {left} bytes before the end",
+            fix=_TRUNCATED_FIX,
+        )
+    return MalformedModel(f"a field at byte {start} is longer than the message around it", fix=_TRUNCATED_FIX)
+
+
+_SIGNATURES = (
+    (b"PK\x03\x04", "a zip archive (a PyTorch .pt file or a package?)"),
+    (b"\x89HDF", "an HDF5 file (Keras?)"),
+    (b"\x1f\x8b", "a gzip file: unpack it first"),
+    (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
+    (b"{", "JSON text"),
+    (b"<", "HTML or XML text"),
+)
+
+
+def _not_protobuf(data: bytes, position: int) -> MalformedModel:
+    kind = next((words for signature, words in _SIGNATURES if data.startswith(signature)), "")
+    return MalformedModel(
+        f"this is not an ONNX file: it looks like {kind}"
+        if kind
+        else f"this is not an ONNX file: no protobuf at byte {position}",
+        fix="export the network to ONNX (torch.onnx.export, tf2onnx, ...) and send that file",
+    )

@@ -1,0 +1,137 @@
+"""Copies that become views: strided windows of another buffer, and operands of a Concat written straight into its output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler.fuse.draft import Draft, Op, is_copy, only_block, store_axes
+from compiler.ir.buffers import Buffer
+from compiler.ir.expr import Load
+from compiler.ir.index import Index
+from compiler.ir.kernel import Block, Kernel
+from compiler.ir.tensor import Layout
+
+
+@dataclass
+class Buffers:
+    """The buffer of each value, as aliasing settles it."""
+
+    of: dict[int, Buffer]
+
+    def root(self, value: int) -> bool:
+        """Whether a value still fills a storage of its own that nothing else uses."""
+        own = self.of[value]
+        return own.storage == value and not any(b.storage == value for v, b in self.of.items() if v != value)
+
+
+def place_concats(draft: Draft, buffers: Buffers) -> None:
+    """Gives the operands of each Concat a slice of its output's storage, and drops the copies that this makes needless.
+
+    Concats are taken from last to first: in a chain (DenseNet) the longest one owns the memory, and an earlier one whose operands
+    already lie side by side there is a view of it.
+    """
+    for op in reversed(list(draft.ops)):
+        parts = _parts(op)
+        if parts is None:
+            continue
+        target = op.outputs[0]
+        if _already_adjacent(buffers, target, parts):
+            draft.pinned |= {source for _, source, _ in parts}
+            draft.ops = [other for other in draft.ops if other is not op]
+            continue
+        left = [block for block, source, origin in parts if not _move_in(draft, buffers, source, target, origin)]
+        _keep_blocks(draft, op, left)
+
+
+def _parts(op: Op) -> list[tuple[Block, int, tuple[int, ...]]] | None:
+    """(block, value copied, origin in the output) for each operand of a Concat; None for any other kernel."""
+    kernel = op.kernel
+    if not isinstance(kernel, Kernel) or len(kernel.outputs) != 1 or kernel.temps or kernel.sequential:
+        return None
+    parts = []
+    for block in kernel.blocks:
+        value, store = block.values[0], block.stores[0]
+        if block.monoid or not isinstance(value, Load):
+            return None
+        origin = tuple(index.const for index in store.index)
+        dims = kernel.slots[value.slot].type.dims
+        moved = replace(store, index=tuple(index - at for index, at in zip(store.index, origin, strict=True)))
+        axes = store_axes(moved, dims) if len(dims) == len(origin) else None
+        if axes is None or any(
+            index != Index.of(axis if axis is not None else 0) for index, axis in zip(value.index, axes, strict=True)
+        ):
+            return None
+        source = next(bound for slot, bound in zip(kernel.inputs, op.inputs, strict=True) if slot.name == value.slot)
+        parts.append((block, source, origin))
+    return parts if len(parts) > 1 else None
+
+
+def _already_adjacent(buffers: Buffers, target: int, parts: list[tuple[Block, int, tuple[int, ...]]]) -> bool:
+    """Makes the output a view where its operands already lie in one storage as the Concat wants them."""
+    if not buffers.root(target):
+        return False
+    first = buffers.of[parts[0][1]]
+    if first.storage == first.id:
+        return False
+    view = replace(buffers.of[target], storage=first.storage, strides=first.strides, offset=first.offset)
+    for _, source, origin in parts:
+        here = buffers.of[source]
+        at = view.address(tuple(Index.of(position) for position in origin))
+        same = (here.storage, here.strides, here.layout.dims) == (view.storage, view.strides, view.layout.dims)
+        if not same or at != Index.of(here.offset):
+            return False
+    buffers.of[target] = view
+    return True
+
+
+def _move_in(draft: Draft, buffers: Buffers, source: int, target: int, origin: tuple[int, ...]) -> bool:
+    """Lets a value be written into a slice of `target`; False when something else decides where it lies."""
+    fixed = {*draft.graph.inputs, *draft.graph.outputs, *draft.graph.constants}
+    inner, outer = buffers.of[source], buffers.of[target]
+    if source in fixed or inner.layout.dims != outer.layout.dims or not buffers.root(source):
+        return False
+    if any(outer.layout.block_of(axis) and at % outer.layout.block_of(axis) for axis, at in enumerate(origin)):
+        return False
+    offset = outer.address(tuple(Index.of(position) for position in origin)).const
+    buffers.of[source] = replace(inner, storage=outer.storage, strides=outer.strides, offset=offset)
+    draft.pinned.add(source)
+    return True
+
+
+def _keep_blocks(draft: Draft, op: Op, blocks: list[Block]) -> None:
+    """Leaves of a Concat only the copies that are still needed."""
+    from compiler.fuse.draft import bind
+
+    assert isinstance(op.kernel, Kernel)
+    if len(blocks) == len(op.kernel.blocks):
+        return
+    if not blocks:
+        draft.ops = [other for other in draft.ops if other is not op]
+        return
+    inputs = {slot.name: bound for slot, bound in zip(op.kernel.inputs, op.inputs, strict=True)}
+    outputs = {slot.name: bound for slot, bound in zip(op.kernel.outputs, op.outputs, strict=True)}
+    new = bind(replace(op.kernel, blocks=tuple(blocks)), inputs, outputs, op.sources)
+    draft.ops = [new if other is op else other for other in draft.ops]
+
+
+def place_views(draft: Draft, buffers: Buffers) -> None:
+    """Turns copies whose source positions are an affine map of their output positions into strided buffers."""
+    for op in list(draft.ops):
+        load, value = is_copy(op), op.outputs[0]
+        if load is None or value in draft.kept or not buffers.root(value):
+            continue
+        block = only_block(op)
+        assert block is not None
+        axes = store_axes(block.stores[0], draft.types[value].dims)
+        if axes is None:
+            continue
+        source = buffers.of[op.inputs[0]]
+        address = source.address(load.index)
+        strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
+        if any(stride is None for stride in strides):
+            continue
+        layout = Layout.plain(len(axes))
+        known = tuple(stride or 0 for stride in strides)
+        buffers.of[value] = Buffer(value, draft.types[value], layout, source.storage, known, address.const, buffers.of[value].name)
+        draft.pinned.add(op.inputs[0])
+        draft.ops = [other for other in draft.ops if other is not op]

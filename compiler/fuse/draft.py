@@ -1,0 +1,181 @@
+"""The working form of fusion: kernels bound to graph values, in execution order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
+from compiler.ir.graph import Graph
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
+from compiler.ir.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Op:
+    """A kernel and the values bound to its input and output slots."""
+
+    kernel: Kernel | Routine
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass
+class Draft:
+    """All ops, the types of values, and those values that must exist in memory because another buffer is a view of them."""
+
+    graph: Graph
+    ops: list[Op]
+    types: dict[int, TensorType]
+    pinned: set[int] = field(default_factory=set)
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """Values that must be stored whatever fusion does."""
+        return frozenset(self.graph.outputs) | self.pinned
+
+    def readers(self) -> Mapping[int, list[Op]]:
+        """Ops that read a value."""
+        found: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for value in dict.fromkeys(op.inputs):
+                found.setdefault(value, []).append(op)
+        return found
+
+    def producers(self) -> Mapping[int, Op]:
+        """The op that makes a value."""
+        return {value: op for op in self.ops for value in op.outputs}
+
+    def place_of_both(self, producer: Op, consumer: Op) -> int | None:
+        """Where an op that does both may stand: at the consumer when nothing between reads the producer, at the producer when it
+        has all it needs; None when neither holds."""
+        first, last = self.at(producer), self.at(consumer)
+        between = self.ops[first + 1 : last]
+        if not any(set(op.inputs) & set(producer.outputs) for op in between):
+            return last
+        made = {value for op in between for value in op.outputs}
+        return first if not made & set(consumer.inputs) else None
+
+    def replace(self, old: Sequence[Op], new: Op, place: int) -> None:
+        """Puts `new` at a position of the list and drops `old`."""
+        gone = {self.at(op) for op in old}
+        self.ops = [new if at == place else op for at, op in enumerate(self.ops) if at == place or at not in gone]
+
+    def at(self, op: Op) -> int:
+        """The position of an op."""
+        return next(at for at, other in enumerate(self.ops) if other is op)
+
+    def drop_dead(self) -> None:
+        """Removes ops none of whose values is read or kept."""
+        while True:
+            read = {value for op in self.ops for value in op.inputs} | self.kept
+            alive = [op for op in self.ops if read & set(op.outputs)]
+            if len(alive) == len(self.ops):
+                return
+            self.ops = alive
+
+
+def bind(kernel: Kernel, inputs: Mapping[str, int], outputs: Mapping[str, int], sources: tuple[str, ...]) -> Op:
+    """A kernel whose slots get their canonical names: x0.. by first use, t0.., y0..; values bound to several slots share one."""
+    names: dict[str, str] = {}
+    slots: list[Slot] = []
+    values: list[int] = []
+    used = [load.slot for block in kernel.blocks for value in block.values for load in value.loads]
+    used += [load.slot for block in kernel.blocks for store in block.stores for i in store.index for load in Position(i).loads]
+    by_name = {slot.name: slot for slot in kernel.inputs}
+    for name in dict.fromkeys(name for name in used if name in by_name):
+        if inputs[name] not in values:
+            slots.append(Slot(f"x{len(slots)}", by_name[name].type))
+            values.append(inputs[name])
+        names[name] = f"x{values.index(inputs[name])}"
+    temps = [Slot(f"t{at}", slot.type) for at, slot in enumerate(kernel.temps)]
+    names.update({slot.name: temp.name for slot, temp in zip(kernel.temps, temps, strict=True)})
+    outs = [Slot(f"y{at}", slot.type) for at, slot in enumerate(kernel.outputs)]
+    names.update({slot.name: out.name for slot, out in zip(kernel.outputs, outs, strict=True)})
+    renamed = rename(kernel, names)
+    result = replace(renamed, inputs=tuple(slots), temps=tuple(temps), outputs=tuple(outs))
+    return Op(result, tuple(values), tuple(outputs[slot.name] for slot in kernel.outputs), sources)
+
+
+def rename(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """Slot names replaced in blocks and declarations."""
+
+    def load(expr: Expr) -> Expr:
+        return Load(names.get(expr.slot, expr.slot), expr.index, expr.type) if isinstance(expr, Load) else expr
+
+    def declared(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        return tuple(Slot(names.get(slot.name, slot.name), slot.type) for slot in slots)
+
+    blocks = tuple(
+        replace(
+            block,
+            values=tuple(value.transform(load) for value in block.values),
+            stores=tuple(Store(names.get(store.slot, store.slot), _in_index(store.index, load)) for store in block.stores),
+        )
+        for block in kernel.blocks
+    )
+    return replace(
+        kernel, blocks=blocks, inputs=declared(kernel.inputs), temps=declared(kernel.temps), outputs=declared(kernel.outputs)
+    )
+
+
+def _in_index(index: tuple[Index, ...], rewrite) -> tuple[Index, ...]:  # type: ignore[no-untyped-def]
+    return tuple(part.substitute({}, lambda expr: expr.transform(rewrite)) for part in index)
+
+
+def only_block(op: Op) -> Block | None:
+    """The block of a plain map: one block, no reduction, no loops of its own, one output; None for anything else."""
+    kernel = op.kernel
+    if not isinstance(kernel, Kernel) or len(kernel.blocks) != 1 or kernel.sequential or kernel.temps:
+        return None
+    block = kernel.blocks[0]
+    return block if not block.monoid and not block.axes and len(block.stores) == 1 else None
+
+
+def store_axes(store: Store, dims: tuple[int, ...]) -> tuple[Axis | None, ...] | None:
+    """The axis of each dimension when a store covers its tensor in order, once (None: extent 1); None when it does not."""
+    axes: list[Axis | None] = []
+    for index, extent in zip(store.index, dims, strict=True):
+        if extent == 1 and index == Index.of(0):
+            axes.append(None)
+            continue
+        axis = index.terms[0][0] if len(index.terms) == 1 else None
+        if not isinstance(axis, Axis) or index != Index.of(axis) or axis.extent != extent or axis in axes:
+            return None
+        axes.append(axis)
+    return tuple(axes)
+
+
+def is_copy(op: Op) -> Load | None:
+    """The load of a map that only moves elements; None for one that computes."""
+    block = only_block(op)
+    return block.values[0] if block is not None and isinstance(block.values[0], Load) else None
+
+
+def work(expr: Expr) -> int:
+    """How much an expression computes per element: arithmetic counts 1, division 4, transcendental functions 12."""
+    total = 0
+    for part in expr.walk():
+        if isinstance(part, Apply):
+            total += WORK.get(part.function, 1)
+    return total
+
+
+WORK: Mapping[str, int] = {
+    **{name: 4 for name in ("div", "sqrt", "rsqrt", "reciprocal", "mod", "fmod")},
+    **{name: 12 for name in ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1")},
+}
+
+
+def size(expr: Expr) -> int:
+    """Number of forms in an expression."""
+    return sum(1 for _ in expr.walk())
+
+
+def is_guarded_copy(expr: Expr) -> bool:
+    """A load, or a load where a position permits and a constant elsewhere: a Pad, a Slice, a Resize by repetition."""
+    if isinstance(expr, Where) and not expr.condition.loads:
+        return is_guarded_copy(expr.then) and isinstance(expr.otherwise, Const)
+    return isinstance(expr, Load)

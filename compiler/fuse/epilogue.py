@@ -1,0 +1,99 @@
+"""A map run on each value a kernel produces, while it is still in a register."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.fuse.draft import Draft, Op, bind, only_block, rename, size, store_axes
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+
+MAX_EXPR = 160
+
+
+def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
+    """One op that does both, or the reason why not. The value between them becomes a temporary unless something else reads it."""
+    first, second = producer.kernel, consumer.kernel
+    block = only_block(consumer)
+    if not isinstance(first, Kernel) or not isinstance(second, Kernel) or block is None:
+        return "the consumer is not a map"
+    if first.sequential:
+        return "the producer runs in sequence"
+    value = next(v for v in producer.outputs if v in consumer.inputs)
+    slot = next(s.name for s, bound in zip(second.inputs, consumer.inputs, strict=True) if bound == value)
+    out = next(s.name for s, bound in zip(first.outputs, producer.outputs, strict=True) if bound == value)
+    writer = _only_writer(first, out)
+    if writer is None:
+        return "several blocks write the value"
+    mapping = _axis_mapping(writer, out, slot, second, block, draft.types[value].dims)
+    if isinstance(mapping, str):
+        return mapping
+    if size(block.values[0]) > MAX_EXPR or len(first.blocks) > 12:
+        return "the kernel would grow too large"
+    return _joined(producer, consumer, draft, value, (out, slot), mapping, writer)
+
+
+def _only_writer(kernel: Kernel, slot: str) -> Block | None:
+    writers = [block for block in kernel.blocks if slot in block.writes]
+    return writers[0] if len(writers) == 1 and writers[0] is kernel.blocks[-1] else None
+
+
+def _axis_mapping(
+    writer: Block, out: str, slot: str, second: Kernel, block: Block, dims: tuple[int, ...]
+) -> dict[Axis, Index] | str:
+    """Which axis of the producer each axis of the consumer is, when the consumer reads every element once, at its own point."""
+    stored = store_axes(next(store for store in writer.stores if store.slot == out), dims)
+    if stored is None:
+        return "the value is not stored in order"
+    loads = [load for load in block.values[0].loads if load.slot == slot]
+    if len({load.index for load in loads}) != 1:
+        return "the map reads the value at several places"
+    mapping: dict[Axis, Index] = {}
+    for axis, index in zip(stored, loads[0].index, strict=True):
+        term = index.terms[0][0] if len(index.terms) == 1 else None
+        if axis is None and index == Index.of(0):
+            continue
+        if axis is None or not isinstance(term, Axis) or index != Index.of(term) or term.extent != axis.extent or term in mapping:
+            return "the map does not read the value point by point"
+        mapping[term] = Index.of(axis)
+    if any(axis.extent > 1 and axis not in mapping for axis in second.shared):
+        return "the map repeats the value along an axis"
+    return mapping
+
+
+def _joined(
+    producer: Op, consumer: Op, draft: Draft, value: int, slots: tuple[str, str], mapping: dict[Axis, Index], writer: Block
+) -> Op:
+    first, second = producer.kernel, consumer.kernel
+    assert isinstance(first, Kernel) and isinstance(second, Kernel)
+    out, slot = slots
+    others = [op for op in draft.readers().get(value, []) if op is not consumer]
+    stays = bool(others) or value in draft.kept
+    names = {s.name: f"c_{s.name}" for s in (*second.inputs, *second.outputs)}
+    kept_name = out if stays else "c_between"
+    names[slot] = kept_name
+    appended = rename(second, names)
+    block = appended.blocks[0]
+    moved = replace(
+        block,
+        axes=writer.axes,
+        values=tuple(v.substitute(mapping) for v in block.values),
+        stores=tuple(Store(s.slot, tuple(i.substitute(mapping) for i in s.index)) for s in block.stores),
+    )
+    before = first if stays else rename(first, {out: kept_name})
+    between = () if stays else (Slot(kept_name, draft.types[value]),)
+    kernel = Kernel(
+        f"{first.family}+{second.family}",
+        inputs=(*before.inputs, *(s for s in appended.inputs if s.name != kept_name)),
+        outputs=(*(s for s in before.outputs if s.name != kept_name or stays), *appended.outputs),
+        blocks=(*before.blocks, moved),
+        temps=(*before.temps, *between),
+        shared=first.shared,
+    )
+    inputs = {s.name: bound for s, bound in zip(first.inputs, producer.inputs, strict=True)}
+    inputs |= {names[s.name]: bound for s, bound in zip(second.inputs, consumer.inputs, strict=True) if s.name != slot}
+    outputs = {s.name: bound for s, bound in zip(first.outputs, producer.outputs, strict=True) if bound != value or stays}
+    outputs |= {names[s.name]: bound for s, bound in zip(second.outputs, consumer.outputs, strict=True)}
+    return bind(kernel, inputs, outputs, (*producer.sources, *consumer.sources))
+

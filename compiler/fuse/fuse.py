@@ -1,0 +1,167 @@
+"""The order in which a graph's operators are turned into kernels and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.fuse.alias import Buffers, place_concats, place_views
+from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
+from compiler.fuse.epilogue import join
+from compiler.fuse.inline import inline
+from compiler.fuse.layouts import choose_layouts
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.expr import Load
+from compiler.ir.graph import Graph
+from compiler.ir.kernel import Block, Kernel
+from compiler.ops import OPERATORS
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The kernel graph, how many kernels there were before fusion, and why kernels that touch were not joined."""
+
+    kernels: KernelGraph
+    before: int
+    refusals: tuple[str, ...]
+
+
+def fuse(graph: Graph) -> Fused:
+    """Kernels for a graph. A value keeps its id as its buffer's id; values that fusion removed have no buffer.
+
+    First maps that compute are joined to the kernels before them (a bias, an activation, a residual addition run on each result
+    while it is in a register); then copies become views; then what maps remain are taken into the kernels after them.
+    """
+    draft = _draft(graph)
+    before = len(draft.ops)
+    refusals: list[str] = []
+    _sweep(draft, _join_computing, refusals, single_reader=False)
+    buffers = Buffers(_buffers(graph, draft))
+    place_concats(draft, buffers)
+    place_views(draft, buffers)
+    _sweep(draft, inline, refusals, single_reader=True)
+    _sweep(draft, join, refusals, single_reader=False)
+    draft.drop_dead()
+    return Fused(_kernel_graph(graph, draft, buffers), before, tuple(dict.fromkeys(refusals)))
+
+
+def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
+    """`join`, leaving copies alone (for no reason that anybody needs to read): they may become views."""
+    if is_copy(producer) or is_copy(consumer):
+        return ""
+    return join(producer, consumer, draft)
+
+
+def _draft(graph: Graph) -> Draft:
+    ops: list[Op] = []
+    types = {id: value.type for id, value in graph.values.items()}
+    for node in graph.nodes:
+        ins = tuple(None if value is None else graph.type(value) for value in node.inputs)
+        outs = tuple(graph.type(value) for value in node.outputs)
+        kernel = OPERATORS[node.op].define(node, ins, outs)
+        kernel.verify()
+        inputs = {slot.name: value for slot, value in zip(kernel.inputs, node.used, strict=True)}
+        outputs = {slot.name: value for slot, value in zip(kernel.outputs, node.outputs, strict=True)}
+        if isinstance(kernel, Kernel):
+            ops += [bind(part, inputs, outputs, (node.source,)) for part in _independent(kernel)]
+        else:
+            ops.append(Op(kernel, node.used, node.outputs, (node.source,)))
+    draft = Draft(graph, ops, types)
+    draft.drop_dead()
+    return draft
+
+
+def _independent(kernel: Kernel) -> list[Kernel]:
+    """One kernel per output where no block needs another (a Split)."""
+    written = [block.writes for block in kernel.blocks]
+    apart = len(kernel.outputs) == len(kernel.blocks) > 1 and all(len(names) == 1 for names in written)
+    outputs = {slot.name for slot in kernel.outputs}
+    if not apart or kernel.temps or kernel.sequential or any(block.reads & outputs for block in kernel.blocks):
+        return [kernel]
+    parts = []
+    for block in kernel.blocks:
+        output = tuple(slot for slot in kernel.outputs if slot.name in block.writes)
+        parts.append(_pulled_out(replace(kernel, outputs=output, blocks=(block,))))
+    return parts
+
+
+def _pulled_out(kernel: Kernel) -> Kernel:
+    """A single block's own axes moved into the shared ones, which is how maps are written."""
+    block = kernel.blocks[0]
+    return replace(kernel, shared=(*kernel.shared, *block.axes), blocks=(replace(block, axes=()),))
+
+
+def _sweep(draft: Draft, merge: Callable[[Op, Op, Draft], Op | str], refusals: list[str], *, single_reader: bool) -> None:
+    """Tries every producer with every reader of it until no pair merges. With `single_reader`, a producer read elsewhere stays
+    unless it only moves elements, and then goes when its last reader has taken it in."""
+    changed = True
+    while changed:
+        changed = False
+        readers = draft.readers()
+        for producer in list(draft.ops):
+            pairs = [(producer, reader) for value in producer.outputs for reader in readers.get(value, [])]
+            for _, consumer in pairs:
+                if single_reader and not _may_vanish(draft, producer, readers):
+                    continue
+                if not any(op is producer for op in draft.ops) or not any(op is consumer for op in draft.ops):
+                    continue
+                place = draft.place_of_both(producer, consumer) if merge is not inline else draft.at(consumer)
+                result = merge(producer, consumer, draft) if place is not None else "another kernel needs the value in between"
+                if isinstance(result, str):
+                    if result:
+                        refusals.append(f"{producer.kernel.family} -> {consumer.kernel.family}: {result}")
+                    continue
+                assert place is not None
+                draft.replace([producer, consumer] if merge is not inline else [consumer], result, place)
+                draft.drop_dead()
+                changed = True
+                readers = draft.readers()
+
+
+def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> bool:
+    """Whether taking a map into its reader can make it disappear: one reader, no graph output."""
+    block = only_block(producer)
+    if block is None or producer.outputs[0] in draft.kept:
+        return False
+    return len(readers.get(producer.outputs[0], [])) == 1 or isinstance(block.values[0], Load)
+
+
+def _buffers(graph: Graph, draft: Draft) -> dict[int, Buffer]:
+    layouts = choose_layouts(graph)
+    used = {value for op in draft.ops for value in (*op.inputs, *op.outputs)} | {*graph.inputs, *graph.outputs}
+    return {value: Buffer.whole(value, draft.types[value], layouts.get(value), graph.values[value].name) for value in sorted(used)}
+
+
+def _kernel_graph(graph: Graph, draft: Draft, buffers: Buffers) -> KernelGraph:
+    used = {value for op in draft.ops for value in (*op.inputs, *op.outputs)} | {*graph.inputs, *graph.outputs}
+    used |= {buffers.of[value].storage for value in used}
+    calls = tuple(Call(op.kernel, op.inputs, op.outputs, _in_place(op, buffers), op.sources) for op in draft.ops)
+    constants: dict[int, np.ndarray] = {value: graph.constants[value] for value in sorted(used) if value in graph.constants}
+    return KernelGraph({value: buffers.of[value] for value in sorted(used)}, calls, graph.inputs, graph.outputs, constants)
+
+
+def _in_place(op: Op, buffers: Buffers) -> tuple[tuple[int, int], ...]:
+    """Outputs that may lie exactly over an input: same geometry, and each element read only where it is then written."""
+    kernel = op.kernel
+    if not isinstance(kernel, Kernel) or kernel.sequential:
+        return ()
+    pairs = []
+    for at_out, (slot, value) in enumerate(zip(kernel.outputs, op.outputs, strict=True)):
+        for at_in, (source, read) in enumerate(zip(kernel.inputs, op.inputs, strict=True)):
+            out, into = buffers.of[value], buffers.of[read]
+            same = (out.type, out.layout.dims, out.strides) == (into.type, into.layout.dims, into.strides)
+            if same and out.is_contiguous and all(_same_point(block, source.name, slot.name, out) for block in kernel.blocks):
+                pairs.append((at_out, at_in))
+    return tuple(pairs)
+
+
+def _same_point(block: Block, source: str, out: str, buffer: Buffer) -> bool:
+    loads = [load for value in block.values for load in value.loads if load.slot == source]
+    if not loads:
+        return True
+    stores = [store for store in block.stores if store.slot == out]
+    if block.monoid or len(block.stores) != 1 or not stores or store_axes(stores[0], buffer.type.dims) is None:
+        return False
+    return all(load.index == stores[0].index for load in loads)

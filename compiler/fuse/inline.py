@@ -1,0 +1,105 @@
+"""A map's expression put into a kernel that reads it: the tensor between them is never stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, only_block, size, store_axes, work
+from compiler.ir.expr import Expr, Load
+from compiler.ir.index import FloorDiv, Index, Mod
+from compiler.ir.kernel import Kernel
+
+MAX_EXPR = 160
+"""Forms in one block's expressions after inlining: keeps generated code and compile times in bounds."""
+MAX_REPEATED_WORK = 2.5
+"""How often an element of a map with arithmetic may be computed again by the kernel that takes it in."""
+CHEAP_WORK = 6
+"""Work per element (see `work`) up to which repetition is tolerated at all."""
+
+
+def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
+    """The consumer with the producer's expression in place of its loads, or the reason why not."""
+    block = only_block(producer)
+    if block is None or not isinstance(consumer.kernel, Kernel) or not isinstance(producer.kernel, Kernel):
+        return "the producer is not a map"
+    value = producer.outputs[0]
+    axes = store_axes(block.stores[0], draft.types[value].dims)
+    if axes is None:
+        return "the map does not store its output in order"
+    slot = next(s.name for s, bound in zip(consumer.kernel.inputs, consumer.inputs, strict=True) if bound == value)
+    if reason := _refusal(block.values[0], consumer.kernel, slot, draft.types[value].elements):
+        return reason
+    inner = {name.name: f"p_{name.name}" for name in producer.kernel.inputs}
+
+    def take_in(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or expr.slot != slot:
+            return expr
+        mapping = {axis: index for axis, index in zip(axes, expr.index, strict=True) if axis is not None}
+        return block.values[0].substitute(mapping).transform(_renamed(inner))
+
+    kernel = consumer.kernel
+    blocks = tuple(replace(b, values=tuple(v.transform(take_in) for v in b.values)) for b in kernel.blocks)
+    if any(load.slot == slot for b in kernel.blocks for store in b.stores for i in store.index for load in _loads_in(i)):
+        return "the value decides where elements are stored"
+    slots = tuple(replace(s, name=inner[s.name]) for s in producer.kernel.inputs)
+    joined = replace(
+        kernel, family=_family(producer.kernel, kernel), inputs=(*(s for s in kernel.inputs if s.name != slot), *slots), blocks=blocks
+    )
+    inputs = {s.name: bound for s, bound in zip(kernel.inputs, consumer.inputs, strict=True)}
+    inputs |= {inner[s.name]: bound for s, bound in zip(producer.kernel.inputs, producer.inputs, strict=True)}
+    outputs = {s.name: bound for s, bound in zip(kernel.outputs, consumer.outputs, strict=True)}
+    return bind(joined, inputs, outputs, (*producer.sources, *consumer.sources))
+
+
+def _renamed(names):  # type: ignore[no-untyped-def]
+    def rename(expr: Expr) -> Expr:
+        return Load(names[expr.slot], expr.index, expr.type) if isinstance(expr, Load) and expr.slot in names else expr
+
+    return rename
+
+
+def _loads_in(index: Index) -> tuple[Load, ...]:
+    from compiler.ir.expr import Position
+
+    return Position(index).loads
+
+
+def _family(producer: Kernel, consumer: Kernel) -> str:
+    return f"{producer.family}+{consumer.family}"
+
+
+def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:
+    """Why taking the expression in would cost more than storing it; empty when it would not."""
+    moves = is_guarded_copy(expr)
+    for block in consumer.blocks:
+        loads = [load for value in block.values for load in value.loads if load.slot == slot]
+        if not loads:
+            continue
+        if block.sequential or consumer.sequential:
+            return "the consumer runs in sequence and would compute it at every step"
+        if sum(size(value) for value in block.values) + len(loads) * size(expr) > MAX_EXPR:
+            return f"the expression would grow past {MAX_EXPR} forms"
+        points = prod(axis.extent for axis in (*consumer.shared, *block.axes, *block.reduction))
+        product = block.monoid == "sum" and bool(block.reduction) and len(block.values[0].children) == 2
+        if product:
+            points = _operand_points(loads, consumer, block.values[0])
+        repeated = len(loads) * points / max(elements, 1)
+        if not moves and repeated > 1 and (repeated > MAX_REPEATED_WORK or work(expr) > CHEAP_WORK):
+            return f"its {work(expr)} units of work would be done {repeated:.1f} times per element"
+        if moves and product and _scatters(expr):
+            return "the product would gather its operand element by element"
+    return ""
+
+
+def _operand_points(loads: list[Load], consumer: Kernel, product: Expr) -> int:
+    """How many elements of one operand of a product are brought into packed form."""
+    operand = next(child for child in product.children if any(load in child.loads for load in loads))
+    return prod(axis.extent for axis in operand.axes)
+
+
+def _scatters(expr: Expr) -> bool:
+    """Whether a view's index has divisions, which a packed operand would compute for every element."""
+    return any(
+        isinstance(atom, FloorDiv | Mod) for load in expr.loads for index in load.index for atom, _ in index.terms
+    )

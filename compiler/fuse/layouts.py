@@ -1,0 +1,75 @@
+"""Which values lie channels-last in memory.
+
+Convolution and pooling read a window at every channel: with the channels innermost a window is a few contiguous stretches,
+and results of a contraction over channels are stored as whole vectors. So their operands and results, and all that
+elementwise operators tie to them, lie channels-last; graph inputs and outputs keep the user's order, everything else is plain.
+"""
+
+from __future__ import annotations
+
+from compiler.ir.graph import Graph, Node
+from compiler.ir.tensor import Layout
+
+WINDOWED = frozenset(
+    ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "Resize")
+    + ("QLinearConv", "ConvInteger", "BatchNormalization", "InstanceNormalization", "LRN", "DepthToSpace", "SpaceToDepth")
+)
+"""Operators of ONNX whose axis 1 is a channel axis and whose further axes are spatial."""
+
+NARROW_GROUP = 8
+"""Output channels per group below which a convolution is not lowered as a matrix product."""
+
+
+def choose_layouts(graph: Graph) -> dict[int, Layout]:
+    """A layout for every value and constant that is not plain."""
+    last = _spread(graph, _seeds(graph))
+    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    layouts = {value: Layout.channels_last(graph.type(value).rank) for value in last - fixed}
+    for node in graph.nodes:
+        layouts |= _weight_layouts(graph, node)
+    return layouts
+
+
+def _seeds(graph: Graph) -> set[int]:
+    seeds: set[int] = set()
+    for node in graph.nodes:
+        if node.op in WINDOWED and graph.type(node.outputs[0]).rank >= 3:
+            seeds |= {node.outputs[0], node.used[0]}
+    return {value for value in seeds if graph.type(value).rank >= 3}
+
+
+def _spread(graph: Graph, seeds: set[int]) -> set[int]:
+    """Adds values of the same rank that an operator without a window ties, dimension by dimension, to one already chosen."""
+    chosen = set(seeds)
+    while True:
+        before = len(chosen)
+        for node in graph.nodes:
+            if node.op in WINDOWED or not _keeps_axes(graph, node):
+                continue
+            rank = graph.type(node.outputs[0]).rank
+            tied = [value for value in (*node.used, *node.outputs) if graph.type(value).rank == rank]
+            if any(value in chosen for value in tied):
+                chosen |= {value for value in tied if value not in graph.constants}
+        if len(chosen) == before:
+            return chosen
+
+
+def _keeps_axes(graph: Graph, node: Node) -> bool:
+    """Whether output axes are the input's axes: elementwise operators, Concat, Pad, Slice, Split, reductions that keep dimensions."""
+    if node.op in ("Transpose", "Reshape", "Flatten", "MatMul", "Gemm", "Einsum", "Gather", "Expand", "Tile", "Softmax"):
+        return False
+    rank = graph.type(node.outputs[0]).rank
+    return rank >= 3 and all(graph.type(value).rank == rank for value in node.used if value not in graph.constants)
+
+
+def _weight_layouts(graph: Graph, node: Node) -> dict[int, Layout]:
+    """Weights of narrow-group convolutions with the output channel innermost, which is the axis their loops vectorise."""
+    if node.op != "Conv" or node.used[1] not in graph.constants:
+        return {}
+    weight = node.used[1]
+    groups, rank = node.attrs.get("group", 1), graph.type(weight).rank
+    assert isinstance(groups, int)
+    if groups == 1 or graph.type(weight).dims[0] // groups >= NARROW_GROUP:
+        return {}
+    return {weight: Layout((*((axis, 0) for axis in range(2, rank)), (1, 0), (0, 0)))}
+

@@ -1,0 +1,240 @@
+"""Kernels seen as matrix products: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n], then a map over C.
+
+Every convolution and matrix product has this form once its axes are sorted by the operand they index: `n` axes index B only, `m` axes A
+only (or neither), batch axes both. Convolution is the case where A's index mixes m and k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from compiler.ir.expr import Apply, Expr, Load, Where
+from compiler.ir.index import Axis, Index, flatten
+from compiler.ir.kernel import Block, Kernel
+from compiler.ir.machine import Workload
+from compiler.ir.normal_form import Address, Slots, contract_temps, join_reduction, join_shared, without_unit_axes
+from compiler.ir.tensor import DType
+
+MIN_COLUMNS = 8
+"""Narrower products are left to plain loops."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a constant operand B[batch, k, n] is rearranged ahead of time: panels of `panel` columns, each k by panel, zero-padded.
+
+    `source` lists batch, k and n axes in turn as (extent, stride in elements of the row-major constant) from element `offset`.
+    """
+
+    batch: int
+    depth: int
+    columns: int
+    panel: int
+    source: tuple[tuple[int, int], ...]
+    offset: int = 0
+
+    @property
+    def elements(self) -> int:
+        panels = -(-self.columns // self.panel)
+        return self.batch * panels * self.panel * self.depth
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A kernel in matrix form. `product` is the reducing block, `epilogue` the maps after it; axes are listed outermost first."""
+
+    kernel: Kernel
+    product: Block
+    epilogue: tuple[Block, ...]
+    a: Expr
+    b: Expr
+    batch: tuple[Axis, ...]
+    m: tuple[Axis, ...]
+    n: Axis
+    k: tuple[Axis, ...]
+
+    @property
+    def rows(self) -> int:
+        return prod(axis.extent for axis in self.m)
+
+    @property
+    def columns(self) -> int:
+        return self.n.extent
+
+    @property
+    def depth(self) -> int:
+        return prod(axis.extent for axis in self.k)
+
+    @property
+    def batches(self) -> int:
+        return prod(axis.extent for axis in self.batch)
+
+
+def as_contraction(workload: Workload) -> Contraction | None:
+    """The matrix form of a kernel, or None when it is not an fp32 sum of products followed by maps, or too narrow to pay."""
+    if not isinstance(workload.kernel, Kernel):
+        return None
+    kernel = without_unit_axes(contract_temps(workload.kernel))
+    if not _has_form(kernel):
+        return None
+    slots = Slots(workload)
+    product = kernel.blocks[0]
+    value = product.values[0]
+    assert isinstance(value, Apply)
+    options = [_sorted_axes(kernel, product, a, b, slots) for a, b in (value.args, value.args[::-1])]
+    return max(
+        (option for option in options if option), key=lambda option: _merit(option, workload, slots), default=None
+    )
+
+
+def _has_form(kernel: Kernel) -> bool:
+    if kernel.sequential or any(temp.type.rank for temp in kernel.temps) or not kernel.blocks:
+        return False
+    first, *rest = kernel.blocks
+    value = first.values[0]
+    if first.monoid != "sum" or first.accumulator is not DType.F32 or not first.reduction:
+        return False
+    if not (isinstance(value, Apply) and value.function == "mul" and value.dtype is DType.F32):
+        return False
+    if (
+        any(block.axes or block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in rest)
+        or first.axes
+    ):
+        return False
+    return all(any(load.slot for load in arg.loads) for arg in value.args)
+
+
+def _sorted_axes(kernel: Kernel, product: Block, a: Expr, b: Expr, slots: Slots) -> Contraction | None:
+    """Axes by role, joined where addresses permit; n is the innermost axis of B's own, the others of them count as batch."""
+    roles = {axis: ("b" if axis in a.axes else "n") if axis in b.axes else "m" for axis in kernel.shared}
+    stride = _output_strides(kernel, slots)
+    by_role = {role: sorted((x for x in kernel.shared if roles[x] == role), key=lambda x: -stride[x]) for role in "bmn"}
+    if not by_role["n"]:
+        return None
+    ordered = replace(kernel, shared=(*by_role["b"], *by_role["m"], *by_role["n"]))
+    ordered = replace(ordered, blocks=(replace(product, reduction=_depth_order(product, a, slots)), *kernel.blocks[1:]))
+    joined = join_shared(ordered, _address(slots), lambda one, two: _role(one, roles) == _role(two, roles))
+    block = join_reduction(joined.blocks[0], _address(slots))
+    joined = replace(joined, blocks=(block, *joined.blocks[1:]))
+    value = block.values[0]
+    assert isinstance(value, Apply)
+    first, second = value.args
+    new_a, new_b = (first, second) if product.values[0].children[0] is a else (second, first)
+    axes = {role: [axis for axis in joined.shared if _role_of(axis, new_a, new_b) == role] for role in "bmn"}
+    if not axes["n"] or axes["n"][-1].extent < MIN_COLUMNS:
+        return None
+    batch = (*axes["b"], *axes["n"][:-1])
+    return Contraction(
+        joined, block, joined.blocks[1:], new_a, new_b, batch, tuple(axes["m"]), axes["n"][-1], block.reduction
+    )
+
+
+def _role(axis: Axis, roles: dict[Axis, str]) -> str:
+    """The role of an axis, or of the first of those it was joined from."""
+    return roles.get(axis) or next(role for part, role in roles.items() if axis.name.startswith(part.name))
+
+
+def _role_of(axis: Axis, a: Expr, b: Expr) -> str:
+    return ("b" if axis in a.axes else "n") if axis in b.axes else "m"
+
+
+def _address(slots: Slots) -> Address:
+    def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+        return slots.address(slot, index) if slot in slots.buffers else (slot, Index.of(0))
+
+    return address
+
+
+def _output_strides(kernel: Kernel, slots: Slots) -> dict[Axis, int]:
+    store = next(store for block in reversed(kernel.blocks) for store in block.stores if store.slot in slots.buffers)
+    offset = slots.address(store.slot, store.index)[1]
+    return {axis: abs(offset.coefficient(axis) or 0) for axis in kernel.shared}
+
+
+def _depth_order(product: Block, a: Expr, slots: Slots) -> tuple[Axis, ...]:
+    """Reduction axes by falling stride of A, so that rows of A are read along memory."""
+    offsets = [slots.address(load.slot, load.index)[1] for load in a.loads if load.slot in slots.buffers]
+
+    def stride(axis: Axis) -> int:
+        return max((abs(offset.coefficient(axis) or 0) for offset in offsets), default=0)
+
+    return tuple(sorted(product.reduction, key=stride, reverse=True))
+
+
+def _merit(option: Contraction, workload: Workload, slots: Slots) -> tuple[int, int, int]:
+    """Prefers contiguous stores along n, then a constant B, then a wide n."""
+    strides = _output_strides(option.kernel, slots)
+    constant = isinstance(option.b, Load) and is_constant(workload, option.b.slot)
+    return (int(strides[option.n] == 1), int(constant), option.columns)
+
+
+def is_constant(workload: Workload, slot: str) -> bool:
+    """Whether a slot is bound to a constant."""
+    names = [declared.name for declared in workload.kernel.inputs]
+    return slot in names and workload.constant[names.index(slot)]
+
+
+def packing_of(view: Contraction, workload: Workload, panel: int) -> tuple[int, Packing] | None:
+    """How B is packed ahead of time, with its input position; None when B is not a constant read at affine positions."""
+    b = view.b
+    if not isinstance(b, Load) or not is_constant(workload, b.slot):
+        return None
+    position = [slot.name for slot in workload.kernel.inputs].index(b.slot)
+    flat = flatten(b.index, workload.kernel.inputs[position].type.dims)
+    axes = (*(axis for axis in view.batch if axis in b.axes), *view.k, view.n)
+    strides = [flat.coefficient(axis) for axis in axes]
+    if any(stride is None for stride in strides):
+        return None
+    source = tuple((axis.extent, stride or 0) for axis, stride in zip(axes, strides, strict=True))
+    batches = prod(axis.extent for axis in view.batch if axis in b.axes)
+    return position, Packing(batches, view.depth, view.columns, panel, source, flat.const)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A read in place: element (m, k) at row stride `rows` and step `depth` from its batch's first."""
+
+    rows: int
+    depth: int
+
+
+def direct_access(view: Contraction, slots: Slots) -> Direct | None:
+    """How A is read without being packed; None where it is not one strided matrix, or where its rows would share cache sets."""
+    if not isinstance(view.a, Load) or len(view.m) > 1 or len(view.k) != 1:
+        return None
+    offset = slots.address(view.a.slot, view.a.index)[1]
+    rows = offset.coefficient(view.m[0]) if view.m else 0
+    depth = offset.coefficient(view.k[0])
+    if rows is None or depth is None or any(offset.coefficient(axis) is None for axis in view.batch):
+        return None
+    if (abs(depth) != 1 and abs(rows) != 1) or (rows * 4 % 4096 == 0 and view.rows > 4):
+        return None
+    return Direct(rows, depth)
+
+
+def guarded(expr: Expr) -> tuple[Expr | None, Expr]:
+    """Splits `Where(condition, value, 0)` into its condition and value."""
+    if isinstance(expr, Where) and not expr.condition.loads and getattr(expr.otherwise, "value", None) == 0:
+        return expr.condition, expr.then
+    return None, expr
+
+
+def pack(constant: np.ndarray, packing: Packing) -> np.ndarray:
+    """The packed form of a constant: float32[batch, panels, depth, panel]."""
+    flat = np.ascontiguousarray(constant, dtype=np.float32).reshape(-1)[packing.offset :]
+    extents = [extent for extent, _ in packing.source]
+    strides = [stride * flat.itemsize for _, stride in packing.source]
+    matrix = np.lib.stride_tricks.as_strided(flat, extents, strides, writeable=False)
+    panels = -(-packing.columns // packing.panel)
+    wide = np.zeros((packing.batch, packing.depth, panels * packing.panel), np.float32)
+    wide[:, :, : packing.columns] = matrix.reshape(packing.batch, packing.depth, packing.columns)
+    return np.ascontiguousarray(wide.reshape(packing.batch, packing.depth, panels, packing.panel).transpose(0, 2, 1, 3))
+
+
+def axes_of(axes: Sequence[Axis]) -> str:
+    """Axis names, for comments."""
+    return " ".join(f"{axis.name}:{axis.extent}" for axis in axes) or "1"

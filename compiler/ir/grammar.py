@@ -1,0 +1,208 @@
+"""Recursive descent over the parts that several nouns share: types, layouts, indices, expressions, constants, attributes.
+
+    type   := dtype "[" [dim ("," dim)*] "]"                  dim  := integer | name ":" integer ".." integer
+    layout := "plain" | "<" (axis ["%" block])* ["zero"] ">"
+    index  := ["-"] term (("+" | "-") term)*                  term := integer | [integer "*"] atom
+    atom   := axis | "(" index ")" [("//" | "%") integer] | "[" expr "in" integer ".." integer "]"
+    expr   := number ":" dtype | slot "[" [index ("," index)*] "]" | "#" "(" index ")" ":" dtype | function "(" expr ("," expr)* ")"
+            | ("cast" | "saturate") "(" expr ")" ":" dtype | "where" "(" expr "," expr "," expr ")"
+
+An index is normalised as it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
+from compiler.ir.graph import Attr
+from compiler.ir.index import Axis, Index, Indirect
+from compiler.ir.tensor import Dim, DType, Layout, Symbol, TensorType
+from compiler.ir.text import digest
+from compiler.ir.tokens import Cursor
+
+_DTYPES = {dtype.value: dtype for dtype in DType}
+_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
+
+Axes = Mapping[str, Axis]
+Types = Mapping[str, DType]
+
+
+def dtype(at: Cursor) -> DType:
+    if at.next.text not in _DTYPES:
+        raise at.fault(f"an element type ({', '.join(_DTYPES)})")
+    return _DTYPES[at.word()]
+
+
+def tensor_type(at: Cursor) -> TensorType:
+    return TensorType(dtype(at), at.listed(lambda: _dim(at), "[", "]"))
+
+
+def _dim(at: Cursor) -> Dim:
+    if at.next.kind not in ("word", "string"):
+        return at.integer()
+    name = at.name()
+    at.expect(":")
+    low = at.integer()
+    at.expect("..")
+    return Symbol(name, low, at.integer())
+
+
+def layout(at: Cursor, rank: int) -> Layout:
+    """`plain` takes the rank of the tensor it is for."""
+    if at.accept("plain"):
+        return Layout.plain(rank)
+    dims: list[tuple[int, int]] = []
+    at.expect("<")
+    while at.next.kind == "number":
+        axis = at.integer()
+        dims.append((axis, at.integer() if at.accept("%") else 0))
+    fill = "zero" if at.accept("zero") else "any"
+    at.expect(">")
+    return Layout(tuple(dims), fill)
+
+
+def axis_list(at: Cursor) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Axes with their extents, and those of them marked `seq`."""
+    sequential = []
+
+    def one() -> Axis:
+        ordered = at.peek("seq") and not at.peek("seq", ":")
+        if ordered:
+            at.expect("seq")
+        name = at.word("an axis")
+        at.expect(":")
+        axis = Axis(name, at.integer())
+        if ordered:
+            sequential.append(axis)
+        return axis
+
+    return at.repeated(one), tuple(sequential)
+
+
+def index(at: Cursor, axes: Axes, types: Types) -> Index:
+    """An index over `axes`; `types` are those of the slots that its indirect parts load from."""
+    sign = -1 if at.accept("-") else 1
+    total = _term(at, axes, types) * sign
+    while at.peek("+") or at.peek("-"):
+        sign = -1 if at.accept("-") else 1
+        if sign == 1:
+            at.expect("+")
+        total = total + _term(at, axes, types) * sign
+    return total
+
+
+def _term(at: Cursor, axes: Axes, types: Types) -> Index:
+    if at.next.kind != "number":
+        return _atom(at, axes, types)
+    factor = at.integer()
+    return _atom(at, axes, types) * factor if at.accept("*") else Index((), factor)
+
+
+def _atom(at: Cursor, axes: Axes, types: Types) -> Index:
+    if at.accept("("):
+        inner = index(at, axes, types)
+        at.expect(")")
+        if at.accept("//"):
+            return inner // at.integer()
+        return inner % at.integer() if at.accept("%") else inner
+    if at.accept("["):
+        value = expr(at, axes, types)
+        at.expect("in")
+        low = at.integer()
+        at.expect("..")
+        atom = Indirect(value, low, at.integer())
+        at.expect("]")
+        return Index.of(atom)
+    if at.next.text not in axes:
+        raise at.fault(f"an axis ({', '.join(axes)})" if axes else "an integer, for there is no axis here")
+    return Index.of(axes[at.word()])
+
+
+def expr(at: Cursor, axes: Axes, types: Types) -> Expr:
+    """An expression over `axes` and the slots of `types`."""
+    if at.accept("#"):
+        at.expect("(")
+        position = index(at, axes, types)
+        at.expect(")", ":")
+        return Position(position, dtype(at))
+    if at.next.kind == "number" or at.peek("-") or _is_constant(at):
+        return _const(at)
+    fault = at.fault(f"an expression: a number, a function or a slot ({', '.join(types)})")
+    name = at.word(fault.expected)
+    if at.peek("["):
+        if name not in types:
+            raise fault
+        return Load(name, at.listed(lambda: index(at, axes, types), "[", "]"), types[name])
+    if name not in FUNCTIONS and name not in ("cast", "saturate", "where"):
+        raise fault
+    args = at.listed(lambda: expr(at, axes, types), "(", ")")
+    arity = {"cast": 1, "saturate": 1, "where": 3}.get(name) or FUNCTIONS[name].arity
+    if len(args) != arity:
+        raise at.fault(f"{name} to have {arity} arguments, not {len(args)},")
+    if name in ("cast", "saturate"):
+        at.expect(":")
+        return Cast(args[0], dtype(at), name == "saturate")
+    return Where(*args) if name == "where" else Apply(name, args)
+
+
+def _is_constant(at: Cursor) -> bool:
+    return any(at.peek(word, ":") for word in ("inf", "nan", "True", "False"))
+
+
+def _const(at: Cursor) -> Const:
+    value: float | int | bool
+    if at.peek("True") or at.peek("False"):
+        value = at.word() == "True"
+    else:
+        value = at.number()
+    at.expect(":")
+    # The one object math.nan, so that constants read from equal texts are equal.
+    return Const(math.nan if value != value else value, dtype(at))
+
+
+def constant(at: Cursor, declared: TensorType, array: np.ndarray | None) -> np.ndarray:
+    """An array printed by `text.print_constant`; one told by its digest is `array`, which must have that digest."""
+    at.expect("const")
+    type = tensor_type(at) if at.next.text in _DTYPES else declared
+    if at.accept("sha256"):
+        fault = at.fault("an array with this digest to be given")
+        if at.string() != (digest(array) if array is not None else None):
+            raise fault
+        assert array is not None  # no digest is None
+        return array
+    fault = at.fault(f"{type.elements} elements")
+    elements = at.listed(lambda: _element(at), "{", "}")
+    if len(elements) != type.elements:
+        raise fault
+    return np.array(elements, dtype=type.dtype.numpy).reshape(type.dims)
+
+
+def _element(at: Cursor) -> float | int | bool:
+    if at.peek("True") or at.peek("False"):
+        return at.word() == "True"
+    return at.number()
+
+
+def attrs(at: Cursor) -> dict[str, Attr]:
+    """Attributes, each `name=value`, up to what cannot begin one."""
+    found: dict[str, Attr] = {}
+    while at.next.kind == "string" or (at.next.kind == "word" and at.peek(at.next.text, "=")):
+        name = at.name()
+        at.expect("=")
+        found[name] = _attr(at)
+    return found
+
+
+def _attr(at: Cursor) -> Attr:
+    if at.next.kind == "string":
+        return at.string()
+    if at.peek("("):
+        return at.listed(lambda: _attr(at), "(", ")")
+    if at.next.text in _WORDS:
+        return _WORDS[at.word()]
+    value = at.number()
+    return math.nan if value != value else value

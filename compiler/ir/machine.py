@@ -1,0 +1,82 @@
+"""How stages reach a device and its measurements without knowing who provides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from compiler.contract import COMPILER_VERSION
+from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.tile import Cost, Tile
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement. `seconds` is the median of `samples`; p10 and p90 are its spread."""
+
+    kind: str
+    workload: str
+    operator: str
+    description: str
+    target: str
+    hardware: str
+    variant: Mapping[str, Any]
+    threads: int
+    seconds: float
+    p10: float
+    p90: float
+    samples: int
+    compiler: str = COMPILER_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "variant": dict(self.variant)}
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> Record:
+        """Reads `to_json` back. Raises KeyError when a field is missing; fields it does not know are ignored."""
+        return Record(**{name: plain[name] for name in Record.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A kernel with the buffers it is applied to: all that its code and its cost depend on."""
+
+    kernel: Kernel | Routine
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    constant: tuple[bool, ...]
+    """Whether each input is a constant, so that it may be packed ahead of time."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to carry out one workload, to be measured."""
+
+    workload: Workload
+    key: str
+    tile: Tile
+    lanes: int
+
+
+class Costs(Protocol):
+    """What something costs, from a measurement where there is one."""
+
+    def of(self, key: str, tile: Tile, lanes: int) -> Cost | None: ...
+
+
+class Machine(Protocol):
+    """A device on which trials are measured."""
+
+    @property
+    def hardware(self) -> str:
+        """Fingerprint: measurements are comparable where it is equal."""
+        ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
+        """Builds all trials, times them interleaved, and yields one record for each that ran before the deadline."""
+        ...

@@ -1,0 +1,201 @@
+"""Kernels brought to the form lowering works on: temporaries without the axes they need not have, axes joined and ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from compiler.ir.buffers import Buffer
+from compiler.ir.expr import Expr, Load
+from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import TensorType
+
+Address = Callable[[str, tuple[Index, ...]], tuple[str, Index]]
+"""Turns a slot and a logical index into the name of the memory and the element offset in it."""
+
+
+class Slots:
+    """The buffers of a workload by slot name."""
+
+    def __init__(self, workload: Workload) -> None:
+        kernel = workload.kernel
+        bound = zip((*kernel.inputs, *kernel.outputs), (*workload.inputs, *workload.outputs), strict=True)
+        self.buffers: dict[str, Buffer] = {slot.name: buffer for slot, buffer in bound}
+
+    def address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+        """The slot and the element offset of a logical index from the buffer's first element."""
+        buffer = self.buffers[slot]
+        return slot, buffer.address(index) - buffer.offset
+
+
+def accesses(kernel: Kernel, slot: str) -> list[tuple[Index, ...]]:
+    """Every index at which a slot is read or written."""
+    found = [
+        load.index for block in kernel.blocks for value in block.values for load in value.loads if load.slot == slot
+    ]
+    return found + [store.index for block in kernel.blocks for store in block.stores if store.slot == slot]
+
+
+def contract_temps(kernel: Kernel) -> Kernel:
+    """Drops from each temporary the dimensions that every access takes at the same shared axis: its storage is per point of that axis."""
+    kept: dict[str, tuple[int, ...]] = {}
+    for temp in kernel.temps:
+        indices = accesses(kernel, temp.name)
+        shared = {Index.of(axis) for axis in kernel.shared}
+        kept[temp.name] = tuple(
+            dim
+            for dim in range(temp.type.rank)
+            if temp.type.dims[dim] != 1
+            and not (len({index[dim] for index in indices}) == 1 and indices[0][dim] in shared)
+        )
+    return _keep_dims(kernel, kept)
+
+
+def _keep_dims(kernel: Kernel, kept: Mapping[str, tuple[int, ...]]) -> Kernel:
+    def shorten(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.slot in kept:
+            return Load(expr.slot, tuple(expr.index[dim] for dim in kept[expr.slot]), expr.type)
+        return expr
+
+    def store(target: Store) -> Store:
+        return (
+            Store(target.slot, tuple(target.index[dim] for dim in kept[target.slot])) if target.slot in kept else target
+        )
+
+    temps = tuple(
+        Slot(temp.name, TensorType(temp.type.dtype, tuple(temp.type.shape[dim] for dim in kept[temp.name])))
+        for temp in kernel.temps
+    )
+    blocks = tuple(
+        replace(
+            block,
+            values=tuple(value.transform(shorten) for value in block.values),
+            stores=tuple(store(target) for target in block.stores),
+        )
+        for block in kernel.blocks
+    )
+    return replace(kernel, temps=temps, blocks=blocks)
+
+
+def unshare_when_needed(kernel: Kernel) -> Kernel:
+    """A kernel whose temporaries still mention shared parallel axes runs block after block: its shared axes move into the blocks.
+
+    Sequential kernels keep their shared axes: there a temporary carries values from one position to the next.
+    """
+    shared = set(kernel.shared)
+    crossing = any(
+        index.axes & shared for temp in kernel.temps for position in accesses(kernel, temp.name) for index in position
+    )
+    if kernel.sequential or not crossing:
+        return kernel
+    return replace(
+        kernel, shared=(), blocks=tuple(replace(block, axes=(*kernel.shared, *block.axes)) for block in kernel.blocks)
+    )
+
+
+def without_unit_axes(kernel: Kernel) -> Kernel:
+    """Axes of extent 1 dropped: no index mentions them."""
+
+    def wide(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(axis for axis in axes if axis.extent != 1)
+
+    blocks = tuple(
+        replace(block, axes=wide(block.axes), reduction=wide(block.reduction), sequential=wide(block.sequential))
+        for block in kernel.blocks
+    )
+    return replace(kernel, shared=wide(kernel.shared), sequential=wide(kernel.sequential), blocks=blocks)
+
+
+def substitute(block: Block, mapping: Mapping[Axis, Index]) -> Block:
+    """A block with axes replaced in its values and stores."""
+    return replace(
+        block,
+        values=tuple(value.substitute(mapping) for value in block.values),
+        stores=tuple(
+            Store(store.slot, tuple(index.substitute(mapping) for index in store.index)) for store in block.stores
+        ),
+    )
+
+
+def anything(outer: Axis, inner: Axis) -> bool:
+    """The test of `join_shared` that lets every pair be joined."""
+    return True
+
+
+def join_shared(kernel: Kernel, address: Address, may_join: Callable[[Axis, Axis], bool] = anything) -> Kernel:
+    """Adjacent shared axes (a, b) become one where every address and condition stays free of divisions by it."""
+    position = 0
+    while position + 1 < len(kernel.shared):
+        outer, inner = kernel.shared[position : position + 2]
+        if outer in kernel.sequential or inner in kernel.sequential or not may_join(outer, inner):
+            position += 1
+            continue
+        joined, mapping = _join(outer, inner)
+        candidate = replace(
+            kernel,
+            shared=(*kernel.shared[:position], joined, *kernel.shared[position + 2 :]),
+            blocks=tuple(substitute(block, mapping) for block in kernel.blocks),
+        )
+        if all(_is_plain_in(joined, index) for index in positions(candidate, address)):
+            kernel = candidate
+            position = max(position - 1, 0)
+        else:
+            position += 1
+    return kernel
+
+
+def join_reduction(block: Block, address: Address) -> Block:
+    """Adjacent reduction axes become one where every address and condition stays free of divisions by it."""
+    position = 0
+    while position + 1 < len(block.reduction):
+        joined, mapping = _join(*block.reduction[position : position + 2])
+        reduction = (*block.reduction[:position], joined, *block.reduction[position + 2 :])
+        candidate = replace(substitute(block, mapping), reduction=reduction)
+        if all(_is_plain_in(joined, index) for index in block_positions(candidate, address)):
+            block = candidate
+            position = max(position - 1, 0)
+        else:
+            position += 1
+    return block
+
+
+def _join(outer: Axis, inner: Axis) -> tuple[Axis, Mapping[Axis, Index]]:
+    joined = Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+    whole = Index.of(joined)
+    return joined, {outer: whole // inner.extent, inner: whole % inner.extent}
+
+
+def positions(kernel: Kernel, address: Address) -> list[Index]:
+    """Every element offset and every index used as a number."""
+    found: list[Index] = []
+    for block in kernel.blocks:
+        found += block_positions(block, address)
+    return found
+
+
+def block_positions(block: Block, address: Address) -> list[Index]:
+    """The element offsets of a block's loads and stores, and its indices used as numbers."""
+    found = [address(store.slot, store.index)[1] for store in block.stores]
+    for value in block.values:
+        for expr in value.walk():
+            if isinstance(expr, Load):
+                found.append(address(expr.slot, expr.index)[1])
+            else:
+                found += expr.indices
+    return found
+
+
+def _is_plain_in(axis: Axis, index: Index) -> bool:
+    """Whether an axis enters an index without divisions. Inside an indirect atom every load has been looked at on its own."""
+    for atom, _ in index.terms:
+        if isinstance(atom, FloorDiv | Mod) and axis in atom.index.axes:
+            return False
+        if (
+            isinstance(atom, Indirect)
+            and axis in atom.expr.axes
+            and not all(_is_plain_in(axis, i) for i in atom.expr.indices)
+        ):
+            return False
+    return True

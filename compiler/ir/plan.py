@@ -1,0 +1,163 @@
+"""Plan: which lane runs which tiles of which kernel after what, and where every buffer lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.errors import VerifyError
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.text import print_plan
+from compiler.ir.tile import Tile
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Holds a task back until `lane` has finished its first `count` tasks."""
+
+    lane: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """Tiles [first, last) of one call, on one lane (a core; on a GPU a stream), in its lane's order."""
+
+    call: int
+    lane: int
+    first: int
+    last: int
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a storage lies: `space` is `input` or `output` (position in `at`), `constant`, or `arena` (byte offset in `at`)."""
+
+    space: str
+    at: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`tasks` in one order that respects every wait; `tiles` gives each call its Tile and its number of tile tasks."""
+
+    lanes: int
+    tasks: tuple[Task, ...]
+    tiles: tuple[tuple[Tile, int], ...]
+    places: Mapping[int, Place]
+    arena_bytes: int
+    scheduler: str
+    predicted_s: float = 0.0
+
+    def lane(self, lane: int) -> tuple[Task, ...]:
+        """The instruction stream of one lane."""
+        return tuple(task for task in self.tasks if task.lane == lane)
+
+    def verify(self, kernels: KernelGraph) -> None:
+        """Raises VerifyError unless every tile of every call runs once, after its inputs, and no live storages overlap.
+
+        What happens before what is derived from lane order and waits alone, so that a missing wait is found here.
+        """
+        order = _Order(self)
+        self._verify_tiles(kernels)
+        for position, call in enumerate(kernels.calls):
+            for buffer in call.inputs:
+                storage = kernels.buffers[buffer].storage
+                writers = [at for at, other in enumerate(kernels.calls[:position]) if _writes(kernels, other, storage)]
+                for writer in writers:
+                    order.require(writer, position, f"call {position} `{call}` reads what call {writer} writes")
+        self._verify_arena(kernels, order)
+
+    def _verify_tiles(self, kernels: KernelGraph) -> None:
+        covered: dict[int, list[tuple[int, int]]] = {}
+        for task in self.tasks:
+            covered.setdefault(task.call, []).append((task.first, task.last))
+        for position, call in enumerate(kernels.calls):
+            reached = 0
+            for first, last in sorted(covered.get(position, [])):
+                if first != reached or last <= first:
+                    raise VerifyError(
+                        f"plan runs tiles {first}..{last} of call {position} `{call}`, expected to begin at {reached}"
+                    )
+                reached = last
+            if reached != self.tiles[position][1]:
+                raise VerifyError(
+                    f"plan runs {reached} of the {self.tiles[position][1]} tiles of call {position} `{call}`"
+                )
+
+    def _verify_arena(self, kernels: KernelGraph, order: _Order) -> None:
+        users = _users(kernels)
+        placed = sorted((place.at, storage) for storage, place in self.places.items() if place.space == "arena")
+        for index, (at, storage) in enumerate(placed):
+            end = at + self.places[storage].bytes
+            if end > self.arena_bytes:
+                raise VerifyError(f"storage s{storage} ends at byte {end} of an arena of {self.arena_bytes}")
+            for other_at, other in placed[index + 1 :]:
+                if other_at >= end:
+                    break
+                self._verify_apart(users, order, storage, other)
+
+    def _verify_apart(self, users: Mapping[int, tuple[int, ...]], order: _Order, one: int, two: int) -> None:
+        first, second = (one, two) if min(users[one]) < min(users[two]) else (two, one)
+        dies, begins = max(users[first]), min(users[second])
+        if dies > begins or (dies == begins and not self.shares(first, second)):
+            raise VerifyError(
+                f"storages s{first} and s{second} overlap in the arena while both are live (calls {begins}..{dies})"
+            )
+        for user in users[first]:
+            if user != begins:
+                order.require(user, begins, f"storage s{second} reuses the memory of s{first}")
+
+    def shares(self, dying: int, new: int) -> bool:
+        """Whether a storage written by the call that reads another last may lie exactly over it (an in-place alias)."""
+        return self.places[dying].at == self.places[new].at
+
+    def __str__(self) -> str:
+        return print_plan(self)
+
+
+def _writes(kernels: KernelGraph, call: object, storage: int) -> bool:
+    return any(kernels.buffers[buffer].storage == storage for buffer in call.outputs)  # type: ignore[attr-defined]
+
+
+def _users(kernels: KernelGraph) -> Mapping[int, tuple[int, ...]]:
+    """Positions of the calls that touch each storage."""
+    users: dict[int, list[int]] = {}
+    for position, call in enumerate(kernels.calls):
+        for buffer in (*call.inputs, *call.outputs):
+            users.setdefault(kernels.buffers[buffer].storage, []).append(position)
+    return {storage: tuple(positions) for storage, positions in users.items()}
+
+
+class _Order:
+    """Happens-before between calls, from vector clocks over lane order and waits."""
+
+    def __init__(self, plan: Plan) -> None:
+        done = [0] * plan.lanes
+        clocks: list[list[tuple[int, ...]]] = [[] for _ in range(plan.lanes)]
+        self.begins: dict[int, list[tuple[int, ...]]] = {}
+        self.ends: dict[int, list[tuple[int, int]]] = {}
+        for task in plan.tasks:
+            clock = list(clocks[task.lane][-1]) if clocks[task.lane] else [0] * plan.lanes
+            for wait in task.waits:
+                if wait.count > done[wait.lane]:
+                    raise VerifyError(
+                        f"task of call {task.call} on lane {task.lane} waits for a later task of lane {wait.lane}"
+                    )
+                if wait.count:
+                    other = clocks[wait.lane][wait.count - 1]
+                    clock = [max(mine, theirs) for mine, theirs in zip(clock, other, strict=True)]
+            self.begins.setdefault(task.call, []).append(tuple(clock))
+            done[task.lane] += 1
+            clock[task.lane] = done[task.lane]
+            clocks[task.lane].append(tuple(clock))
+            self.ends.setdefault(task.call, []).append((task.lane, done[task.lane]))
+
+    def require(self, before: int, after: int, why: str) -> None:
+        """Raises VerifyError unless every task of `before` has ended when any task of `after` begins."""
+        for lane, count in self.ends.get(before, []):
+            for clock in self.begins.get(after, []):
+                if clock[lane] < count:
+                    raise VerifyError(f"{why}, but nothing makes call {after} wait for lane {lane}'s task {count}")

@@ -1,0 +1,29 @@
+"""Program: what code generation made of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.ir.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the model: its name there (data) and its type."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Program:
+    """Generated sources by file name, the library built from them, and the weights file it maps."""
+
+    sources: Mapping[str, str]
+    library: bytes
+    weights: bytes
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    toolchain: str
+    """Identity of the compiler that built the library: name, version and flags."""

@@ -1,0 +1,187 @@
+"""Element types, dimensions, tensor types and layouts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+import ml_dtypes
+import numpy as np
+
+
+class DType(Enum):
+    """Element type. The value is the name used in text forms, records and manifests."""
+
+    BOOL = "bool"
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+
+    @property
+    def numpy(self) -> np.dtype:
+        return _NUMPY[self]
+
+    @property
+    def bytes(self) -> int:
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
+
+    @property
+    def is_integer(self) -> bool:
+        return not self.is_float and self is not DType.BOOL
+
+    @property
+    def is_signed(self) -> bool:
+        return self.value[0] in "ifb" and self is not DType.BOOL
+
+    @staticmethod
+    def of(dtype: np.dtype | type) -> DType:
+        """The DType of a numpy dtype. Raises KeyError for one that has none (strings, complex)."""
+        return _FROM_NUMPY[np.dtype(dtype)]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_NUMPY: dict[DType, np.dtype] = {
+    DType.BOOL: np.dtype(np.bool_),
+    DType.I8: np.dtype(np.int8),
+    DType.I16: np.dtype(np.int16),
+    DType.I32: np.dtype(np.int32),
+    DType.I64: np.dtype(np.int64),
+    DType.U8: np.dtype(np.uint8),
+    DType.U16: np.dtype(np.uint16),
+    DType.U32: np.dtype(np.uint32),
+    DType.U64: np.dtype(np.uint64),
+    DType.F16: np.dtype(np.float16),
+    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.F32: np.dtype(np.float32),
+    DType.F64: np.dtype(np.float64),
+}
+_FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items()}
+
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dimension known only at run time, `low <= value <= high`; `high` is the capacity that buffers reserve."""
+
+    name: str
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        name = self.name if _WORD.fullmatch(self.name) else json.dumps(self.name)
+        return f"{name}:{self.low}..{self.high}"
+
+
+Dim = int | Symbol
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and logical shape."""
+
+    dtype: DType
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a static type; a Symbol counts as its capacity."""
+        return tuple(dim if isinstance(dim, int) else dim.high for dim in self.shape)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A map from logical to physical indices: split some axes, permute, pad.
+
+    `dims` lists the physical dimensions, outermost first, as (axis, block): block 0 is a whole axis or the outer part of a
+    split one; block b > 0 is the inner part, of extent b. NCHW16c is ((0,0), (1,0), (2,0), (3,0), (1,16)); NHWC is
+    ((0,0), (2,0), (3,0), (1,0)). An axis that its block does not divide is padded up; `fill` says what the padding holds:
+    "zero" may be relied on, "any" may not.
+    """
+
+    dims: tuple[tuple[int, int], ...]
+    fill: str = "any"
+
+    @staticmethod
+    def plain(rank: int) -> Layout:
+        """Row-major."""
+        return Layout(tuple((axis, 0) for axis in range(rank)))
+
+    @staticmethod
+    def channels_last(rank: int) -> Layout:
+        """N, spatial axes, C: axis 1 innermost."""
+        return Layout(((0, 0), *((axis, 0) for axis in range(2, rank)), (1, 0)))
+
+    @property
+    def rank(self) -> int:
+        return sum(1 for _, block in self.dims if block == 0)
+
+    @property
+    def is_plain(self) -> bool:
+        return self.dims == Layout.plain(self.rank).dims
+
+    def block_of(self, axis: int) -> int:
+        """The inner extent of a split axis, 0 for a whole one."""
+        return max(block for a, block in self.dims if a == axis)
+
+    def physical(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Physical extents of a tensor with logical extents `dims`."""
+        extents = []
+        for axis, block in self.dims:
+            inner = self.block_of(axis)
+            extents.append(block or (-(-dims[axis] // inner) if inner else dims[axis]))
+        return tuple(extents)
+
+    def verify(self, rank: int) -> None:
+        """Raises ValueError unless every axis of a rank-`rank` tensor appears whole, or as one outer and one inner part."""
+        outer = sorted(axis for axis, block in self.dims if block == 0)
+        inner = sorted(axis for axis, block in self.dims if block > 0)
+        if outer != list(range(rank)) or len(set(inner)) != len(inner) or not set(inner) <= set(outer):
+            raise ValueError(f"layout {self} does not cover the {rank} axes of its tensor once each")
+        if self.fill not in ("any", "zero"):
+            raise ValueError(f"layout {self} has unknown fill {self.fill!r}")
+
+    def __str__(self) -> str:
+        if self.is_plain and self.fill == "any":
+            return "plain"
+        text = " ".join(f"{axis}" if not block else f"{axis}%{block}" for axis, block in self.dims)
+        return f"<{text}{' zero' if self.fill == 'zero' else ''}>"

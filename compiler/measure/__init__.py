@@ -1,0 +1,1 @@
+"""Latency and agreement on a real device: knows nouns and targets, no other stage."""

@@ -1,0 +1,175 @@
+"""Inputs to judge a program on: random ones in plausible ranges, and edge cases.
+
+An integer that ends up as an index must stay in range, or the model itself has no meaning; how an input is used is found by
+following its readers through operators that keep its values (Cast, Reshape, Concat and the like).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.graph import Graph, Node
+from compiler.ir.tensor import DType
+
+KEEPS_VALUES = frozenset(
+    [
+        "Cast",
+        "Clip",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Floor",
+        "Identity",
+        "Max",
+        "Min",
+        "Reshape",
+        "Round",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    ]
+)
+"""Operators whose results hold values of their first inputs; Clip, Min and Max only narrow them."""
+INDEXING = frozenset(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"))
+"""Operators whose input 1 indexes their input 0."""
+ASKS_YES_OR_NO = frozenset(
+    ["And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where", "Xor"]
+)
+"""Operators that make an integer input a mask."""
+NEEDS_POSITIVE = frozenset(("Log", "Sqrt"))
+BYTE = 255
+LARGE = 100.0
+"""Float edge inputs are this much larger than random ones: enough to saturate activations, not to overflow sums of products."""
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What the readers of an input expect: an integer of 0 .. `high`, or a positive number."""
+
+    high: int | None = None
+    mask: bool = False
+    positive: bool = False
+
+
+def sample_inputs(graph: Graph, seed: int) -> dict[int, np.ndarray]:
+    """Random inputs by value id, in declared dtype and shape: floats normal, booleans even, integers in the range that is used."""
+    random = np.random.default_rng(seed)
+    return {value: _random(graph, value, random) for value in graph.inputs}
+
+
+def edge_inputs(graph: Graph, seed: int) -> dict[str, dict[int, np.ndarray]]:
+    """Named edge cases: every input zero, one, negative, large; indices stay in their range (at its two ends)."""
+    random = np.random.default_rng(seed + 1)
+    cases: dict[str, dict[int, np.ndarray]] = {"zeros": {}, "ones": {}, "negative": {}, "large": {}}
+    for value in graph.inputs:
+        base = _random(graph, value, random)
+        use = _use(graph, value)
+        one = base.dtype.type(1)
+        if graph.type(value).dtype.is_float and use.high is None:
+            positive = np.abs(base)
+            cases["zeros"][value] = np.zeros_like(base)
+            cases["ones"][value] = np.full_like(base, one)
+            cases["negative"][value] = positive if use.positive else -positive
+            cases["large"][value] = (base.astype(np.float64) * LARGE).astype(base.dtype)
+        else:
+            top = base.dtype.type(_highest(graph.type(value).dtype, use))
+            cases["zeros"][value] = np.zeros_like(base)
+            cases["ones"][value] = np.full_like(base, min(one, top))
+            cases["negative"][value] = np.full_like(base, _lowest(graph.type(value).dtype, use))
+            cases["large"][value] = np.full_like(base, top)
+    return cases
+
+
+def _random(graph: Graph, value: int, random: np.random.Generator) -> np.ndarray:
+    type = graph.type(value)
+    use = _use(graph, value)
+    if type.dtype is DType.BOOL:
+        return random.integers(0, 2, type.dims).astype(np.bool_)
+    if type.dtype.is_float and use.high is None:
+        drawn = random.standard_normal(type.dims)
+        return (np.abs(drawn) + 0.1 if use.positive else drawn).astype(type.dtype.numpy)
+    low, high = _lowest(type.dtype, use), _highest(type.dtype, use)
+    return random.integers(low, high, type.dims, endpoint=True).astype(type.dtype.numpy)
+
+
+def _lowest(dtype: DType, use: _Use) -> int:
+    """Small integers are quantised data and use their whole range; others count, index or mask and are never negative."""
+    return int(np.iinfo(np.int8).min) if dtype is DType.I8 and use.high is None else 0
+
+
+def _highest(dtype: DType, use: _Use) -> int:
+    if dtype is DType.BOOL or (use.mask and use.high is None):
+        return 1
+    limit = int(np.iinfo(dtype.numpy).max) if dtype.is_integer else BYTE
+    return min(BYTE if use.high is None else use.high, limit)
+
+
+def _use(graph: Graph, value: int) -> _Use:
+    """All that the readers of a value, direct and behind operators that keep it, expect of it."""
+    found: list[_Use] = []
+    followed, seen = [value], {value}
+    while followed:
+        current = followed.pop()
+        for node in graph.readers[current]:
+            found += _uses_by(graph, node, current)
+            if node.op in KEEPS_VALUES:
+                followed += [result for result in node.outputs if result not in seen]
+                seen.update(node.outputs)
+    highs = [use.high for use in found if use.high is not None]
+    return _Use(min(highs) if highs else None, any(use.mask for use in found), any(use.positive for use in found))
+
+
+def _uses_by(graph: Graph, node: Node, value: int) -> Iterator[_Use]:
+    reads = [position for position, used in enumerate(node.inputs) if used == value]
+    if node.op in INDEXING and 1 in reads:
+        yield _Use(high=max(_indexed_extent(graph, node) - 1, 0))
+    if node.op == "OneHot" and 0 in reads and (depth := _depth(graph, node)) is not None:
+        yield _Use(high=max(depth - 1, 0))
+    if node.op in ASKS_YES_OR_NO or (node.op == "Cast" and graph.type(node.outputs[0]).dtype is DType.BOOL):
+        yield _Use(mask=True)
+    if node.op == "Sub" and 1 in reads:
+        minuend = _constant(graph, node, 0)
+        yield _Use(mask=minuend is not None and bool(np.all(minuend == 1)))
+    if node.op in NEEDS_POSITIVE:
+        yield _Use(positive=True)
+
+
+def _indexed_extent(graph: Graph, node: Node) -> int:
+    """How many positions an index may take: along `axis`, or the least of the leading dimensions for the ND forms."""
+    data, index = node.inputs[0], node.inputs[1]
+    assert data is not None
+    assert index is not None
+    dims = graph.type(data).dims
+    if node.op in ("GatherND", "ScatterND"):
+        batch = _int(node.attrs, "batch_dims")
+        width = graph.type(index).dims[-1]
+        return min(dims[batch : batch + width], default=1)
+    return dims[_int(node.attrs, "axis")] if dims else 1
+
+
+def _depth(graph: Graph, node: Node) -> int | None:
+    """OneHot's depth, where it is an attribute by now or a constant."""
+    given = node.attrs.get("depth")
+    if given is None and (constant := _constant(graph, node, 1)) is not None:
+        given = constant.reshape(-1)[0].item()
+    if isinstance(given, tuple):
+        given = given[0]
+    return int(given) if isinstance(given, int | float) and math.isfinite(given) else None
+
+
+def _constant(graph: Graph, node: Node, position: int) -> np.ndarray | None:
+    value = node.inputs[position] if position < len(node.inputs) else None
+    return None if value is None else graph.constants.get(value)
+
+
+def _int(attrs: Mapping[str, object], name: str) -> int:
+    value = attrs.get(name, 0)
+    assert isinstance(value, int)
+    return value

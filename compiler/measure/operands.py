@@ -1,0 +1,105 @@
+"""Memory that a kernel is timed on: operands with data in them, cold weights, warm activations."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.expr import Position
+from compiler.ir.index import FloorDiv, Index, Indirect, Mod
+from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.tensor import DType
+from compiler.measure.memory import PAGE, allocate
+from compiler.measure.timer import Region
+
+PATTERN = 65_521
+"""Random elements drawn for a dtype and repeated to fill an operand; prime, so that no row of a tensor lines up with it."""
+MOST_COPIES = 1024
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Pointer tables, one for each copy of the weights, and what is to be warm; `memory` keeps all of it alive."""
+
+    tables: np.ndarray
+    """uintp[copies, pointers]."""
+    scratch: np.ndarray
+    scratch_stride: int
+    warm: ctypes.Array[Region]
+    memory: tuple[np.ndarray, ...]
+
+
+def lay_out(
+    operands: Sequence[tuple[DType, int]],
+    weights: Sequence[bool],
+    writes: int,
+    kernel: Kernel | Routine,
+    scratch_bytes: int,
+    lanes: int,
+    cold_bytes: int,
+    seed: int,
+) -> Operands:
+    """Memory for a kernel's pointers, each (dtype, elements), the last `writes` of which it writes.
+
+    Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once): a kernel that takes
+    them in turn finds none of them in a cache that size. Floats are in [0.1, 1), so that nothing is denormal and nothing overflows.
+    """
+    random = np.random.default_rng(seed)
+    zero = reads_indices(kernel)
+    weight_bytes = sum(dtype.bytes * count for (dtype, count), weight in zip(operands, weights, strict=True) if weight)
+    copies = min(max(1, -(-cold_bytes // weight_bytes)), MOST_COPIES) if weight_bytes else 1
+    tables = np.empty((copies, len(operands)), np.uintp)
+    memory: list[np.ndarray] = []
+    warm: list[Region] = []
+    for position, ((dtype, count), weight) in enumerate(zip(operands, weights, strict=True)):
+        size = dtype.bytes * count
+        stride = -(-size // 64) * 64 if weight and copies > 1 else size
+        slab = allocate(stride * (copies if weight else 1))
+        memory.append(slab)
+        tables[:, position] = slab.ctypes.data + (stride * np.arange(copies) if weight else 0)
+        if position >= len(operands) - writes:
+            continue
+        data = np.resize(pattern(dtype, random, zero=zero), count).view(np.uint8)
+        for at in range(0, len(slab), stride) if size else ():
+            slab[at : at + size] = data
+        if not weight:
+            warm.append(Region(slab.ctypes.data, size))
+    scratch_stride = -(-scratch_bytes // PAGE) * PAGE
+    return Operands(
+        tables, allocate(scratch_stride * lanes), scratch_stride, (Region * len(warm))(*warm), tuple(memory)
+    )
+
+
+def pattern(dtype: DType, random: np.random.Generator, *, zero: bool) -> np.ndarray:
+    """Elements to fill an operand with; integers are all zero where they may be indices, else small and never zero (they may divide)."""
+    if dtype.is_float:
+        return random.uniform(0.1, 1.0, PATTERN).astype(dtype.numpy)
+    if dtype is DType.BOOL:
+        return random.integers(0, 2, PATTERN).astype(np.bool_)
+    if zero:
+        return np.zeros(PATTERN, dtype.numpy)
+    return random.integers(1, 8, PATTERN).astype(dtype.numpy)
+
+
+def reads_indices(kernel: Kernel | Routine) -> bool:
+    """Whether an integer operand may decide which element is touched; a routine, which says nothing of itself, is taken to."""
+    if isinstance(kernel, Routine):
+        return True
+    roots = [value for block in kernel.blocks for value in block.values]
+    roots += [Position(index) for block in kernel.blocks for store in block.stores for index in store.index]
+    return any(_is_indirect(index) for root in roots for index in _indices(root.walk()))
+
+
+def _indices(exprs: Iterator[object]) -> Iterator[Index]:
+    for expr in exprs:
+        yield from getattr(expr, "indices", ())
+
+
+def _is_indirect(index: Index) -> bool:
+    return any(
+        isinstance(atom, Indirect) or (isinstance(atom, FloorDiv | Mod) and _is_indirect(atom.index))
+        for atom, _ in index.terms
+    )

@@ -1,0 +1,87 @@
+"""The oracle: the unrewritten graph evaluated operator by operator in hand-written numpy, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.ir.graph import Graph, Node
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Arrays, Operator
+
+Operators = Mapping[str, Operator]
+"""Operator records by ONNX name."""
+
+
+def evaluate_graph(
+    graph: Graph,
+    inputs: Mapping[int, np.ndarray],
+    operators: Operators,
+    *,
+    wide: bool = True,
+    keep: Collection[int] = (),
+) -> dict[int, np.ndarray]:
+    """Values of the graph's outputs, and of those in `keep`, by id.
+
+    inputs  arrays by id, in the declared shapes; dtypes are brought to the declared ones
+    wide    every float tensor (inputs, constants, results) is float64, and a Cast to a float type does not narrow; otherwise every
+            value has its declared dtype, so that the result shows what rounding in that dtype costs
+
+    A value is dropped after its last reader, so memory stays near the model's own. Raises InternalError, naming the node, when an
+    operator has no record, its reference fails, or a result does not have the declared shape.
+    """
+    wanted = {*graph.outputs, *keep}
+    last = {value: position for position, node in enumerate(graph.nodes) for value in node.used}
+    values: dict[int, np.ndarray] = {}
+
+    def value_of(value: int) -> np.ndarray:
+        if value not in values:
+            given = inputs[value] if value in inputs else graph.constants[value]
+            values[value] = _declared(np.asarray(given), graph.type(value).dtype, wide)
+        return values[value]
+
+    for position, node in enumerate(graph.nodes):
+        arrays = tuple(None if value is None else value_of(value) for value in node.inputs)
+        for value, result in zip(node.outputs, _results(graph, node, arrays, operators, wide), strict=False):
+            if value in wanted or value in last:
+                values[value] = result
+        for value in node.used:
+            if last[value] == position and value not in wanted:
+                values.pop(value, None)
+    return {value: value_of(value) for value in wanted}
+
+
+def _results(graph: Graph, node: Node, arrays: Arrays, operators: Operators, wide: bool) -> list[np.ndarray]:
+    if node.op not in operators:
+        raise InternalError(f"node {node.source!r} has operator {node.op}, of which there is no record")
+    if wide and node.op in ("Cast", "CastLike") and graph.type(node.outputs[0]).dtype.is_float:
+        assert arrays[0] is not None
+        results: tuple[np.ndarray, ...] = (arrays[0].astype(np.float64),)
+    else:
+        try:
+            with np.errstate(all="ignore"):
+                results = operators[node.op].reference(node, arrays)
+        except Exception as error:
+            raise InternalError(
+                f"the reference of {node.op} failed at node {node.source!r}: {type(error).__name__}: {error}",
+                details={"node": node.source, "operator": node.op},
+            ) from error
+    return [_checked(graph, node, value, result, wide) for value, result in zip(node.outputs, results, strict=False)]
+
+
+def _checked(graph: Graph, node: Node, value: int, result: np.ndarray, wide: bool) -> np.ndarray:
+    declared = graph.type(value)
+    if declared.is_static and result.shape != declared.dims:
+        raise InternalError(
+            f"the reference of {node.op} gave shape {list(result.shape)} at node {node.source!r}, declared {declared}",
+            details={"node": node.source, "operator": node.op},
+        )
+    return _declared(result, declared.dtype, wide)
+
+
+def _declared(array: np.ndarray, dtype: DType, wide: bool) -> np.ndarray:
+    """An array in its declared dtype; in float64 where that is a float type and `wide` is asked for."""
+    with np.errstate(all="ignore"):
+        return array.astype(np.float64 if wide and dtype.is_float else dtype.numpy, copy=False)

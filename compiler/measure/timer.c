@@ -1,0 +1,248 @@
+/* Timing of kernels without a caller's overhead: compiled into a library of kernels, or on its own for the probes.
+ *
+ * A team is a number of lanes, each a thread on a core of its own when there is more than one. Lanes meet at counters, one cache
+ * line each, as the lanes of a model do.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <time.h>
+
+#define TW_EXPORT __attribute__((visibility("default")))
+#define MAX_LANES 256
+#define SPINS_BEFORE_YIELD 16384
+#define LINE 64
+
+#ifndef TW_LANES
+#define TW_LANES 8
+#endif
+
+typedef void tw_kernel(void *const *p, char *scratch, long begin, long end);
+
+struct tw_region {
+    const char *data;
+    long bytes;
+};
+
+struct tw_sample {
+    tw_kernel *kernel;
+    void *const *tables; /* `copies` tables of `pointers` pointers each: run r takes table (first + r) % copies */
+    long pointers, copies, first;
+    char *scratch; /* one piece of `scratch_stride` bytes for each lane */
+    long scratch_stride;
+    long tiles, lanes, repeats;
+    const struct tw_region *warm; /* read into the caches before the clock starts */
+    long warms;
+};
+
+struct team {
+    void (*body)(struct team *team, int lane);
+    void *work;
+    int lanes;
+    struct {
+        _Atomic long phase;
+        char apart[LINE - sizeof(long)];
+    } at[MAX_LANES];
+};
+
+struct member {
+    struct team *team;
+    int lane;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void wait_for(struct team *team, int lane, long phase) {
+    for (long spins = 0; atomic_load_explicit(&team->at[lane].phase, memory_order_acquire) < phase; spins++) {
+        if (spins < SPINS_BEFORE_YIELD) relax();
+        else sched_yield();
+    }
+}
+
+/* Returns when every lane has reached `phase`. */
+static void meet(struct team *team, int lane, long phase) {
+    atomic_store_explicit(&team->at[lane].phase, phase, memory_order_release);
+    for (int other = 0; other < team->lanes; other++) wait_for(team, other, phase);
+}
+
+static void *member_main(void *argument) {
+    struct member *member = argument;
+    member->team->body(member->team, member->lane);
+    return NULL;
+}
+
+#ifdef __linux__
+/* The lane-th of the cores this process may use. */
+static cpu_set_t core_of(const cpu_set_t *allowed, int lane) {
+    int wanted = lane % CPU_COUNT(allowed);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, allowed) && wanted-- == 0) CPU_SET(cpu, &one);
+    return one;
+}
+#endif
+
+static int start(pthread_t *thread, struct member *member, const void *allowed) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+#ifdef __linux__
+    cpu_set_t core = core_of(allowed, member->lane);
+    pthread_attr_setaffinity_np(&attributes, sizeof core, &core);
+#else
+    (void)allowed;
+#endif
+    int error = pthread_create(thread, &attributes, member_main, member);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* Runs the body on every lane, the caller being lane 0. Returns nonzero when a thread cannot be started. */
+static int run_team(struct team *team) {
+    pthread_t threads[MAX_LANES];
+    struct member members[MAX_LANES];
+    const void *allowed = NULL;
+    if (team->lanes < 1 || team->lanes > MAX_LANES) return -1;
+    if (team->lanes == 1) {
+        team->body(team, 0);
+        return 0;
+    }
+#ifdef __linux__
+    cpu_set_t before, core;
+    if (sched_getaffinity(0, sizeof before, &before)) return -1;
+    allowed = &before;
+    core = core_of(&before, 0);
+    sched_setaffinity(0, sizeof core, &core);
+#endif
+    int lanes = team->lanes, started = 1, failed = 0;
+    while (started < lanes && !failed) {
+        members[started] = (struct member){team, started};
+        failed = start(&threads[started], &members[started], allowed);
+        if (!failed) started++;
+    }
+    if (failed) /* lanes that run wait for those that never will: reach every phase in their place */
+        for (int lane = started; lane < lanes; lane++) atomic_store(&team->at[lane].phase, __LONG_MAX__);
+    team->body(team, 0);
+    for (int lane = 1; lane < started; lane++) pthread_join(threads[lane], NULL);
+#ifdef __linux__
+    sched_setaffinity(0, sizeof before, &before);
+#endif
+    return failed;
+}
+
+/* Kernels */
+
+struct timing {
+    const struct tw_sample *sample;
+    double seconds;
+};
+
+static void warm_up(const struct tw_sample *s, int lane) {
+    for (long at = 0; at < s->warms; at++) {
+        long begin = s->warm[at].bytes * lane / s->lanes, end = s->warm[at].bytes * (lane + 1) / s->lanes;
+        for (long byte = begin; byte < end; byte += LINE) (void)*(const volatile char *)(s->warm[at].data + byte);
+    }
+}
+
+static void time_lane(struct team *team, int lane) {
+    struct timing *timing = team->work;
+    const struct tw_sample *s = timing->sample;
+    long begin = s->tiles * lane / s->lanes, end = s->tiles * (lane + 1) / s->lanes;
+    char *scratch = s->scratch + lane * s->scratch_stride;
+    warm_up(s, lane);
+    meet(team, lane, 1);
+    double started = now();
+    for (long run = 0; run < s->repeats; run++) {
+        s->kernel(s->tables + (s->first + run) % s->copies * s->pointers, scratch, begin, end);
+        if (s->lanes > 1) meet(team, lane, 2 + run);
+    }
+    if (lane == 0) timing->seconds = now() - started;
+}
+
+/* Seconds for one run of all tiles, averaged over the repeats; each run ends when every lane knows that all are done. Negative when a
+ * thread cannot be started. */
+TW_EXPORT double tw_time(const struct tw_sample *sample) {
+    struct timing timing = {sample, 0};
+    struct team team = {.body = time_lane, .work = &timing, .lanes = (int)sample->lanes};
+    return run_team(&team) ? -1 : timing.seconds / (double)sample->repeats;
+}
+
+/* Probes */
+
+typedef float fma_vector __attribute__((vector_size(4 * TW_LANES)));
+#define FMA_CHAINS 10
+#define FMA_STEPS 20000
+
+struct probe {
+    double rate[MAX_LANES];
+    volatile float sink[MAX_LANES];
+};
+
+static void burn(struct team *team, int lane) {
+    struct probe *probe = team->work;
+    volatile float factor = 0.999f, term = 0.001f;
+    fma_vector a[FMA_CHAINS], x = (fma_vector){0} + factor, y = (fma_vector){0} + term;
+    for (int chain = 0; chain < FMA_CHAINS; chain++) a[chain] = (fma_vector){0} + (float)chain;
+    meet(team, lane, 1);
+    double started = now();
+    for (long step = 0; step < FMA_STEPS; step++) {
+#pragma GCC unroll 10
+        for (int chain = 0; chain < FMA_CHAINS; chain++) a[chain] = a[chain] * x + y;
+    }
+    double seconds = now() - started;
+    fma_vector sum = {0};
+    for (int chain = 0; chain < FMA_CHAINS; chain++) sum += a[chain];
+    probe->sink[lane] = sum[0];
+    probe->rate[lane] = 2.0 * FMA_STEPS * FMA_CHAINS * TW_LANES / seconds;
+}
+
+/* FLOP/s of the slowest of `lanes` cores at nothing but multiply-adds: it falls when a core is taken away. Negative when a thread
+ * cannot be started. */
+TW_EXPORT double tw_probe_fma(long lanes) {
+    struct probe probe = {.rate = {0}};
+    struct team team = {.body = burn, .work = &probe, .lanes = (int)lanes};
+    if (run_team(&team)) return -1;
+    double least = probe.rate[0];
+    for (long lane = 1; lane < lanes; lane++)
+        if (probe.rate[lane] < least) least = probe.rate[lane];
+    return least;
+}
+
+struct rally {
+    long rounds;
+    double seconds;
+};
+
+static void ping_pong(struct team *team, int lane) {
+    struct rally *rally = team->work;
+    meet(team, lane, 1);
+    double started = now();
+    for (long round = 2; round < 2 + rally->rounds; round++) {
+        if (lane == 1) wait_for(team, 0, round);
+        atomic_store_explicit(&team->at[lane].phase, round, memory_order_release);
+        if (lane == 0) wait_for(team, 1, round);
+    }
+    if (lane == 0) rally->seconds = now() - started;
+}
+
+/* Nanoseconds until one core sees what another has stored: half of a round trip, averaged over `rounds`. Negative when a thread
+ * cannot be started. */
+TW_EXPORT double tw_handover(long rounds) {
+    struct rally rally = {rounds, 0};
+    struct team team = {.body = ping_pong, .work = &rally, .lanes = 2};
+    return run_team(&team) ? -1 : 1e9 * rally.seconds / (2.0 * (double)rounds);
+}

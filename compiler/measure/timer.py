@@ -1,0 +1,100 @@
+"""The C timing helper as Python sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+
+from compiler.errors import InternalError, ResourceExhausted
+
+TIMER_SOURCE = (files("compiler.measure") / "timer.c").read_text()
+"""C source to be compiled with the target's flags (and -pthread) into each library that `Timer` opens."""
+
+
+class Region(ctypes.Structure):
+    """`struct tw_region`: memory to be read into the caches."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_long))
+
+
+class Sample(ctypes.Structure):
+    """`struct tw_sample`: what is timed, on how many lanes, how often."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("tables", ctypes.c_void_p),
+        ("pointers", ctypes.c_long),
+        ("copies", ctypes.c_long),
+        ("first", ctypes.c_long),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_stride", ctypes.c_long),
+        ("tiles", ctypes.c_long),
+        ("lanes", ctypes.c_long),
+        ("repeats", ctypes.c_long),
+        ("warm", ctypes.POINTER(Region)),
+        ("warms", ctypes.c_long),
+    )
+
+
+class Timer:
+    """A loaded library that holds TIMER_SOURCE and, for kernels, their functions; leaving the context unloads it."""
+
+    def __init__(self, library: bytes) -> None:
+        with tempfile.TemporaryDirectory(prefix="tw-timer-") as folder:
+            path = Path(folder) / "timer.so"
+            path.write_bytes(library)
+            self._library = ctypes.CDLL(str(path))
+        self._time = self._function("tw_time", ctypes.POINTER(Sample))
+        self._probe = self._function("tw_probe_fma", ctypes.c_long)
+        self._handover = self._function("tw_handover", ctypes.c_long)
+
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        close = ctypes.CDLL(None).dlclose
+        close.argtypes = (ctypes.c_void_p,)
+        close(self._library._handle)
+
+    def address(self, symbol: str) -> int:
+        """Address of a kernel. Raises InternalError when the library does not export it."""
+        try:
+            found = ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value
+        except AttributeError:
+            raise InternalError(f"the library to be measured does not export {symbol}") from None
+        assert found is not None
+        return found
+
+    def time(self, sample: Sample) -> float:
+        """Seconds for one run of all tiles."""
+        return _measured(self._time(ctypes.byref(sample)), "a kernel")
+
+    def probe(self, lanes: int) -> float:
+        """FLOP/s of the slowest of `lanes` cores at nothing but multiply-adds; takes some 50 microseconds."""
+        return _measured(self._probe(lanes), "multiply-adds")
+
+    def handover(self, rounds: int) -> float:
+        """Nanoseconds until a second core sees what this one stored."""
+        return _measured(self._handover(rounds), "a hand-over")
+
+    def _function(self, name: str, argument: type) -> ctypes._NamedFuncPointer:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise InternalError(f"the library to be measured lacks {name}: compile TIMER_SOURCE into it") from None
+        function.argtypes = (argument,)
+        function.restype = ctypes.c_double
+        return function  # type: ignore[no-any-return]
+
+
+def _measured(value: float, what: str) -> float:
+    if value < 0:
+        raise ResourceExhausted(
+            f"cannot start the threads that time {what}", fix="raise the limit of processes, or use threads=1"
+        )
+    return value

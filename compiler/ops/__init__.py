@@ -1,0 +1,46 @@
+"""One file per operator family; one record per operator (see `operator`). OPERATORS is every one of them, by ONNX name.
+
+May know: `ir`. Must not know: rewriting, devices, C.
+"""
+
+from collections.abc import Mapping
+
+from compiler.ops import (
+    activation,
+    cast,
+    contraction,
+    convolution,
+    elementwise,
+    gather,
+    normalise,
+    pooling,
+    quantise,
+    recurrent,
+    reduction,
+    resize,
+    scatter,
+    sorting,
+    views,
+)
+from compiler.ops.operator import Operator
+
+FAMILIES: tuple[tuple[Operator, ...], ...] = (
+    elementwise.OPERATORS,
+    activation.OPERATORS,
+    cast.OPERATORS,
+    views.OPERATORS,
+    reduction.OPERATORS,
+    normalise.OPERATORS,
+    convolution.OPERATORS,
+    pooling.OPERATORS,
+    contraction.OPERATORS,
+    gather.OPERATORS,
+    scatter.OPERATORS,
+    resize.OPERATORS,
+    recurrent.OPERATORS,
+    quantise.OPERATORS,
+    sorting.OPERATORS,
+)
+
+OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in FAMILIES for operator in family}
+"""Every operator the compiler has a record for."""

@@ -1,0 +1,70 @@
+"""Small builders that operator definitions share: axes for a shape, broadcast loads, maps from a function over expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.operator import Types
+
+
+def axes_for(shape: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
+    """One axis per dimension, named by position."""
+    return tuple(Axis(f"{prefix}{position}", extent) for position, extent in enumerate(shape))
+
+
+def at(axes: Sequence[Axis]) -> tuple[Index, ...]:
+    """The index made of axes."""
+    return tuple(Index.of(axis) for axis in axes)
+
+
+def load_broadcast(slot: str, type: TensorType, axes: Sequence[Axis]) -> Expr:
+    """An element of a tensor that numpy's rules broadcast to the shape of `axes`."""
+    own = axes[len(axes) - type.rank :]
+    index = tuple(Index.of(axis) if extent != 1 else Index.of(0) for axis, extent in zip(own, type.dims, strict=True))
+    return Load(slot, index, type.dtype)
+
+
+def number(value: float, dtype: DType) -> Const:
+    """A constant; integers and booleans keep their kind."""
+    if dtype.is_float:
+        return Const(float(value), dtype)
+    return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
+
+
+def cast(expr: Expr, dtype: DType, *, saturate: bool = False) -> Expr:
+    """A conversion, left out where there is nothing to convert."""
+    return expr if expr.dtype is dtype else Cast(expr, dtype, saturate)
+
+
+def call(name: str, *args: Expr) -> Expr:
+    """A function of ir.expr.FUNCTIONS applied."""
+    return Apply(name, args)
+
+
+def chain(name: str, args: Sequence[Expr]) -> Expr:
+    """An associative function over any number of arguments, from the left."""
+    whole = args[0]
+    for arg in args[1:]:
+        whole = Apply(name, (whole, arg))
+    return whole
+
+
+def map_kernel(family: str, types: Types, out_type: TensorType, fn: Callable[..., Expr]) -> Kernel:
+    """A map: `fn` takes one expression per input that is there, broadcast to the output's shape."""
+    present = [type for type in types if type is not None]
+    axes = axes_for(out_type.dims)
+    slots = tuple(Slot(f"x{position}", type) for position, type in enumerate(present))
+    value = fn(*(load_broadcast(slot.name, slot.type, axes) for slot in slots))
+    block = Block((), (cast(value, out_type.dtype),), (Store("y0", at(axes)),))
+    return Kernel(family, slots, (Slot("y0", out_type),), (block,), shared=axes)
+
+
+def view_kernel(family: str, types: Types, out_type: TensorType, where: Callable[[tuple[Axis, ...]], Expr]) -> Kernel:
+    """A map whose expression is given the output's axes and loads from the slots x0, x1, ... at any index."""
+    axes = axes_for(out_type.dims)
+    slots = tuple(Slot(f"x{p}", type) for p, type in enumerate(type for type in types if type is not None))
+    return Kernel(family, slots, (Slot("y0", out_type),), (Block((), (where(axes),), (Store("y0", at(axes)),)),), shared=axes)

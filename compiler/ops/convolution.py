@@ -1,0 +1,311 @@
+"""Convolutions: Conv, ConvTranspose and the integer forms ConvInteger and QLinearConv.
+
+Each is `sum c, taps . mul(where(inside, x), w)` over shared axes (n, g, k, positions), with the group as an axis of its own, so
+that a depthwise convolution has k of extent 1; bias and requantisation follow in a second block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.expr import Apply, Expr, Load, Where, conjunction
+from compiler.ir.graph import Node
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.build import call, cast, number
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.quantised import parameter, requantise, requantised, scalar_or_along, spread, zeroed
+from compiler.ops.slots import (
+    accumulator_of,
+    arrays_at,
+    given,
+    input_slots,
+    optional,
+    output_slots,
+    present,
+    slot_names,
+)
+from compiler.ops.transposed import TransposedWindow, transposed_windows
+from compiler.ops.window import Window, output_axes, tap_axes, windows, within
+
+COLUMNS = 2**24
+"""Elements of the unfolded input that the reference holds at once."""
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """The nest of a convolution: where it reads x and w, under which condition, and where it stores y."""
+
+    shared: tuple[Axis, ...]
+    reduction: tuple[Axis, ...]
+    x: tuple[Index, ...]
+    w: tuple[Index, ...]
+    y: tuple[Index, ...]
+    condition: Expr | None
+
+    @property
+    def channel(self) -> Index:
+        """The output channel."""
+        return self.y[1]
+
+
+def _groups(node: Node, channels: int, filters: int) -> int:
+    groups = node.attrs.get("group", 1)
+    assert isinstance(groups, int)
+    if groups < 1 or channels % groups or filters % groups:
+        reason = f"group {groups} does not divide {channels} input channels and {filters} filters"
+        raise Unsupported(reason, "export with a group that divides both")
+    return groups
+
+
+def _windows(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[Window, ...]:
+    """Windows of a Conv of shapes x [N, C, *S] and w [K, C/g, *R]. Raises Unsupported when they do not fit."""
+    groups = _groups(node, x[1] if len(x) > 1 else 0, w[0] if w else 0)
+    if len(x) != len(w) or x[1] != w[1] * groups:
+        reason = f"weights of shape {list(w)} in {groups} groups do not fit an input of shape {list(x)}"
+        raise Unsupported(reason, "bind the input dimensions that the weights need")
+    kernel = node.attrs.get("kernel_shape")
+    if kernel is not None and kernel != w[2:]:
+        raise Unsupported(f"kernel_shape is {kernel}, the weights have {w[2:]}", "remove the attribute kernel_shape")
+    return windows(node, x[2:], w[2:])
+
+
+def _conv_loops(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> _Loops:
+    places = _windows(node, x, w)
+    groups = _groups(node, x[1], w[0])
+    filters = w[0] // groups
+    n, g, k, c = Axis("n", x[0]), Axis("g", groups), Axis("k", filters), Axis("c", w[1])
+    outputs = output_axes(tuple(window.outputs for window in places))
+    taps = tap_axes(w[2:])
+    read = tuple(window.at(o, t) for window, o, t in zip(places, outputs, taps, strict=True))
+    channel = Index.of(g) * filters + k
+    return _Loops(
+        shared=(n, *((g,) if groups > 1 else ()), k, *outputs),
+        reduction=(c, *taps),
+        x=(Index.of(n), Index.of(g) * w[1] + c, *read),
+        w=(channel, Index.of(c), *map(Index.of, taps)),
+        y=(Index.of(n), channel, *map(Index.of, outputs)),
+        condition=within(read, x[2:]),
+    )
+
+
+def _transposed_loops(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> _Loops:
+    places = _transposed_windows(node, x, w)
+    groups = _groups(node, x[1], w[0])
+    depth = w[0] // groups
+    n, g, m, c = Axis("n", x[0]), Axis("g", groups), Axis("k", w[1]), Axis("c", depth)
+    nests = [place.nest(index + 3 - len(places)) for index, place in enumerate(places)]
+    conditions = [nest.condition for nest in nests if nest.condition is not None]
+    channel = Index.of(g) * w[1] + m
+    return _Loops(
+        shared=(n, *((g,) if groups > 1 else ()), m, *(axis for nest in nests for axis in nest.shared)),
+        reduction=(c, *(nest.tap for nest in nests)),
+        x=(Index.of(n), Index.of(g) * depth + c, *(nest.read for nest in nests)),
+        w=(Index.of(g) * depth + c, Index.of(m), *(nest.weight for nest in nests)),
+        y=(Index.of(n), channel, *(nest.output for nest in nests)),
+        condition=conjunction(conditions),
+    )
+
+
+def _transposed_windows(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[TransposedWindow, ...]:
+    """Windows of a ConvTranspose of shapes x [N, C, *S] and w [C, M/g, *R]. Raises Unsupported when they do not fit."""
+    if len(x) != len(w) or len(x) < 2 or x[1] != w[0]:
+        reason = f"weights of shape {list(w)} do not fit an input of shape {list(x)}"
+        raise Unsupported(reason, "bind the input dimensions that the weights need")
+    _groups(node, x[1], w[0])
+    return transposed_windows(node, x[2:], w[2:])
+
+
+def _product(loops: _Loops, x: Expr, w: Expr) -> Expr:
+    """mul(where(inside, x), w); x and w have one dtype, in which it is accumulated."""
+    padded = x if loops.condition is None else Where(loops.condition, x, number(0, x.dtype))
+    return Apply("mul", (padded, w))
+
+
+def _sum(loops: _Loops, value: Expr, into: str) -> Block:
+    return Block((), (value,), (Store(into, loops.y),), loops.reduction, "sum", value.dtype)
+
+
+def _float_kernel(family: str, loops: _Loops, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    """Convolution and, in a second block, bias. Half types are multiplied and added up in f32."""
+    slots, results = input_slots(types), output_slots(outputs)
+    dtype = outputs[0].dtype
+    wide = accumulator_of(dtype)
+    x, w = cast(Load("x0", loops.x, dtype), wide), cast(Load("x1", loops.w, dtype), wide)
+    value = _product(loops, x, w)
+    if len(slots) == 2:
+        return Kernel(family, slots, results, (_sum(loops, value, "y0"),), shared=loops.shared)
+    bias = cast(Load("x2", (loops.channel,), dtype), wide)
+    biased = Block((), (cast(call("add", Load("t0", loops.y, wide), bias), dtype),), (Store("y0", loops.y),))
+    temps = (Slot("t0", TensorType(wide, outputs[0].shape)),)
+    return Kernel(family, slots, results, (_sum(loops, value, "t0"), biased), temps, loops.shared)
+
+
+def _infer_conv(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, w = given(types, 0), given(types, 1)
+    outputs = tuple(window.outputs for window in _windows(node, x.dims, w.dims))
+    _check_bias(types, 2, w.dims[0])
+    return (TensorType(x.dtype, (x.dims[0], w.dims[0], *outputs)),)
+
+
+def _check_bias(types: Types, position: int, filters: int) -> None:
+    bias = types[position] if len(types) > position else None
+    if bias is not None and bias.dims != (filters,):
+        raise Unsupported(f"the bias has shape {list(bias.dims)}, not [{filters}]", "give one bias for each filter")
+
+
+def _define_conv(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    loops = _conv_loops(node, given(types, 0).dims, given(types, 1).dims)
+    return _float_kernel("Conv", loops, types, outputs)
+
+
+def _infer_transposed(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, w = given(types, 0), given(types, 1)
+    outputs = tuple(window.outputs for window in _transposed_windows(node, x.dims, w.dims))
+    filters = w.dims[1] * _groups(node, x.dims[1], w.dims[0])
+    _check_bias(types, 2, filters)
+    return (TensorType(x.dtype, (x.dims[0], filters, *outputs)),)
+
+
+def _define_transposed(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    loops = _transposed_loops(node, given(types, 0).dims, given(types, 1).dims)
+    return _float_kernel("ConvTranspose", loops, types, outputs)
+
+
+def _integer_product(loops: _Loops, types: Types, positions: tuple[int, int, int, int], names: tuple[str, ...]) -> Expr:
+    """mul(where(inside, x - x_zero), w - w_zero) in i32. `positions` are those of x, w and their zero points."""
+    x, w = given(types, positions[0]), given(types, positions[1])
+    x_zero = scalar_or_along(types, names, positions[2], Index.of(0))
+    w_zero = scalar_or_along(types, names, positions[3], loops.channel)
+    return _product(
+        loops,
+        zeroed(Load(names[positions[0]], loops.x, x.dtype), x_zero),
+        zeroed(Load(names[positions[1]], loops.w, w.dtype), w_zero),
+    )
+
+
+def _infer_integer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    return (TensorType(DType.I32, _infer_conv(node, types[:2])[0].shape),)
+
+
+def _define_integer(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    loops = _conv_loops(node, given(types, 0).dims, given(types, 1).dims)
+    value = _integer_product(loops, types, (0, 1, 2, 3), slot_names(types))
+    return Kernel(
+        "ConvInteger", input_slots(types), output_slots(outputs), (_sum(loops, value, "y0"),), shared=loops.shared
+    )
+
+
+def _infer_quantised(node: Node, types: Types) -> tuple[TensorType, ...]:
+    """Inputs: x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias."""
+    shape = _infer_conv(node, (types[0], types[3]))[0].shape
+    _check_bias(types, 8, given(types, 3).dims[0])
+    return (TensorType(given(types, 7).dtype, shape),)
+
+
+def _define_quantised(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    loops = _conv_loops(node, given(types, 0).dims, given(types, 3).dims)
+    names = slot_names(types)
+    value = _integer_product(loops, types, (0, 3, 2, 5), names)
+    total: Expr = Load("t0", loops.y, DType.I32)
+    if present(types, 8):
+        total = call("add", total, Load(names[8], (loops.channel,), DType.I32))
+    x_scale, w_scale, y_scale, y_zero = (parameter(types, names, position, loops.channel) for position in (1, 4, 6, 7))
+    scaled = Block((), (requantise(total, x_scale, w_scale, y_scale, y_zero),), (Store("y0", loops.y),))
+    temps = (Slot("t0", TensorType(DType.I32, outputs[0].shape)),)
+    blocks = (_sum(loops, value, "t0"), scaled)
+    return Kernel("QLinearConv", input_slots(types), output_slots(outputs), blocks, temps, loops.shared)
+
+
+def _correlate(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Cross-correlation of x [N, C, *S] with w [K, C/g, *R] by unfolding x and multiplying matrices, group by group."""
+    places = _windows(node, x.shape, w.shape)
+    groups = _groups(node, x.shape[1], w.shape[0])
+    padded = np.pad(x, ((0, 0), (0, 0), *((window.before, window.after + window.stride) for window in places)))
+    spatial = tuple(range(2, x.ndim))
+    view = np.lib.stride_tricks.sliding_window_view(padded, tuple(window.reach for window in places), spatial)
+    outer = tuple(slice(0, window.outputs * window.stride, window.stride) for window in places)
+    inner = tuple(slice(None, None, window.dilation) for window in places)
+    view = view[(slice(None), slice(None), *outer, *inner)]
+    view = view[(slice(None), slice(None), *(slice(0, window.outputs) for window in places))]
+    rows = max(1, COLUMNS * places[0].outputs // max(1, view.size))
+    filters = w.reshape(groups, w.shape[0] // groups, -1)
+    parts = [
+        _unfolded_product(view[:, :, start : start + rows], filters, len(spatial))
+        for start in range(0, places[0].outputs, rows)
+    ]
+    return np.concatenate(parts, axis=2)
+
+
+def _unfolded_product(view: np.ndarray, filters: np.ndarray, rank: int) -> np.ndarray:
+    """`view` is [N, C, *outputs, *taps], `filters` [G, K/G, C/G * taps]; the result [N, K, *outputs]."""
+    batch, channels = view.shape[:2]
+    groups = filters.shape[0]
+    outputs, taps = view.shape[2 : 2 + rank], view.shape[2 + rank :]
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    depth = channels // groups * math.prod(taps)
+    columns = view.transpose(order).reshape(batch, groups, depth, math.prod(outputs))
+    return np.matmul(filters, columns).reshape(batch, -1, *outputs)
+
+
+def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    return y if bias is None else y + bias.reshape(1, -1, *(1,) * (y.ndim - 2))
+
+
+def _reference_conv(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    x, w = arrays_at(arrays, 0, 1)
+    return (_biased(_correlate(node, x, w), optional(arrays, 2)),)
+
+
+def _reference_transposed(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """The definition: every input element adds its multiple of the kernel to a canvas, which is then cropped."""
+    x, w = arrays_at(arrays, 0, 1)
+    places = _transposed_windows(node, x.shape, w.shape)
+    groups = _groups(node, x.shape[1], w.shape[0])
+    extents = [max(p.reach + p.stride * (p.extent - 1), p.before + p.outputs) for p in places]
+    canvas = np.zeros((x.shape[0], groups * w.shape[1], *extents), x.dtype)
+    rows = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
+    for tap in np.ndindex(*w.shape[2:]):
+        kernel = w[(slice(None), slice(None), *tap)].reshape(groups, -1, w.shape[1]).swapaxes(1, 2)
+        part = np.matmul(kernel, rows).reshape(x.shape[0], -1, *x.shape[2:])
+        starts = [position * place.dilation for position, place in zip(tap, places, strict=True)]
+        cut = (slice(s, s + p.stride * p.extent, p.stride) for s, p in zip(starts, places, strict=True))
+        canvas[(slice(None), slice(None), *cut)][(..., *(slice(0, p.extent) for p in places))] += part
+    crop = tuple(slice(place.before, place.before + place.outputs) for place in places)
+    return (_biased(canvas[(slice(None), slice(None), *crop)], optional(arrays, 2)),)
+
+
+def _integer_sum(
+    node: Node, x: np.ndarray | None, w: np.ndarray | None, x_zero: np.ndarray | None, w_zero: np.ndarray | None
+) -> np.ndarray:
+    """Exact in float64: products of bytes stay below 2**53."""
+    assert x is not None
+    assert w is not None
+    x_wide = x.astype(np.float64) - spread(x_zero, 0, 1)
+    w_wide = w.astype(np.float64) - spread(w_zero, 0, w.ndim)
+    return _correlate(node, x_wide, w_wide)
+
+
+def _reference_integer(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    total = _integer_sum(node, arrays[0], arrays[1], optional(arrays, 2), optional(arrays, 3))
+    return (total.astype(np.int32),)
+
+
+def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    total = _integer_sum(node, arrays[0], arrays[3], arrays[2], arrays[5])
+    total = _biased(total, optional(arrays, 8))
+    x_scale, w_scale, y_scale = (spread(arrays[position], 1, total.ndim) for position in (1, 4, 6))
+    (zero,) = arrays_at(arrays, 7)
+    return (requantised(total, x_scale * w_scale / y_scale, zero),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Conv", _infer_conv, _reference_conv, _define_conv),
+    Operator("ConvTranspose", _infer_transposed, _reference_transposed, _define_transposed),
+    Operator("ConvInteger", _infer_integer, _reference_integer, _define_integer),
+    Operator("QLinearConv", _infer_quantised, _reference_quantised, _define_quantised),
+)

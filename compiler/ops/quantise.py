@@ -1,0 +1,214 @@
+"""Linear quantisation: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
+
+`y = saturate(round(x / scale) + zero)`, rounding half to even, computed in f32; scale and zero point belong to the tensor, to one
+index of an axis, or to one block of an axis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from compiler.ir.expr import Expr, Load, Where
+from compiler.ir.graph import Node
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.build import at, axes_for, call, cast, number
+from compiler.ops.indices import axis_of
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, given, input_slots, optional, output_slots, present
+
+QUANTISED = (DType.I8, DType.U8, DType.I16, DType.U16)
+
+
+def _dtype_attr(node: Node) -> DType | None:
+    """The dtype that `output_dtype` names, None for none. Raises Unsupported for one that tensors cannot have here."""
+    code = node.attrs.get("output_dtype", 0)
+    if not code:
+        return None
+    assert isinstance(code, int)
+    try:
+        return DType.of(onnx.helper.tensor_dtype_to_np_dtype(code))
+    except KeyError:
+        raise Unsupported(f"output_dtype {code} is not supported", "use 8 or 16 bit integers") from None
+
+
+def _per(node: Node, x: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, int] | None:
+    """(axis, block) of the scale; None when it belongs to the whole tensor. Raises Unsupported when it does not fit."""
+    if int(np.prod(scale)) == 1 and len(scale) <= 1:
+        return None
+    axis = axis_of(node, len(x), default=1)
+    block = node.attrs.get("block_size", 0)
+    assert isinstance(block, int)
+    if not block and scale == (x[axis],):
+        return axis, 1
+    if block and len(scale) == len(x) and scale == (*x[:axis], -(-x[axis] // block), *x[axis + 1 :]):
+        return axis, block
+    reason = f"a scale of shape {list(scale)} does not fit axis {axis} of a tensor of shape {list(x)}"
+    raise Unsupported(reason, "give one for the tensor, for each index of the axis, or for each block of block_size")
+
+
+def _scale_index(node: Node, x: TensorType, scale: TensorType, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    per = _per(node, x.dims, scale.dims)
+    if per is None:
+        return (Index.of(0),) * scale.rank
+    axis, block = per
+    if (scale.rank == 1 and x.rank != 1) or (block == 1 and scale.rank == 1):
+        return (index[axis],)
+    return (*index[:axis], index[axis] // block, *index[axis + 1 :])
+
+
+def _check_zero(types: Types) -> None:
+    if present(types, 2) and given(types, 2).elements != given(types, 1).elements:
+        raise Unsupported(
+            f"the zero point {given(types, 2)} does not fit the scale {given(types, 1)}", "give both the same shape"
+        )
+
+
+def _infer_quantize(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, scale = given(types, 0), given(types, 1)
+    _per(node, x.dims, scale.dims)
+    _check_zero(types)
+    dtype = given(types, 2).dtype if present(types, 2) else _dtype_attr(node) or DType.U8
+    if dtype not in QUANTISED:
+        raise Unsupported(f"quantisation to {dtype} is not supported", "use 8 or 16 bit integers")
+    return (TensorType(dtype, x.shape),)
+
+
+def _map(node: Node, types: Types, outputs: tuple[TensorType, ...], axes: tuple[Axis, ...], value: Expr) -> Kernel:
+    block = Block((), (value,), (Store("y0", at(axes)),))
+    return Kernel(node.op, input_slots(types), output_slots(outputs), (block,), shared=axes)
+
+
+def _define_quantize(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    x, scale = given(types, 0), given(types, 1)
+    axes = axes_for(x.dims)
+    index = at(axes)
+    place = _scale_index(node, x, scale, index)
+    wide = DType.F64 if DType.F64 in (x.dtype, scale.dtype) else DType.F32
+    divided = call("div", cast(Load("x0", index, x.dtype), wide), cast(Load("x1", place, scale.dtype), wide))
+    rounded = call("round", divided)
+    if present(types, 2):
+        zero = given(types, 2)
+        rounded = call("add", rounded, cast(Load("x2", _reshaped(place, zero), zero.dtype), wide))
+    return _map(node, types, outputs, axes, cast(rounded, outputs[0].dtype, saturate=True))
+
+
+def _reshaped(place: tuple[Index, ...], type: TensorType) -> tuple[Index, ...]:
+    """The index of the scale for its zero point, which may be [1] beside []."""
+    return place if len(place) == type.rank else (Index.of(0),) * type.rank
+
+
+def _repeated(node: Node, array: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """For references: a scale or zero point spread over the shape of x."""
+    per = _per(node, x.shape, array.shape)
+    if per is None:
+        return array.reshape(())
+    axis, block = per
+    if array.ndim == 1 and block == 1:
+        return array.reshape(-1, *(1,) * (x.ndim - axis - 1))
+    whole = np.repeat(array, block, axis=axis)
+    return whole[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
+
+
+def _reference_quantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    x, scale = arrays_at(arrays, 0, 1)
+    zero = optional(arrays, 2)
+    dtype = zero.dtype if zero is not None else (_dtype_attr(node) or DType.U8).numpy
+    limits = np.iinfo(dtype)
+    precise = x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
+    rounded = np.rint(precise / _repeated(node, scale, x).astype(precise.dtype))
+    if zero is not None:
+        rounded = rounded + _repeated(node, zero, x).astype(precise.dtype)
+    return (np.clip(rounded, limits.min, limits.max).astype(dtype),)
+
+
+def _infer_dequantize(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, scale = given(types, 0), given(types, 1)
+    _per(node, x.dims, scale.dims)
+    _check_zero(types)
+    dtype = _dtype_attr(node) or scale.dtype
+    if not dtype.is_float:
+        raise Unsupported(f"dequantisation to {dtype} is not supported", "use a float")
+    return (TensorType(dtype, x.shape),)
+
+
+def _define_dequantize(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    """(x - zero) * scale; the difference in i32."""
+    x, scale = given(types, 0), given(types, 1)
+    axes = axes_for(x.dims)
+    index = at(axes)
+    place = _scale_index(node, x, scale, index)
+    difference = cast(Load("x0", index, x.dtype), DType.I32)
+    if present(types, 2):
+        zero = given(types, 2)
+        difference = call("sub", difference, cast(Load("x2", _reshaped(place, zero), zero.dtype), DType.I32))
+    wide = DType.F64 if scale.dtype is DType.F64 else DType.F32
+    value = call("mul", cast(difference, wide), cast(Load("x1", place, scale.dtype), wide))
+    return _map(node, types, outputs, axes, cast(value, outputs[0].dtype))
+
+
+def _reference_dequantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    x, scale = arrays_at(arrays, 0, 1)
+    zero = optional(arrays, 2)
+    difference = x.astype(np.int64) - (0 if zero is None else _repeated(node, zero, x).astype(np.int64))
+    precise = scale if scale.dtype.itemsize >= 4 else scale.astype(np.float32)
+    return (difference * _repeated(node, precise, x),)
+
+
+def _infer_dynamic(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = given(types, 0)
+    outputs = (TensorType(DType.U8, x.shape), TensorType(DType.F32, ()), TensorType(DType.U8, ()))
+    return outputs[: len(node.outputs)]
+
+
+def _define_dynamic(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    """Scale and zero point of the range of x, 0 included, over 0 .. 255; a range of one point has scale 1."""
+    x = given(types, 0)
+    axes = axes_for(x.dims)
+    index = at(axes)
+    f32, scalar = DType.F32, TensorType(DType.F32, ())
+    zero = number(0.0, f32)
+    blocks = [
+        Block((), (Load("x0", index, f32),), (Store(slot, ()),), axes, monoid, f32)
+        for slot, monoid in (("t0", "min"), ("t1", "max"))
+    ]
+    low, high = call("min", Load("t0", (), f32), zero), call("max", Load("t1", (), f32), zero)
+    step = call("div", call("sub", high, low), number(255.0, f32))
+    scale = _where_zero(step)
+    start = call("round", call("div", call("sub", zero, low), Load("t2", (), f32)))
+    point = cast(start, DType.U8, saturate=True)
+    rounded = call("round", call("div", Load("x0", index, f32), Load("t2", (), f32)))
+    y = cast(call("add", rounded, cast(Load("t3", (), DType.U8), f32)), DType.U8, saturate=True)
+    blocks += [
+        Block((), (scale,), (Store("t2", ()),)),
+        Block((), (point,), (Store("t3", ()),)),
+        Block(axes, (y,), (Store("y0", index),)),
+    ]
+    copies = (("y1", Load("t2", (), f32)), ("y2", Load("t3", (), DType.U8)))
+    blocks += [Block((), (value,), (Store(slot, ()),)) for slot, value in copies[: len(outputs) - 1]]
+    temps = (*(Slot(f"t{place}", scalar) for place in range(3)), Slot("t3", TensorType(DType.U8, ())))
+    return Kernel(node.op, input_slots(types), output_slots(outputs), tuple(blocks), temps)
+
+
+def _where_zero(step: Expr) -> Expr:
+    return Where(call("eq", step, number(0.0, step.dtype)), number(1.0, step.dtype), step)
+
+
+def _reference_dynamic(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    (x,) = arrays_at(arrays, 0)
+    # In f32 whatever x is: another scale could move an element that lies between two steps.
+    x = x.astype(np.float32)
+    low, high = min(np.float32(0), x.min(initial=0)), max(np.float32(0), x.max(initial=0))
+    scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
+    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+    y = np.clip(np.rint(x / scale) + np.float32(zero), 0, 255).astype(np.uint8)
+    return (y, np.asarray(scale, np.float32), np.asarray(zero))[: len(node.outputs)]
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("QuantizeLinear", _infer_quantize, _reference_quantize, _define_quantize),
+    Operator("DequantizeLinear", _infer_dequantize, _reference_dequantize, _define_dequantize),
+    Operator("DynamicQuantizeLinear", _infer_dynamic, _reference_dynamic, _define_dynamic),
+)

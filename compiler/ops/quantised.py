@@ -1,0 +1,70 @@
+"""Arithmetic of quantised tensors: subtracting zero points, and scaling integer sums back to bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.expr import Expr, Load
+from compiler.ir.index import Index
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.build import call, cast
+from compiler.ops.operator import Types, Unsupported
+
+
+def scalar_or_along(types: Types, names: tuple[str, ...], position: int, along: Index) -> Expr | None:
+    """A scale or zero point: of the whole tensor when it has one element, else the one at `along`; None when absent."""
+    type = types[position] if position < len(types) else None
+    if type is None:
+        return None
+    if type.elements == 1:
+        return Load(names[position], (Index.of(0),) * type.rank, type.dtype)
+    if type.rank != 1:
+        raise Unsupported(f"a scale or zero point has shape {list(type.dims)}", "give a scalar or a vector")
+    return Load(names[position], (along,), type.dtype)
+
+
+def parameter(types: Types, names: tuple[str, ...], position: int, along: Index) -> Expr:
+    """The same for one that must be there. Raises Unsupported when it is absent."""
+    found = scalar_or_along(types, names, position, along)
+    if found is None:
+        raise Unsupported(f"input {position} is absent but required", "export the model again")
+    return found
+
+
+def check_along(type: TensorType | None, extent: int) -> None:
+    """Raises Unsupported unless a scale or zero point is absent, has one element, or `extent` of them."""
+    if type is not None and type.elements not in (1, extent):
+        reason = f"a scale or zero point of shape {list(type.dims)} does not fit an axis of {extent}"
+        raise Unsupported(reason, "give one for the tensor or one for each channel")
+
+
+def zeroed(value: Expr, zero: Expr | None) -> Expr:
+    """value - zero in i32."""
+    wide = cast(value, DType.I32)
+    return wide if zero is None else call("sub", wide, cast(zero, DType.I32))
+
+
+def requantise(total: Expr, x_scale: Expr, w_scale: Expr, y_scale: Expr, y_zero: Expr) -> Expr:
+    """saturate(round(total * (x_scale * w_scale / y_scale)) + y_zero) in the dtype of y_zero; computed in f32."""
+    scales = [cast(scale, DType.F32) for scale in (x_scale, w_scale, y_scale)]
+    factor = call("div", call("mul", scales[0], scales[1]), scales[2])
+    rounded = call("round", call("mul", cast(total, DType.F32), factor))
+    return cast(call("add", rounded, cast(y_zero, DType.F32)), y_zero.dtype, saturate=True)
+
+
+def spread(array: np.ndarray | None, axis: int, rank: int) -> np.ndarray:
+    """For references: a scale or zero point in float64 with its elements along `axis`; 0 when absent."""
+    if array is None:
+        return np.zeros(())
+    wide = array.astype(np.float64)
+    if wide.size == 1:
+        return wide.reshape(())
+    shape = [1] * rank
+    shape[axis] = wide.size
+    return wide.reshape(shape)
+
+
+def requantised(total: np.ndarray, factor: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """For references: rounding half to even, then saturation in the dtype of `zero`."""
+    limits = np.iinfo(zero.dtype)
+    return np.clip(np.rint(total * factor) + zero.astype(np.float64), limits.min, limits.max).astype(zero.dtype)

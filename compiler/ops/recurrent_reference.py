@@ -1,0 +1,134 @@
+"""RNN, GRU and LSTM in numpy: one step after the other, each a pair of matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.graph import Node
+from compiler.ops.cell_functions import Activation, activations
+from compiler.ops.operator import Arrays
+from compiler.ops.slots import optional
+
+State = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Weights of one direction: w [G*H, I], r [G*H, H], biases [G*H] each, peepholes [3*H]."""
+
+    node: Node
+    w: np.ndarray
+    r: np.ndarray
+    w_bias: np.ndarray
+    r_bias: np.ndarray
+    peepholes: np.ndarray
+    functions: tuple[Activation, ...]
+
+    def activate(self, function: int, value: np.ndarray) -> np.ndarray:
+        clip = self.node.attrs.get("clip")
+        if isinstance(clip, int | float) and clip > 0:
+            value = np.clip(value, -clip, clip)
+        return self.functions[function].compute(value)
+
+
+Step = Callable[[_Layer, np.ndarray, State], State]
+
+
+def _rnn_step(layer: _Layer, x: np.ndarray, state: State) -> State:
+    return (layer.activate(0, x @ layer.w.T + state[0] @ layer.r.T + layer.w_bias + layer.r_bias),)
+
+
+def _gru_step(layer: _Layer, x: np.ndarray, state: State) -> State:
+    (h,) = state
+    size = h.shape[1]
+    from_x, from_h = x @ layer.w.T + layer.w_bias, h @ layer.r.T + layer.r_bias
+    gates = layer.activate(0, (from_x + from_h)[:, : 2 * size])
+    update, reset = gates[:, :size], gates[:, size:]
+    if layer.node.attrs.get("linear_before_reset", 0):
+        hidden = reset * from_h[:, 2 * size :]
+    else:
+        hidden = (reset * h) @ layer.r[2 * size :].T + layer.r_bias[2 * size :]
+    candidate = layer.activate(1, from_x[:, 2 * size :] + hidden)
+    return (candidate + update * (h - candidate),)
+
+
+def _lstm_step(layer: _Layer, x: np.ndarray, state: State) -> State:
+    h, c = state
+    total = x @ layer.w.T + h @ layer.r.T + layer.w_bias + layer.r_bias
+    entry, exit_, forget, candidate = np.split(total, 4, axis=1)
+    peep_entry, peep_exit, peep_forget = np.split(layer.peepholes, 3)
+    entry = layer.activate(0, entry + peep_entry * c)
+    kept = 1 - entry if layer.node.attrs.get("input_forget", 0) else layer.activate(0, forget + peep_forget * c)
+    c = kept * c + entry * layer.activate(1, candidate)
+    return (layer.activate(0, exit_ + peep_exit * c) * layer.functions[2].compute(c), c)
+
+
+def _mirrored(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """x [steps, batch, ...] with each sequence's own elements in reverse order, the rest in place."""
+    steps = np.arange(x.shape[0])[:, None]
+    order = np.where(steps < lengths, lengths - 1 - steps, steps)
+    return np.asarray(x[order, np.arange(x.shape[1])])
+
+
+def _layer(node: Node, arrays: Arrays, direction: int, functions: tuple[Activation, ...]) -> _Layer:
+    w, r = arrays[1], arrays[2]
+    assert w is not None
+    assert r is not None
+    rows, hidden = w.shape[1], r.shape[2]
+    both = optional(arrays, 3)
+    bias = np.zeros(2 * rows, w.dtype) if both is None else both[direction]
+    peep = optional(arrays, 7)
+    peepholes = np.zeros(3 * hidden, w.dtype) if peep is None else peep[direction]
+    return _Layer(node, w[direction], r[direction], bias[:rows], bias[rows:], peepholes, functions)
+
+
+def _run(node: Node, arrays: Arrays, step: Step, defaults: tuple[str, ...], states: int) -> tuple[np.ndarray, ...]:
+    x, r = arrays[0], arrays[2]
+    assert x is not None
+    assert r is not None
+    batch_first = bool(node.attrs.get("layout", 0))
+    x = x.swapaxes(0, 1) if batch_first else x
+    directions, hidden = r.shape[0], r.shape[2]
+    given = optional(arrays, 4)
+    lengths = np.full(x.shape[1], x.shape[0]) if given is None else given
+    initial = [optional(arrays, 5 + place) for place in range(states)]
+    starts = [
+        np.zeros((directions, x.shape[1], hidden), x.dtype) if a is None else a.swapaxes(0, 1) if batch_first else a
+        for a in initial
+    ]
+    every = activations(node, defaults, directions)
+    whole, last = [], []
+    for direction in range(directions):
+        backward = node.attrs.get("direction") == "reverse" or direction == 1
+        layer = _layer(node, arrays, direction, every[direction])
+        state: State = tuple(start[direction] for start in starts)
+        seen = []
+        for t, element in enumerate(_mirrored(x, lengths) if backward else x):
+            active = (t < lengths)[:, None]
+            state = tuple(
+                np.where(active, new, old) for new, old in zip(step(layer, element, state), state, strict=True)
+            )
+            seen.append(np.where(active, state[0], 0))
+        stacked = np.stack(seen)
+        whole.append(_mirrored(stacked, lengths) if backward else stacked)
+        last.append(state)
+    y = np.stack(whole, axis=1)
+    ends = [np.stack([state[place] for state in last]) for place in range(states)]
+    if batch_first:
+        y, ends = y.transpose(2, 0, 1, 3), [end.swapaxes(0, 1) for end in ends]
+    return (y, *ends)[: len(node.outputs)]
+
+
+def reference_rnn(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    return _run(node, arrays, _rnn_step, ("Tanh",), 1)
+
+
+def reference_gru(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    return _run(node, arrays, _gru_step, ("Sigmoid", "Tanh"), 1)
+
+
+def reference_lstm(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    return _run(node, arrays, _lstm_step, ("Sigmoid", "Tanh", "Tanh"), 2)

@@ -1,0 +1,129 @@
+"""Ordering: TopK, and what gives as many results as the data ask for (NonMaxSuppression, Unique)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.graph import Attr, Node
+from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.indices import axis_of
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, given, input_slots, output_slots
+
+
+def _count(node: Node, extent: int) -> int:
+    k: Attr = node.attrs.get("k")
+    if isinstance(k, tuple) and len(k) == 1:
+        k = k[0]
+    if not isinstance(k, int) or not 0 <= k <= extent:
+        raise Unsupported(f"k is {k!r} for an axis of {extent}", "give a k from 0 to the extent of the axis")
+    return k
+
+
+def _infer_top(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = given(types, 0)
+    axis = axis_of(node, x.rank, default=-1)
+    shape = (*x.dims[:axis], _count(node, x.dims[axis]), *x.dims[axis + 1 :])
+    return (TensorType(x.dtype, shape), TensorType(DType.I64, shape))[: len(node.outputs)]
+
+
+def _define_top(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Routine:
+    """Routine `topk`: the k greatest (least) elements along `axis`, in falling (rising) order, the lower index first among equals."""
+    x = given(types, 0)
+    axis = axis_of(node, x.rank, default=-1)
+    params: dict[str, Attr] = {
+        "axis": axis,
+        "k": _count(node, x.dims[axis]),
+        "largest": bool(node.attrs.get("largest", 1)),
+    }
+    return Routine("TopK", "topk", input_slots(types), output_slots(outputs), params)
+
+
+def _reference_top(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    (x,) = arrays_at(arrays, 0)
+    axis = axis_of(node, x.ndim, default=-1)
+    k = _count(node, x.shape[axis])
+    if node.attrs.get("largest", 1):
+        # A stable sort of the reversed axis, read backwards, keeps the lower index first among equals.
+        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    best = np.take(order, np.arange(k), axis=axis)
+    return (np.take_along_axis(x, best, axis=axis), best.astype(np.int64))[: len(node.outputs)]
+
+
+def _refuse(node: Node, types: Types) -> tuple[TensorType, ...]:
+    raise Unsupported("the size of its output depends on data", "end the model before this node and run it on the host")
+
+
+def _refuse_definition(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
+    raise Unsupported("the size of its output depends on data", "end the model before this node and run it on the host")
+
+
+def _reference_unique(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    (x,) = arrays_at(arrays, 0)
+    axis = axis_of(node, x.ndim) if "axis" in node.attrs else None
+    values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not node.attrs.get("sorted", 1):
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        values, first, inverse, counts = np.take(values, order, axis or 0), first[order], place[inverse], counts[order]
+    indices = (np.asarray(array, np.int64) for array in (first, inverse, counts))
+    return (values, *indices)[: len(node.outputs)]
+
+
+def _reference_suppression(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """Inputs: boxes [B, N, 4], scores [B, C, N]; limits as attributes. Greedy: a box goes when a better one overlaps it too much."""
+    boxes, scores = arrays_at(arrays, 0, 1)
+    limit = _scalar(node.attrs.get("max_output_boxes_per_class"), 0.0)
+    overlap = _scalar(node.attrs.get("iou_threshold"), 0.0)
+    least = _scalar(node.attrs.get("score_threshold"), -np.inf)
+    chosen: list[tuple[int, int, int]] = []
+    for batch, of_class in np.ndindex(*scores.shape[:2]):
+        corners = _corners(boxes[batch], bool(node.attrs.get("center_point_box", 0)))
+        kept: list[int] = []
+        for box in np.argsort(-scores[batch, of_class], kind="stable"):
+            if len(kept) >= limit or scores[batch, of_class, box] <= least:
+                break
+            if not kept or (_overlaps(corners[box], corners[kept]) <= overlap).all():
+                kept.append(int(box))
+        chosen += [(batch, of_class, box) for box in kept]
+    return (np.array(chosen, np.int64).reshape(-1, 3),)
+
+
+def _scalar(value: Attr, default: float) -> float:
+    if isinstance(value, tuple):
+        value = value[0] if value else None
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
+    """Boxes as [low y, low x, high y, high x]."""
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if centred:
+        first, second = first[:, ::-1] - second[:, ::-1] / 2, first[:, ::-1] + second[:, ::-1] / 2
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
+
+
+def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of one box with each of the others."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    common = np.prod(np.maximum(sides, 0), axis=1)
+    union = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - common
+    return np.asarray(np.where(union > 0, common / np.where(union > 0, union, 1), 0))
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("TopK", _infer_top, _reference_top, _define_top, ((1, "k"),)),
+    Operator("Unique", _refuse, _reference_unique, _refuse_definition),
+    Operator(
+        "NonMaxSuppression",
+        _refuse,
+        _reference_suppression,
+        _refuse_definition,
+        ((2, "max_output_boxes_per_class"), (3, "iou_threshold"), (4, "score_threshold")),
+    ),
+)

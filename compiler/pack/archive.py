@@ -1,0 +1,73 @@
+"""The .tw container: a zip whose bytes depend on its members alone, in which chosen members can be mapped."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import IO
+
+from compiler.errors import InternalError, ResourceExhausted
+
+PAGE = 4096
+_TIME = (1980, 1, 1, 0, 0, 0)
+_MODE = 0o100644
+_ALIGNMENT_FIELD = 0xD935
+"""Extra field of the zip format that pads a member's data to an alignment, as Android's zipalign writes it: the alignment, then zeros."""
+_ZIP64_FROM = 1 << 31
+_LOCAL_HEADER, _ZIP64_FIELD = 30, 20
+_CHUNK = 1 << 20
+
+
+def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[str] = ()) -> None:
+    """Writes the members in their order to `path`, which appears whole or not at all.
+
+    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises ResourceExhausted when the disk is full
+    or cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+                for name, content in members.items():
+                    _add(archive, file, name, content, name in mapped)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as reason:
+        raise ResourceExhausted(f"the artifact cannot be written: {reason}", fix="free some disk space") from reason
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _add(archive: zipfile.ZipFile, file: IO[bytes], name: str, content: bytes, mapped: bool) -> None:
+    member = zipfile.ZipInfo(name, _TIME)
+    member.create_system = 3  # Unix, wherever it is written: it says how external_attr is meant
+    member.external_attr = _MODE << 16
+    member.compress_type = zipfile.ZIP_STORED if mapped else zipfile.ZIP_DEFLATED
+    large = len(content) >= _ZIP64_FROM
+    if mapped:
+        begin = file.tell() + _LOCAL_HEADER + len(name.encode()) + (_ZIP64_FIELD if large else 0)
+        member.extra = _padding(begin)
+    with archive.open(member, "w", force_zip64=large) as out:
+        for at in range(0, len(content), _CHUNK):
+            out.write(memoryview(content)[at : at + _CHUNK])
+    if mapped and (file.tell() - len(content)) % PAGE:
+        raise InternalError(f"{name} begins at byte {file.tell() - len(content)} of the archive, not at a page")
+
+
+def _padding(begin: int) -> bytes:
+    """The extra field after which data that would begin at `begin` begins at a multiple of PAGE."""
+    size = -(begin + 6) % PAGE
+    return struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + size, PAGE) + bytes(size)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

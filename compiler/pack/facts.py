@@ -1,0 +1,39 @@
+"""What an artifact tells of its making that is neither in the program nor in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.contract import COMPILER_VERSION
+from compiler.ir.tile import Cost
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of it follows from model, options, records and toolchain: what differs from run to run belongs in the receipt.
+
+    `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a record are told
+    alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for people: facts about the model (opset,
+    parameters, ...), and what each step of the pipeline did. Texts may quote names from the model: they are escaped where they are shown.
+    """
+
+    model_digest: str
+    options: Mapping[str, Any]
+    target: str
+    hardware: str
+    operators: int
+    kernels_before_fusion: int
+    costs: tuple[Cost, ...]
+    model: tuple[tuple[str, str], ...] = ()
+    steps: tuple[tuple[str, str], ...] = ()
+    rewrites: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    compiler_version: str = COMPILER_VERSION
+
+    def told(self, call: int) -> tuple[float, str]:
+        """Seconds of a call, and where they come from: `measured`, or `model` for an analytical estimate."""
+        cost = self.costs[call]
+        return cost.seconds, "model" if cost.source == "model" else "measured"

@@ -1,0 +1,94 @@
+"""Program -> Artifact: every file of it made, hashed, and written as one archive."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from compiler.errors import VerifyError
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.machine import Record
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.pack.archive import write_archive
+from compiler.pack.example import example_c
+from compiler.pack.facts import Facts
+from compiler.pack.manifest import manifest, plan_json, to_bytes
+from compiler.pack.picture import plan_svg
+from compiler.pack.report import report_html
+
+HEADER = "model.h"
+WEIGHTS = "weights.bin"
+_SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_MAIN = "from loader import main\n\nraise SystemExit(main())\n"
+"""Lets `python model.tw` run the loader that lies beside it in the archive."""
+
+
+@dataclass(frozen=True)
+class PackedArtifact:
+    """The file that was written: where, its size and SHA-256, and the manifest inside it."""
+
+    path: Path
+    bytes: int
+    digest: str
+    manifest: Mapping[str, Any]
+
+
+def pack(
+    program: Program, plan: Plan, kernels: KernelGraph, records: Sequence[Record], facts: Facts, path: Path
+) -> PackedArtifact:
+    """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
+
+    `program.sources` must hold model.h. Raises VerifyError when the parts do not fit each other, ResourceExhausted when the file
+    cannot be written.
+    """
+    _verify(program, plan, kernels, facts)
+    used = sorted(set(map(_line, records)))
+    told = [Record.from_json(json.loads(line)) for line in used]
+    text = {
+        HEADER: program.sources[HEADER],
+        "loader.py": (files("compiler.pack") / "loader.py").read_text(),
+        "__main__.py": _MAIN,
+        "example.c": example_c(program),
+        "records.jsonl": "".join(f"{line}\n" for line in used),
+        "plan.svg": plan_svg(kernels, plan, facts),
+        "report.html": report_html(program, plan, kernels, told, facts),
+        **{f"source/{name}": source for name, source in sorted(program.sources.items())},
+    }
+    members = {
+        "plan.json": to_bytes(plan_json(plan, kernels, facts)),
+        **{name: content.encode() for name, content in text.items()},
+        "model.so": program.library,
+        WEIGHTS: program.weights,
+    }
+    described = manifest(program, plan, facts, members)
+    write_archive(path, {"manifest.json": to_bytes(described), **members}, mapped=(WEIGHTS,))
+    return PackedArtifact(path, path.stat().st_size, _digest(path), described)
+
+
+def _verify(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> None:
+    counts = {len(kernels.calls), len(plan.tiles), len(facts.costs)}
+    if len(counts) != 1:
+        raise VerifyError(f"{len(kernels.calls)} calls, {len(plan.tiles)} tiles and {len(facts.costs)} costs")
+    if (len(program.inputs), len(program.outputs)) != (len(kernels.inputs), len(kernels.outputs)):
+        raise VerifyError("the program and the kernel graph differ in their inputs or outputs")
+    if HEADER not in program.sources:
+        raise VerifyError(f"the program's sources lack {HEADER}")
+    for name in program.sources:
+        if not _SOURCE_NAME.fullmatch(name):
+            raise VerifyError(f"{name!r} cannot be the name of a source file")
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

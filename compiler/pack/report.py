@@ -1,0 +1,301 @@
+"""report.html: what was made of the model and why, in one file without scripts or outside parts.
+
+Whatever may come from the model or its maker is written by `wording.escaped`; the page forbids scripts besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.machine import Record
+from compiler.ir.plan import Plan
+from compiler.ir.program import Port, Program
+from compiler.pack.facts import Facts
+from compiler.pack.picture import memory_svg, plan_svg
+from compiler.pack.timeline import simulate
+from compiler.pack.wording import duration, escaped, plural, quantity, size
+from compiler.pack.work import flops
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+LONGEST_LINE = 400
+SOURCES_SHOWN = 6
+"""Operators named for one kernel, and families in the summary's own limit below."""
+FAMILIES_SHOWN = 12
+
+
+def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Sequence[Record], facts: Facts) -> str:
+    """The page. Its pictures and times are predictions from the records, so the same inputs give the same bytes."""
+    rows = _rows(plan, kernels, facts)
+    sections = (
+        _summary(program, plan, kernels, facts, rows),
+        _steps(facts),
+        _section("Schedule", _schedule_words(plan), f"<figure>{plan_svg(kernels, plan, facts)}</figure>"),
+        _families(rows),
+        _calls(rows),
+        _section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
+        _ports(program),
+        _folded("Rewrites applied", _counted(facts.rewrites), opened=len(set(facts.rewrites)) <= 30),
+        _folded("Refused, and why", _counted(facts.refusals)),
+        _records(records),
+        _provenance(program, facts),
+    )
+    style = (files("compiler.pack") / "report.css").read_text()
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Tilewright report {escaped(facts.model_digest[:12])}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        + "\n".join(section for section in sections if section)
+        + "\n</body>\n</html>\n"
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A call as the tables tell it."""
+
+    call: int
+    family: str
+    sources: tuple[str, ...]
+    tile: str
+    tiles: int
+    lanes: int
+    seconds: float
+    source: str
+    share: float
+    flops: int | None
+
+
+def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
+    whole = sum(cost.seconds for cost in facts.costs) or 1.0
+    lanes: dict[int, set[int]] = {}
+    for task in plan.tasks:
+        lanes.setdefault(task.call, set()).add(task.lane)
+    rows = []
+    for position, call in enumerate(kernels.calls):
+        tile, tiles = plan.tiles[position]
+        seconds, source = facts.told(position)
+        used = len(lanes.get(position, ()))
+        work = flops(call.kernel)
+        rows.append(
+            _Row(
+                position,
+                call.kernel.family,
+                call.sources,
+                str(tile),
+                tiles,
+                used,
+                seconds,
+                source,
+                seconds / whole,
+                work,
+            )
+        )
+    return rows
+
+
+def _summary(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, rows: Sequence[_Row]) -> str:
+    spans = simulate(plan, [cost.seconds for cost in facts.costs])
+    latency = max((span.end for span in spans), default=0.0)
+    work = sum(row.flops or 0 for row in rows)
+    speed = quantity(work / latency, "FLOP/s") if latency else "-"
+    cards = (
+        (duration(latency), "predicted latency"),
+        (speed, f"over {quantity(work, 'FLOP')}"),
+        (plural(len(kernels.calls), "kernel"), f"from {plural(facts.operators, 'operator')}"),
+        (plural(plan.lanes, "lane"), f"{escaped(plan.scheduler)} schedule"),
+        (size(plan.arena_bytes), "arena for activations"),
+        (size(len(program.weights)), "weights"),
+    )
+    drawn = "".join(f'<div class="card"><b>{value}</b><span>{words}</span></div>' for value, words in cards)
+    model = "".join(
+        f"<tr><th>{escaped(what)}</th><td>{escaped(words, LONGEST_LINE)}</td></tr>" for what, words in facts.model
+    )
+    notices = "".join(f"<li>{escaped(notice, LONGEST_LINE)}</li>" for notice in facts.notices)
+    return (
+        f"<h1>Compiled model</h1>\n<p class='dim'>for {escaped(facts.target)} on {escaped(facts.hardware)}, "
+        f"by Tilewright {escaped(facts.compiler_version)}; model <code>{escaped(facts.model_digest)}</code></p>\n"
+        f'<div class="cards">{drawn}</div>\n'
+        + (f"<table>{model}</table>\n" if model else "")
+        + (f"<h2>Notices</h2>\n<ul>{notices}</ul>\n" if notices else "")
+    )
+
+
+def _steps(facts: Facts) -> str:
+    rows = [(escaped(step), escaped(words, LONGEST_LINE)) for step, words in facts.steps]
+    fused = (
+        f"{plural(facts.operators, 'operator')} became {plural(facts.kernels_before_fusion, 'kernel')} before fusion, "
+        f"{len(facts.costs)} after it."
+    )
+    return _section("What was done", fused, _table((("step", ""), ("", "")), rows) if rows else "")
+
+
+def _families(rows: Sequence[_Row]) -> str:
+    """Where the time goes, by family, longest first."""
+    groups: dict[str, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(row.family, []).append(row)
+    ordered = sorted(groups.items(), key=lambda group: (-sum(row.seconds for row in group[1]), group[0]))
+    lines = []
+    for family, members in ordered[:FAMILIES_SHOWN]:
+        seconds, share = sum(row.seconds for row in members), sum(row.share for row in members)
+        lines.append((escaped(family), str(len(members)), duration(seconds), f"{share:.1%}", _bar(share)))
+    rest = [row for _, members in ordered[FAMILIES_SHOWN:] for row in members]
+    if rest:
+        share = sum(row.share for row in rest)
+        lines.append(
+            ("all others", str(len(rest)), duration(sum(row.seconds for row in rest)), f"{share:.1%}", _bar(share))
+        )
+    head = (("family", ""), ("calls", "n"), ("time", "n"), ("share", "n"), ("", "bar"))
+    return _section(
+        "Where the time goes", "Kernels by family: the operators that each was fused from.", _table(head, lines)
+    )
+
+
+def _calls(rows: Sequence[_Row]) -> str:
+    head = (
+        ("#", "n"),
+        ("family", ""),
+        ("operators", "from"),
+        ("tile", "tile mono"),
+        ("tiles", "n"),
+        ("lanes", "n"),
+        ("time", "n"),
+        ("share", "n"),
+        ("", "bar"),
+        ("work", "n"),
+        ("speed", "n"),
+    )
+    lines = [
+        (
+            str(row.call),
+            escaped(row.family),
+            _sources(row.sources),
+            escaped(row.tile, LONGEST_LINE),
+            str(row.tiles),
+            str(row.lanes),
+            duration(row.seconds) + ("" if row.source == "measured" else " *"),
+            f"{row.share:.1%}",
+            _bar(row.share),
+            quantity(row.flops, "FLOP") if row.flops else "-",
+            quantity(row.flops / row.seconds, "FLOP/s") if row.flops and row.seconds else "-",
+        )
+        for row in rows
+    ]
+    estimated = any(row.source != "measured" for row in rows)
+    words = "In execution order. Work counts one for each arithmetic function and reduction step of the definition."
+    note = " Times marked * are the analytical model's; all others were measured on the device." if estimated else ""
+    return _section("Kernels", words + note, _table(head, lines))
+
+
+def _sources(sources: Sequence[str]) -> str:
+    shown = ", ".join(escaped(source, 60) for source in sources[:SOURCES_SHOWN])
+    more = len(sources) - SOURCES_SHOWN
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def _schedule_words(plan: Plan) -> str:
+    waits = sum(len(task.waits) for task in plan.tasks)
+    return (
+        f"{plural(len(plan.tasks), 'task')} on {plural(plan.lanes, 'lane')} with {plural(waits, 'wait')}, by the "
+        f"{escaped(plan.scheduler)} scheduler. Times are what the records and the cost model predict; hover for names."
+    )
+
+
+def _memory_words(program: Program, plan: Plan) -> str:
+    stored = sum(place.bytes for place in plan.places.values() if place.space == "arena")
+    times = f", {stored / plan.arena_bytes:.1f} times less than without reuse" if plan.arena_bytes else ""
+    return (
+        f"Activations share an arena of {size(plan.arena_bytes)}{times}. "
+        f"Weights, {size(len(program.weights))}, are mapped from the file and shared between processes."
+    )
+
+
+def _ports(program: Program) -> str:
+    def rows(kind: str, ports: Iterable[Port]) -> list[tuple[str, ...]]:
+        return [(kind, f"<code>{escaped(port.name)}</code>", escaped(str(port.type))) for port in ports]
+
+    head = (("", ""), ("name", ""), ("type", ""))
+    return _section(
+        "Inputs and outputs", "", _table(head, rows("input", program.inputs) + rows("output", program.outputs))
+    )
+
+
+def _records(records: Sequence[Record]) -> str:
+    head = (
+        ("kind", ""),
+        ("operator", ""),
+        ("description", "from"),
+        ("variant", "tile mono"),
+        ("threads", "n"),
+        ("median", "n"),
+        ("p10 to p90", "n"),
+        ("samples", "n"),
+    )
+    lines = [
+        (
+            escaped(record.kind),
+            escaped(record.operator),
+            escaped(record.description, LONGEST_LINE),
+            escaped(json.dumps(record.to_json()["variant"], sort_keys=True), LONGEST_LINE),
+            str(record.threads),
+            duration(record.seconds),
+            f"{duration(record.p10)} to {duration(record.p90)}",
+            str(record.samples),
+        )
+        for record in records
+    ]
+    return _folded(f"Measurements used ({len(records)})", _table(head, lines) if lines else "")
+
+
+def _provenance(program: Program, facts: Facts) -> str:
+    options = escaped(json.dumps(dict(facts.options), sort_keys=True), 4000)
+    rows = (
+        ("options", f"<code>{options}</code>"),
+        ("toolchain", f"<code>{escaped(program.toolchain, 4000)}</code>"),
+        ("hardware", f"<code>{escaped(facts.hardware, LONGEST_LINE)}</code>"),
+        ("model SHA-256", f"<code>{escaped(facts.model_digest)}</code>"),
+    )
+    words = "All that these bytes depend on, with the model and the measurements. Wall times and the numeric verdict are in the receipt."
+    return _section("Provenance", words, _table((("", ""), ("", "")), rows))
+
+
+def _section(title: str, words: str, body: str) -> str:
+    lead = f"<p class='dim'>{words}</p>\n" if words else ""
+    return f"<section>\n<h2>{title}</h2>\n{lead}{body}\n</section>"
+
+
+def _folded(title: str, body: str, opened: bool = False) -> str:
+    if not body:
+        return ""
+    return f"<details{' open' if opened else ''}><summary>{title}</summary>\n{body}\n</details>"
+
+
+def _counted(lines: Sequence[str]) -> str:
+    """A list, each line once, with how often it occurred."""
+    counts: Mapping[str, int] = Counter(lines)
+    items = [
+        f"<li>{escaped(line, LONGEST_LINE)}{f' <span class=dim>× {count}</span>' if count > 1 else ''}</li>"
+        for line, count in counts.items()
+    ]
+    return f"<ul>{''.join(items)}</ul>" if items else ""
+
+
+def _bar(share: float) -> str:
+    return f'<span class="share" style="width:{max(share * 100, 0.5):.1f}%"></span>'
+
+
+def _table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    """`head` gives each column its title and its CSS class; cells are HTML."""
+    titles = "".join(f'<th class="{kind}">{title}</th>' for title, kind in head)
+    top = f"<tr>{titles}</tr>\n" if any(title for title, _ in head) else ""
+    body = "\n".join(
+        "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for (_, kind), cell in zip(head, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="scroll"><table>\n{top}{body}\n</table></div>'

@@ -1,0 +1,1 @@
+"""The rewrite rules, one file per subject: know nouns, operators and the engine, no other stage."""

@@ -1,0 +1,12 @@
+"""KernelGraph + menus -> Plan: which lane runs which tiles after what, and where buffers lie.
+
+    sequential  kernels one after another, each split over as many lanes as pay
+    buffers     storages placed in one arena, respecting what runs when
+    schedule    candidates, their verification, the choice
+
+May know: `ir`. Must not know: how a kernel is written, what a device is beyond its lanes.
+"""
+
+from compiler.schedule.schedule import schedule
+
+__all__ = ["schedule"]

@@ -1,0 +1,13 @@
+"""KernelGraph -> menus: for each distinct kernel, how it may be tiled, what that costs, what was measured.
+
+    key         under which name measurements of a kernel are kept
+    model       what a tile should cost, from traffic and arithmetic
+    algorithms  the legal tiles of each algorithm
+    tile        candidates, records looked up, the best few measured within the budget
+
+May know: `ir`, `targets`, `trace`. Must not know: C, how anything is timed.
+"""
+
+from compiler.tile.tile import tile
+
+__all__ = ["tile"]

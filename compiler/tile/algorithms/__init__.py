@@ -1,0 +1,16 @@
+"""The algorithms a kernel may be carried out by, each listing its legal tiles for one workload on one target.
+
+    contraction  register-blocked matrix products and convolutions
+    loops        plain tiled, vectorised loops: always legal
+"""
+
+from collections.abc import Callable
+
+from compiler.ir.machine import Workload
+from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.contraction import contraction_tiles
+from compiler.tile.algorithms.loops import loop_tiles
+from compiler.tile.model import Proposal
+
+ALGORITHMS: tuple[Callable[[Workload, CpuTarget, int], list[Proposal]], ...] = (contraction_tiles, loop_tiles)
+"""Tried in order: the first that has a tile for a workload decides."""

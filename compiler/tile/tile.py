@@ -1,0 +1,135 @@
+"""Candidates, records looked up, the best few measured within the budget."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.ir.machine import Machine, Record, Trial, Workload
+from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms import ALGORITHMS
+from compiler.tile.model import Proposal
+from compiler.trace import Trace
+
+MEASURED_PER_KERNEL = 3
+"""How many of the model's favourites are measured."""
+BATCH = 24
+"""Trials built and timed together: large enough to interleave, small enough to show progress and meet the deadline."""
+
+CountTiles = Callable[[Workload, Tile], int]
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A menu per call, and how many measurements were made and found."""
+
+    menus: tuple[Menu, ...]
+    measured: tuple[Record, ...]
+    reused: tuple[Record, ...]
+
+
+def workload_key(workload: Workload) -> str:
+    """SHA-256 (24 hex digits) of what a kernel computes and the geometry of its buffers; operator names play no part."""
+    nameless = replace(workload, kernel=replace(workload.kernel, family=""))
+    return hashlib.sha256(repr(nameless).encode()).hexdigest()[:24]
+
+
+def tile(
+    workloads: Sequence[Workload],
+    target: CpuTarget,
+    lanes: int,
+    records: Sequence[Record],
+    machine: Machine | None,
+    budget_s: float,
+    count_tiles: CountTiles,
+    trace: Trace,
+) -> Tiled:
+    """Menus for workloads in call order.
+
+    A record for the same workload, tile, target and hardware is used before anything is measured; what is left is measured, the
+    dearest workloads first, until the budget is spent. Without a machine (a cross-compiled target) the model decides.
+    """
+    keys = [workload_key(workload) for workload in workloads]
+    distinct = dict(zip(keys, workloads, strict=True))
+    proposals = {key: propose(workload, target, lanes) for key, workload in distinct.items()}
+    known = _known(records, target)
+    costs: dict[tuple[str, Tile], Record] = {}
+    for key, options in proposals.items():
+        costs |= {(key, option.tile): known[key, option.tile] for option in options if (key, option.tile) in known}
+    reused = tuple(costs.values())
+    missing = _worth_measuring(distinct, proposals, costs, {key: keys.count(key) for key in distinct})
+    measured = list(_measure(missing, machine, budget_s, trace)) if machine else []
+    costs |= {(record.workload, _tile_of(record)): record for record in measured}
+    menus = {key: _menu(key, distinct[key], options, costs, bool(reused), count_tiles) for key, options in proposals.items()}
+    return Tiled(tuple(menus[key] for key in keys), tuple(measured), reused)
+
+
+def propose(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """The tiles worth considering, best by the model first."""
+    for algorithm in ALGORITHMS:
+        if options := algorithm(workload, target, lanes):
+            return options[:MEASURED_PER_KERNEL]
+    raise AssertionError("plain loops take every kernel")
+
+
+def _known(records: Sequence[Record], target: CpuTarget) -> Mapping[tuple[str, Tile], Record]:
+    known = {}
+    for record in records:
+        if (record.kind, record.target, record.hardware, record.threads) == ("kernel", target.name, target.hardware, 1):
+            known[record.workload, _tile_of(record)] = record
+    return known
+
+
+def _tile_of(record: Record) -> Tile:
+    return Tile.from_json(record.variant)
+
+
+def _worth_measuring(
+    distinct: Mapping[str, Workload],
+    proposals: Mapping[str, list[Proposal]],
+    costs: Mapping[tuple[str, Tile], Record],
+    uses: Mapping[str, int],
+) -> list[Trial]:
+    """Trials not known yet, the workloads that take most of the model's time first."""
+    ordered = sorted(distinct, key=lambda key: -proposals[key][0].seconds * uses[key])
+    return [
+        Trial(distinct[key], key, option.tile, 1) for key in ordered for option in proposals[key] if (key, option.tile) not in costs
+    ]
+
+
+def _measure(trials: Sequence[Trial], machine: Machine, budget_s: float, trace: Trace) -> list[Record]:
+    found: list[Record] = []
+    end = time.monotonic() + budget_s
+    for first in range(0, len(trials), BATCH):
+        left = end - time.monotonic()
+        if left <= 0:
+            trace.notice(f"tuning budget of {budget_s:g} s spent: {len(trials) - first} of {len(trials)} candidates not measured")
+            break
+        batch = trials[first : first + BATCH]
+        for record in machine.measure(batch, left):
+            found.append(record)
+            trace.record(record.to_json())
+        trace.progress((first + len(batch)) / len(trials), f"measured {len(found)} of {len(trials)} candidates")
+    return found
+
+
+def _menu(
+    key: str,
+    workload: Workload,
+    options: Sequence[Proposal],
+    costs: Mapping[tuple[str, Tile], Record],
+    reused: bool,
+    count_tiles: CountTiles,
+) -> Menu:
+    """Measured variants first, by time; modelled ones only where nothing was measured."""
+    measured = [(costs[key, option.tile].seconds, option) for option in options if (key, option.tile) in costs]
+    source = "record" if reused else "measured"
+    chosen = sorted(measured, key=lambda entry: entry[0]) or [(options[0].seconds, options[0])]
+    variants = tuple(
+        Variant(option.tile, count_tiles(workload, option.tile), 1, Cost(seconds, source if measured else "model"))
+        for seconds, option in chosen
+    )
+    return Menu(key, variants)

@@ -1,0 +1,78 @@
+"""Times, verifies and shows a step. One hook feeds progress events, timings and dumps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compiler.contract import PHASES, Event
+
+Observer = Callable[[Event], None]
+
+PHASE_SHARE: Mapping[str, float] = {
+    "load": 0.10,
+    "rewrite": 0.03,
+    "fuse": 0.05,
+    "tile": 0.42,
+    "schedule": 0.02,
+    "emit": 0.20,
+    "agree": 0.13,
+    "pack": 0.05,
+}
+"""How much of the progress bar a phase fills; sums to 1."""
+
+
+def ignore(event: Event) -> None:
+    """The observer that nobody watches."""
+
+
+@dataclass
+class Trace:
+    """The record of one compilation's steps: `seconds` by phase, notices, and a text file per step under `dump`."""
+
+    observe: Observer = ignore
+    dump: Path | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    phase: str = PHASES[0]
+    _shown: int = 0
+
+    @contextmanager
+    def step(self, phase: str) -> Iterator[None]:
+        """A phase begins; its wall time is added when it ends, also when it fails."""
+        self.phase = phase
+        self.observe(Event("phase", phase, self._fraction(0.0)))
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
+
+    def show(self, title: str, text: object) -> None:
+        """Writes `NN_title.txt` when dumping."""
+        if self.dump is None:
+            return
+        self.dump.mkdir(parents=True, exist_ok=True)
+        (self.dump / f"{self._shown}_{title}.txt").write_text(f"{text}\n")
+        self._shown += 1
+
+    def progress(self, part: float, message: str = "") -> None:
+        """`part` of the current phase (0 to 1) is done."""
+        self.observe(Event("progress", self.phase, self._fraction(part), message))
+
+    def notice(self, message: str) -> None:
+        """Something the user should know; it is kept for the report."""
+        self.notices.append(message)
+        self.observe(Event("notice", self.phase, self._fraction(0.0), message))
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """A measurement to be kept."""
+        self.observe(Event("record", self.phase, self._fraction(0.0), data=record))
+
+    def _fraction(self, part: float) -> float:
+        before = sum(PHASE_SHARE[phase] for phase in PHASES[: PHASES.index(self.phase)])
+        return round(min(1.0, before + PHASE_SHARE[self.phase] * min(max(part, 0.0), 1.0)), 4)

@@ -1,0 +1,1 @@
+"""One file per step of the history, in order of its number."""

@@ -1,0 +1,108 @@
+"""`python -m service`: run the API, or one of its chores.
+
+serve      (default) migrate the database, make the local key, answer HTTP
+migrate    bring the database to its newest step and end
+reconcile  mend expired leases and lost doorbells in a process of its own; the API does this too
+key        make an API key for an owner and print it, once
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+import uvicorn
+from pydantic import ValidationError
+
+from compiler.errors import TilewrightError
+from service import logs
+from service.config import Settings
+from service.db import migrate
+from service.db.engine import Database
+from service.http.app import create_app
+from service.jobs import access, reconcile
+from service.jobs.doorbell import CeleryRing
+
+log = logs.logger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 1 after an error, which is printed with its fix."""
+    parser = argparse.ArgumentParser(prog="python -m service", description="Tilewright's API.")
+    commands = parser.add_subparsers(dest="command")
+    for name, chore in CHORES.items():
+        commands.add_parser(name, help=(chore.__doc__ or "").split(".")[0])
+    key = commands.add_parser("key", help="Make an API key and print it")
+    key.add_argument("owner")
+    key.add_argument("--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile")
+    key.add_argument("--label", default="")
+    given = parser.parse_args(arguments)
+    try:
+        settings = Settings()
+        logs.configure(json_lines=settings.log_json)
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if given.command == "key":
+            _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
+        else:
+            CHORES[given.command or "serve"](settings)
+    except (TilewrightError, ValidationError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve(settings: Settings) -> None:
+    """Migrate the database, make the local key, answer HTTP."""
+    _migrate(settings)
+    db = Database(settings.sqlalchemy_url)
+    access.ensure_local_key(db, settings.api_key_file)
+    if settings.api_key is not None:
+        access.register(
+            db, access.LOCAL_OWNER, settings.api_key.get_secret_value(), access.SCOPES, "TILEWRIGHT_API_KEY"
+        )
+    db.dispose()
+    log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=settings.graceful_shutdown_s,
+    )
+
+
+def _migrate(settings: Settings) -> None:
+    """Bring the database to its newest step."""
+    migrate.upgrade(settings.sqlalchemy_url)
+
+
+def _reconcile(settings: Settings) -> None:
+    """Mend expired leases and lost doorbells until SIGTERM."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    reconcile.loop(
+        Database(settings.sqlalchemy_url),
+        CeleryRing(settings.broker_url),
+        stop,
+        every_s=settings.reconcile_every_s,
+        ring_again_after_s=settings.ring_again_after_s,
+        max_lost_leases=settings.max_lost_leases,
+        worker_alive_s=settings.worker_alive_s,
+    )
+
+
+def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
+    db = Database(settings.sqlalchemy_url)
+    print(access.make_key(db, owner, scopes, label))
+    db.dispose()
+
+
+CHORES: dict[str, Callable[[Settings], None]] = {"serve": _serve, "migrate": _migrate, "reconcile": _reconcile}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The database: rows, and the questions asked of them. No decision is taken here."""

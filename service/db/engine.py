@@ -1,0 +1,106 @@
+"""The connection to the database: SQLite on one machine, PostgreSQL on many, one code for both.
+
+Reads and writes are separate calls. On SQLite a write takes the write lock at its first statement
+(`BEGIN IMMEDIATE`): a transaction that read first and wanted to write later could only fail as locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import FunctionElement
+
+from service.db.plain import dumps
+from service.errors import DatabaseUnavailable
+
+PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON")
+"""FULL: an accepted job survives a power cut."""
+
+
+class clock(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
+    """The database's clock: seconds since 1970 as a float, UTC. Workers' clocks are never compared."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiles(clock, "sqlite")
+def _clock_sqlite(element: clock, compiler: SQLCompiler, **options: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(clock, "postgresql")
+def _clock_postgresql(element: clock, compiler: SQLCompiler, **options: Any) -> str:
+    return "(extract(epoch from clock_timestamp())::float8)"
+
+
+class Database:
+    """Holder of one engine. Thread-safe; not to be used across a fork (open a new one in the child)."""
+
+    def __init__(self, url: str) -> None:
+        self.url = sa.make_url(url)
+        self.engine = _sqlite_engine(self.url) if self.url.get_backend_name() == "sqlite" else _engine(self.url)
+        self.writer = self.engine.execution_options(tilewright_writes=True)
+        self._reader = self.engine
+        if self.url.get_backend_name() == "postgresql":
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session over one consistent view, which is given up at the end. Raises `DatabaseUnavailable`."""
+        with unavailable(), Session(self._reader, expire_on_commit=False) as session:
+            yield session
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session that commits at the end, or rolls back when the block raises. Raises `DatabaseUnavailable`."""
+        with unavailable(), Session(self.writer, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def dispose(self) -> None:
+        """Close the pooled connections."""
+        self.engine.dispose()
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    return sa.create_engine(url, pool_pre_ping=True, json_serializer=dumps, pool_size=10, max_overflow=30)
+
+
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": 30}, json_serializer=dumps, pool_size=10, max_overflow=30)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # the driver opens no transactions of its own: `_begin_sqlite` does
+    cursor = connection.cursor()
+    for pragma in PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("tilewright_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")
+
+
+@contextlib.contextmanager
+def unavailable() -> Iterator[None]:
+    """Turn a database that does not answer, is locked for too long or full into `DatabaseUnavailable`."""
+    try:
+        yield
+    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+        cause = str(getattr(error, "orig", error)).strip().splitlines()
+        raise DatabaseUnavailable(
+            f"the database failed: {cause[0] if cause else type(error).__name__}",
+            fix="check TILEWRIGHT_DATABASE_URL and the database, then retry",
+        ) from error

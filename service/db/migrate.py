@@ -1,0 +1,80 @@
+"""Bring the database to a step of its history, all or nothing, however many processes try at once."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from service.db.engine import Database, unavailable
+from service.errors import NotReady
+
+LOCK = 0x7469_6C65
+"""PostgreSQL's advisory lock under which the schema changes."""
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Apply what is missing up to `revision`. Raises `DatabaseUnavailable`."""
+    with connected(url) as connection:
+        command.upgrade(_config(connection), revision)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Take back everything after `revision` (`base`: everything), with the data in it."""
+    with connected(url) as connection:
+        command.downgrade(_config(connection), revision)
+
+
+def require_current(db: Database) -> None:
+    """Raises `NotReady` unless the database is at the newest step of this program's history."""
+    newest = ScriptDirectory.from_config(_config(None)).get_current_head()
+    with db.read() as session:
+        present = MigrationContext.configure(session.connection()).get_current_revision()
+    if present != newest:
+        raise NotReady(f"the database is at step {present}, not {newest}", fix="run python -m service migrate")
+
+
+@contextlib.contextmanager
+def connected(url: str) -> Iterator[sa.Connection]:
+    """A connection inside one transaction that holds the lock for changing the schema and commits at the end.
+
+    On SQLite foreign keys are off meanwhile, because changing a table means replacing it; they are checked
+    before the commit.
+    """
+    database = Database(url)
+    try:
+        with unavailable(), database.writer.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                raw = connection.connection.driver_connection
+                assert raw is not None
+                raw.execute("PRAGMA foreign_keys=OFF")  # has no effect once the transaction is open
+                with connection.begin():
+                    yield connection
+                    if broken := connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+                        raise sa.exc.IntegrityError(
+                            "foreign_key_check", None, ValueError(f"dangling rows: {broken[:3]}")
+                        )
+            else:
+                with connection.begin():
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+                    yield connection
+    finally:
+        database.dispose()
+
+
+def _config(connection: sa.Connection | None) -> Config:
+    spec = importlib.util.find_spec("migrations")
+    if spec is None or spec.origin is None:
+        raise NotReady("the package 'migrations' is not installed", fix="install the whole wheel")
+    config = Config()
+    config.set_main_option("script_location", str(Path(spec.origin).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config

@@ -1,0 +1,97 @@
+"""Every way a request to the service can fail, beside the compiler's own tree.
+
+    TilewrightError (compiler.errors)
+    └── ServiceError
+        ├── RequestError             the request is at fault
+        │   ├── BadRequest               a field, header or part is missing or malformed
+        │   ├── NotAuthenticated         no key, or a key that is unknown or revoked
+        │   ├── NotAllowed               the key lacks the scope
+        │   ├── NotFound                 no such thing, or it belongs to another owner
+        │   ├── BodyTooLarge             the upload exceeds the stated limit
+        │   ├── QueueFull                the owner has too many jobs waiting
+        │   ├── IdempotencyKeyReused     the key was used with another body
+        │   ├── JobFinished              the job has ended and cannot be changed
+        │   ├── JobNotFinished           what was asked for exists only after the job has ended
+        │   └── ArtifactNeverMade        the job ended without an artifact
+        └── UnavailableError         the service is at fault, and trying again later may help
+            ├── DatabaseUnavailable      the database does not answer
+            ├── StorageUnavailable       a blob cannot be read or written (disk full, file gone)
+            └── NotReady                 a part of the service that is needed is not up
+
+Status codes are decided in `service.http.errors` alone.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from compiler.errors import Fault, TilewrightError
+
+
+class ServiceError(TilewrightError):
+    """Root of the service's errors; fields as in `TilewrightError`."""
+
+    code = "service_error"
+    fault: ClassVar[Fault] = "ours"
+
+
+class RequestError(ServiceError):
+    code = "request_error"
+    fault = "caller"
+
+
+class BadRequest(RequestError):
+    code = "bad_request"
+
+
+class NotAuthenticated(RequestError):
+    code = "not_authenticated"
+
+
+class NotAllowed(RequestError):
+    code = "not_allowed"
+
+
+class NotFound(RequestError):
+    code = "not_found"
+
+
+class BodyTooLarge(RequestError):
+    code = "body_too_large"
+
+
+class QueueFull(RequestError):
+    code = "queue_full"
+
+
+class IdempotencyKeyReused(RequestError):
+    code = "idempotency_key_reused"
+
+
+class JobFinished(RequestError):
+    code = "job_finished"
+
+
+class JobNotFinished(RequestError):
+    code = "job_not_finished"
+
+
+class ArtifactNeverMade(RequestError):
+    code = "artifact_never_made"
+
+
+class UnavailableError(ServiceError):
+    code = "unavailable"
+    fault = "machine"
+
+
+class DatabaseUnavailable(UnavailableError):
+    code = "database_unavailable"
+
+
+class StorageUnavailable(UnavailableError):
+    code = "storage_unavailable"
+
+
+class NotReady(UnavailableError):
+    code = "not_ready"

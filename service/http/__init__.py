@@ -1,0 +1,1 @@
+"""HTTP: routes translate requests into commands and their outcome into responses."""

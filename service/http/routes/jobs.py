@@ -1,0 +1,118 @@
+"""`/jobs`: look at jobs, follow them, cancel them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+
+from service.db.models import JobState
+from service.db.plain import dumps
+from service.errors import BadRequest, DatabaseUnavailable
+from service.http.auth import Reader, Submitter
+from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.errors import problem_responses
+from service.http.schemas import JobOut, JobPage, ReportOut, event_json
+from service.http.state import Here, State
+from service.jobs import cancel, find
+
+KEEP_ALIVE = format_sse_event(comment="still here")
+
+EVENT_STREAM_EXAMPLE = (
+    'event: state\ndata: {"state":"LEASED","seq":2,"kind":"state","at":"2026-11-21T04:00:00+00:00"}\nid: 2\n\n'
+)
+
+router = APIRouter(tags=["jobs"])
+
+
+@router.get("/jobs", summary="List jobs", responses=problem_responses(400))
+def list_jobs(
+    here: Here,
+    caller: Reader,
+    state: Annotated[list[JobState] | None, Query(description="Only these states; may be repeated.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JobPage:
+    """The caller's jobs, newest first."""
+    rows, last = find.page(here.db, caller.owner, states=state or (), before=decode(cursor), limit=limit)
+    return JobPage(jobs=[JobOut.of(row) for row in rows], next_cursor=encode(last))
+
+
+@router.get("/jobs/{job_id}", summary="One job", responses=problem_responses(404))
+def get_job(here: Here, caller: Reader, job_id: uuid.UUID) -> JobOut:
+    """State, phase, progress, times and, when it failed, why."""
+    return JobOut.found(find.job(here.db, caller.owner, job_id))
+
+
+@router.delete("/jobs/{job_id}", summary="Cancel a job", responses=problem_responses(404, 409))
+def cancel_job(here: Here, caller: Submitter, job_id: uuid.UUID, response: Response) -> JobOut:
+    """At once (200) while it waits; while it runs (202) its worker stops it within seconds."""
+    job = cancel.cancel(here.db, caller.owner, job_id)
+    if job.state != JobState.CANCELLED:
+        response.status_code = 202
+    return JobOut.of(job)
+
+
+@router.get("/jobs/{job_id}/report", summary="Report of an ended job", responses=problem_responses(404, 409))
+def get_report(here: Here, caller: Reader, job_id: uuid.UUID) -> ReportOut:
+    """What was done and how long each phase took; for a failed job the problem."""
+    return ReportOut.of(find.finished(here.db, caller.owner, job_id))
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow a job",
+    response_class=StreamingResponse,
+    responses={
+        **problem_responses(400, 404),
+        200: {
+            "description": "Server-sent events. `id` runs 1, 2, 3, ... without gaps; `event` is `state`, `phase`, "
+            "`progress`, `notice` or `record`; `data` is JSON with `seq`, `kind`, `at` and what the event tells. "
+            "The stream ends after the event that ends the job.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": EVENT_STREAM_EXAMPLE}},
+        },
+    },
+)
+async def follow_job(
+    here: Here,
+    caller: Reader,
+    job_id: uuid.UUID,
+    last_event_id: Annotated[
+        str | None, Header(description="Go on after this event; sent by itself on reconnecting.")
+    ] = None,
+) -> StreamingResponse:
+    """The job's event log from the beginning, or from where a broken stream ended, and then live."""
+    after = _after(last_event_id)
+    await to_thread.run_sync(find.job, here.db, caller.owner, job_id)  # 404 before the stream begins
+    return StreamingResponse(
+        _stream(here, caller.owner, job_id, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _stream(here: State, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> AsyncIterator[bytes]:
+    try:
+        async for batch in here.feed.follow(owner, job_id, after, here.settings.sse_keepalive_s):
+            if not batch:
+                yield KEEP_ALIVE
+            for event in batch:
+                text = dumps(event_json(event))
+                yield format_sse_event(event=event.kind, data_str=text, id=str(event.seq))
+    except DatabaseUnavailable:
+        yield format_sse_event(comment="the database is away: reconnect", retry=2000)
+
+
+def _after(last_event_id: str | None) -> int:
+    if last_event_id is None or last_event_id == "":
+        return 0
+    if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19):
+        raise BadRequest(
+            f"Last-Event-ID {last_event_id!r:.40} is not a number", fix="send the id of the last event seen"
+        )
+    return int(last_event_id)

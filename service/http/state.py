@@ -1,0 +1,33 @@
+"""What the routes work with: one object for each running app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from service.blobs.local import Blobs
+from service.config import Settings
+from service.db.engine import Database
+from service.jobs.doorbell import Ring
+from service.jobs.events import Feed
+
+
+@dataclass(frozen=True)
+class State:
+    """The settings and the open doors to database, blobs, broker and event logs."""
+
+    settings: Settings
+    db: Database
+    blobs: Blobs
+    ring: Ring
+    feed: Feed
+
+
+def _state(request: Request) -> State:
+    return cast(State, request.app.state.tilewright)
+
+
+Here = Annotated[State, Depends(_state)]
+"""The parameter of a route that needs the state."""

@@ -1,0 +1,1 @@
+"""Commands: what may happen to a job. No HTTP and no SQL is written here."""

@@ -1,0 +1,92 @@
+"""API keys: who calls, and what the key allows.
+
+A key is `twk_` and 256 random bits; the database holds its SHA-256 only. Without configuration the service makes
+one for the owner `local` in a file of mode 0600, where the command line finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.db import owners
+from service.db.engine import Database
+from service.errors import BadRequest, NotAllowed, NotAuthenticated
+
+SCOPES = ("read", "compile", "admin")
+"""read: look at and download one's own; compile: submit and cancel; admin: all of them."""
+
+LOCAL_OWNER = "local"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whose key a request carries, and the key's scopes."""
+
+    owner: uuid.UUID
+    scopes: frozenset[str]
+
+    def require(self, scope: str) -> None:
+        """Raises `NotAllowed` when the key does not cover `scope`."""
+        if not self.scopes & {scope, "admin"}:
+            raise NotAllowed(
+                f"this key does not allow {scope!r}",
+                fix=f"use a key with the scope {scope!r}",
+                details={"scope": scope},
+            )
+
+
+def authenticate(db: Database, key: str) -> Caller:
+    """The caller who holds this key. Raises `NotAuthenticated`."""
+    with db.read() as session:
+        row = owners.by_key(session, _digest(key))
+    if row is None:
+        raise NotAuthenticated(
+            "the API key is unknown or revoked", fix="send Authorization: Bearer <key> with a valid key"
+        )
+    return Caller(row.owner_id, frozenset(row.scopes))
+
+
+def make_key(db: Database, owner: str, scopes: Sequence[str], label: str) -> str:
+    """A new key for the owner of this name, who is made when missing. Raises `BadRequest` for an unknown scope."""
+    if unknown := sorted(set(scopes) - set(SCOPES)):
+        raise BadRequest(f"unknown scope {unknown[0]!r}", fix=f"use some of {', '.join(SCOPES)}")
+    key = f"twk_{secrets.token_urlsafe(32)}"
+    register(db, owner, key, scopes, label)
+    return key
+
+
+def register(db: Database, owner: str, key: str, scopes: Sequence[str], label: str) -> None:
+    """Let a given key in; registering it again changes nothing."""
+    with db.write() as session:
+        owners.add_key(session, owners.named(session, owner), _digest(key), scopes, label)
+
+
+def ensure_local_key(db: Database, file: Path) -> None:
+    """Make sure that `file` holds a key of the owner `local` and that the database knows it.
+
+    The file appears whole, with mode 0600, or not at all; of several processes that make it the first wins.
+    """
+    if not file.exists():
+        draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as text:
+                text.write(f"twk_{secrets.token_urlsafe(32)}\n")
+                text.flush()
+                os.fsync(text.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, file)
+        finally:
+            draft.unlink()
+    register(db, LOCAL_OWNER, file.read_text().strip(), SCOPES, f"file {file.name}")
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

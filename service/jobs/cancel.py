@@ -1,0 +1,30 @@
+"""Cancel a job: at once while it waits, through its worker while it runs."""
+
+from __future__ import annotations
+
+import uuid
+
+from service.db import events, jobs
+from service.db.engine import Database
+from service.db.models import Job, JobState
+from service.errors import JobFinished
+from service.jobs import life
+from service.jobs.find import required
+
+
+def cancel(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
+    """The job after the request: CANCELLED, or held with `cancel_requested` until its worker has stopped.
+
+    Asking again changes nothing. Raises `NotFound`, and `JobFinished` for one that succeeded or failed.
+    """
+    with db.write() as session:
+        required(session, owner, job_id)
+        job = jobs.locked(session, job_id)
+        if job.state in (JobState.SUCCEEDED, JobState.FAILED):
+            raise JobFinished(f"job {job_id} has ended as {job.state}", fix="there is nothing left to cancel")
+        if job.state == JobState.QUEUED:
+            life.move(session, job_id, JobState.CANCELLED)
+        elif job.state in jobs.HELD and not job.cancel_requested:
+            jobs.ask_to_cancel(session, job_id)
+            events.append(session, job_id, [("notice", {"message": "cancelling was asked for"})])
+        return jobs.locked(session, job_id)

@@ -1,0 +1,92 @@
+"""Follow the event logs of many jobs with one poll of the database for the whole process.
+
+PostgreSQL could notify and SQLite cannot; a query for the newest event numbers of the watched jobs, ten times a
+second, costs less than a hundredth of a core and serves hundreds of streams on both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from service.db import jobs
+from service.db.engine import Database
+from service.db.models import Event
+from service.errors import DatabaseUnavailable
+from service.jobs import find
+from service.logs import logger
+
+AWAY_S = 1.0
+"""Pause while the database does not answer."""
+
+log = logger(__name__)
+
+
+@dataclass(eq=False)
+class _Watch:
+    """One stream: the last number it was given, and the flag that there is more."""
+
+    seq: int
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Feed:
+    """The streams of one process; to be used inside one event loop."""
+
+    def __init__(self, db: Database, poll_s: float) -> None:
+        self._db = db
+        self._poll_s = poll_s
+        self._watched: dict[uuid.UUID, set[_Watch]] = {}
+        self._poller: asyncio.Task[None] | None = None
+
+    async def follow(
+        self, owner: uuid.UUID, job_id: uuid.UUID, after: int, idle_s: float
+    ) -> AsyncIterator[Sequence[Event]]:
+        """Batches of the job's events numbered above `after`, in order, until the job has ended.
+
+        An empty batch is given whenever `idle_s` seconds pass without an event. Raises `NotFound` and
+        `DatabaseUnavailable`.
+        """
+        watch = _Watch(after)
+        self._watched.setdefault(job_id, set()).add(watch)
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            while True:
+                watch.more.clear()
+                lines, ended = await asyncio.to_thread(find.log, self._db, owner, job_id, watch.seq)
+                if lines:
+                    watch.seq = lines[-1].seq
+                    yield lines
+                if ended:
+                    return
+                if len(lines) == find.EVENTS_PER_READ:
+                    continue
+                try:
+                    await asyncio.wait_for(watch.more.wait(), idle_s)
+                except TimeoutError:
+                    yield ()
+        finally:
+            self._watched[job_id].discard(watch)
+            if not self._watched[job_id]:
+                del self._watched[job_id]
+
+    async def _poll(self) -> None:
+        while self._watched:
+            try:
+                newest = await asyncio.to_thread(self._newest, tuple(self._watched))
+            except DatabaseUnavailable as error:
+                log.warning("event poll failed", error=error.message)
+                await asyncio.sleep(AWAY_S)
+                continue
+            for job_id, seq in newest.items():
+                for watch in self._watched.get(job_id, ()):
+                    if seq > watch.seq:
+                        watch.more.set()
+            await asyncio.sleep(self._poll_s)
+
+    def _newest(self, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+        with self._db.read() as session:
+            return jobs.last_events(session, job_ids)

@@ -1,0 +1,98 @@
+"""Look at jobs, their events and their artifacts, as their owner may."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from service.db import artifacts, events, jobs
+from service.db.engine import Database
+from service.db.models import Artifact, Event, Job, JobState
+from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
+from service.jobs import life
+
+EVENTS_PER_READ = 500
+
+
+@dataclass(frozen=True)
+class Found:
+    """A job, and how many go before it while it is queued."""
+
+    job: Job
+    queue_position: int | None
+
+
+def required(session: Session, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
+    """The owner's job. Raises `NotFound`."""
+    job = jobs.of_owner(session, owner, job_id)
+    if job is None:
+        raise NotFound(f"there is no job {job_id}", fix="list jobs with GET /jobs")
+    return job
+
+
+def job(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Found:
+    """One job. Raises `NotFound`."""
+    with db.read() as session:
+        row = required(session, owner, job_id)
+        return Found(row, jobs.position(session, row) if row.state == JobState.QUEUED else None)
+
+
+def page(
+    db: Database, owner: uuid.UUID, *, states: Collection[JobState], before: uuid.UUID | None, limit: int
+) -> tuple[list[Job], uuid.UUID | None]:
+    """Jobs of the owner, newest first, and the cursor of the next page (None: there is none)."""
+    with db.read() as session:
+        rows = list(jobs.page(session, owner, states=states, before=before, limit=limit + 1))
+    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def finished(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
+    """A job that has ended. Raises `NotFound` and `JobNotFinished`."""
+    with db.read() as session:
+        row = required(session, owner, job_id)
+    _demand_end(row)
+    return row
+
+
+def log(db: Database, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> tuple[Sequence[Event], bool]:
+    """The next lines of a job's log after number `after`, and whether none will follow them. Raises `NotFound`."""
+    with db.read() as session:
+        row = required(session, owner, job_id)
+        lines = events.after(session, job_id, after, EVENTS_PER_READ)
+        newest = lines[-1].seq if lines else after
+        return lines, row.state in life.TERMINAL and newest >= row.event_seq
+
+
+def artifact(db: Database, owner: uuid.UUID, artifact_id: uuid.UUID) -> Artifact:
+    """A finished artifact.
+
+    Raises `NotFound`, `JobNotFinished` while its job goes on, `ArtifactNeverMade` when the job failed or was
+    cancelled.
+    """
+    with db.read() as session:
+        found = artifacts.of_owner(session, owner, artifact_id)
+        if found is not None:
+            return found
+        row = jobs.by_artifact(session, owner, artifact_id)
+    if row is None:
+        raise NotFound(f"there is no artifact {artifact_id}", fix="a job names its artifact: GET /jobs/{id}")
+    _demand_end(row)
+    problem = row.problem or {}
+    why = problem.get("message") or "it was cancelled"
+    raise ArtifactNeverMade(
+        f"job {row.id} ended as {row.state}: {why}",
+        fix=problem.get("fix") or "submit the model again",
+        details={"job": str(row.id), "state": str(row.state), "problem": row.problem},
+    )
+
+
+def _demand_end(row: Job) -> None:
+    if row.state not in life.TERMINAL:
+        raise JobNotFinished(
+            f"job {row.id} is {row.state}",
+            fix="wait for it: GET /jobs/{id}/events tells when it ends",
+            details={"job": str(row.id), "state": str(row.state)},
+        )

@@ -1,0 +1,31 @@
+"""Structured logs: one line per happening, with the ids of request and job bound to it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def logger(name: str) -> Any:
+    """A logger whose lines carry `name`; levels and rendering are decided by `configure`."""
+    return structlog.get_logger(module=name)
+
+
+def configure(*, json_lines: bool, level: int = logging.INFO) -> None:
+    """Decide how log lines look, once per process: JSON for machines or text for people, on standard error."""
+    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    rendering: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *(rendering if json_lines else [plain]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where, conjunction, inside
+from compiler.ir.index import Axis, Index, Indirect
+from compiler.ir.parse import parse_expr
+from compiler.ir.tensor import DType
+
+ROW, J = Axis("i", 8), Axis("j", 4)
+TYPES = {"x": DType.F32, "at": DType.I64}
+
+
+def expr(text: str) -> Expr:
+    return parse_expr(text, (ROW, J), TYPES)
+
+
+def test_every_form_tells_its_dtype() -> None:
+    assert expr("x[i]").dtype is DType.F32
+    assert expr("add(x[i], 1.0:f32)").dtype is DType.F32
+    assert expr("lt(x[i], 1.0:f32)").dtype is DType.BOOL
+    assert expr("cast(x[i]):f16").dtype is DType.F16
+    assert expr("where(isnan(x[i]), 0.0:f32, x[i])").dtype is DType.F32
+    assert expr("#(i):i32").dtype is DType.I32
+
+
+def test_substitution_replaces_axes_everywhere() -> None:
+    before = expr("where(lt(#(i - 1):i64, 3:i64), x[[at[i] in 0..9]], cast(#(i):i64):f32)")
+    after = before.substitute({ROW: Index.of(J) * 2 + 1})
+    assert after == expr("where(lt(#(2*j):i64, 3:i64), x[[at[2*j + 1] in 0..9]], cast(#(2*j + 1):i64):f32)")
+    assert before.axes == {ROW}
+    assert after.axes == {J}
+
+
+def test_substitution_leaves_other_axes_and_constants_alone() -> None:
+    before = expr("add(x[j], 2.0:f32)")
+    assert before.substitute({ROW: Index.of(0)}) == before
+
+
+def test_a_rewrite_is_applied_to_children_first_and_inside_loaded_indices() -> None:
+    def doubled(part: Expr) -> Expr:
+        return Const(part.value * 2, part.type) if isinstance(part, Const) else part
+
+    before = expr("add(x[[add(at[i], 1:i64) in 0..9] + 1], 3.0:f32)")
+    assert before.transform(doubled) == expr("add(x[[add(at[i], 2:i64) in 0..9] + 1], 6.0:f32)")
+
+    order: list[str] = []
+
+    def noted(part: Expr) -> Expr:
+        order.append(str(part))
+        return part
+
+    expr("add(x[[at[i] in 0..9]], neg(x[j]))").transform(noted)
+    assert order == ["at[i]", "x[[at[i] in 0..9]]", "x[j]", "neg(x[j])", "add(x[[at[i] in 0..9]], neg(x[j]))"]
+
+
+def test_a_rewrite_may_replace_a_load_by_what_was_stored() -> None:
+    def inlined(part: Expr) -> Expr:
+        return Apply("exp", (part,)) if isinstance(part, Load) and part.slot == "x" else part
+
+    assert expr("mul(x[i], x[j])").transform(inlined) == expr("mul(exp(x[i]), exp(x[j]))")
+
+
+def test_loads_are_listed_with_repetitions_and_those_inside_indices() -> None:
+    loads = expr("add(x[[at[i] in 0..9]], add(x[j], x[j]))").loads
+    assert [str(load) for load in loads] == ["x[[at[i] in 0..9]]", "at[i]", "x[j]", "x[j]"]
+
+
+@pytest.mark.parametrize(
+    ("index", "extent", "condition"),
+    [
+        (Index.of(ROW), 8, "None"),
+        (Index.of(ROW) - 1, 8, "ge(#(i - 1):i64, 0:i64)"),
+        (Index.of(ROW) + 1, 8, "lt(#(i + 1):i64, 8:i64)"),
+        (Index.of(ROW) * 2 - 1, 8, "and(ge(#(2*i - 1):i64, 0:i64), lt(#(2*i - 1):i64, 8:i64))"),
+    ],
+)
+def test_a_padding_condition_asks_only_what_ranges_do_not_prove(index: Index, extent: int, condition: str) -> None:
+    assert str(inside(index, extent)) == condition
+
+
+def test_a_conjunction_of_nothing_is_no_condition() -> None:
+    yes = Const(True, DType.BOOL)
+    assert conjunction([]) is None
+    assert conjunction([yes]) == yes
+    assert conjunction([yes, yes]) == Apply("and", (yes, yes))
+
+
+def test_every_form_can_be_rebuilt_from_its_parts() -> None:
+    forms = [
+        Const(1, DType.I64),
+        Load("x", (Index.of(ROW),), DType.F32),
+        Load("x", (Index.of(Indirect(Load("at", (Index.of(ROW),), DType.I64), 0, 3)),), DType.F32),
+        Position(Index.of(ROW)),
+        Apply("neg", (Const(1.0, DType.F32),)),
+        Cast(Const(1.0, DType.F32), DType.I8, saturate=True),
+        Where(Const(True, DType.BOOL), Const(1.0, DType.F32), Const(2.0, DType.F32)),
+    ]
+    for form in forms:
+        assert form.rebuild(form.children, form.indices) == form
+
+
+def test_functions_are_listed_under_their_own_name() -> None:
+    for name, function in FUNCTIONS.items():
+        assert function.name == name
+        assert function.arity in (1, 2)
+        assert function.returns in ("same", "bool")

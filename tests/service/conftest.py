@@ -1,0 +1,200 @@
+"""A migrated database, blobs, a doorbell that records, and a client that holds a key."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from compiler.contract import CompileOptions
+from service.blobs.local import Blobs
+from service.config import Settings
+from service.db import migrate, owners
+from service.db.engine import Database
+from service.db.models import Job
+from service.errors import NotReady
+from service.http.app import create_app
+from service.jobs import access, lease
+from service.jobs.submit import Submission, submit
+
+POSTGRES = os.environ.get("TILEWRIGHT_TEST_POSTGRES_URL", "")
+"""An empty PostgreSQL database that the tests may fill and wipe; without it they run on SQLite alone."""
+
+HARDWARE = {"cpu": "test"}
+
+
+@dataclass
+class RecordingRing:
+    """A doorbell that notes who was rung, or is broken."""
+
+    rung: list[str] = field(default_factory=list)
+    broken: bool = False
+
+    def __call__(self, queue: str) -> None:
+        if self.broken:
+            raise ConnectionRefusedError("no broker")
+        self.rung.append(queue)
+
+    def check(self) -> None:
+        if self.broken:
+            raise NotReady("no broker")
+
+
+def _wipe_postgres(url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied."""
+    file = tmp_path_factory.mktemp("migrated") / "tilewright.db"
+    migrate.upgrade(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture(params=["sqlite", "postgresql"] if POSTGRES else ["sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> str:
+    """A fresh, migrated database."""
+    if request.param == "postgresql":
+        _wipe_postgres(POSTGRES)
+        migrate.upgrade(POSTGRES)
+        return POSTGRES
+    shutil.copy(migrated, tmp_path / "tilewright.db")
+    return f"sqlite:///{tmp_path / 'tilewright.db'}"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, url: str) -> Settings:
+    """Settings with small limits and no waiting."""
+    return Settings(
+        data_dir=tmp_path,
+        database_url=url,
+        max_model_bytes=100_000,
+        max_queued_per_owner=5,
+        reconcile_every_s=3600.0,
+        sse_keepalive_s=0.2,
+        events_poll_s=0.01,
+    )
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Database]:
+    database = Database(url)
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def blobs(settings: Settings) -> Blobs:
+    return Blobs(settings.blob_root)
+
+
+@pytest.fixture
+def ring() -> RecordingRing:
+    return RecordingRing()
+
+
+@pytest.fixture
+def owner(db: Database) -> uuid.UUID:
+    with db.write() as session:
+        return owners.named(session, "ada")
+
+
+@pytest.fixture
+def queued(db: Database, blobs: Blobs, owner: uuid.UUID) -> Callable[..., Job]:
+    """Makes a queued job; its model's bytes, options and more may be given."""
+
+    def make(model: bytes = b"model", *, priority: int = 0, fresh: bool = True, **options: object) -> Job:
+        submission = Submission(
+            owner=owner,
+            model=blobs.put_bytes(model),
+            options=CompileOptions.from_json(options),
+            fresh=fresh,
+            priority=priority,
+        )
+        return submit(db, submission, max_queued=1000).job
+
+    return make
+
+
+@pytest.fixture
+def claimed(db: Database) -> Callable[..., lease.Claim]:
+    """Claims the best job of the queue `cpu`, which must exist."""
+
+    def take(worker: str = "w1", lease_s: float = 60.0) -> lease.Claim:
+        claim = lease.claim(db, worker, "cpu", lease_s)
+        assert claim is not None
+        return claim
+
+    return take
+
+
+@pytest.fixture
+def expire(db: Database) -> Callable[[lease.Claim], None]:
+    """Puts the end of a lease into the past."""
+
+    def put(claim: lease.Claim) -> None:
+        with db.write() as session:
+            session.execute(sa.update(Job).where(Job.id == claim.job_id).values(lease_until=1.0))
+
+    return put
+
+
+@pytest.fixture
+def record() -> dict[str, object]:
+    """A tuning record as a worker writes it."""
+    return {
+        "kind": "kernel",
+        "workload": "b7c4f1",
+        "operator": "Conv",
+        "description": "Conv 1x64x56x56, 3x3",
+        "target": "cpu:x86-64-v4",
+        "hardware": "hw-1",
+        "variant": {"algorithm": "direct", "tile": [14, 32]},
+        "threads": 4,
+        "seconds": 2e-4,
+        "p10": 1.9e-4,
+        "p90": 2.3e-4,
+        "samples": 31,
+        "compiler": "0.1.0",
+    }
+
+
+@pytest.fixture
+def finish(db: Database, blobs: Blobs, claimed: Callable[..., lease.Claim]) -> Callable[..., lease.Claim]:
+    """Brings the best queued job to SUCCEEDED with these bytes as its artifact."""
+
+    def end(data: bytes = b"artifact", records: tuple[dict[str, object], ...] = ()) -> lease.Claim:
+        claim = claimed()
+        stored = blobs.put_bytes(data)
+        assert lease.succeed(
+            db, claim, artifact=stored, report={"kernels": 3}, receipt={"latency_s": 0.5}, records=records
+        )
+        return claim
+
+    return end
+
+
+@pytest.fixture
+def client(db: Database, settings: Settings, ring: RecordingRing) -> Iterator[TestClient]:
+    """A client of owner `ada` with the scopes read and compile."""
+    key = access.make_key(db, "ada", ["read", "compile"], "test")
+    with TestClient(create_app(settings, ring=ring), headers={"Authorization": f"Bearer {key}"}) as made:
+        yield made
+
+
+@pytest.fixture
+def stranger(db: Database) -> dict[str, str]:
+    """Headers of another owner."""
+    return {"Authorization": f"Bearer {access.make_key(db, 'eve', ['admin'], 'test')}"}

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from service.db import owners
+from service.db.engine import Database, clock
+from service.db.models import Owner, new_id
+from service.errors import DatabaseUnavailable
+
+
+def test_sqlite_is_set_up_to_survive_a_power_cut_and_many_writers(db: Database) -> None:
+    if db.engine.dialect.name != "sqlite":
+        pytest.skip("PostgreSQL needs no pragmas")
+    with db.read() as session:
+        pragmas = {
+            name: session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 30000, "foreign_keys": 1}
+
+
+def test_the_databases_clock_counts_seconds_since_1970(db: Database) -> None:
+    with db.read() as session:
+        first = session.scalar(sa.select(clock()))
+    with db.read() as session:
+        second = session.scalar(sa.select(clock()))
+    assert first is not None
+    assert second is not None
+    assert abs(first - time.time()) < 3600
+    assert second >= first
+
+
+def test_a_write_that_raises_leaves_nothing(db: Database) -> None:
+    def stop() -> None:
+        with db.write() as session:
+            owners.named(session, "ada")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        stop()
+    with db.read() as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(Owner)) == 0
+
+
+def test_a_reader_sees_one_consistent_view_and_holds_up_no_writer(db: Database) -> None:
+    count = sa.select(sa.func.count()).select_from(Owner)
+    with db.read() as reading:
+        assert reading.scalar(count) == 0
+        with db.write() as writing:
+            owners.named(writing, "ada")
+        assert reading.scalar(count) == 0
+    with db.read() as session:
+        assert session.scalar(count) == 1
+
+
+def test_a_database_that_does_not_answer_is_unavailable() -> None:
+    with pytest.raises(DatabaseUnavailable), Database("sqlite:////nowhere/x.db").read() as session:
+        session.scalar(sa.select(clock()))
+
+
+def test_ids_made_later_sort_later() -> None:
+    ids = [new_id() for _ in range(1000)]
+    assert ids == sorted(ids)
+    assert {made.version for made in ids} == {7}

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+import structlog
+from fastapi.testclient import TestClient
+
+from compiler import errors as compiler_errors
+from compiler.errors import TilewrightError
+from service import errors as service_errors
+from service.http import errors
+
+
+def subclasses(kind: type[TilewrightError]) -> set[type[TilewrightError]]:
+    return {kind}.union(*(subclasses(child) for child in kind.__subclasses__()))
+
+
+def test_every_error_has_a_status_that_matches_whose_fault_it_is() -> None:
+    for kind in subclasses(TilewrightError):
+        answer = errors.response_to(kind("why", fix="how"), "/x")
+        assert (answer.status_code < 500) == (kind.fault == "caller"), kind
+
+
+def test_codes_are_never_shared() -> None:
+    kinds = subclasses(service_errors.ServiceError) | subclasses(compiler_errors.TilewrightError)
+    codes = [kind.code for kind in kinds if kind.__module__.startswith(("compiler", "service"))]
+    shared = {code for code in codes if codes.count(code) > 1}
+    assert shared <= {"internal"}
+
+
+def test_every_table_row_is_used() -> None:
+    assert set(errors.HEADERS) <= subclasses(TilewrightError)
+    assert set(errors.STATUS) <= subclasses(TilewrightError)
+
+
+def test_a_broken_route_answers_with_a_problem_that_hides_the_cause(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("service.jobs.find.page", broken)
+    quiet = TestClient(client.app, headers=dict(client.headers), raise_server_exceptions=False)
+    with structlog.testing.capture_logs() as lines:
+        answer = quiet.get("/jobs")
+    assert (answer.status_code, answer.json()["code"], answer.json()["fault"]) == (500, "internal", "ours")
+    assert "secret" not in answer.text
+    assert [str(line["exc_info"]) for line in lines] == ["secret detail"], "the log has it"
+
+
+def test_every_request_has_an_id(client: TestClient) -> None:
+    ids = {client.get("/healthz").headers["x-request-id"] for _ in range(3)}
+    assert len(ids) == 3
+
+
+def test_the_contract_is_described(client: TestClient) -> None:
+    spec = client.get("/openapi.json").json()
+    wanted = {
+        "/compile": {"post"},
+        "/jobs": {"get"},
+        "/jobs/{job_id}": {"get", "delete"},
+        "/jobs/{job_id}/events": {"get"},
+        "/jobs/{job_id}/report": {"get"},
+        "/artifacts/{artifact_id}": {"get"},
+        "/artifacts/{artifact_id}/receipt": {"get"},
+        "/tuning-records": {"get"},
+        "/tuning-records/{record_id}": {"get"},
+        "/healthz": {"get"},
+        "/readyz": {"get"},
+        "/workers": {"get"},
+    }
+    assert {path: set(methods) for path, methods in spec["paths"].items()} == wanted
+    for path, methods in spec["paths"].items():
+        for method in methods.values():
+            assert method["summary"], path
+            assert method["description"], path
+    content = spec["paths"]["/compile"]["post"]["requestBody"]["content"]
+    assert set(content) == {"multipart/form-data", "application/octet-stream"}
+    options = content["multipart/form-data"]["schema"]["properties"]["options"]
+    assert set(options["properties"]) == set(compiler_options())
+    assert "example" in spec["components"]["schemas"]["JobOut"]
+
+
+def compiler_options() -> list[str]:
+    from compiler.contract import CompileOptions
+
+    return list(CompileOptions().to_json())
+
+
+def test_the_app_loads_nothing_that_reads_models() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, service.http.app; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('onnx', 'numpy', 'onnxruntime')"
+        " or (m.startswith('compiler.') and m not in ('compiler.contract', 'compiler.errors'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from service.db.engine import Database
+from service.db.models import ApiKey, Owner
+from service.errors import BadRequest, NotAuthenticated
+from service.jobs import access
+
+
+def test_the_local_key_is_made_once_private_and_works(db: Database, tmp_path: Path) -> None:
+    file = tmp_path / "api_key"
+    access.ensure_local_key(db, file)
+    key = file.read_text().strip()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len(key) > 40
+    access.ensure_local_key(db, file)
+    assert file.read_text().strip() == key
+    assert access.authenticate(db, key).scopes == frozenset(access.SCOPES)
+    assert sorted(path.name for path in tmp_path.iterdir() if "key" in path.name) == ["api_key"]
+
+
+def test_a_key_file_that_outlived_its_database_is_let_in_again(db: Database, tmp_path: Path) -> None:
+    file = tmp_path / "api_key"
+    file.write_text("twk_from_before\n")
+    access.ensure_local_key(db, file)
+    assert access.authenticate(db, "twk_from_before").owner == access.authenticate(db, "twk_from_before").owner
+
+
+def test_several_processes_at_once_agree_on_one_key(db: Database, tmp_path: Path) -> None:
+    file = tmp_path / "api_key"
+    start = threading.Barrier(6)
+
+    def make(_: int) -> str:
+        start.wait()
+        access.ensure_local_key(db, file)
+        return file.read_text()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(make, range(6)))) == 1
+    with db.read() as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(ApiKey)) == 1
+        assert session.scalar(sa.select(sa.func.count()).select_from(Owner)) == 1
+
+
+def test_the_database_holds_no_key_only_its_digest(db: Database) -> None:
+    key = access.make_key(db, "ada", ["read"], "laptop")
+    with db.read() as session:
+        row = session.scalars(sa.select(ApiKey)).one()
+    assert row.digest == hashlib.sha256(key.encode()).hexdigest()
+    assert key not in str(vars(row))
+
+
+def test_unknown_keys_and_scopes_are_refused(db: Database) -> None:
+    with pytest.raises(NotAuthenticated):
+        access.authenticate(db, "twk_x")
+    with pytest.raises(BadRequest, match="fly"):
+        access.make_key(db, "ada", ["fly"], "")

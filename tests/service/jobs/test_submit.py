@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from compiler.contract import CompileOptions
+from service.blobs.local import Blobs
+from service.db.engine import Database
+from service.db.models import Job, JobState
+from service.errors import IdempotencyKeyReused, QueueFull
+from service.jobs import lease
+from service.jobs.submit import Submission, submit
+
+
+@pytest.fixture
+def ask(db: Database, blobs: Blobs, owner: uuid.UUID) -> Callable[..., Any]:
+    def send(model: bytes = b"model", threads: int | None = None, **more: Any) -> Any:
+        limit = more.pop("max_queued", 100)
+        submission = Submission(
+            owner=more.pop("owner", owner),
+            model=blobs.put_bytes(model),
+            options=CompileOptions(threads=threads),
+            **more,
+        )
+        return submit(db, submission, max_queued=limit)
+
+    return send
+
+
+def test_a_key_repeated_gives_the_same_job(ask: Callable[..., Any]) -> None:
+    first = ask(idempotency_key="k")
+    again = ask(idempotency_key="k")
+    assert (again.job.id, again.replayed) == (first.job.id, True)
+
+
+@pytest.mark.parametrize("change", [{"model": b"other"}, {"threads": 3}, {"fresh": True}])
+def test_a_key_repeated_with_another_body_is_refused(ask: Callable[..., Any], change: dict[str, Any]) -> None:
+    ask(idempotency_key="k")
+    with pytest.raises(IdempotencyKeyReused):
+        ask(**{"idempotency_key": "k", **change})
+
+
+def test_a_key_sent_many_times_at_once_makes_one_job(ask: Callable[..., Any], db: Database) -> None:
+    start = threading.Barrier(6)
+
+    def send(_: int) -> Any:
+        start.wait()
+        return ask(idempotency_key="k").job.id
+
+    with ThreadPoolExecutor(6) as pool:
+        ids = set(pool.map(send, range(6)))
+    assert len(ids) == 1
+    with db.read() as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(Job)) == 1
+
+
+def test_the_cache_answers_with_the_artifact_that_is_there(ask: Callable[..., Any], finish: Callable[..., Any]) -> None:
+    first = ask().job
+    finish()
+    hit = ask().job
+    assert (hit.state, hit.cached, hit.artifact_id) == (JobState.SUCCEEDED, True, first.artifact_id)
+    assert hit.id != first.id
+    assert hit.report == {"kernels": 3}
+    assert hit.finished_at is not None
+    assert ask().job.artifact_id == first.artifact_id
+
+
+def test_the_cache_answers_nothing_else(ask: Callable[..., Any], finish: Callable[..., Any], db: Database) -> None:
+    ask()
+    assert ask().job.state == JobState.QUEUED, "the first has not finished"
+    finish()
+    assert ask(threads=3).job.state == JobState.QUEUED
+    assert ask(model=b"other").job.state == JobState.QUEUED
+    assert ask(fresh=True).job.state == JobState.QUEUED
+
+
+def test_a_failure_is_not_cached(ask: Callable[..., Any], claimed: Callable[..., lease.Claim], db: Database) -> None:
+    ask()
+    lease.fail(db, claimed(), {"code": "x"})
+    assert ask().job.state == JobState.QUEUED
+
+
+def test_a_full_queue_refuses_and_leaves_nothing(ask: Callable[..., Any], finish: Callable[..., Any]) -> None:
+    ask(model=b"1", max_queued=2)
+    ask(model=b"2", max_queued=2)
+    with pytest.raises(QueueFull):
+        ask(model=b"3", max_queued=2)
+    finish()
+    assert ask(model=b"3", max_queued=2).job.state == JobState.QUEUED
+    assert ask(model=b"1", max_queued=2).job.cached, "an answer from the cache takes no place in the queue"
+
+
+def test_the_limit_is_exact_when_many_ask_at_once(ask: Callable[..., Any]) -> None:
+    start = threading.Barrier(8)
+
+    def send(number: int) -> bool:
+        start.wait()
+        try:
+            ask(model=bytes([number]), max_queued=3)
+        except QueueFull:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(send, range(8))) == 3
+
+
+@pytest.mark.parametrize(("target", "queue"), [("cpu", "cpu"), ("cpu:x86-64-v3", "cpu")])
+def test_the_target_names_the_queue(blobs: Blobs, owner: uuid.UUID, target: str, queue: str) -> None:
+    assert Submission(owner, blobs.put_bytes(b"m"), CompileOptions(target=target)).queue == queue

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from service import logs
+
+
+@pytest.fixture(autouse=True)
+def undone() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def test_json_lines_carry_what_was_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json_lines=True)
+    with structlog.contextvars.bound_contextvars(request="r1"):
+        try:
+            raise ValueError("broken")
+        except ValueError as error:
+            logs.logger("here").error("it broke", job="j1", exc_info=error)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["request"], line["job"], line["module"]) == ("it broke", "r1", "j1", "here")
+    assert line["level"] == "error"
+    assert "ValueError: broken" in line["exception"]
+
+
+def test_lines_for_people_are_plain_and_show_no_locals(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json_lines=False)
+    secret = "hush"
+    try:
+        raise ValueError(f"broken {len(secret)}")
+    except ValueError as error:
+        logs.logger("here").error("it broke", exc_info=error)
+    said = capsys.readouterr().err
+    assert "it broke" in said
+    assert "ValueError: broken 4" in said
+    assert "hush" not in said.replace('secret = "hush"', "")

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.cli import run
+
+ID = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"onnx")
+    return path
+
+
+def test_compile_waits_and_leaves_the_artifact_beside_the_model(command: Command, server: Any, model: Path) -> None:
+    done = command("compile", model, "--threads", 2, "--dim", "batch=4", "--shape", "x=1x3x8x8", "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["state"] == "SUCCEEDED"
+    assert Path(said["artifact"]) == model.with_suffix(".tw")
+    assert model.with_suffix(".tw").read_bytes() == server.artifact
+    assert json.loads(server.seen[0].url.params["options"]) == {
+        "target": "cpu",
+        "threads": 2,
+        "dims": {"batch": 4},
+        "inputs": {"x": [1, 3, 8, 8]},
+    }
+
+
+def test_compile_shows_progress_to_people_on_standard_error(command: Command, model: Path) -> None:
+    done = command("compile", model, "-o", model.parent / "out.tw")
+    assert done.exit_code == 0
+    assert done.stdout == ""
+    assert "mind [this]" in done.stderr
+    assert "out.tw" in done.stderr.replace("\n", "")
+
+
+def test_compile_without_waiting_prints_the_jobs_id(command: Command, model: Path) -> None:
+    assert command("compile", model, "--no-wait").stdout.strip() == ID
+
+
+def test_an_interrupted_wait_says_that_the_job_goes_on(
+    command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tilewright.Client, "wait", interrupted)
+    done = command("compile", model)
+    assert done.exit_code == 130
+    assert f"tilewright watch {ID}" in done.stderr
+
+
+def test_a_failed_job_is_exit_status_1_with_the_reason(command: Command, server: Any, model: Path) -> None:
+    refusal = {"reason": "it is unknown", "fix": "use Relu", "node": "n7", "operator": "Bogus"}
+    server.problem = {"code": "unsupported_model", "message": "no", "fix": "mend it", "refusals": [refusal]}
+    server.events[-1] = ("state", {"state": "FAILED"})
+    done = command("compile", model, "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["error"]["code"] == "unsupported_model"
+    plain = command("compile", model)
+    assert plain.exit_code == 1
+    assert "Bogus 'n7': it is unknown use Relu" in plain.stderr
+    assert "Fix: mend it" in plain.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--dim", "batch"), ("--dim", "batch=many"), ("--shape", "x=1xq"), ("--option", "seed={")],
+)
+def test_malformed_options_are_exit_status_2_and_send_nothing(
+    command: Command, server: Any, model: Path, arguments: tuple[str, str]
+) -> None:
+    done = command("compile", model, *arguments, "--json")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["error"]["fix"]
+    assert server.seen == []
+
+
+def test_a_missing_file_is_exit_status_2(command: Command) -> None:
+    assert command("compile", "/no/such.onnx").exit_code == 2
+
+
+def test_an_unknown_command_is_exit_status_2(command: Command) -> None:
+    assert command("bake").exit_code == 2
+
+
+def test_a_server_that_is_away_is_exit_status_3(command: Command, server: Any) -> None:
+    server.refusals = [1] * 100
+    done = command("jobs", "--json")
+    assert done.exit_code == 3
+    assert json.loads(done.stdout)["error"]["code"] == "server_unreachable"
+
+
+def test_no_server_at_all_is_exit_status_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tilewright.cli import app
+
+    monkeypatch.delenv("TILEWRIGHT_URL", raising=False)
+    monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
+    assert CliRunner().invoke(app, ["jobs"]).exit_code == 3
+
+
+def test_a_refused_request_is_exit_status_4(command: Command, server: Any) -> None:
+    server.answer = lambda request: httpx_problem()
+    assert command("jobs").exit_code == 4
+
+
+def httpx_problem() -> Any:
+    import httpx
+
+    return httpx.Response(401, json={"code": "not_authenticated", "detail": "no API key was sent", "fix": "send one"})
+
+
+def test_a_damaged_download_is_exit_status_5(command: Command, server: Any, tmp_path: Path) -> None:
+    server.etag = f'"{"0" * 64}"'
+    assert command("download", ID, "-o", tmp_path / "m.tw").exit_code == 5
+
+
+def test_jobs_lists_for_people_and_for_programs(command: Command) -> None:
+    assert json.loads(command("jobs", "--json").stdout)["jobs"][0]["id"] == ID
+    assert "QUEUED" in command("jobs").stdout
+
+
+def test_jobs_cancels(command: Command, server: Any) -> None:
+    server.state = "CANCELLED"
+    assert command("jobs", "--cancel", ID).stdout.strip() == f"{ID} CANCELLED"
+    assert server.seen[0].method == "DELETE"
+
+
+def test_watch_prints_a_line_of_json_for_each_event_and_then_the_job(command: Command) -> None:
+    done = command("watch", ID, "--json")
+    *events, job = map(json.loads, done.stdout.splitlines())
+    assert [event["seq"] for event in events] == [1, 2, 3, 4]
+    assert job["state"] == "SUCCEEDED"
+
+
+def test_download_by_job(command: Command, server: Any, tmp_path: Path) -> None:
+    server.state = "SUCCEEDED"
+    done = command("download", ID, "--job", "-o", tmp_path / "m.tw", "--json")
+    assert json.loads(done.stdout) == {"artifact": str(tmp_path / "m.tw"), "bytes": len(server.artifact)}
+
+
+class ArtifactError(Exception):
+    pass
+
+
+class InputError(ValueError):
+    pass
+
+
+class RunError(RuntimeError):
+    pass
+
+
+class Doubling:
+    """Stands for the loader's Model, the lowest seam: one input named `file`, doubled."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise ArtifactError(f"{path} does not exist. Fix: give a .tw file")
+
+    def __enter__(self) -> Doubling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def random_inputs(self, seed: int) -> dict[str, Any]:
+        return {"file": np.full((2, 3), seed, np.float32)}
+
+    def run(self, given: dict[str, Any]) -> dict[str, Any]:
+        if "file" not in given:
+            raise InputError("the input 'file' is missing. Fix: give it")
+        return {"a/b": given["file"] * np.float32(2)}
+
+    def bench(self, seconds: float, given: dict[str, Any]) -> dict[str, Any]:
+        self.run(given)
+        return {"median": seconds, "p10": 1.0, "p90": 3.0, "min": 0.5, "runs": 10, "samples": [seconds]}
+
+
+@pytest.fixture
+def artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    loader = ModuleType("tilewright.loader")
+    vars(loader).update(Model=Doubling, ArtifactError=ArtifactError, InputError=InputError, RunError=RunError)
+    monkeypatch.setitem(sys.modules, "tilewright.loader", loader)
+    path = tmp_path / "m.tw"
+    path.write_bytes(b"")
+    return path
+
+
+def test_run_reads_inputs_and_writes_outputs_whatever_their_names(
+    command: Command, artifact: Path, tmp_path: Path
+) -> None:
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    run.write_npz(tmp_path / "x.npz", {"file": given})
+    done = command("run", artifact, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--json")
+    assert json.loads(done.stdout)["outputs"] == {"a/b": {"shape": [2, 3], "dtype": "float32"}}
+    np.testing.assert_array_equal(run.read_npz(tmp_path / "y.npz")["a/b"], given * 2)
+
+
+def test_run_takes_random_inputs_of_the_seed(command: Command, artifact: Path, tmp_path: Path) -> None:
+    assert command("run", artifact, "--seed", 21, "--output", tmp_path / "y.npz").exit_code == 0
+    assert run.read_npz(tmp_path / "y.npz")["a/b"].max() == 42
+
+
+def test_run_measures_for_people_and_for_programs(command: Command, artifact: Path) -> None:
+    assert json.loads(command("run", artifact, "--bench", "--json").stdout)["bench"]["median"] == run.BENCH_S
+    assert "median 2000.000 ms" in command("run", artifact, "--bench").stderr
+
+
+@pytest.mark.parametrize("name", ["other", None])
+def test_run_tells_what_the_loader_refuses(command: Command, artifact: Path, tmp_path: Path, name: str | None) -> None:
+    run.write_npz(tmp_path / "x.npz", {name or "file": np.zeros(1)})
+    done = command("run", artifact if name else tmp_path / "none.tw", "--input", tmp_path / "x.npz", "--json")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["error"]["fix"].startswith("give")
+
+
+def test_run_refuses_inputs_that_are_no_npz(command: Command, artifact: Path, model: Path) -> None:
+    done = command("run", artifact, "--input", model)
+    assert done.exit_code == 2
+    assert "Fix: give an .npz file" in done.stderr

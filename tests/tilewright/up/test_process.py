@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.up import process
+from tilewright.up.process import Supervised
+
+ROOT = Path(__file__).parents[3]
+
+
+def eventually(condition: Callable[[], Any], within_s: float = 20.0) -> Any:
+    end = time.monotonic() + within_s
+    while not (answer := condition()):
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
+    return answer
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Callable[[str], Supervised]]:
+    made: list[Supervised] = []
+
+    def make(program: str) -> Supervised:
+        command = [sys.executable, "-S", "-c", program]
+        made.append(Supervised("it", command, dict(os.environ), tmp_path / "log"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.ask_to_stop()
+        one.stop(0.0)
+
+
+def test_one_that_dies_is_started_again_after_a_growing_pause(
+    supervised: Callable[[str], Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "FIRST_PAUSE_S", 0.01)
+    it = supervised("print('hello', flush=True)")
+    it.start()
+    eventually(lambda: it.mend() and it.deaths == 3)
+    assert it.log_tail() == "hello\nhello\nhello"
+
+
+def test_a_long_life_is_forgiven(supervised: Callable[[str], Supervised], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STEADY_S", 0.0)
+    monkeypatch.setattr(process, "FIRST_PAUSE_S", 0.0)
+    it = supervised("")
+    it.start()
+    for _ in range(2):
+        eventually(it.mend)
+        it.mend()
+    assert it.deaths == 1
+
+
+def test_stopping_kills_the_whole_group_of_one_that_will_not_hear(
+    supervised: Callable[[str], Supervised], tmp_path: Path
+) -> None:
+    it = supervised(
+        "import os, signal, time, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"child = os.fork(); open({str(tmp_path / 'pid')!r} + str(child), 'w').close(); time.sleep(600)"
+    )
+    it.start()
+    eventually(lambda: len(list(tmp_path.glob("pid*"))) == 2)
+    assert it.process is not None
+    pids = [
+        it.process.pid,
+        *(int(path.name.removeprefix("pid")) for path in tmp_path.glob("pid*") if path.name != "pid0"),
+    ]
+    it.ask_to_stop()
+    it.stop(0.1)
+    eventually(lambda: not any(map(alive, pids)))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's help is of Linux")
+def test_it_dies_with_its_supervisor_however_that_dies(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; from pathlib import Path; from tilewright.up.process import Supervised\n"
+        f"it = Supervised('it', ['/bin/sleep', '600'], os.environ, Path({str(tmp_path / 'log')!r})); it.start()\n"
+        "print(it.process.pid, flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as supervisor:
+        assert supervisor.stdout is not None
+        pid = int(supervisor.stdout.readline())
+        assert alive(pid)
+        supervisor.send_signal(signal.SIGKILL)
+    eventually(lambda: not alive(pid))

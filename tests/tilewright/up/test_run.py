@@ -1,0 +1,175 @@
+"""`tilewright up` for real: broker, API and worker processes, beside decoys that have their names."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket as socket_module
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.client import Client
+from tilewright.errors import UsageError
+from tilewright.up import broker, run
+
+ROOT = Path(__file__).parents[3]
+
+
+def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
+    end = time.monotonic() + within_s
+    while not (answer := condition()):
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.05)
+    return answer
+
+
+@dataclass
+class Running:
+    """A running `tilewright up`."""
+
+    process: subprocess.Popen[bytes]
+    ready: dict[str, Any]
+    folder: Path
+    mark: str
+
+    def family(self) -> dict[int, str]:
+        """Process id to command line: what descends from `up`, and what carries this test's mark in its environment."""
+        parents, lines = {}, {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                    if state not in (b"Z", b"X"):
+                        parents[int(entry.name)] = int(parent)
+                        lines[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        found = {pid for pid in parents if pid == self.process.pid or self._marked(pid)}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        return {pid: lines[pid] for pid in found}
+
+    def _marked(self, pid: int) -> bool:
+        try:
+            return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Running]:
+    for name in ("service", "worker", "compiler", "migrations", "tilewright"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a decoy was imported')\n")
+    mark = f"TEST_MARK={tmp_path}"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")},
+        "TEST_MARK": str(tmp_path),
+        "TILEWRIGHT_SCRATCH_DIR": str(tmp_path / "scratch"),
+        # The empty entry stands for the current folder, where the decoys are.
+        "PYTHONPATH": f"{ROOT}{os.pathsep}",
+    }
+    program = f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r})\n"
+    program += "from tilewright.cli import main; main()"
+    ready_file = tmp_path / "ready"
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        program,
+        "up",
+        "--port",
+        "0",
+        "--data",
+        "data",
+        "--ready-file",
+        str(ready_file),
+    ]
+    log = (tmp_path / "up.log").open("wb")
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+
+    def is_ready() -> bool:
+        assert process.poll() is None, (tmp_path / "up.log").read_text()
+        return ready_file.exists()
+
+    try:
+        eventually(is_ready)
+        yield Running(process, json.loads(ready_file.read_text()), tmp_path, mark)
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+        with contextlib.suppress(FileNotFoundError):
+            broker.forget_socket(tmp_path / "data")
+
+
+def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace(started: Running) -> None:
+    key_file = Path(started.ready["key_file"])
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    with Client(started.ready["url"], key_file.read_text().strip()) as client:
+        assert client.ready()["ready"] is True
+        (worker,) = client.workers()
+        assert worker["queue"] == "cpu"
+
+        # A model that is none must fail with a reason, and the worker must live on.
+        job = client.wait(client.compile(b"this is no model", {"tuning_budget_s": 0}))
+        assert job.state == "FAILED"
+        assert job.problem is not None
+        assert job.problem["code"]
+        assert job.problem["message"]
+
+        # A worker that is killed is replaced.
+        (pid,) = [pid for pid, line in started.family().items() if "-m worker " in line]
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: any(not worker["name"].endswith(f":{pid}") for worker in client.workers()))
+
+    family = started.family()
+    lines = " ".join(family.values())
+    assert "-m service" in lines
+    assert "valkey-server" in lines
+    socket = broker.socket_path(started.folder / "data").parent
+    started.process.terminate()
+    assert started.process.wait(30) == 0, (started.folder / "up.log").read_text()
+    assert started.family() == {}
+    assert not any(map(alive, family))
+    assert not socket.exists()
+    assert not (started.folder / "ready").exists()
+    assert not (started.folder / "data" / "ready.json").exists()
+
+
+def test_killing_up_itself_leaves_no_orphan(started: Running) -> None:
+    family = started.family()
+    assert len(family) == 4
+    started.process.send_signal(signal.SIGKILL)
+    started.process.wait()
+    eventually(lambda: not any(map(alive, family)) and started.family() == {})
+
+
+def test_a_second_up_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with run._alone(tmp_path), pytest.raises(UsageError, match="another"), run._alone(tmp_path):
+        pass
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket_module.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UsageError, match="port"):
+            run._usable(taken.getsockname()[1])
+
+
+def test_port_0_becomes_a_free_port() -> None:
+    assert run._usable(0) > 0

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.blobs.local import Blobs
+from service.db import events
+from service.db.engine import Database
+from service.db.migrate import upgrade
+from service.db.models import Event, Job, JobState, Model, Owner
+from worker.desk import Desk
+from worker.limits import Limits
+from worker.presence import Presence
+
+ROOT = Path(__file__).parents[2]
+
+PRELUDE = """
+import json, os, signal, struct, subprocess, sys, threading, time
+spec_descriptor, out = map(int, sys.argv[1:])
+os.set_inheritable(out, False)
+spec = json.loads(os.fdopen(spec_descriptor, "rb").read()[4:])
+def send(**message):
+    body = json.dumps(message).encode()
+    os.write(out, struct.pack(">I", len(body)) + body)
+def event(phase, fraction, kind="phase", message="", data={}):
+    send(kind="event", event=dict(kind=kind, phase=phase, fraction=fraction, message=message, data=data))
+def succeed(content=b"artifact"):
+    open(spec["artifact"], "wb").write(content)
+    send(kind="report", report={"kernels": 3, "artifact_digest": "claimed by the child"})
+def here():  # proof that this process ran, for the test to find
+    open(os.environ["HOME"] + "/../pid", "w").write(str(os.getpid()))
+"""
+
+RECORD = {
+    "kind": "kernel",
+    "workload": "w",
+    "operator": "Conv",
+    "description": "d",
+    "target": "cpu",
+    "hardware": "h",
+    "variant": {"tile": 4},
+    "threads": 1,
+    "seconds": 1e-3,
+    "p10": 9e-4,
+    "p90": 2e-3,
+    "samples": 9,
+    "compiler": "0",
+}
+
+
+@dataclass
+class Office:
+    """A database with one owner and one model, a blob store, and the means to queue jobs and look at them."""
+
+    folder: Path
+    url: str
+    db: Database
+    blobs: Blobs
+    owner: uuid.UUID
+    model: str
+
+    def submit(self, **options: Any) -> uuid.UUID:
+        with self.db.write() as session:
+            job = Job(
+                owner_id=self.owner,
+                model_digest=self.model,
+                options={"target": "cpu", **options},
+                cache_key="k",
+                body_hash="b",
+                queue="cpu",
+                state=JobState.QUEUED,
+            )
+            session.add(job)
+            session.flush()
+            return job.id
+
+    def job(self, job_id: uuid.UUID) -> Job:
+        with self.db.read() as session:
+            job = session.get(Job, job_id)
+            assert job is not None
+            return job
+
+    def events(self, job_id: uuid.UUID) -> list[Event]:
+        with self.db.read() as session:
+            return list(events.after(session, job_id, 0, 1000))
+
+    def said(self, job_id: uuid.UUID) -> list[str]:
+        return [entry.data.get("state", entry.data.get("phase", "")) for entry in self.events(job_id)]
+
+
+@pytest.fixture(autouse=True)
+def spawned_processes_find_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    url = f"sqlite:///{tmp_path}/tilewright.db"
+    upgrade(url)
+    db = Database(url)
+    blobs = Blobs(tmp_path / "blobs")
+    model = blobs.put_bytes(b"the model")
+    with db.write() as session:
+        owner = Owner(name="local")
+        session.add(owner)
+        session.flush()
+        session.add(Model(owner_id=owner.id, digest=model.sha256, bytes=model.bytes, blob_key=model.key))
+        owner_id = owner.id
+    yield Office(tmp_path, url, db, blobs, owner_id, model.sha256)
+    db.dispose()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], tuple[str, ...]]:
+    """A job's command from the text of a child; the prelude gives it `spec`, `event`, `send`, `succeed`, `here`."""
+
+    def write(text: str) -> tuple[str, ...]:
+        path = tmp_path / f"child-{uuid.uuid4().hex}.py"
+        path.write_text(PRELUDE + text)
+        return (sys.executable, "-P", str(path))
+
+    return write
+
+
+@pytest.fixture
+def desk(office: Office) -> Desk:
+    return Desk(
+        name="tester",
+        queue="cpu",
+        device="cpu",
+        hardware={"fingerprint": "h"},
+        db=office.db,
+        blobs=office.blobs,
+        scratch=office.folder / "scratch",
+        presence=Presence(office.db, "tester", "cpu", {}, 1.0),
+        limits=Limits(wall_s=30.0, memory_bytes=1 << 30),
+        lease_s=5.0,
+    )
+
+
+@pytest.fixture
+def desk_with(desk: Desk, script: Callable[[str], tuple[str, ...]]) -> Callable[..., Desk]:
+    """The desk with a scripted child, and with other fields on request."""
+
+    def make(child: str, **changes: Any) -> Desk:
+        (desk.scratch / "jobs").mkdir(parents=True, exist_ok=True)
+        return dataclasses.replace(desk, command=script(child), **changes)
+
+    return make
+
+
+@dataclass
+class WorkerProcess:
+    """A real `python -m worker`, with a scripted child."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@pytest.fixture
+def start_worker(
+    office: Office, script: Callable[[str], tuple[str, ...]], tmp_path: Path
+) -> Iterator[Callable[..., WorkerProcess]]:
+    """Start `python -m worker` over the office's database and `broker_url`; killed at the end of the test."""
+    started: list[WorkerProcess] = []
+
+    def start(child: str, broker_url: str, **settings: str) -> WorkerProcess:
+        program = f"import sys; from worker.__main__ import main; sys.exit(main(['--queue', 'cpu'], command={script(child)!r}))"
+        log = tmp_path / f"worker-{len(started)}.log"
+        environment = {
+            **os.environ,
+            "TILEWRIGHT_DATA_DIR": str(tmp_path),
+            "TILEWRIGHT_DATABASE_URL": office.url,
+            "TILEWRIGHT_BLOB_DIR": str(office.blobs.root),
+            "TILEWRIGHT_BROKER_URL": broker_url,
+            "TILEWRIGHT_SCRATCH_DIR": str(tmp_path / "scratch"),
+            "TILEWRIGHT_LOOK_EVERY_S": "0.2",
+            "TILEWRIGHT_LEASE_S": "2",
+            **settings,
+        }
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", program], env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
+        started.append(WorkerProcess(process, log))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.process.kill()
+        worker.process.wait()
+
+
+def eventually(condition: Callable[[], Any], within_s: float = 20.0) -> Any:
+    """The first true answer of `condition`; fails when there is none for a generous time."""
+    end = time.monotonic() + within_s
+    while not (answer := condition()):
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+    return answer
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Any]:
+    return eventually
+
+
+@pytest.fixture
+def record() -> dict[str, Any]:
+    """A measurement as the compiler reports it."""
+    return dict(RECORD)
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+@pytest.fixture(name="running")
+def running_fixture() -> Callable[[int], bool]:
+    return running

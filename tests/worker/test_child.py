@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler.contract import Event
+from worker.bell import Bell
+from worker.child import Spec
+from worker.group import Group
+from worker.limits import Limits
+from worker.supervise import Ending, supervise
+
+WITH_PIPELINE = """
+import sys, types
+from compiler import contract, errors
+pipeline = types.ModuleType("compiler.pipeline")
+def compile_model(model, artifact, options, records=(), observe=None):
+{body}
+pipeline.compile_model = compile_model
+sys.modules["compiler.pipeline"] = pipeline
+from worker.child import main
+main(sys.argv[1:])
+"""
+
+SUCCESS = """
+    import os, threading
+    assert list(map(dict, records)) == [{"workload": "earlier"}]
+    observe(contract.Event("phase", "load", 0.0))
+    observe(contract.Event("record", "tile", 0.5, data={"workload": "new"}))
+    artifact.write_bytes(model.read_bytes() + options.target.encode())
+    return contract.CompileReport(
+        model_digest="m", artifact_digest="a", artifact_bytes=1, target="cpu", hardware=os.environ["HOME"], threads=1,
+        phase_seconds={}, nodes=1, kernels_before_fusion=1, kernels=1, arena_bytes=0, weight_bytes=0, latency_s=1e-3)
+"""
+
+
+@pytest.fixture
+def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spec]]:
+    """The real child, around a `compile_model` with this body."""
+
+    def run(body: str, options: dict[str, Any] | None = None) -> tuple[Ending, list[Event], Spec]:
+        scratch = tmp_path / "job" / "work"
+        scratch.mkdir(parents=True)
+        model = tmp_path / "model.onnx"
+        model.write_bytes(b"model:")
+        program = tmp_path / "child.py"
+        program.write_text(WITH_PIPELINE.format(body=body))
+        limits = Limits(wall_s=60.0, memory_bytes=1 << 30)
+        spec = Spec(model, scratch / "artifact.tw", scratch, options or {}, ({"workload": "earlier"},), limits)
+        seen: list[Event] = []
+        bell = Bell()
+        group = Group.start(spec.to_json(), scratch, command=(sys.executable, "-P", str(program)))
+        ending = supervise(group, limits, bell, seen.append)
+        bell.close()
+        return ending, seen, spec
+
+    return run
+
+
+def test_a_model_is_compiled_behind_the_walls(compile_with: Callable[..., Any]) -> None:
+    ending, seen, spec = compile_with(SUCCESS)
+    assert ending.kind == "report", ending
+    assert ending.report["hardware"] == str(spec.scratch)
+    assert "limits" in ending.standing
+    assert [event.kind for event in seen] == ["phase", "record"]
+    assert seen[1].data == {"workload": "new"}
+    assert spec.artifact.read_bytes() == b"model:cpu"
+
+
+def test_a_spec_survives_the_pipe(tmp_path: Path) -> None:
+    spec = Spec(tmp_path / "m", tmp_path / "a", tmp_path, {"target": "cpu"}, ({"x": 1},), Limits(wall_s=1.5))
+    assert Spec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "fault"),
+    [
+        ('    raise errors.MalformedModel("bad", fix="mend it")', "malformed_model", "caller"),
+        ("    return bytearray(10**15)", "memory_limit", "machine"),
+        ("    raise OSError(28, 'No space left on device')", "disk_full", "machine"),
+        ("    raise ZeroDivisionError('oh')", "internal", "ours"),
+        ("    import faulthandler; faulthandler._sigsegv()", "compiler_crashed", "ours"),
+        ("    def deep(n): return deep(n + 1)\n    deep(0)", "internal", "ours"),
+    ],
+)
+def test_each_failure_becomes_a_problem_with_code_fault_and_fix(
+    compile_with: Callable[..., Any], body: str, code: str, fault: str
+) -> None:
+    ending, _, _ = compile_with(body)
+    assert (ending.problem["code"], ending.problem["fault"]) == (code, fault)
+    assert ending.problem["fix"]
+
+
+def test_the_stack_of_a_segfault_is_in_its_problem(compile_with: Callable[..., Any]) -> None:
+    ending, _, _ = compile_with("    import faulthandler; faulthandler._sigsegv()")
+    assert "Segmentation fault" in ending.problem["details"]["log_tail"]
+    assert "compile_model" in ending.problem["details"]["log_tail"]
+
+
+def test_unknown_options_are_the_callers_fault(compile_with: Callable[..., Any]) -> None:
+    ending, _, _ = compile_with(SUCCESS, {"colour": "red"})
+    assert ending.problem["code"] == "invalid_options"

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from compiler.targets import cpu
+from service.db.models import Artifact, Job, JobState, TuningRecord
+from service.errors import DatabaseUnavailable
+from service.jobs import lease
+from worker import heartbeat as heartbeat_module
+from worker.desk import Desk
+from worker.run import run
+
+DeskWith = Callable[..., Desk]
+
+
+def claimed(desk: Desk) -> lease.Claim:
+    claim = lease.claim(desk.db, "tester", "cpu", desk.lease_s)
+    assert claim is not None
+    return claim
+
+
+def rows(office: Any, table: Any) -> list[Any]:
+    with office.db.read() as session:
+        return list(session.scalars(sa.select(table)))
+
+
+def test_success_leaves_artifact_receipt_records_and_events(
+    office: Any, desk_with: DeskWith, record: dict[str, Any]
+) -> None:
+    job_id = office.submit()
+    desk = desk_with(
+        f"""
+event("load", 0.1)
+event("tile", 0.5, "record", data={record!r})
+event("tile", 0.6, "notice", "mind this")
+succeed(b"bytes of " + open(spec["model"], "rb").read())
+"""
+    )
+    assert run(desk, claimed(desk)) == "succeeded"
+    job = office.job(job_id)
+    assert (job.state, job.fraction, job.report["kernels"]) == (JobState.SUCCEEDED, 1.0, 3)
+    (artifact,) = rows(office, Artifact)
+    assert desk.blobs.path(artifact.blob_key).read_bytes() == b"bytes of the model"
+    assert job.report["artifact_digest"] == artifact.sha256, "the child's own claim is not believed"
+    assert artifact.receipt["fence"] == 1
+    (measured,) = rows(office, TuningRecord)
+    assert (measured.workload, measured.job_id) == ("w", job_id)
+    assert office.said(job_id) == ["LEASED", "RUNNING", "load", "tile", "SUCCEEDED"]
+    assert list((desk.scratch / "jobs").iterdir()) == []
+
+
+def test_a_problem_fails_the_job_and_keeps_what_was_measured(
+    office: Any, desk_with: DeskWith, record: dict[str, Any]
+) -> None:
+    job_id = office.submit()
+    problem = {"code": "unsupported_model", "fault": "caller", "message": "no", "fix": "yes"}
+    desk = desk_with(f'event("tile", 0.5, "record", data={record!r}); send(kind="problem", problem={problem!r})')
+    assert run(desk, claimed(desk)) == "failed"
+    assert office.job(job_id).state == JobState.FAILED
+    assert office.job(job_id).problem == problem
+    assert len(rows(office, TuningRecord)) == 1
+
+
+def test_a_crash_is_a_result_and_not_tried_again(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    desk = desk_with("os.kill(os.getpid(), signal.SIGSEGV)")
+    assert run(desk, claimed(desk)) == "failed"
+    assert office.job(job_id).problem["code"] == "compiler_crashed"
+    assert office.job(job_id).lost_leases == 0
+
+
+def test_this_machines_faults_are_tried_again_but_not_forever(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    problem = {"code": "disk_full", "fault": "machine", "message": "full", "fix": "free some"}
+    desk = desk_with(f'send(kind="problem", problem={problem!r})', max_attempts=2)
+    assert run(desk, claimed(desk)) == "retried"
+    assert office.job(job_id).state == JobState.QUEUED
+    assert run(desk, claimed(desk)) == "failed"
+    assert office.job(job_id).problem == problem
+
+
+def test_cancelling_stops_the_job(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("tile", 0.5); time.sleep(600)', lease_s=0.3)
+    claim = claimed(desk)
+    with office.db.write() as session:
+        session.execute(sa.update(Job).values(cancel_requested=True))
+    assert run(desk, claim) == "cancelled"
+    assert office.job(job_id).state == JobState.CANCELLED
+
+
+def test_going_down_gives_the_job_back(office: Any, desk_with: DeskWith, eventually: Callable[..., Any]) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("tile", 0.5); time.sleep(600)')
+
+    def stop_when_running() -> None:
+        eventually(lambda: office.job(job_id).state == JobState.RUNNING)
+        desk.stop.request()
+
+    threading.Thread(target=stop_when_running).start()
+    assert run(desk, claimed(desk)) == "released"
+    job = office.job(job_id)
+    assert (job.state, job.lost_leases, job.lease_owner) == (JobState.QUEUED, 0, None)
+
+
+def test_a_lost_lease_kills_the_child_and_writes_nothing(
+    office: Any, desk_with: DeskWith, running: Callable[[int], bool], eventually: Callable[..., Any]
+) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("tile", 0.5, "notice", str(os.getpid())); time.sleep(600)', lease_s=0.6)
+    pids: list[int] = []
+
+    def lose_when_running() -> None:
+        eventually(lambda: office.job(job_id).state == JobState.RUNNING)
+        pids.append(int(office.events(job_id)[-1].data["message"]))
+        with office.db.write() as session:
+            session.execute(sa.update(Job).values(fence=Job.fence + 1, lease_owner="another"))
+
+    thread = threading.Thread(target=lose_when_running)
+    thread.start()
+    assert run(desk, claimed(desk)) == "lost"
+    thread.join()
+    assert not running(pids[0])
+    job = office.job(job_id)
+    assert (job.state, job.lease_owner, job.problem) == (JobState.RUNNING, "another", None)
+
+
+def test_a_result_that_comes_after_the_fence_was_raised_is_not_written(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    desk = desk_with("succeed()", lease_s=600.0)
+    claim = claimed(desk)
+    with office.db.write() as session:
+        session.execute(sa.update(Job).values(fence=Job.fence + 1))
+    assert run(desk, claim) == "lost"
+    assert office.job(job_id).state == JobState.LEASED
+    assert rows(office, Artifact) == []
+
+
+def test_the_lease_is_renewed_for_as_long_as_the_job_runs(office: Any, desk_with: DeskWith) -> None:
+    office.submit()
+    desk = desk_with("time.sleep(1.2); succeed()", lease_s=0.6)
+    claim = claimed(desk)
+    before = rows(office, Job)[0].lease_until
+    untils = []
+    real = lease.heartbeat
+
+    def noted(*arguments: Any) -> str:
+        answer = real(*arguments)
+        untils.append(rows(office, Job)[0].lease_until)
+        return answer
+
+    heartbeat_module.lease.heartbeat, restore = noted, real  # type: ignore[assignment]
+    try:
+        assert run(desk, claim) == "succeeded"
+    finally:
+        heartbeat_module.lease.heartbeat = restore
+    assert sum(later - before > 0 for later in untils) >= 2
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        'os.symlink("/etc/hostname", spec["artifact"])',
+        'os.mkfifo(spec["artifact"])',
+        'os.mkdir(spec["artifact"])',
+        "pass",
+        'open("x", "w").close(); os.link("x", spec["artifact"])',
+    ],
+)
+def test_an_artifact_that_is_not_a_plain_file_is_refused(office: Any, desk_with: DeskWith, trick: str) -> None:
+    job_id = office.submit()
+    desk = desk_with(f'{trick}\nsend(kind="report", report={{}})')
+    assert run(desk, claimed(desk)) == "failed"
+    assert office.job(job_id).problem["code"] == "compiler_crashed"
+
+
+def test_a_malformed_record_fails_the_job_with_the_field(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("tile", 0.5, "record", data={"kind": "kernel"}); time.sleep(600)')
+    assert run(desk, claimed(desk)) == "failed"
+    assert "workload" in office.job(job_id).problem["message"]
+
+
+def test_a_missing_model_is_a_clear_failure(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    desk = desk_with("succeed()")
+    claim = claimed(desk)
+    desk.blobs.path(claim.model_key).unlink()
+    assert run(desk, claim) == "failed"
+    assert office.job(job_id).problem["code"] == "inputs_missing"
+
+
+def test_the_outcome_waits_for_a_database_that_is_away(
+    office: Any, desk_with: DeskWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = office.submit()
+    desk = desk_with("succeed()")
+    real, away = lease.succeed, [True, True]
+
+    def flaky(*arguments: Any, **named: Any) -> bool:
+        if away:
+            away.pop()
+            raise DatabaseUnavailable("away")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(lease, "succeed", flaky)
+    assert run(desk, claimed(desk)) == "succeeded"
+    assert office.job(job_id).state == JobState.SUCCEEDED
+
+
+def test_earlier_records_reach_the_child(office: Any, desk_with: DeskWith, record: dict[str, Any]) -> None:
+    here = cpu.this_machine()
+    record |= {"target": here.name, "hardware": here.hardware}
+    office.submit()
+    desk = desk_with(f'event("tile", 0.5, "record", data={record!r}); succeed()')
+    run(desk, claimed(desk))
+    office.submit()
+    desk = desk_with('assert spec["records"][0]["variant"] == {"tile": 4}, spec\nsucceed()')
+    assert run(desk, claimed(desk)) == "succeeded"

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler.contract import Event
+from worker.bell import Bell
+from worker.group import Group
+from worker.limits import Limits
+from worker.supervise import Ending, supervise
+
+Attend = Callable[..., Ending]
+
+
+@pytest.fixture
+def attend(tmp_path: Path, script: Callable[[str], tuple[str, ...]]) -> Attend:
+    """Run a scripted child under limits; `ring` is rung when its first event arrives."""
+
+    def run(child: str, *, ring: Any = None, seen: list[Event] | None = None, **limits: Any) -> Ending:
+        scratch = tmp_path / "job" / "work"
+        scratch.mkdir(parents=True)
+        bell = Bell()
+
+        def observe(event: Event) -> None:
+            if seen is not None:
+                seen.append(event)
+            if ring:
+                threading.Thread(target=bell.ring, args=(ring,)).start()
+
+        spec = {"kind": "spec", "artifact": str(scratch / "artifact.tw")}
+        group = Group.start(spec, scratch, command=script(child))
+        try:
+            return supervise(group, Limits(**{"wall_s": 60.0, **limits}), bell, observe)
+        finally:
+            bell.close()
+
+    return run
+
+
+def test_events_arrive_in_order_and_the_report_ends_it(attend: Attend) -> None:
+    seen: list[Event] = []
+    ending = attend('event("load", 0.1); event("tile", 0.5, "progress", "half"); succeed()', seen=seen)
+    assert ending.kind == "report"
+    assert ending.report["kernels"] == 3
+    assert [(e.kind, e.phase, e.fraction, e.message) for e in seen] == [
+        ("phase", "load", 0.1, ""),
+        ("progress", "tile", 0.5, "half"),
+    ]
+
+
+def test_a_problem_is_handed_on_as_it_is(attend: Attend) -> None:
+    problem = {"code": "malformed_model", "fault": "caller", "message": "truncated", "fix": "send it whole"}
+    assert attend(f'send(kind="problem", problem={problem!r})').problem == problem
+
+
+def test_a_segfault_is_a_crash_with_signal_phase_and_last_words(attend: Attend) -> None:
+    ending = attend('print("last words", flush=True); event("fuse", 0.2); os.kill(os.getpid(), signal.SIGSEGV)')
+    assert ending.kind == "problem"
+    assert ending.problem["code"] == "compiler_crashed"
+    assert ending.problem["fault"] == "ours"
+    assert ending.problem["fix"]
+    assert ending.problem["details"] == {"phase": "fuse", "signal": "SIGSEGV", "log_tail": "last words\n"}
+
+
+def test_leaving_without_a_result_is_a_crash(attend: Attend) -> None:
+    ending = attend("sys.exit(3)")
+    assert ending.problem["code"] == "compiler_crashed"
+    assert ending.problem["details"]["exit_status"] == 3
+
+
+def test_a_report_followed_by_a_crash_does_not_count(attend: Attend) -> None:
+    assert attend("succeed(); os.abort()").problem["details"]["signal"] == "SIGABRT"
+
+
+def test_an_endless_job_meets_the_wall_clock(attend: Attend) -> None:
+    ending = attend('event("tile", 0.5); time.sleep(600)', wall_s=0.5)
+    assert ending.problem["code"] == "time_limit"
+    assert ending.problem["details"] == {"limit_s": 0.5}
+
+
+def test_a_model_that_hangs_the_parser_is_given_up_early(attend: Attend) -> None:
+    ending = attend('event("load", 0.0); time.sleep(600)', load_s=0.5)
+    assert ending.problem["details"] == {"limit_s": 0.5, "phase": "load"}
+
+
+def test_the_limit_on_loading_ends_with_the_phase(attend: Attend) -> None:
+    assert attend('event("load", 0); event("tile", 0.5); time.sleep(1); succeed()', load_s=0.5).kind == "report"
+
+
+def test_cpu_time_that_runs_out_is_a_time_limit(attend: Attend) -> None:
+    assert attend("os.kill(os.getpid(), signal.SIGXCPU); time.sleep(9)").problem["code"] == "time_limit"
+
+
+def test_a_kill_from_outside_is_taken_for_lack_of_memory(attend: Attend) -> None:
+    ending = attend("os.kill(os.getpid(), signal.SIGKILL); time.sleep(9)")
+    assert ending.problem["code"] == "memory_limit"
+
+
+def test_resident_memory_is_summed_over_all_processes(attend: Attend) -> None:
+    child = """
+if os.fork() == 0 or os.fork() == 0:
+    os.close(out)
+held = bytearray(os.urandom(1)) * (100 << 20)
+time.sleep(600)
+"""
+    ending = attend(child, memory_bytes=250 << 20)
+    assert ending.problem["code"] == "memory_limit"
+    assert ending.problem["fault"] == "machine"
+
+
+def test_a_fork_bomb_meets_the_limit_of_processes(attend: Attend) -> None:
+    child = "for _ in range(30):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"
+    assert attend(child, processes=20).problem["code"] == "process_limit"
+
+
+@pytest.mark.parametrize("reason", ["cancel", "stop", "lost"])
+def test_the_bell_ends_it(attend: Attend, reason: str) -> None:
+    ending = attend('event("tile", 0.5); time.sleep(600)', ring=reason)
+    assert ending == Ending(reason)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        'os.write(out, b"\\xff" * 64)',
+        'os.write(out, b"\\0\\0\\0\\x02no")',
+        'send(kind="surprise")',
+        'send(kind="event", event={"kind": "phase"})',
+        'event("load", float("1e999"))',
+        'send(kind="event", event=[1])',
+        'send(kind="report", report=[])',
+        'send(kind="problem", problem={"code": 1})',
+        "succeed(); succeed()",
+        'os.write(out, b"\\0\\0\\1\\0half a frame")',
+    ],
+)
+def test_garbage_on_the_pipe_is_a_crash(attend: Attend, garbage: str) -> None:
+    ending = attend(f"{garbage}\nos._exit(0)")
+    assert ending.problem["code"] == "compiler_crashed"
+    assert "not a message" in ending.problem["message"]
+
+
+def test_a_child_that_closes_its_pipe_without_a_word_does_not_hang_the_worker(attend: Attend) -> None:
+    ending = attend("os.close(out); time.sleep(600)")
+    assert ending.kind == "problem"

@@ -1,0 +1,230 @@
+"""Real processes: `python -m worker`, a Valkey server on a Unix socket, SQLite, and a scripted child."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from service.db import workers
+from service.db.models import Artifact, Job, JobState
+from service.jobs.doorbell import CeleryRing
+from service.jobs.reconcile import reconcile
+from tilewright.up.broker import server_program
+
+ONCE_SLOW = """
+open(spec["scratch"] + "/pid", "w").write(str(os.getpid()))
+event("tile", 0.5)
+if spec["options"].get("seed") == {seed!r} and not os.path.exists({marker!r}):
+    open({marker!r}, "w").write(str(os.getpid()))
+    time.sleep(600)
+succeed()
+"""
+
+
+class Valkey:
+    """A Valkey server without persistence on a Unix socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"redis+socket://{folder / 's'}"
+
+    def start(self) -> None:
+        socket = str(self.folder / "s")
+        command = [
+            str(server_program()),
+            "--port",
+            "0",
+            "--unixsocket",
+            socket,
+            "--save",
+            "",
+            "--dir",
+            str(self.folder),
+        ]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def valkey() -> Iterator[Valkey]:
+    """A server of our own; on a short path, as Unix sockets demand."""
+    server = Valkey(Path(tempfile.mkdtemp(prefix="tw-")))
+    server.start()
+    yield server
+    server.kill()
+    shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def broker(valkey: Valkey) -> str:
+    return valkey.url
+
+
+class Silent:
+    """A broker that loses every message."""
+
+    def __call__(self, queue: str) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
+
+
+@pytest.fixture
+def reconciler(office: Any) -> Iterator[None]:
+    """The service's loop that returns expired leases; its doorbells are all lost."""
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.wait(0.2):
+            reconcile(office.db, Silent())
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+def test_a_doorbell_wakes_a_worker_that_would_not_look_by_itself(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
+) -> None:
+    worker = start_worker("succeed()", broker, TILEWRIGHT_LOOK_EVERY_S="600")
+    job_id = office.submit()
+    CeleryRing(broker)("cpu")
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+    with office.db.read() as session:
+        (row,) = workers.alive(session, 30.0)
+    assert row.queue == "cpu"
+    assert row.hardware["cores"] >= 1
+    worker.process.terminate()
+    assert worker.process.wait(20) == 0, worker.text()
+
+
+def test_an_idle_worker_looks_although_every_message_was_lost(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
+) -> None:
+    start_worker("succeed()", broker)
+    job_id = office.submit()
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+
+
+def test_a_broker_that_is_lost_with_all_its_messages_loses_no_job(
+    office: Any, start_worker: Callable[..., Any], valkey: Valkey, eventually: Callable[..., Any]
+) -> None:
+    worker = start_worker("succeed()", valkey.url)
+    first = office.submit()
+    eventually(lambda: office.job(first).state == JobState.SUCCEEDED)
+    valkey.kill()
+    second = office.submit()
+    valkey.start()
+    eventually(lambda: office.job(second).state == JobState.SUCCEEDED)
+    assert worker.process.poll() is None
+
+
+def test_a_job_whose_worker_is_killed_is_done_by_another(
+    office: Any,
+    start_worker: Callable[..., Any],
+    broker: str,
+    eventually: Callable[..., Any],
+    running: Callable[[int], bool],
+    reconciler: None,
+    tmp_path: Path,
+) -> None:
+    marker = tmp_path / "marker"
+    child = ONCE_SLOW.format(seed=0, marker=str(marker))
+    job_id = office.submit(seed=0)
+    first = start_worker(child, broker)
+    eventually(lambda: office.job(job_id).state == JobState.RUNNING and marker.exists())
+    second = start_worker(child, broker)
+    first.process.send_signal(signal.SIGKILL)
+    eventually(lambda: not running(int(marker.read_text())))
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+    job = office.job(job_id)
+    assert (job.attempts, job.lost_leases, job.fence) == (2, 1, 2)
+    assert office.said(job_id).count("SUCCEEDED") == 1
+    second.process.terminate()
+    assert second.process.wait(20) == 0, second.text()
+    assert list((tmp_path / "scratch" / "jobs").iterdir()) == [], "what the first left was cleared away by the second"
+
+
+def test_a_terminated_worker_gives_its_job_back_and_leaves_no_process(
+    office: Any,
+    start_worker: Callable[..., Any],
+    broker: str,
+    eventually: Callable[..., Any],
+    running: Callable[[int], bool],
+    tmp_path: Path,
+) -> None:
+    marker = tmp_path / "marker"
+    child = ONCE_SLOW.format(seed=0, marker=str(marker))
+    job_id = office.submit(seed=0)
+    worker = start_worker(child, broker, TILEWRIGHT_LEASE_S="600")
+    eventually(lambda: office.job(job_id).state == JobState.RUNNING and marker.exists())
+    worker.process.terminate()
+    assert worker.process.wait(20) == 0, worker.text()
+    assert not running(int(marker.read_text()))
+    job = office.job(job_id)
+    assert (job.state, job.lost_leases, job.lease_owner) == (JobState.QUEUED, 0, None)
+    start_worker(child, broker)
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+
+
+def test_a_segfaulting_model_fails_and_the_worker_lives_on(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
+) -> None:
+    worker = start_worker('succeed() if spec["options"].get("seed") else os.kill(os.getpid(), signal.SIGSEGV)', broker)
+    bad, good = office.submit(seed=0), office.submit(seed=1)
+    eventually(lambda: office.job(good).state == JobState.SUCCEEDED)
+    job = office.job(bad)
+    assert (job.state, job.problem["code"], job.attempts) == (JobState.FAILED, "compiler_crashed", 1)
+    assert worker.process.poll() is None
+
+
+def test_jobs_survive_workers_that_are_killed_again_and_again(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
+) -> None:
+    """Every message is lost, two workers are killed in turn at points spread over their lives: each job is done, once."""
+    child = 'event("tile", 0.2); time.sleep(0.15); succeed(os.urandom(10))'
+    settings = {"TILEWRIGHT_LEASE_S": "1", "TILEWRIGHT_LOOK_EVERY_S": "0.1"}
+    count = 12
+    for _ in range(count):
+        office.submit()
+    workers_now = [start_worker(child, broker, **settings) for _ in range(2)]
+    random = Random(1)
+
+    def done() -> int:
+        reconcile(office.db, Silent(), max_lost_leases=1000)
+        with office.db.read() as session:
+            return session.scalar(sa.select(sa.func.count()).where(Job.state == JobState.SUCCEEDED)) or 0
+
+    for kill in range(4):
+        eventually(lambda least=2 * kill + 1: done() >= least, within_s=60.0)
+        time.sleep(random.uniform(0.0, 0.3))
+        victim = kill % 2
+        workers_now[victim].process.kill()
+        workers_now[victim].process.wait()
+        workers_now[victim] = start_worker(child, broker, **settings)
+    eventually(lambda: done() == count, within_s=60.0)
+    with office.db.read() as session:
+        jobs = list(session.scalars(sa.select(Job)))
+        artifacts = {row.job_id: row for row in session.scalars(sa.select(Artifact))}
+    assert len(artifacts) == count
+    for job in jobs:
+        assert office.said(job.id).count("SUCCEEDED") == 1
+        assert artifacts[job.id].receipt["fence"] == job.fence, "the artifact is of the attempt that won"
+        assert office.blobs.path(artifacts[job.id].blob_key).stat().st_size == 10

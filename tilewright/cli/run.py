@@ -1,0 +1,77 @@
+"""`tilewright run`."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+import tilewright
+from tilewright.cli.output import Json, console, failures, print_json
+from tilewright.errors import UsageError
+
+BENCH_S = 2.0
+SHOWN = ("median", "p10", "p90", "min")
+
+
+def run(
+    artifact: Annotated[Path, typer.Argument(help="A .tw file.")],
+    inputs: Annotated[
+        Path | None, typer.Option("--input", help="An .npz with the inputs by name; default: random.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
+    bench: Annotated[bool, typer.Option("--bench", help="Measure the latency for two seconds.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of random inputs.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Run an artifact on this machine, without a server. With `--json`: `outputs`, and `bench` with every sample."""
+    with failures(as_json), loader_errors(), tilewright.load(artifact) as model:
+        given = read_npz(inputs) if inputs else model.random_inputs(seed)
+        outputs = model.run(given)
+        if output:
+            write_npz(output, outputs)
+        shown = {name: {"shape": list(value.shape), "dtype": str(value.dtype)} for name, value in outputs.items()}
+        measured = model.bench(BENCH_S, given) if bench else None
+        if as_json:
+            print_json({"outputs": shown, "bench": measured})
+            return
+        for name, about in shown.items():
+            console().print(f"{name}: {about['dtype']} {about['shape']}", markup=False)
+        if measured:
+            text = ", ".join(f"{name} {measured[name] * 1e3:.3f} ms" for name in SHOWN)
+            console().print(f"latency over {measured['runs']} runs: {text}", markup=False)
+
+
+@contextmanager
+def loader_errors() -> Iterator[None]:
+    """Turn what the loader refuses (a file, a machine, an input) into a `UsageError`."""
+    from tilewright.loader import ArtifactError, InputError, RunError
+
+    try:
+        yield
+    except (ArtifactError, InputError, RunError) as error:
+        message, _, fix = str(error).partition(" Fix: ")
+        raise UsageError(message, fix) from error
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file, by name. Raises `UsageError`."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise UsageError(f"cannot read {path}: {error}", fix="give an .npz file, as numpy.savez writes it") from error
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """What `numpy.savez` does, for names that are any string: `savez` takes them as keyword arguments."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)

@@ -1,0 +1,47 @@
+"""`tilewright up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.output import Json, console, failures, print_json
+from tilewright.discover import data_dir
+from tilewright.up import run
+from tilewright.up.run import Ready
+
+DEFAULT_PORT = 8750
+
+
+def up(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Data folder; default: below the XDG data folder.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="TCP port; 0: any free one.")] = DEFAULT_PORT,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="Write url and key_file there as JSON once ready.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the whole service on this machine until Ctrl-C: API, broker, worker; no data leaves it."""
+
+    def announce(ready: Ready) -> None:
+        if as_json:
+            print_json(ready.to_json())
+        else:
+            console().print(_welcome(ready), markup=False, soft_wrap=True)
+
+    with failures(as_json):
+        run.up(data or data_dir(), port, ready_file, announce, lambda line: console().print(line, markup=False))
+
+
+def _welcome(ready: Ready) -> str:
+    return (
+        f"Tilewright is ready at {ready.url} (API documentation: {ready.url}/docs)\n"
+        f"API key: in {ready.key_file}\n\n"
+        f"  tilewright compile model.onnx\n"
+        f'  curl -H "Authorization: Bearer $(cat {ready.key_file})" -F model=@model.onnx {ready.url}/compile\n\n'
+        f"Data and logs: {ready.data}. Ctrl-C stops everything."
+    )

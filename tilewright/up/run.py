@@ -1,0 +1,195 @@
+"""`tilewright up`: start everything, say where it is, keep it running, stop it cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tilewright.discover import READY_FILE
+from tilewright.errors import ClientError, UsageError
+from tilewright.up import broker
+from tilewright.up.process import Supervised
+
+TICK_S = 0.2
+READY_WITHIN_S = 90.0
+STOP_PATIENCE_S = 8.0
+
+
+class NotReady(ClientError):
+    """The service did not come up in time."""
+
+    exit_status = 3
+    code = "not_ready"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a user needs to know of a running `up`."""
+
+    url: str
+    key_file: Path
+    data: Path
+    pid: int
+
+    def to_json(self) -> dict[str, object]:
+        """Plain JSON."""
+        return {"url": self.url, "key_file": str(self.key_file), "data": str(self.data), "pid": self.pid}
+
+
+def up(
+    data: Path, port: int, ready_file: Path | None, announce: Callable[[Ready], None], say: Callable[[str], None]
+) -> None:
+    """Run until SIGINT, SIGTERM or SIGHUP; at return every process is gone.
+
+    port      TCP port of the API on the loopback interface; 0 takes a free one
+    announce  is called once, when /readyz has answered 200
+    say       is called with a line for each process that died
+
+    Raises `UsageError` when another `up` uses `data`, or the port is taken; `NotReady` when a part does not come up.
+    """
+    data = data.resolve()
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (data / "logs").mkdir(exist_ok=True, mode=0o700)
+    with _stop_signals() as stop, _alone(data):
+        ready = Ready(f"http://127.0.0.1:{_usable(port)}", data / "api_key", data, os.getpid())
+        files = [data / READY_FILE, *([ready_file] if ready_file else [])]
+        processes = _processes(ready)
+        try:
+            for process in processes:
+                process.start()
+            if _until_ready(ready, processes, stop, say):
+                for file in files:
+                    _write(file, json.dumps(ready.to_json()) + "\n")
+                announce(ready)
+                while not _stopped(stop):
+                    _mend(processes, say)
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+            _stop(processes)
+            broker.forget_socket(data)
+
+
+def _processes(ready: Ready) -> list[Supervised]:
+    """Broker first: it is stopped last."""
+    address = broker.socket_path(ready.data)
+    environment = {
+        **os.environ,
+        "TILEWRIGHT_DATA_DIR": str(ready.data),
+        "TILEWRIGHT_HOST": "127.0.0.1",
+        "TILEWRIGHT_PORT": ready.url.rpartition(":")[2],
+        "TILEWRIGHT_BROKER_URL": f"redis+socket://{address}",
+        # An empty entry means the current folder: a service.py lying there must not be taken for ours.
+        "PYTHONPATH": os.pathsep.join(
+            path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)
+        ),
+    }
+    python = [sys.executable, "-P", "-m"]
+    commands = (
+        ("broker", broker.command(ready.data, address)),
+        ("service", [*python, "service"]),
+        ("worker", [*python, "worker", "--queue", "cpu"]),
+    )
+    return [Supervised(name, command, environment, ready.data / "logs" / f"{name}.log") for name, command in commands]
+
+
+def _until_ready(ready: Ready, processes: list[Supervised], stop: int, say: Callable[[str], None]) -> bool:
+    """Wait for /readyz; False when asked to stop before. Raises `NotReady`."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    with httpx.Client(base_url=ready.url, timeout=5.0, trust_env=False) as http:
+        while not _stopped(stop):
+            _mend(processes, say)
+            with contextlib.suppress(httpx.TransportError):
+                if http.get("/readyz").status_code == 200:
+                    return True
+            if time.monotonic() > deadline or any(process.deaths >= 3 for process in processes):
+                tails = "\n".join(f"--- {process.log}\n{process.log_tail()}" for process in processes)
+                raise NotReady(f"the service does not come up\n{tails}", fix="see the logs above")
+    return False
+
+
+def _mend(processes: list[Supervised], say: Callable[[str], None]) -> None:
+    for process in processes:
+        if process.mend():
+            say(f"{process.name} died and is started again; its log: {process.log}")
+
+
+def _stop(processes: list[Supervised]) -> None:
+    """The broker goes when nobody needs it any more."""
+    first, *others = processes
+    for process in others:
+        process.ask_to_stop()
+    for process in others:
+        process.stop(STOP_PATIENCE_S)
+    first.ask_to_stop()
+    first.stop(STOP_PATIENCE_S)
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[int]:
+    """A descriptor that turns readable on SIGINT, SIGTERM or SIGHUP."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def note(number: int, frame: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(writer, b"!")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield reader
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+def _stopped(stop: int) -> bool:
+    """Whether a signal came; waits one tick for it."""
+    return bool(select.select([stop], [], [], TICK_S)[0])
+
+
+@contextlib.contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Hold the data folder's lock. Raises `UsageError` when another `up` has it."""
+    with (data / "up.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another `tilewright up` uses {data}", fix="stop it first, or choose another folder with --data"
+            ) from None
+        yield
+
+
+def _usable(port: int) -> int:
+    """The port, or a free one for 0. Raises `UsageError` when it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"port {port} cannot be used: {error.strerror}", fix="choose another with --port"
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(file)

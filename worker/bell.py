@@ -1,0 +1,76 @@
+"""What wakes the thread that attends a job: reasons rung from other threads and from signal handlers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from typing import Literal
+
+Reason = Literal["stop", "cancel", "lost"]
+
+
+class Bell:
+    """A set of reasons and a descriptor that turns readable when one is added. Never un-rung; thread-safe."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._reasons: set[Reason] = set()
+
+    def ring(self, reason: Reason) -> None:
+        """Add a reason; takes no lock, so a signal handler may call it."""
+        self._reasons.add(reason)
+        with contextlib.suppress(OSError):  # full or closed: whoever listens is awake or gone
+            os.write(self._writer, b"!")
+
+    @property
+    def reasons(self) -> frozenset[Reason]:
+        """All that was rung so far."""
+        return frozenset(self._reasons)
+
+    def fileno(self) -> int:
+        """For `selectors`."""
+        return self._reader
+
+    def close(self) -> None:
+        """Free the descriptors."""
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class Stop:
+    """Whether this worker is going down, and the bell of the job it attends, if any.
+
+    No `threading.Event`: its lock is not re-entrant, and `request` runs in a signal handler.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._requested = False
+        self._bell: Bell | None = None
+
+    def attend(self, bell: Bell | None) -> None:
+        """Name the bell that `request` rings; None when no job runs."""
+        self._bell = bell
+        if bell is not None and self._requested:
+            bell.ring("stop")
+
+    def request(self) -> None:
+        """Go down; may be called from a signal handler, more than once."""
+        self._requested = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writer, b"!")
+        if (bell := self._bell) is not None:
+            bell.ring("stop")
+
+    @property
+    def requested(self) -> bool:
+        """True from the first request on."""
+        return self._requested
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but not past a request; True when there was one."""
+        select.select([self._reader], [], [], seconds)
+        return self._requested

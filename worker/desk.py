@@ -1,0 +1,36 @@
+"""What one worker process works with; made once at start, handed to whatever needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from service.blobs.local import Blobs
+from service.db.engine import Database
+from worker import group
+from worker.bell import Stop
+from worker.limits import Limits
+from worker.presence import Presence
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A worker's identity, its stores, its limits, and whether it is going down."""
+
+    name: str
+    queue: str
+    device: str
+    """What the lock and the workers' table call the device."""
+    hardware: Mapping[str, Any]
+    db: Database
+    blobs: Blobs
+    scratch: Path
+    presence: Presence
+    limits: Limits = field(default_factory=Limits)
+    lease_s: float = 30.0
+    max_attempts: int = 3
+    command: tuple[str, ...] = group.COMPILE
+    """What is started for each job, with the descriptors of its spec and frames appended."""
+    stop: Stop = field(default_factory=Stop)

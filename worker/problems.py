@@ -1,0 +1,144 @@
+"""What can end a job beside the compiler's own errors: leaves that the worker adds to the tree in `compiler.errors`.
+
+InternalError
+├── CompilerCrashed        the compiling process died: a bug of ours, or of a library, met by this model
+└── InputsMissing          the model or its blob is gone
+MachineError
+├── TimeLimit              wall clock or CPU time
+├── MemoryLimit            resident memory, or the kernel ran out
+├── ProcessLimit           too many processes at once
+└── DiskFull               no space, or one file above its limit
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import traceback
+from typing import Any
+
+from compiler.errors import InternalError, MachineError, TilewrightError
+from service.errors import StorageUnavailable
+from worker.limits import GIB, Limits
+
+
+class CompilerCrashed(InternalError):
+    code = "compiler_crashed"
+
+
+class InputsMissing(InternalError):
+    code = "inputs_missing"
+
+
+class TimeLimit(MachineError):
+    code = "time_limit"
+
+
+class MemoryLimit(MachineError):
+    code = "memory_limit"
+
+
+class ProcessLimit(MachineError):
+    code = "process_limit"
+
+
+class DiskFull(MachineError):
+    code = "disk_full"
+
+
+RETRIED = frozenset({DiskFull.code, StorageUnavailable.code})
+"""Faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise. Limits, missing tools and
+targets are not among them: they would only fail again, later."""
+
+OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def out_of_time(limits: Limits) -> TimeLimit:
+    return TimeLimit(
+        f"the job ran longer than its limit of {limits.wall_s:g} s",
+        fix="lower tuning_budget_s, compile a smaller model, or ask the operator to raise the time limit of jobs",
+        details={"limit_s": limits.wall_s},
+    )
+
+
+def out_of_load_time(limits: Limits) -> TimeLimit:
+    return TimeLimit(
+        f"reading and checking the model took longer than its limit of {limits.load_s:g} s",
+        fix="check that the model is intact; for a huge one ask the operator to raise the time limit of loading",
+        details={"limit_s": limits.load_s, "phase": "load"},
+    )
+
+
+def out_of_memory(limits: Limits, seen: str) -> MemoryLimit:
+    return MemoryLimit(
+        f"{seen}; the limit of a job is {limits.memory_bytes / GIB:.1f} GiB",
+        fix="bind smaller input shapes, compile a smaller model, or ask the operator to raise the memory limit of jobs",
+        details={"limit_bytes": limits.memory_bytes},
+    )
+
+
+def out_of_processes(limits: Limits) -> ProcessLimit:
+    return ProcessLimit(
+        f"the job had more than {limits.processes} processes at once",
+        fix="compile with fewer threads, or ask the operator to raise the process limit of jobs",
+        details={"limit": limits.processes},
+    )
+
+
+def garbled(reason: str) -> CompilerCrashed:
+    return CompilerCrashed(
+        f"the compiling process sent what is not a message: {reason}",
+        fix="report this model: its compilation corrupted the compiling process",
+    )
+
+
+def from_exit(code: int, limits: Limits, phase: str, log_tail: str) -> TilewrightError:
+    """Why a process that ended with `code` (negative: by that signal), and without a result, did so."""
+    if code == -signal.SIGXCPU:
+        return out_of_time(limits)
+    if code == -signal.SIGKILL:
+        return out_of_memory(limits, "the compiling process was killed by the system, most likely for lack of memory")
+    if code == -signal.SIGXFSZ:
+        return from_os_error(OSError(errno.EFBIG, "File too large"))
+    details: dict[str, Any] = {"phase": phase, "log_tail": log_tail}
+    if code < 0:
+        details["signal"] = _signal_name(-code)
+        end = f"died by {details['signal']}"
+    else:
+        details["exit_status"] = code
+        end = f"left with status {code} and no result"
+    return CompilerCrashed(
+        f"the compiling process {end} in phase {phase or 'start'}",
+        fix="check that the model loads elsewhere; if it does, report it: the compiler must not crash on any input",
+        details=details,
+    )
+
+
+def from_exception(error: BaseException, limits: Limits) -> TilewrightError:
+    """The leaf for whatever the compiler raised."""
+    if isinstance(error, TilewrightError):
+        return error
+    if isinstance(error, MemoryError):
+        return out_of_memory(limits, "the compiler could not get the memory it asked for")
+    if isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
+        return from_os_error(error)
+    return InternalError(
+        f"the compiler raised {type(error).__name__}: {str(error)[:500]}",
+        fix="report this with the job's id and the traceback in details",
+        details={"exception": type(error).__name__, "traceback": "".join(traceback.format_exception(error))[-4000:]},
+    )
+
+
+def from_os_error(error: OSError) -> DiskFull:
+    return DiskFull(
+        f"the worker could not write: {error.strerror}",
+        fix="ask the operator to free or add disk space on the worker; the job is tried again by itself",
+        details={"errno": errno.errorcode.get(error.errno or 0, "")},
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,73 @@
+"""The walls around a process that reads an untrusted model. They are one-way: what is given up stays given up.
+
+Always: resource limits, no new privileges, no core dumps, no descriptors but the named ones. Where the kernel
+offers it: a view of the file system with one writable folder (`worker.landlock`) and no sockets (`worker.seccomp`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from worker import kernel, landlock, seccomp
+from worker.limits import Limits, hold_process
+
+_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt", "/nix", "/sys")
+_PROC = ("self", "cpuinfo", "meminfo", "stat", "loadavg", "filesystems", "version", "sys")
+"""Not all of /proc: the environments of other processes, where passwords may be, are in it."""
+_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
+_DEVICES_READ = ("/dev/zero", "/dev/random", "/dev/urandom")
+_DEVICES_WRITTEN = ("/dev/null",)
+_OOM_FIRST = "1000"
+
+WALLS = ("limits", "no_new_privileges", "no_dumps", "files", "system_calls")
+
+
+def enter(limits: Limits, scratch: Path, readable: Iterable[Path], keep: Iterable[int]) -> tuple[str, ...]:
+    """Close the walls around this process; the names of those that stand, out of `WALLS`.
+
+    limits    what the kernel holds this process to
+    scratch   the one folder that may be written
+    readable  files and folders to be read beside the system's and Python's own
+    keep      descriptors that stay open beside 0, 1 and 2
+    """
+    _close_all_but({0, 1, 2, *keep})
+    _offer_to_oom_killer()
+    hold_process(limits)
+    standing = ["limits"]
+    if kernel.LINUX:
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        standing += ["no_new_privileges", "no_dumps"]
+    if landlock.restrict([*_own_paths(), *readable], [scratch, *map(Path, _DEVICES_WRITTEN)]):
+        standing.append("files")
+    with contextlib.suppress(OSError):  # the kernel was built without seccomp filters
+        if seccomp.restrict():
+            standing.append("system_calls")
+    return tuple(standing)
+
+
+def _own_paths() -> list[Path]:
+    """What Python, numpy and a C compiler read."""
+    named = [*_SYSTEM, *(f"/proc/{name}" for name in _PROC), *_SYSTEM_FILES, *_DEVICES_READ]
+    named += [sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(os.pathsep)]
+    # An editable install is found by an import hook, not through sys.path.
+    packages = (Path(__file__).parent.parent / package for package in ("worker", "compiler", "tilewright"))
+    return [*(Path(name) for name in dict.fromkeys(named) if name), *packages]
+
+
+def _close_all_but(keep: set[int]) -> None:
+    start = 0
+    for end in [*sorted(keep), os.sysconf("SC_OPEN_MAX")]:
+        if start < end:  # an empty range would close everything
+            os.closerange(start, end)
+        start = end + 1
+
+
+def _offer_to_oom_killer() -> None:
+    """When memory runs out the kernel shall take this process before the worker."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST)

@@ -1,0 +1,196 @@
+"""Attend one running job from its start to its end: its messages, its limits, and whoever wants it stopped."""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from compiler.contract import Event
+from compiler.errors import TilewrightError
+from worker import problems
+from worker.bell import Bell
+from worker.frames import Decoder, GarbledFrame
+from worker.group import Group
+from worker.limits import Limits
+
+WATCH_EVERY_S = 0.2
+CLOSING_EVERY_S = 0.005
+CLOSING_S = 3.0
+"""How long a job may live on after it closed its pipe."""
+MAX_TEXT = 4_000
+MAX_MESSAGES = 200_000
+"""Events of one job; a compiler sends hundreds, so more is a runaway."""
+LOG_TAIL_BYTES = 2_000
+
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ended, all its processes being dead.
+
+    kind     `report` and `problem` are results; `cancel`, `lost` and `stop` say who stopped it
+    report   `CompileReport.to_json`, as the child claims it
+    problem  `TilewrightError.to_json`
+    """
+
+    kind: Literal["report", "problem", "cancel", "lost", "stop"]
+    report: Mapping[str, Any] = field(default_factory=dict)
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    standing: tuple[str, ...] = ()
+    """The walls of the sandbox that stood."""
+
+
+def supervise(group: Group, limits: Limits, bell: Bell, observe: Callable[[Event], None]) -> Ending:
+    """Wait for the job's end, and kill it when it breaks a limit or the bell rings; all of it is dead at return.
+
+    observe  is called with each event, in order, in this thread
+    """
+    attendance = _Attendance(group, limits, observe)
+    try:
+        early = attendance.until_ended(bell)
+    finally:
+        code = group.end()
+    return early or attendance.ending(code)
+
+
+class _Attendance:
+    """One job's state while it runs."""
+
+    def __init__(self, group: Group, limits: Limits, observe: Callable[[Event], None]) -> None:
+        self.group = group
+        self.limits = limits
+        self.observe = observe
+        self.decoder = Decoder()
+        self.started = time.monotonic()
+        self.closed_at = 0.0
+        self.phase = ""
+        self.loaded = False
+        self.messages = 0
+        self.standing: tuple[str, ...] = ()
+        self.result: Ending | None = None
+
+    def until_ended(self, bell: Bell) -> Ending | None:
+        """Attend until the job ends by itself (None), or until there is a reason to stop it."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.group.frames, selectors.EVENT_READ)
+            selector.register(bell, selectors.EVENT_READ)
+            watched = 0.0
+            while not (self.closed_at and self.group.ended):
+                ready = {key.fd for key, _ in selector.select(CLOSING_EVERY_S if self.closed_at else WATCH_EVERY_S)}
+                if rung := _first_reason(bell):
+                    return rung
+                now = time.monotonic()
+                try:
+                    # A descendant that fled may hold the pipe open after the job's end.
+                    silent = self.group.frames not in ready
+                    if not self.closed_at and (self.group.ended if silent else not self._read()):
+                        self.closed_at = now
+                        selector.unregister(self.group.frames)
+                except GarbledFrame as error:
+                    return _problem(problems.garbled(str(error)))
+                if now - watched >= WATCH_EVERY_S:
+                    watched = now
+                    if broken := self._broken_limit(now):
+                        return _problem(broken)
+        return None
+
+    def ending(self, code: int) -> Ending:
+        """What the child said; if it said nothing, why it ended with `code`."""
+        if self.result is not None and code == 0:
+            return self.result
+        if code == 0 and self.decoder.pending:
+            return _problem(problems.garbled("the last message is cut short"))
+        tail = self.group.log_tail(LOG_TAIL_BYTES)
+        return _problem(problems.from_exit(code, self.limits, self.phase, tail))
+
+    def _read(self) -> bool:
+        """Take in one piece; False at the end of the pipe."""
+        try:
+            piece = os.read(self.group.frames, _PIECE)
+        except BlockingIOError:
+            return True
+        for message in self.decoder.feed(piece):
+            self._take(message)
+        return bool(piece)
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        self.messages += 1
+        if self.messages > MAX_MESSAGES or self.result is not None:
+            raise GarbledFrame("there are too many messages")
+        match message["kind"]:
+            case "event":
+                event = to_event(message.get("event"))
+                if event.phase != self.phase:
+                    self.loaded = self.loaded or self.phase == "load"
+                    self.phase = event.phase
+                self.observe(event)
+            case "sandbox":
+                self.standing = tuple(str(wall)[:40] for wall in message.get("standing", ())[:10])
+            case "report":
+                self.result = Ending("report", report=_mapping(message, "report"), standing=self.standing)
+            case "problem":
+                self.result = Ending("problem", problem=_as_problem(message), standing=self.standing)
+            case kind:
+                raise GarbledFrame(f"the kind {kind[:40]!r} is unknown")
+
+    def _broken_limit(self, now: float) -> TilewrightError | None:
+        elapsed = now - self.started
+        if self.closed_at and now - self.closed_at > CLOSING_S:
+            return problems.garbled("it closed its pipe and went on")
+        if elapsed > self.limits.wall_s:
+            return problems.out_of_time(self.limits)
+        if not self.loaded and self.phase in ("", "load") and elapsed > self.limits.load_s:
+            return problems.out_of_load_time(self.limits)
+        resident, processes = self.group.usage()
+        if resident > self.limits.memory_bytes:
+            return problems.out_of_memory(self.limits, f"the job held {resident >> 20} MiB of memory")
+        if processes > self.limits.processes:
+            return problems.out_of_processes(self.limits)
+        return None
+
+
+def to_event(plain: object) -> Event:
+    """An event from what a child sent. Raises `GarbledFrame` when it is none."""
+    if not isinstance(plain, dict):
+        raise GarbledFrame("an event is not an object")
+    kind, phase, fraction = plain.get("kind"), plain.get("phase"), plain.get("fraction")
+    message, data = plain.get("message", ""), plain.get("data", {})
+    if kind not in ("phase", "progress", "notice", "record"):
+        raise GarbledFrame("an event is of an unknown kind")
+    if not isinstance(phase, str) or not isinstance(message, str) or not isinstance(data, dict):
+        raise GarbledFrame("an event lacks phase, message or data")
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not math.isfinite(fraction):
+        raise GarbledFrame("an event lacks its fraction")
+    return Event(kind, phase[:64], min(max(float(fraction), 0.0), 1.0), message[:MAX_TEXT], data)
+
+
+def _as_problem(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    problem = _mapping(message, "problem")
+    if not all(isinstance(problem.get(name), str) for name in ("code", "fault", "message")):
+        raise GarbledFrame("a problem lacks code, fault or message")
+    return problem
+
+
+def _mapping(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = message.get(name)
+    if not isinstance(value, dict):
+        raise GarbledFrame(f"{name} is not an object")
+    return value
+
+
+def _first_reason(bell: Bell) -> Ending | None:
+    """Losing the lease goes first: then nothing may be written any more."""
+    for reason in ("lost", "cancel", "stop"):
+        if reason in bell.reasons:
+            return Ending(reason)
+    return None
+
+
+def _problem(error: TilewrightError) -> Ending:
+    return Ending("problem", problem=error.to_json())

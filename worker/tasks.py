@@ -1,0 +1,57 @@
+"""What messages can make a worker do, and which failures are tried again (`worker.problems.RETRIED`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from service.errors import DatabaseUnavailable
+from service.jobs import lease
+from service.jobs.doorbell import TASK
+from service.logs import logger
+from worker import device
+from worker.desk import Desk
+from worker.run import run
+
+RETRY_PAUSE_S = 2.0
+
+log = logger(__name__)
+
+
+def drain(desk: Desk, queue: str) -> int:
+    """Claim and run the best job of `queue` until none is left, the device is taken or the worker stops; how many ran.
+
+    Never raises for a database that is away or for anything a job does. Call it from one thread only.
+    """
+    ran = 0
+    while queue == desk.queue and not desk.stop.requested:
+        try:
+            became = _run_best(desk)
+        except DatabaseUnavailable as error:
+            log.warning("cannot look for jobs", queue=queue, reason=error.message)
+            break
+        if became is None:
+            break
+        ran += 1
+        if became == "retried":
+            desk.stop.wait(RETRY_PAUSE_S)
+    return ran
+
+
+def _run_best(desk: Desk) -> str | None:
+    """Run one job; what became of it, None when there is none or the device is in use by another process."""
+    with device.hold(desk.scratch, desk.device) as lock:
+        if lock is None:
+            log.info("device is in use", device=desk.device)
+            return None
+        claim = lease.claim(desk.db, desk.name, desk.queue, desk.lease_s)
+        if claim is None:
+            return None
+        log.info("job claimed", job=str(claim.job_id), fence=claim.fence, attempt=claim.attempt)
+        became = run(desk, claim, lock)
+        log.info("job left", job=str(claim.job_id), fence=claim.fence, became=became)
+        return became
+
+
+TASKS: Mapping[str, Callable[[Desk, str], int]] = MappingProxyType({TASK: drain})
+"""By the name that messages carry."""
