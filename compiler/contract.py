@@ -26,7 +26,7 @@ TARGET_PATTERN = re.compile(r"cpu(:[a-z0-9._-]+)?")
 MAX_THREADS = 256
 MAX_BUDGET_SECONDS = 24 * 3600.0
 
-PHASES = ("load", "rewrite", "fuse", "tile", "schedule", "emit", "agree", "pack")
+PHASES = ("load", "rewrite", "fuse", "tile", "schedule", "emit", "pack", "agree")
 """The pipeline's steps as events name them, in order."""
 
 

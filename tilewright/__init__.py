@@ -6,9 +6,6 @@ with tilewright.Client() as client: ...    # compile on a server
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
 from tilewright.client import Client
 from tilewright.errors import (
     BrokenDownload,
@@ -18,10 +15,8 @@ from tilewright.errors import (
     ServerUnreachable,
     UsageError,
 )
+from tilewright.loading import Model, load
 from tilewright.wire import Job, JobEvent
-
-if TYPE_CHECKING:
-    from tilewright.loader import Model
 
 __all__ = [
     "BrokenDownload",
@@ -30,15 +25,9 @@ __all__ = [
     "Job",
     "JobEvent",
     "JobFailed",
+    "Model",
     "RequestRefused",
     "ServerUnreachable",
     "UsageError",
     "load",
 ]
-
-
-def load(path: str | os.PathLike[str]) -> Model:
-    """The model in the artifact `path`, ready to run. Raises what `tilewright.loader.Model` raises."""
-    from tilewright.loader import Model
-
-    return Model(path)

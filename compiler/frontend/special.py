@@ -115,7 +115,8 @@ def eye_like(place: Place) -> np.ndarray | None:
     if place.first.elements * dtype.bytes > place.limits.fold_bytes:
         return None
     columns = np.arange(dims[1]) - place.integer("k", 0)
-    return (np.arange(dims[0])[:, None] == columns).astype(dtype.numpy)
+    ones: np.ndarray = np.arange(dims[0])[:, None] == columns
+    return ones.astype(dtype.numpy)
 
 
 FOLDED: dict[str, Callable[[Place], np.ndarray | None]] = {

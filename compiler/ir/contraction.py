@@ -21,6 +21,8 @@ from compiler.ir.tensor import DType
 
 MIN_COLUMNS = 8
 """Narrower products are left to plain loops."""
+MIN_ROWS = 4
+"""Rows that repay packing an operand at run time."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,9 @@ def as_contraction(workload: Workload) -> Contraction | None:
     product = kernel.blocks[0]
     value = product.values[0]
     assert isinstance(value, Apply)
-    options = [_sorted_axes(kernel, product, a, b, slots) for a, b in (value.args, value.args[::-1])]
-    return max(
-        (option for option in options if option), key=lambda option: _merit(option, workload, slots), default=None
-    )
+    sides = [_sorted_axes(kernel, product, a, b, slots) for a, b in (value.args, value.args[::-1])]
+    options = [option for option in sides if option and _repays_packing(option, workload)]
+    return max(options, key=lambda option: _merit(option, workload, slots), default=None)
 
 
 def _has_form(kernel: Kernel) -> bool:
@@ -131,6 +132,11 @@ def _sorted_axes(kernel: Kernel, product: Block, a: Expr, b: Expr, slots: Slots)
     return Contraction(
         joined, block, joined.blocks[1:], new_a, new_b, batch, tuple(axes["m"]), axes["n"][-1], block.reduction
     )
+
+
+def _repays_packing(option: Contraction, workload: Workload) -> bool:
+    """Whether B is packed ahead of time, or read by enough rows to be worth packing in every run (a depthwise window is not)."""
+    return (isinstance(option.b, Load) and is_constant(workload, option.b.slot)) or option.rows >= MIN_ROWS
 
 
 def _role(axis: Axis, roles: dict[Axis, str]) -> str:

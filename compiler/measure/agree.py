@@ -36,8 +36,8 @@ MOST_GRANTED = 2e-2
 class Agreement:
     """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
 
-    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases for which the model itself
-    overflows in its own precision, so that nothing can be said; `skipped` are those for which the time ran out.
+    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show nothing, because the
+    model itself overflows in its own precision or gives no finite number; without a decided case nothing has passed. `skipped` are those for which the time ran out.
     """
 
     errors: tuple[OutputError, ...]
@@ -109,8 +109,10 @@ def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequ
 
 
 def distance(value: Value, error: OutputError) -> float:
-    """What a tolerance is held against: the relative error; for integers and booleans the part of elements that differ, if that is less,
-    because a class that wins by a hair may lose by one."""
+    """What a tolerance is held against: the relative error.
+
+    For integers and booleans the part of the elements that differ, if that is less: a class that wins by a hair may lose by one.
+    """
     if value.type.dtype.is_float or not value.type.elements:
         return error.max_relative
     return min(error.max_relative, error.max_ulp / value.type.elements)
@@ -138,10 +140,12 @@ def _judge(
     *,
     grant_noise: bool,
 ) -> _Verdict | None:
-    """The verdict on one case; None where the model overflows in its own precision."""
+    """The verdict on one case; None where it shows nothing: the model overflows in its own precision, or gives no finite number."""
     outputs = [graph.values[value] for value in graph.outputs]
     reference = evaluate_graph(graph, inputs, operators)
     want = [reference[value] for value in graph.outputs]
+    if not any(array.size == 0 or np.isfinite(array).any() for array in want):
+        return None
     errors = compare(list(run([inputs[value] for value in graph.inputs])), want, outputs)
     beyond = [
         at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if distance(value, error) > accepted

@@ -1,9 +1,10 @@
-"""Activation functions: elementwise, with attributes."""
+"""Activation functions: maps of one element, with attributes or bounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,31 +13,38 @@ from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import TensorType
-from compiler.ops.build import call, map_kernel, number
+from compiler.ops.attributes import number_of
+from compiler.ops.build import call, cast, map_kernel, number
 from compiler.ops.elementwise import elementwise, erf, same_type
-from compiler.ops.operator import Arrays, Operator, Types
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import accumulator_of, arrays_at, given, optional, present
+
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+NONE: Mapping[str, float] = MappingProxyType({})
 
 
-def _attr(node: Node, name: str, default: float) -> float:
-    value = node.attrs.get(name)
-    return float(value) if isinstance(value, int | float) else default
-
-
-def with_attributes(
-    name: str, defaults: dict[str, float], fn: Callable[..., Expr], reference: Callable[..., Any]
+def activation(
+    name: str, fn: Callable[..., Expr], reference: Callable[..., Any], defaults: Mapping[str, float] = NONE
 ) -> Operator:
-    """An elementwise record whose functions also take float attributes, in the order of `defaults`."""
+    """A record whose functions take the element and then the float attributes, in the order of `defaults`.
 
-    def values(node: Node) -> list[float]:
-        return [_attr(node, attribute, default) for attribute, default in defaults.items()]
+    Halves are computed in f32 and rounded once.
+    """
+
+    def numbers(node: Node) -> list[float]:
+        return [number_of(node, attribute, default) for attribute, default in defaults.items()]
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        return map_kernel(name, types, outs[0], lambda x: fn(x, *(number(v, x.dtype) for v in values(node))))
+        def curve(x: Expr) -> Expr:
+            wide = cast(x, accumulator_of(x.dtype))
+            return fn(wide, *(number(value, wide.dtype) for value in numbers(node)))
+
+        return map_kernel(name, types, outs[0], curve)
 
     def evaluate(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        assert arrays[0] is not None
+        (x,) = arrays_at(arrays, 0)
         with np.errstate(all="ignore"):
-            return (np.asarray(reference(arrays[0], *values(node))).astype(arrays[0].dtype),)
+            return (np.asarray(reference(x, *numbers(node))).astype(x.dtype),)
 
     return Operator(name, same_type, evaluate, define)
 
@@ -64,12 +72,12 @@ def _softplus(x: Expr) -> Expr:
 
 
 def _reference_softplus(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
 def _reference_sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1) / (1 + e)
+    return np.asarray(np.where(x < 0, e, 1) / (1 + e))
 
 
 def _hard_sigmoid(x: Expr, alpha: Expr, beta: Expr) -> Expr:
@@ -93,6 +101,38 @@ def _shrink(x: Expr, bias: Expr, lambd: Expr) -> Expr:
     return Where(call("lt", x, call("neg", lambd)), call("add", x, bias), inside)
 
 
+def _softsign(x: Expr) -> Expr:
+    return call("div", x, call("add", number(1, x.dtype), call("abs", x)))
+
+
+def _mish(x: Expr) -> Expr:
+    return call("mul", x, call("tanh", _softplus(x)))
+
+
+def _hard_swish(x: Expr) -> Expr:
+    return call("mul", x, _hard_sigmoid(x, number(1 / 6, x.dtype), number(0.5, x.dtype)))
+
+
+def _swish(x: Expr, alpha: Expr) -> Expr:
+    return call("mul", x, call("sigmoid", call("mul", x, alpha)))
+
+
+def _leaky_relu(x: Expr, alpha: Expr) -> Expr:
+    return _negative(x, call("mul", x, alpha))
+
+
+def _thresholded(x: Expr, alpha: Expr) -> Expr:
+    return Where(call("gt", x, alpha), x, _zero(x))
+
+
+def _reference_selu(x: np.ndarray, alpha: float, gamma: float) -> np.ndarray:
+    return gamma * np.where(x > 0, x, alpha * np.expm1(x))
+
+
+def _reference_shrink(x: np.ndarray, bias: float, lambd: float) -> np.ndarray:
+    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+
+
 def _gelu(x: Expr) -> Expr:
     scaled = call("mul", x, number(math.sqrt(0.5), x.dtype))
     half = call("mul", x, number(0.5, x.dtype))
@@ -107,83 +147,82 @@ def _gelu_tanh(x: Expr) -> Expr:
 
 
 def _gelu_record() -> Operator:
-    def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        return map_kernel("Gelu", types, outs[0], _gelu_tanh if node.attrs.get("approximate") == "tanh" else _gelu)
+    """Gelu, exactly by erf or approximated by tanh."""
+    exact = activation("Gelu", _gelu, lambda x: 0.5 * x * (1 + erf(x * math.sqrt(0.5))))
+    approximate = activation("Gelu", _gelu_tanh, _reference_gelu_tanh)
 
-    def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        x = arrays[0]
-        assert x is not None
-        if node.attrs.get("approximate") == "tanh":
-            return (0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),)
-        return (0.5 * x * (1 + erf(x * math.sqrt(0.5))),)
+    def chosen(node: Node) -> Operator:
+        return approximate if node.attrs.get("approximate") == "tanh" else exact
 
-    return Operator("Gelu", same_type, reference, define)
+    return Operator(
+        "Gelu",
+        same_type,
+        lambda node, arrays: chosen(node).reference(node, arrays),
+        lambda node, types, outs: chosen(node).define(node, types, outs),
+    )
+
+
+def _reference_gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+def _infer_prelu(node: Node, types: Types) -> tuple[TensorType, ...]:
+    """The slope broadcasts to the input, never the other way round."""
+    (result,) = same_type(node, types)
+    if result.dims != given(types, 0).dims:
+        reason = f"slope {given(types, 1)} does not broadcast to {given(types, 0)}"
+        raise Unsupported(reason, "export with one slope, or one for each channel")
+    return (result,)
 
 
 def _clip_record() -> Operator:
     """Clip: its bounds are inputs, usually constant; either may be absent."""
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        low, high = _there(types, 1), _there(types, 2)
+        low, high = present(types, 1), present(types, 2)
 
         def fn(x: Expr, *bounds: Expr) -> Expr:
-            given = list(bounds)
-            if low:
-                x = call("max", x, given.pop(0))
-            return call("min", x, given.pop(0)) if high else x
+            waiting = iter(bounds)
+            x = call("max", x, next(waiting)) if low else x
+            return call("min", x, next(waiting)) if high else x
 
         return map_kernel("Clip", types, outs[0], fn)
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        x, low, high = (*arrays, None, None)[:3]
-        assert x is not None
+        (x,), low, high = arrays_at(arrays, 0), optional(arrays, 1), optional(arrays, 2)
         x = x if low is None else np.maximum(x, low)
         return (x if high is None else np.minimum(x, high),)
 
     def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-        assert types[0] is not None
-        return (types[0],)
+        x = given(types, 0)
+        if any(type is not None and type.elements != 1 for type in types[1:]):
+            raise Unsupported("a bound is no scalar", "use Max and Min for bounds of each element")
+        return (x,)
 
     return Operator("Clip", infer, reference, define)
 
 
-def _there(types: Types, position: int) -> bool:
-    return position < len(types) and types[position] is not None
-
-
-SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-
 OPERATORS: tuple[Operator, ...] = (
     elementwise("Relu", _relu, lambda x: np.maximum(x, np.zeros((), x.dtype))),
-    elementwise("Sigmoid", lambda x: call("sigmoid", x), _reference_sigmoid),
-    elementwise("Softplus", _softplus, _reference_softplus),
-    elementwise("Softsign", lambda x: call("div", x, call("add", number(1, x.dtype), call("abs", x))), lambda x: x / (1 + np.abs(x))),
-    elementwise("Mish", lambda x: call("mul", x, call("tanh", _softplus(x))), lambda x: x * np.tanh(_reference_softplus(x))),
     elementwise(
-        "HardSwish",
-        lambda x: call("mul", x, _hard_sigmoid(x, number(1 / 6, x.dtype), number(0.5, x.dtype))),
-        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+        "PRelu",
+        lambda x, slope: _negative(x, call("mul", x, slope)),
+        lambda x, slope: np.where(x < 0, x * slope, x),
+        _infer_prelu,
     ),
-    with_attributes(
-        "Swish", {"alpha": 1.0}, lambda x, a: call("mul", x, call("sigmoid", call("mul", x, a))), lambda x, a: x * _reference_sigmoid(a * x)
-    ),
-    with_attributes("LeakyRelu", {"alpha": 0.01}, lambda x, a: _negative(x, call("mul", x, a)), lambda x, a: np.where(x < 0, a * x, x)),
-    with_attributes("Elu", {"alpha": 1.0}, _elu, lambda x, a: np.where(x < 0, a * np.expm1(x), x)),
-    with_attributes("Celu", {"alpha": 1.0}, _celu, lambda x, a: np.where(x < 0, a * np.expm1(x / a), x)),
-    with_attributes(
-        "Selu", {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}, _selu, lambda x, a, g: g * np.where(x > 0, x, a * np.expm1(x))
-    ),
-    with_attributes(
-        "ThresholdedRelu", {"alpha": 1.0}, lambda x, a: Where(call("gt", x, a), x, _zero(x)), lambda x, a: np.where(x > a, x, 0)
-    ),
-    with_attributes("HardSigmoid", {"alpha": 0.2, "beta": 0.5}, _hard_sigmoid, lambda x, a, b: np.clip(a * x + b, 0, 1)),
-    with_attributes(
-        "Shrink",
-        {"bias": 0.0, "lambd": 0.5},
-        _shrink,
-        lambda x, b, lambd: np.where(x < -lambd, x + b, np.where(x > lambd, x - b, 0)),
-    ),
+    activation("Sigmoid", lambda x: call("sigmoid", x), _reference_sigmoid),
+    activation("Softplus", _softplus, _reference_softplus),
+    activation("Softsign", _softsign, lambda x: x / (1 + np.abs(x))),
+    activation("Mish", _mish, lambda x: x * np.tanh(_reference_softplus(x))),
+    activation("HardSwish", _hard_swish, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    activation("Swish", _swish, lambda x, alpha: x * _reference_sigmoid(alpha * x), {"alpha": 1.0}),
+    activation("LeakyRelu", _leaky_relu, lambda x, alpha: np.where(x < 0, alpha * x, x), {"alpha": 0.01}),
+    activation("Elu", _elu, lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x), {"alpha": 1.0}),
+    activation("Celu", _celu, lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x), {"alpha": 1.0}),
+    activation("Selu", _selu, _reference_selu, {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}),
+    activation("ThresholdedRelu", _thresholded, lambda x, alpha: np.where(x > alpha, x, 0), {"alpha": 1.0}),
+    activation("HardSigmoid", _hard_sigmoid, lambda x, a, b: np.clip(a * x + b, 0, 1), {"alpha": 0.2, "beta": 0.5}),
+    activation("Shrink", _shrink, _reference_shrink, {"bias": 0.0, "lambd": 0.5}),
     _gelu_record(),
     _clip_record(),
 )
-

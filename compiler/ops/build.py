@@ -1,4 +1,12 @@
-"""Small builders that operator definitions share: axes for a shape, broadcast loads, maps from a function over expressions."""
+"""Small builders that operator definitions share.
+
+axes_for, at         one axis for each dimension; the index that axes make
+load_broadcast       an element of a tensor that broadcasts to the shape of given axes
+number, cast, call   constants, conversions (left out where there is nothing to convert), functions applied
+chain                a function of two arguments over many
+map_kernel           a kernel that maps expressions over broadcast elements
+view_kernel          a kernel of one block whose loads may have any index
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Types
+from compiler.ops.slots import input_slots
 
 
 def axes_for(shape: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
@@ -55,16 +64,16 @@ def chain(name: str, args: Sequence[Expr]) -> Expr:
 
 def map_kernel(family: str, types: Types, out_type: TensorType, fn: Callable[..., Expr]) -> Kernel:
     """A map: `fn` takes one expression per input that is there, broadcast to the output's shape."""
-    present = [type for type in types if type is not None]
-    axes = axes_for(out_type.dims)
-    slots = tuple(Slot(f"x{position}", type) for position, type in enumerate(present))
-    value = fn(*(load_broadcast(slot.name, slot.type, axes) for slot in slots))
-    block = Block((), (cast(value, out_type.dtype),), (Store("y0", at(axes)),))
-    return Kernel(family, slots, (Slot("y0", out_type),), (block,), shared=axes)
+    slots = input_slots(types)
+
+    def value(axes: tuple[Axis, ...]) -> Expr:
+        return cast(fn(*(load_broadcast(slot.name, slot.type, axes) for slot in slots)), out_type.dtype)
+
+    return view_kernel(family, types, out_type, value)
 
 
-def view_kernel(family: str, types: Types, out_type: TensorType, where: Callable[[tuple[Axis, ...]], Expr]) -> Kernel:
-    """A map whose expression is given the output's axes and loads from the slots x0, x1, ... at any index."""
+def view_kernel(family: str, types: Types, out_type: TensorType, element: Callable[[tuple[Axis, ...]], Expr]) -> Kernel:
+    """One block over the output: `element` is given its axes and loads from the slots x0, x1, ... at any index."""
     axes = axes_for(out_type.dims)
-    slots = tuple(Slot(f"x{p}", type) for p, type in enumerate(type for type in types if type is not None))
-    return Kernel(family, slots, (Slot("y0", out_type),), (Block((), (where(axes),), (Store("y0", at(axes)),)),), shared=axes)
+    block = Block((), (element(axes),), (Store("y0", at(axes)),))
+    return Kernel(family, input_slots(types), (Slot("y0", out_type),), (block,), shared=axes)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.ir.expr import Expr, Load
 from compiler.ir.graph import Node
+from compiler.ir.index import Axis
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
-from compiler.ops.build import cast, map_kernel
+from compiler.ops.build import at, cast, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, given
 
 ONNX_DTYPES: dict[int, DType] = {
     1: DType.F32,
@@ -36,36 +39,38 @@ def dtype_of(number: object) -> DType:
 
 
 def _infer_cast(node: Node, types: Types) -> tuple[TensorType, ...]:
-    assert types[0] is not None
-    return (TensorType(dtype_of(node.attrs.get("to")), types[0].shape),)
+    return (TensorType(dtype_of(node.attrs.get("to")), given(types, 0).shape),)
 
 
 def _infer_like(node: Node, types: Types) -> tuple[TensorType, ...]:
-    assert types[0] is not None and types[1] is not None
-    return (TensorType(types[1].dtype, types[0].shape),)
+    return (TensorType(given(types, 1).dtype, given(types, 0).shape),)
 
 
 def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    return map_kernel(node.op, types, outs[0], lambda x, *like: cast(x, outs[0].dtype))
+    """A Cast of the first input; a CastLike does not read its second one."""
+
+    def element(axes: tuple[Axis, ...]) -> Expr:
+        x = given(types, 0)
+        return cast(Load("x0", at(axes), x.dtype), outs[0].dtype)
+
+    return view_kernel(node.op, types, outs[0], element)
 
 
-def _convert(array: np.ndarray, target: DType) -> np.ndarray:
-    """As C converts, except that a float to a float keeps the precision it is given."""
-    if target.is_float:
-        wide = array.dtype == np.float64
-        return array if wide else array.astype(target.numpy)
-    with np.errstate(all="ignore"):
-        return array.astype(target.numpy)
+def _converted(array: np.ndarray, target: DType) -> np.ndarray:
+    """As C converts, except that a float64 stays one where the target is a shorter float: the oracle computes in it."""
+    if target.is_float and array.dtype == np.float64:
+        return array
+    return array.astype(target.numpy)
 
 
 def _cast(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    assert arrays[0] is not None
-    return (_convert(arrays[0], dtype_of(node.attrs.get("to"))),)
+    (x,) = arrays_at(arrays, 0)
+    return (_converted(x, dtype_of(node.attrs.get("to"))),)
 
 
 def _cast_like(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    assert arrays[0] is not None and arrays[1] is not None
-    return (_convert(arrays[0], DType.of(arrays[1].dtype)),)
+    x, like = arrays_at(arrays, 0, 1)
+    return (_converted(x, DType.of(like.dtype)),)
 
 
 OPERATORS: tuple[Operator, ...] = (

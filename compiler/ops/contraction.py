@@ -17,7 +17,16 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.quantised import requantise, requantised, zeroed
-from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots, present, slot_names
+from compiler.ops.slots import (
+    accumulator_of,
+    arrays_at,
+    at_least_f32,
+    given,
+    input_slots,
+    output_slots,
+    present,
+    slot_names,
+)
 
 
 @dataclass(frozen=True)
@@ -98,14 +107,9 @@ def _define_matmul(node: Node, types: Types, outputs: tuple[TensorType, ...]) ->
     return Kernel("MatMul", input_slots(types), output_slots(outputs), blocks, shared=nest.shared)
 
 
-def _widened(array: np.ndarray | None) -> np.ndarray:
-    """Halves have no matrix product of their own in numpy; other dtypes stay."""
-    assert array is not None
-    return array if array.dtype.kind in "iu" or array.dtype.itemsize >= 4 else array.astype(np.float32)
-
-
 def _reference_matmul(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    return (np.asarray(np.matmul(_widened(arrays[0]), _widened(arrays[1]))),)
+    a, b = map(at_least_f32, arrays_at(arrays, 0, 1))
+    return (np.asarray(np.matmul(a, b)),)
 
 
 def _gemm_dims(node: Node, types: Types) -> tuple[int, int, int]:
@@ -175,7 +179,7 @@ def _define_gemm(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> K
 
 
 def _reference_gemm(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    a, b = _widened(arrays[0]), _widened(arrays[1])
+    a, b = map(at_least_f32, arrays_at(arrays, 0, 1))
     y = _factor(node, "alpha") * (
         (a.T if node.attrs.get("transA", 0) else a) @ (b.T if node.attrs.get("transB", 0) else b)
     )

@@ -22,6 +22,7 @@ from compiler.ops.quantised import parameter, requantise, requantised, scalar_or
 from compiler.ops.slots import (
     accumulator_of,
     arrays_at,
+    at_least_f32,
     given,
     input_slots,
     optional,
@@ -249,7 +250,7 @@ def _unfolded_product(view: np.ndarray, filters: np.ndarray, rank: int) -> np.nd
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     depth = channels // groups * math.prod(taps)
     columns = view.transpose(order).reshape(batch, groups, depth, math.prod(outputs))
-    return np.matmul(filters, columns).reshape(batch, -1, *outputs)
+    return np.asarray(np.matmul(filters, columns)).reshape(batch, -1, *outputs)
 
 
 def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
@@ -257,13 +258,13 @@ def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
 
 
 def _reference_conv(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x, w = arrays_at(arrays, 0, 1)
+    x, w = map(at_least_f32, arrays_at(arrays, 0, 1))
     return (_biased(_correlate(node, x, w), optional(arrays, 2)),)
 
 
 def _reference_transposed(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     """The definition: every input element adds its multiple of the kernel to a canvas, which is then cropped."""
-    x, w = arrays_at(arrays, 0, 1)
+    x, w = map(at_least_f32, arrays_at(arrays, 0, 1))
     places = _transposed_windows(node, x.shape, w.shape)
     groups = _groups(node, x.shape[1], w.shape[0])
     extents = [max(p.reach + p.stride * (p.extent - 1), p.before + p.outputs) for p in places]
@@ -272,11 +273,16 @@ def _reference_transposed(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     for tap in np.ndindex(*w.shape[2:]):
         kernel = w[(slice(None), slice(None), *tap)].reshape(groups, -1, w.shape[1]).swapaxes(1, 2)
         part = np.matmul(kernel, rows).reshape(x.shape[0], -1, *x.shape[2:])
-        starts = [position * place.dilation for position, place in zip(tap, places, strict=True)]
-        cut = (slice(s, s + p.stride * p.extent, p.stride) for s, p in zip(starts, places, strict=True))
-        canvas[(slice(None), slice(None), *cut)][(..., *(slice(0, p.extent) for p in places))] += part
+        cut = [_reached(place, position) for place, position in zip(places, tap, strict=True)]
+        canvas[(slice(None), slice(None), *cut)] += part
     crop = tuple(slice(place.before, place.before + place.outputs) for place in places)
     return (_biased(canvas[(slice(None), slice(None), *crop)], optional(arrays, 2)),)
+
+
+def _reached(place: TransposedWindow, tap: int) -> slice:
+    """Where a tap of every input lands on the uncropped output."""
+    start = tap * place.dilation
+    return slice(start, start + place.stride * (place.extent - 1) + 1, place.stride)
 
 
 def _integer_sum(

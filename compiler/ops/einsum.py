@@ -14,7 +14,7 @@ from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import TensorType
 from compiler.ops.build import call, cast
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
-from compiler.ops.slots import accumulator_of, input_slots, output_slots
+from compiler.ops.slots import accumulator_of, at_least_f32, input_slots, output_slots
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _define(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel
 
 
 def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    there = [array for array in arrays if array is not None]
+    there = [at_least_f32(array) for array in arrays if array is not None]
     text = str(node.attrs["equation"]).replace(" ", "")
     return (np.asarray(np.einsum(text, *there, optimize=True)),)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import call, cast, chain, map_kernel, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, given
 
 Define = Callable[[Node, Types, tuple[TensorType, ...]], Kernel]
 
@@ -23,7 +26,8 @@ def broadcast_shape(types: Types) -> tuple[int, ...]:
     try:
         return tuple(int(extent) for extent in np.broadcast_shapes(*shapes))
     except ValueError:
-        raise Unsupported(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast", "export with matching shapes") from None
+        listed = ", ".join(str(list(shape)) for shape in shapes)
+        raise Unsupported(f"shapes {listed} do not broadcast", "bind input dimensions that fit each other") from None
 
 
 def same_type(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -37,7 +41,9 @@ def truth_type(node: Node, types: Types) -> tuple[TensorType, ...]:
     return (TensorType(DType.BOOL, broadcast_shape(types)),)
 
 
-def elementwise(name: str, fn: Callable[..., Expr], reference: Callable[..., Any], infer: Callable[..., Any] = same_type) -> Operator:
+def elementwise(
+    name: str, fn: Callable[..., Expr], reference: Callable[..., Any], infer: Callable[..., Any] = same_type
+) -> Operator:
     """A record whose definition applies `fn` to broadcast elements and whose reference applies `reference` to arrays."""
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
@@ -63,29 +69,27 @@ def _mean(*args: Expr) -> Expr:
 
 
 def _pow(base: Expr, exponent: Expr) -> Expr:
-    """Powers are computed in the base's type; a fractional exponent of an integer base in double."""
+    """Powers are computed in the base's type; an integer to a real power in double."""
     if base.dtype.is_integer and exponent.dtype.is_float:
         return cast(call("pow", cast(base, DType.F64), cast(exponent, DType.F64)), base.dtype)
-    value = getattr(exponent, "value", None)
-    if value == 2:
-        return call("mul", base, base)
     return call("pow", base, cast(exponent, base.dtype))
 
 
 def _reference_pow(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    return np.power(base, exponent).astype(base.dtype)
+    """An integer to a negative power truncates the real result: only 1 and -1 leave anything."""
+    if base.dtype.kind in "iu" and exponent.dtype.kind in "iu":
+        inverse = np.where(np.abs(base) == 1, np.power(base, np.abs(exponent) % 2), 0)
+        return np.where(exponent < 0, inverse, np.power(base, np.maximum(exponent, 0))).astype(base.dtype)
+    return np.asarray(np.power(base, exponent)).astype(base.dtype)
 
 
 def _reference_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if np.issubdtype(a.dtype, np.integer):
-        safe = np.where(b == 0, 1, b)
-        return np.where(b == 0, 0, np.trunc(a / safe).astype(a.dtype) if a.dtype.itemsize < 8 else _truncating(a, safe))
-    return a / b
-
-
-def _truncating(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    quotient = a // b
-    return quotient + ((a % b != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+    """Integers truncate towards zero, and give 0 where they are divided by it."""
+    if a.dtype.kind not in "iu":
+        return np.asarray(a / b)
+    divisor = np.where(b == 0, np.ones_like(b), b)
+    below = (a % divisor != 0) & ((a < 0) != (b < 0))
+    return np.where(b == 0, 0, a // divisor + below).astype(a.dtype)
 
 
 def _mod_record() -> Operator:
@@ -96,8 +100,7 @@ def _mod_record() -> Operator:
         return map_kernel("Mod", types, outs[0], _function(function(node)))
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        a, b = arrays
-        assert a is not None and b is not None
+        a, b = arrays_at(arrays, 0, 1)
         with np.errstate(all="ignore"):
             return (np.fmod(a, b) if function(node) == "fmod" else np.mod(a, b),)
 
@@ -110,8 +113,7 @@ def _shift_record() -> Operator:
         return map_kernel("BitShift", types, outs[0], _function(function))
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        a, b = arrays
-        assert a is not None and b is not None
+        a, b = arrays_at(arrays, 0, 1)
         return (np.left_shift(a, b) if node.attrs["direction"] == "LEFT" else np.right_shift(a, b),)
 
     return Operator("BitShift", same_type, reference, define)
@@ -132,8 +134,7 @@ def _isinf_record() -> Operator:
         return map_kernel("IsInf", types, outs[0], fn)
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        x = arrays[0]
-        assert x is not None
+        (x,) = arrays_at(arrays, 0)
         negative, positive = signs(node)
         return ((np.isneginf(x) & negative) | (np.isposinf(x) & positive),)
 
@@ -141,31 +142,13 @@ def _isinf_record() -> Operator:
 
 
 def _where_type(node: Node, types: Types) -> tuple[TensorType, ...]:
-    assert types[1] is not None
-    return (TensorType(types[1].dtype, broadcast_shape(types)),)
-
-
-def _erf(x: np.ndarray) -> np.ndarray:
-    """Error function to the last digits of float64, by its series below 3 and its continued fraction beyond (A&S 7.1.6, 7.1.14)."""
-    wide = np.asarray(x, np.float64)
-    a = np.minimum(np.abs(wide), 6.0)
-    term = a.copy()
-    total = a.copy()
-    for n in range(1, 80):
-        term = term * (2 * a * a) / (2 * n + 1)
-        total = total + term
-    series = 2 / np.sqrt(np.pi) * np.exp(-a * a) * total
-    fraction = np.zeros_like(a)
-    for n in range(60, 0, -1):
-        fraction = (n / 2) / (np.maximum(a, 1.0) + fraction)
-    tail = 1 - np.exp(-a * a) / np.sqrt(np.pi) / (np.maximum(a, 1.0) + fraction)
-    result = np.copysign(np.where(a < 3, series, tail), wide)
-    return np.where(np.isnan(wide), wide, result).astype(x.dtype)
+    return (TensorType(given(types, 1).dtype, broadcast_shape(types)),)
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """numpy has no erf: this one agrees with the exact value to about 1e-15."""
-    return _erf(np.asarray(x))
+    """The error function, which numpy lacks, by the C library in float64."""
+    wide = np.asarray(x, np.float64)
+    return np.fromiter(map(math.erf, wide.ravel().tolist()), np.float64, wide.size).reshape(wide.shape).astype(x.dtype)
 
 
 UNARY = (
@@ -215,29 +198,18 @@ BINARY = (
     elementwise("BitwiseAnd", _function("bit_and"), np.bitwise_and),
     elementwise("BitwiseOr", _function("bit_or"), np.bitwise_or),
     elementwise("BitwiseXor", _function("bit_xor"), np.bitwise_xor),
-    elementwise("PRelu", lambda x, slope: _prelu(x, slope), lambda x, slope: np.where(x < 0, x * slope, x)),
 )
 
 
-def _prelu(x: Expr, slope: Expr) -> Expr:
-    return Where(call("lt", x, number(0, x.dtype)), call("mul", x, slope), x)
-
-
-def _reduce_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-    def many(*arrays: np.ndarray) -> np.ndarray:
-        whole = arrays[0]
-        for array in arrays[1:]:
-            whole = function(whole, array)
-        return whole
-
-    return many
+def _folded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arrays: functools.reduce(function, arrays)
 
 
 NARY = (
-    elementwise("Sum", _chained("add"), _reduce_arrays(np.add)),
-    elementwise("Min", _chained("min"), _reduce_arrays(np.minimum)),
-    elementwise("Max", _chained("max"), _reduce_arrays(np.maximum)),
-    elementwise("Mean", _mean, lambda *arrays: _reduce_arrays(np.add)(*arrays) / len(arrays)),
+    elementwise("Sum", _chained("add"), _folded(np.add)),
+    elementwise("Min", _chained("min"), _folded(np.minimum)),
+    elementwise("Max", _chained("max"), _folded(np.maximum)),
+    elementwise("Mean", _mean, lambda *arrays: _folded(np.add)(*arrays) / len(arrays)),
     elementwise("Where", lambda c, a, b: Where(c, a, b), np.where, _where_type),
 )
 

@@ -150,7 +150,9 @@ def _define_lp(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Ker
     loops = _Loops(_pool_windows(node, x.dims), x.dims)
     wide, p = accumulator_of(x.dtype), _norm(node)
     element = cast(Load("x0", loops.x, x.dtype), wide)
-    total = Load("t0", loops.y, wide)
+    total: Expr = Load("t0", loops.y, wide)
+    power: Expr
+    root: Expr
     if p == 1:
         power, root = call("abs", element), total
     elif p == 2:

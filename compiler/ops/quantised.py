@@ -67,4 +67,5 @@ def spread(array: np.ndarray | None, axis: int, rank: int) -> np.ndarray:
 def requantised(total: np.ndarray, factor: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """For references: rounding half to even, then saturation in the dtype of `zero`."""
     limits = np.iinfo(zero.dtype)
-    return np.clip(np.rint(total * factor) + zero.astype(np.float64), limits.min, limits.max).astype(zero.dtype)
+    shifted = np.rint(total * factor) + zero.astype(np.float64)
+    return np.asarray(np.clip(shifted, limits.min, limits.max), zero.dtype)

@@ -20,6 +20,7 @@ from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import call, cast, number
+from compiler.ops.interpolation import cubic, hat
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given, input_slots, output_slots
 
@@ -179,10 +180,10 @@ def _taps(node: Node, grid: _Grid, dtype: DType) -> list[Tap]:
         return [(grid.clamped(floor), None)]
     part = call("mul", Position(remainder, dtype), number(1 / grid.divisor, dtype))
     scale = min(grid.line.scale, Fraction(1)) if antialias else Fraction(1)
-    kernel: Callable[[Expr], Expr] = _hat
+    kernel: Callable[[Expr], Expr] = hat
     reach = 1
     if node.attrs.get("mode") == "cubic":
-        kernel, reach = _cubic(node), 2
+        kernel, reach = cubic(_coefficient(node)), 2
     first = math.floor(-reach / scale) + 1
     offsets = range(first, 2 - first)
     weights = []
@@ -201,28 +202,8 @@ def _taps(node: Node, grid: _Grid, dtype: DType) -> list[Tap]:
     return [(grid.clamped(floor + offset), weight) for offset, weight in zip(offsets, weights, strict=True)]
 
 
-def _hat(distance: Expr) -> Expr:
-    """max(0, 1 - distance)."""
-    one, zero = number(1.0, distance.dtype), number(0.0, distance.dtype)
-    return call("max", call("sub", one, distance), zero)
-
-
-def _cubic(node: Node) -> Callable[[Expr], Expr]:
-    """The cubic convolution kernel (Keys 1981) with coefficient a, as a function of the distance."""
-    a = float(_numbers((node.attrs.get("cubic_coeff_a", -0.75),))[0])
-
-    def weight(distance: Expr) -> Expr:
-        def polynomial(*coefficients: float) -> Expr:
-            value: Expr = number(coefficients[0], distance.dtype)
-            for coefficient in coefficients[1:]:
-                value = call("add", call("mul", value, distance), number(coefficient, distance.dtype))
-            return value
-
-        near, far = polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a)
-        outer = Where(call("lt", distance, number(2.0, distance.dtype)), far, number(0.0, distance.dtype))
-        return Where(call("le", distance, number(1.0, distance.dtype)), near, outer)
-
-    return weight
+def _coefficient(node: Node) -> float:
+    return float(_numbers((node.attrs.get("cubic_coeff_a", -0.75),))[0])
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -304,14 +285,14 @@ def _nearest_rows(node: Node, at: np.ndarray, extent: int) -> np.ndarray:
         "round_prefer_ceil": lambda c: np.floor(c + 0.5),
     }
     rows = rounding[str(node.attrs.get("nearest_mode", "round_prefer_floor"))](at)
-    return np.clip(rows, 0, extent - 1).astype(np.int64)
+    return np.asarray(np.clip(rows, 0, extent - 1), np.int64)
 
 
 def _weight_rows(node: Node, at: np.ndarray, line: Line) -> np.ndarray:
     """[outputs, extent]: the weight of every input element; what falls outside goes to the nearest end."""
     scale = min(1.0, float(line.scale)) if node.attrs.get("antialias", 0) else 1.0
     cubic = node.attrs.get("mode") == "cubic"
-    a = float(_numbers((node.attrs.get("cubic_coeff_a", -0.75),))[0])
+    a = _coefficient(node)
     reach = math.ceil((2 if cubic else 1) / scale) + 1
     places = np.floor(at)[:, None].astype(np.int64) + np.arange(-reach, reach + 1)
     s = np.abs(places - at[:, None]) * scale

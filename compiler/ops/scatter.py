@@ -77,7 +77,7 @@ def _scatter(node: Node, x: np.ndarray, index: tuple[np.ndarray, ...], updates: 
 
 def _reference_elements(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, indices, updates = arrays_at(arrays, 0, 1, 2)
-    index = list(np.indices(indices.shape, sparse=True))
+    index: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     axis = axis_of(node, x.ndim)
     index[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
     return (_scatter(node, x, tuple(index), updates),)

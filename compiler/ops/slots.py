@@ -32,6 +32,12 @@ def optional(arrays: Arrays, position: int) -> np.ndarray | None:
     return arrays[position] if position < len(arrays) else None
 
 
+def at_least_f32(array: np.ndarray) -> np.ndarray:
+    """For references: a half type in float32, as numpy multiplies no matrices of halves; other dtypes as they are."""
+    half = array.dtype.kind not in "iub" and array.dtype.itemsize < 4
+    return array.astype(np.float32) if half else array
+
+
 def slot_names(types: Types) -> tuple[str, ...]:
     """The slot of each input position: x0, x1, ... over those that are there, empty for an absent one."""
     names: list[str] = []

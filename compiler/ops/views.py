@@ -18,41 +18,6 @@ from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 Shape = tuple[int, ...]
 
 
-def ints(node: Node, name: str) -> tuple[int, ...] | None:
-    """An attribute that is a list of ints; None where it is absent."""
-    value = node.attrs.get(name)
-    if value is None:
-        return None
-    if isinstance(value, int):
-        return (value,)
-    assert isinstance(value, tuple)
-    return tuple(int(item) for item in value if isinstance(item, int | float))
-
-
-def axis_of(node: Node, rank: int, name: str = "axis", default: int = 0) -> int:
-    """An axis attribute as a non-negative int. Raises Unsupported where it is out of range."""
-    value = node.attrs.get(name, default)
-    assert isinstance(value, int)
-    if not -max(rank, 1) <= value < max(rank, 1):
-        raise Unsupported(f"axis {value} is out of range for {rank} dimensions", "export with an axis that exists")
-    return value % max(rank, 1)
-
-
-def axes_of(node: Node, rank: int, name: str = "axes") -> tuple[int, ...] | None:
-    """An axes attribute as non-negative ints; None where it is absent."""
-    values = ints(node, name)
-    if values is None:
-        return None
-    if any(not -rank <= value < rank for value in values):
-        raise Unsupported(f"axes {list(values)} are out of range for {rank} dimensions", "export with axes that exist")
-    return tuple(value % rank for value in values)
-
-
-def _first(types: Types) -> TensorType:
-    assert types[0] is not None
-    return types[0]
-
-
 # Reshapes: the same elements in the same order
 
 
@@ -93,7 +58,7 @@ def _unsqueeze_dims(node: Node, x: Shape) -> Shape:
 
 
 def _define_reshape(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x = _first(types)
+    x = given(types, 0)
 
     def where(axes: tuple[Axis, ...]) -> Expr:
         flat = flatten(at(axes), outs[0].dims)
@@ -104,12 +69,12 @@ def _define_reshape(node: Node, types: Types, outs: tuple[TensorType, ...]) -> K
 
 def _reshaping(name: str, dims: Callable[[Node, Shape], Shape], parameters: tuple[tuple[int, str], ...] = ()) -> Operator:
     def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-        x = _first(types)
+        x = given(types, 0)
         return (TensorType(x.dtype, dims(node, x.dims)),)
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        assert arrays[0] is not None
-        return (arrays[0].reshape(dims(node, arrays[0].shape)),)
+        (x,) = arrays_at(arrays, 0)
+        return (x.reshape(dims(node, x.shape)),)
 
     return Operator(name, infer, reference, _define_reshape, parameters)
 
@@ -126,17 +91,17 @@ def _perm(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _infer_transpose(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
+    x = given(types, 0)
     return (TensorType(x.dtype, tuple(x.shape[axis] for axis in _perm(node, x.rank))),)
 
 
 def _reference_transpose(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    assert arrays[0] is not None
-    return (arrays[0].transpose(_perm(node, arrays[0].ndim)),)
+    (x,) = arrays_at(arrays, 0)
+    return (x.transpose(_perm(node, x.ndim)),)
 
 
 def _define_transpose(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x = _first(types)
+    x = given(types, 0)
     perm = _perm(node, x.rank)
 
     def where(axes: tuple[Axis, ...]) -> Expr:
@@ -168,20 +133,19 @@ def _end(end: int, step: int) -> int | None:
 
 
 def _infer_slice(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
+    x = given(types, 0)
     return (TensorType(x.dtype, tuple(count for _, _, count in _windows(node, x.dims))),)
 
 
 def _reference_slice(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x = arrays[0]
-    assert x is not None
+    (x,) = arrays_at(arrays, 0)
     for axis, (start, step, count) in enumerate(_windows(node, x.shape)):
         x = np.take(x, start + step * np.arange(count), axis)
     return (x,)
 
 
 def _define_slice(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x = _first(types)
+    x = given(types, 0)
     windows = _windows(node, x.dims)
 
     def where(axes: tuple[Axis, ...]) -> Expr:
@@ -191,86 +155,11 @@ def _define_slice(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Ker
     return view_kernel("Slice", types[:1], outs[0], where)
 
 
-# Concat and Split
-
-
-def _infer_concat(node: Node, types: Types) -> tuple[TensorType, ...]:
-    first = _first(types)
-    axis = axis_of(node, first.rank)
-    there = [type for type in types if type is not None]
-    for type in there:
-        if type.rank != first.rank or any(a != b for d, (a, b) in enumerate(zip(type.dims, first.dims, strict=True)) if d != axis):
-            raise Unsupported(f"shapes {[list(t.dims) for t in there]} do not join along axis {axis}", "bind shapes that agree")
-    total = sum(type.dims[axis] for type in there)
-    return (TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
-
-
-def _reference_concat(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    there = [array for array in arrays if array is not None]
-    return (np.concatenate(there, axis_of(node, there[0].ndim)),)
-
-
-def _define_concat(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    """One block per operand, each with the loops of its own slice."""
-    there = [type for type in types if type is not None]
-    axis = axis_of(node, there[0].rank)
-    slots, blocks, begin = [], [], 0
-    for position, type in enumerate(there):
-        axes = axes_for(type.dims, f"p{position}_")
-        index = list(at(axes))
-        value = Load(f"x{position}", tuple(index), type.dtype)
-        index[axis] = index[axis] + begin
-        begin += type.dims[axis]
-        slots.append(Slot(f"x{position}", type))
-        if type.elements:
-            blocks.append(Block(axes, (value,), (Store("y0", tuple(index)),)))
-    return Kernel("Concat", tuple(slots), (Slot("y0", outs[0]),), tuple(blocks))
-
-
-def _split_sizes(node: Node, extent: int, count: int) -> tuple[int, ...]:
-    sizes = ints(node, "split")
-    if sizes is None:
-        part = -(-extent // count)
-        sizes = (*([part] * (count - 1)), extent - part * (count - 1))
-    if sum(sizes) != extent or len(sizes) != count or any(size < 0 for size in sizes):
-        raise Unsupported(f"an extent of {extent} does not split into {list(sizes)}", "export with sizes that add up")
-    return sizes
-
-
-def _infer_split(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
-    axis = axis_of(node, x.rank)
-    sizes = _split_sizes(node, x.dims[axis], len(node.outputs))
-    return tuple(TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes)
-
-
-def _reference_split(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x = arrays[0]
-    assert x is not None
-    axis = axis_of(node, x.ndim)
-    sizes = _split_sizes(node, x.shape[axis], len(node.outputs))
-    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
-
-
-def _define_split(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    """One block per output."""
-    x = _first(types)
-    axis, begin, blocks = axis_of(node, x.rank), 0, []
-    for position, type in enumerate(outs):
-        axes = axes_for(type.dims, f"p{position}_")
-        index = list(at(axes))
-        index[axis] = index[axis] + begin
-        begin += type.dims[axis]
-        blocks.append(Block(axes, (Load("x0", tuple(index), x.dtype),), (Store(f"y{position}", at(axes)),)))
-    slots = tuple(Slot(f"y{position}", type) for position, type in enumerate(outs))
-    return Kernel("Split", (Slot("x0", x),), slots, tuple(blocks))
-
-
 # Expand, Tile
 
 
 def _infer_expand(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
+    x = given(types, 0)
     try:
         dims = np.broadcast_shapes(x.dims, ints(node, "shape") or ())
     except ValueError:
@@ -279,13 +168,12 @@ def _infer_expand(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _reference_expand(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x = arrays[0]
-    assert x is not None
+    (x,) = arrays_at(arrays, 0)
     return (np.broadcast_to(x, np.broadcast_shapes(x.shape, ints(node, "shape") or ())),)
 
 
 def _define_expand(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x = _first(types)
+    x = given(types, 0)
 
     def where(axes: tuple[Axis, ...]) -> Expr:
         own = axes[len(axes) - x.rank :]
@@ -302,102 +190,22 @@ def _repeats(node: Node, x: Shape) -> tuple[int, ...]:
 
 
 def _infer_tile(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
+    x = given(types, 0)
     return (TensorType(x.dtype, tuple(dim * count for dim, count in zip(x.dims, _repeats(node, x.dims), strict=True))),)
 
 
 def _reference_tile(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    assert arrays[0] is not None
-    return (np.tile(arrays[0], _repeats(node, arrays[0].shape)),)
+    (x,) = arrays_at(arrays, 0)
+    return (np.tile(x, _repeats(node, x.shape)),)
 
 
 def _define_tile(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x = _first(types)
+    x = given(types, 0)
 
     def where(axes: tuple[Axis, ...]) -> Expr:
         return Load("x0", tuple(Index.of(axis) % max(extent, 1) for axis, extent in zip(axes, x.dims, strict=True)), x.dtype)
 
     return view_kernel("Tile", types[:1], outs[0], where)
-
-
-# Pad
-
-
-def _pads(node: Node, rank: int) -> tuple[tuple[int, int], ...]:
-    pads = ints(node, "pads") or ()
-    axes = axes_of(node, rank) or tuple(range(rank))
-    if len(pads) != 2 * len(axes):
-        raise Unsupported(f"{len(pads)} pads do not fit {len(axes)} axes", "give a begin and an end for each axis")
-    found = [(0, 0)] * rank
-    for position, axis in enumerate(axes):
-        found[axis] = (pads[position], pads[position + len(axes)])
-    return tuple(found)
-
-
-def _infer_pad(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
-    if node.attrs.get("mode", "constant") not in ("constant", "reflect", "edge", "wrap"):
-        raise Unsupported(f"mode {node.attrs['mode']!r} is unknown", "use constant, reflect, edge or wrap")
-    dims = tuple(dim + sum(pad) for dim, pad in zip(x.dims, _pads(node, x.rank), strict=True))
-    if any(dim < 0 for dim in dims):
-        raise Unsupported(f"pads cut more than there is of {list(x.dims)}", "export with smaller negative pads")
-    return (TensorType(x.dtype, dims),)
-
-
-def _pad_value(node: Node) -> float:
-    value = node.attrs.get("constant_value", 0)
-    value = value[0] if isinstance(value, tuple) else value
-    return value if isinstance(value, int | float | bool) else 0
-
-
-def _reference_pad(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x = arrays[0]
-    assert x is not None
-    pads = _pads(node, x.ndim)
-    cut = tuple(slice(max(-begin, 0), extent - max(-end, 0)) for (begin, end), extent in zip(pads, x.shape, strict=True))
-    grow = [(max(begin, 0), max(end, 0)) for begin, end in pads]
-    mode = node.attrs.get("mode", "constant")
-    if mode == "constant":
-        return (np.pad(x[cut], grow, constant_values=_pad_value(node)),)
-    return (np.pad(x[cut], grow, mode=str(mode)),)  # type: ignore[call-overload]
-
-
-def _define_pad(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x, mode = _first(types), node.attrs.get("mode", "constant")
-    pads = _pads(node, x.rank)
-
-    def where(axes: tuple[Axis, ...]) -> Expr:
-        if mode == "constant":
-            index = tuple(Index.of(axis) - begin for axis, (begin, _) in zip(axes, pads, strict=True))
-            tests = [test for i, extent in zip(index, x.dims, strict=True) if (test := inside(i, extent)) is not None]
-            condition, load = conjunction(tests), Load("x0", index, x.dtype)
-            return load if condition is None else Where(condition, load, number(_pad_value(node), x.dtype))
-        return _mirrored(axes, pads, x, str(mode))
-
-    return view_kernel("Pad", types[:1], outs[0], where)
-
-
-def _mirrored(axes: tuple[Axis, ...], pads: tuple[tuple[int, int], ...], x: TensorType, mode: str) -> Expr:
-    """Axis by axis: before the tensor, in it, or after it, each with an affine index."""
-
-    def choose(axis: int, index: tuple[Index, ...]) -> Expr:
-        if axis == x.rank:
-            return Load("x0", index, x.dtype)
-        extent, (begin, end) = x.dims[axis], pads[axis]
-        if max(begin, end) > (extent - 1 if mode == "reflect" else extent) and mode != "edge":
-            raise Unsupported(f"pads of {max(begin, end)} are wider than the extent {extent}", "pad in several steps")
-        here = Index.of(axes[axis]) - begin
-        low, high = here.range
-        middle = choose(axis + 1, (*index, here))
-        before = {"reflect": here * -1, "edge": Index.of(0), "wrap": here + extent}[mode]
-        after = {"reflect": here * -1 + 2 * (extent - 1), "edge": Index.of(extent - 1), "wrap": here - extent}[mode]
-        if high >= extent and (test := inside(here - low, extent - low)) is not None:
-            middle = Where(test, middle, choose(axis + 1, (*index, after)))
-        if low < 0 and (test := inside(here, high + 1)) is not None:
-            middle = Where(test, middle, choose(axis + 1, (*index, before)))
-        return middle
-
-    return choose(0, ())
 
 
 # Depth and space
@@ -421,7 +229,7 @@ def _block(node: Node) -> int:
 
 
 def _infer_depth_to_space(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x, block = _first(types), _block(node)
+    x, block = given(types, 0), _block(node)
     if x.rank != 4 or x.dims[1] % block**2:
         raise Unsupported(f"shape {list(x.dims)} does not fit blocks of {block}", "use a channel count that the block divides")
     n, c, h, w = x.dims
@@ -429,8 +237,7 @@ def _infer_depth_to_space(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _reference_depth_to_space(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x, block = arrays[0], _block(node)
-    assert x is not None
+    (x,), block = arrays_at(arrays, 0), _block(node)
     n, c, h, w = x.shape
     if node.attrs.get("mode", "DCR") == "DCR":
         parts = x.reshape(n, block, block, c // block**2, h, w).transpose(0, 3, 4, 1, 5, 2)
@@ -440,12 +247,12 @@ def _reference_depth_to_space(node: Node, arrays: Arrays) -> tuple[np.ndarray, .
 
 
 def _define_depth_to_space(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x = _first(types)
+    x = given(types, 0)
     return view_kernel("DepthToSpace", types, outs[0], lambda axes: Load("x0", _depth_to_space_index(node, x, axes), x.dtype))
 
 
 def _infer_space_to_depth(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x, block = _first(types), _block(node)
+    x, block = given(types, 0), _block(node)
     if x.rank != 4 or x.dims[2] % block or x.dims[3] % block:
         raise Unsupported(f"shape {list(x.dims)} does not fit blocks of {block}", "use a height and width that the block divides")
     n, c, h, w = x.dims
@@ -453,15 +260,14 @@ def _infer_space_to_depth(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _reference_space_to_depth(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    x, block = arrays[0], _block(node)
-    assert x is not None
+    (x,), block = arrays_at(arrays, 0), _block(node)
     n, c, h, w = x.shape
     parts = x.reshape(n, c, h // block, block, w // block, block).transpose(0, 3, 5, 1, 2, 4)
     return (parts.reshape(n, c * block**2, h // block, w // block),)
 
 
 def _define_space_to_depth(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x, block = _first(types), _block(node)
+    x, block = given(types, 0), _block(node)
 
     def where(axes: tuple[Axis, ...]) -> Expr:
         n, c, h, w = at(axes)
@@ -469,34 +275,6 @@ def _define_space_to_depth(node: Node, types: Types, outs: tuple[TensorType, ...
         return Load("x0", (n, channel, h * block + place // block, w * block + place % block), x.dtype)
 
     return view_kernel("SpaceToDepth", types, outs[0], where)
-
-
-# Trilu
-
-
-def _diagonal(node: Node) -> int:
-    value = node.attrs.get("k", 0)
-    value = value[0] if isinstance(value, tuple) else value
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def _define_trilu(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x, k = _first(types), _diagonal(node)
-
-    def where(axes: tuple[Axis, ...]) -> Expr:
-        from compiler.ir.expr import Apply, Position
-        from compiler.ir.tensor import DType
-
-        distance = Position(Index.of(axes[-1]) - Index.of(axes[-2]))
-        kept = Apply("ge" if node.attrs.get("upper", 1) else "le", (distance, Const(k, DType.I64)))
-        return Where(kept, Load("x0", at(axes), x.dtype), number(0, x.dtype))
-
-    return view_kernel("Trilu", types[:1], outs[0], where)
-
-
-def _reference_trilu(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    assert arrays[0] is not None
-    return ((np.triu if node.attrs.get("upper", 1) else np.tril)(arrays[0], _diagonal(node)),)
 
 
 OPERATORS: tuple[Operator, ...] = (
@@ -515,5 +293,5 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Pad", _infer_pad, _reference_pad, _define_pad, ((1, "pads"), (2, "constant_value"), (3, "axes"))),
     Operator("DepthToSpace", _infer_depth_to_space, _reference_depth_to_space, _define_depth_to_space),
     Operator("SpaceToDepth", _infer_space_to_depth, _reference_space_to_depth, _define_space_to_depth),
-    Operator("Trilu", lambda node, types: (_first(types),), _reference_trilu, _define_trilu, ((1, "k"),)),
+    Operator("Trilu", lambda node, types: (given(types, 0),), _reference_trilu, _define_trilu, ((1, "k"),)),
 )

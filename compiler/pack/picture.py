@@ -141,7 +141,8 @@ def category(algorithm: str) -> str:
 
 
 def _legend() -> str:
-    parts, x = [], LEFT
+    parts: list[str] = []
+    x = float(LEFT)
     entries = (
         ("contraction", "matrix product, convolution"),
         ("loops", "loop nest"),

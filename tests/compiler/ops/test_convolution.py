@@ -22,7 +22,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     rank = draw(st.integers(1, 3))
 
     def many(low: int, high: int) -> Shape:
-        return tuple[Any, ...](draw(st.integers(low, high)) for _ in range(rank))
+        return tuple(draw(st.integers(low, high)) for _ in range(rank))
 
     kernel, dilations = many(1, 3), many(1, 2)
     extents = tuple((k - 1) * d + 1 + draw(st.integers(0, 3)) for k, d in zip(kernel, dilations, strict=True))

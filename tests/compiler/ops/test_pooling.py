@@ -20,11 +20,11 @@ def problems(draw: st.DrawFn) -> tuple[Shape, dict[str, Any]]:
     rank = draw(st.integers(1, 3))
 
     def many(low: int, high: int) -> Shape:
-        return tuple[Any, ...](draw(st.integers(low, high)) for _ in range(rank))
+        return tuple(draw(st.integers(low, high)) for _ in range(rank))
 
     kernel, dilations = many(1, 4), many(1, 2)
     extents = tuple((k - 1) * d + 1 + draw(st.integers(0, 4)) for k, d in zip(kernel, dilations, strict=True))
-    attrs: Attrs = {
+    attrs: dict[str, Any] = {
         "kernel_shape": kernel,
         "strides": many(1, 3),
         "ceil_mode": draw(st.integers(0, 1)),
@@ -91,7 +91,7 @@ def test_the_index_of_a_maximum_is_never_in_the_padding() -> None:
 
 def test_a_window_that_would_start_in_the_padding_on_the_right_is_left_out() -> None:
     for include in (0, 1):
-        attrs: Attrs = {
+        attrs: dict[str, Any] = {
             "kernel_shape": (3,),
             "strides": (3,),
             "pads": (1, 1),

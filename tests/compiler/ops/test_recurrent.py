@@ -45,11 +45,12 @@ def inputs(
 )
 @settings(max_examples=120)
 def test_a_layer_agrees_with_its_reference_and_with_onnxruntime(
-    op: str, direction: str, sizes: tuple[Any, ...], optional: set[int], outputs: int
+    op: str, direction: str, sizes: tuple[int, int, int, int], optional: set[int], outputs: int
 ) -> None:
     directions = 2 if direction == "bidirectional" else 1
-    arrays = inputs(op, directions, *sizes, optional)
-    attrs: Attrs = {"hidden_size": sizes[3], "direction": direction}
+    steps, batch, features, hidden = sizes
+    arrays = inputs(op, directions, steps, batch, features, hidden, optional)
+    attrs: Attrs = {"hidden_size": hidden, "direction": direction}
     compare(RECORDS[op], arrays, attrs, min(outputs, 3 if op == "LSTM" else 2), rtol=5e-5)
 
 

@@ -1,0 +1,71 @@
+"""`python -m compiler model.onnx`: compiles one file here, without the service."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from compiler.contract import CompileOptions, Event
+from compiler.errors import TilewrightError
+from compiler.pipeline import compile_model
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 when the artifact was written, 1 when the compilation failed, 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m compiler", description="Compile an ONNX model into one artifact.")
+    parser.add_argument("model", type=Path, help="the ONNX file")
+    parser.add_argument("--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
+    parser.add_argument("--target", default="cpu", help="cpu (this machine), cpu:x86-64-v3, ...")
+    parser.add_argument("--options", default="{}", help='more options as JSON, such as \'{"inputs": {"x": [1, 3, 224, 224]}}\'')
+    parser.add_argument("--records", type=Path, help="a records.jsonl of earlier measurements to reuse")
+    parser.add_argument("--dump", type=Path, help="a folder for one numbered text file per step")
+    parser.add_argument("--explain", action="store_true", help="print what was rewritten, refused and tried, and why")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    given = parser.parse_args(arguments)
+    artifact = given.out or given.model.with_suffix(".tw")
+    dump = given.dump or (artifact.with_suffix(".steps") if given.explain else None)
+    try:
+        options = CompileOptions.from_json({"target": given.target, **json.loads(given.options)})
+        records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records else []
+        report = compile_model(given.model, artifact, options, records, _Progress(quiet=given.json), dump)
+    except (TilewrightError, OSError, json.JSONDecodeError) as error:
+        print(f"{given.model}: {error}", file=sys.stderr)
+        return 1
+    if given.explain and dump is not None:
+        for path in sorted(dump.glob("*_rewrite_log.txt")) + sorted(dump.glob("*_fuse_refusals.txt")) + sorted(dump.glob("*_tile.txt")):
+            print(f"== {path.name}\n{path.read_text()}")
+    print(json.dumps(report.to_json(), indent=2) if given.json else _summary(report.to_json(), artifact))
+    return 0
+
+
+class _Progress:
+    """Prints phases and notices to standard error."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def __call__(self, event: Event) -> None:
+        if self.quiet or event.kind == "record":
+            return
+        if event.kind == "phase":
+            print(f"[{100 * event.fraction:3.0f}%] {event.phase}", file=sys.stderr)
+        elif event.message:
+            print(f"       {event.message}", file=sys.stderr)
+
+
+def _summary(report: dict[str, object], artifact: Path) -> str:
+    errors = report["errors"]
+    assert isinstance(errors, tuple | list)
+    worst = max((error["max_relative"] for error in errors), default=0.0)
+    arena, latency = report["arena_bytes"], report["latency_s"]
+    assert isinstance(arena, int) and isinstance(latency, float)
+    return (
+        f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, {1e3 * latency:.3f} ms on {report['threads']} lanes, "
+        f"arena {arena / 1e6:.1f} MB, largest error {worst:.1e} of the largest value"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,211 @@
+"""The compiler on one page: the list of its steps, each timed, verified and shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler import workbench
+from compiler.codegen.build import Toolchain, find_toolchain
+from compiler.codegen.emit import emit
+from compiler.codegen.lower import count_tiles, workload_of
+from compiler.contract import CompileOptions, CompileReport
+from compiler.frontend import load
+from compiler.fuse import fuse
+from compiler.fuse.fuse import Fused
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.graph import Graph
+from compiler.ir.machine import Record
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Cost, Menu, Tile
+from compiler.measure.agree import Agreement, agree
+from compiler.measure.bisect import bisect
+from compiler.measure.latency import model_latency
+from compiler.ops import OPERATORS
+from compiler.pack.facts import Facts
+from compiler.pack.loader import Model
+from compiler.pack.pack import PackedArtifact, pack
+from compiler.rewrite import rewrite
+from compiler.schedule import schedule
+from compiler.targets.cpu import CpuTarget, resolve
+from compiler.tile import tile
+from compiler.trace import Observer, Trace, ignore
+
+AGREE_SECONDS = 20.0
+"""Edge cases of the agreement check begin while this lasts; the random case is always judged."""
+LATENCY_SECONDS = 1.0
+JOBS = 2
+"""C compiler processes at a time."""
+
+
+def compile_model(
+    model: Path,
+    artifact: Path,
+    options: CompileOptions,
+    records: Sequence[Mapping[str, Any]] = (),
+    observe: Observer = ignore,
+    dump: Path | None = None,
+) -> CompileReport:
+    """Compiles an ONNX file into an artifact at `artifact`, which appears whole and only once it agreed with the reference.
+
+    `records` are earlier measurements; new ones leave as events. Raises the errors of `compiler.errors`.
+    """
+    trace = Trace(observe, dump)
+    target = resolve(options.target)
+    lanes = options.threads or target.lanes
+    toolchain = find_toolchain(workbench.environment_compiler(os.environ))
+    count = _Counter(target)
+
+    with trace.step("load"):
+        loaded = load(model, options, OPERATORS)
+        for notice in loaded.notices:
+            trace.notice(notice)
+        trace.show("load", loaded.graph)
+    with trace.step("rewrite"):
+        rewritten = rewrite(loaded.graph)
+        rewritten.graph.verify()
+        trace.show("rewrite", rewritten.graph)
+        trace.show("rewrite_log", _lines([*rewritten.log, *rewritten.refusals]))
+    with trace.step("fuse"):
+        fused = fuse(rewritten.graph)
+        fused.kernels.verify()
+        trace.show("fuse", fused.kernels)
+        trace.show("fuse_refusals", _lines(fused.refusals))
+    with trace.step("tile"):
+        workloads = [workload_of(fused.kernels, call) for call in fused.kernels.calls]
+        machine = workbench.machine_for(target, toolchain, JOBS, options.seed)
+        known = [Record.from_json(record) for record in records]
+        tiled = tile(workloads, target, lanes, known, machine, options.tuning_budget_s, count, trace)
+        trace.show("tile", _lines(f"{call}\n    {_menu_text(menu)}" for call, menu in zip(fused.kernels.calls, tiled.menus, strict=True)))
+    with trace.step("schedule"):
+        cost, _ = workbench.handover(target, toolchain) if lanes > 1 else (0.0, None)
+        plan = schedule(fused.kernels, tiled.menus, lanes, cost)
+        trace.show("schedule", plan)
+    with trace.step("emit"):
+        program = emit(fused.kernels, plan, target, toolchain, JOBS)
+        trace.show("emit", _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")))
+    with trace.step("pack"):
+        facts = _facts(loaded.digest, options, target, loaded.graph, fused, plan, tiled.menus, trace, rewritten.log)
+        unproven = artifact.with_name(f".{artifact.name}.unproven")
+        packed = pack(program, plan, fused.kernels, (*tiled.measured, *tiled.reused), facts, unproven)
+    with trace.step("agree"):
+        try:
+            proof = _prove(loaded.graph, fused.kernels, plan, packed, options, target, toolchain)
+            os.replace(unproven, artifact)
+        finally:
+            unproven.unlink(missing_ok=True)
+    return CompileReport(
+        model_digest=loaded.digest,
+        artifact_digest=packed.digest,
+        artifact_bytes=packed.bytes,
+        target=target.name,
+        hardware=target.hardware,
+        threads=lanes,
+        phase_seconds=trace.seconds,
+        nodes=len(loaded.graph.nodes),
+        kernels_before_fusion=fused.before,
+        kernels=len(fused.kernels.calls),
+        arena_bytes=plan.arena_bytes,
+        weight_bytes=len(program.weights),
+        latency_s=proof.latency_s,
+        errors=proof.agreement.errors if proof.agreement else (),
+        tolerance=proof.agreement.tolerance if proof.agreement else 0.0,
+        records_measured=len(tiled.measured),
+        records_reused=len(tiled.reused),
+        notices=tuple(trace.notices),
+    )
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """`tile.CountTiles` for one target."""
+
+    target: CpuTarget
+
+    def __call__(self, workload: Any, tile: Tile) -> int:
+        return count_tiles(workload, tile, self.target)
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """What running the artifact showed; no agreement for a target that does not run here."""
+
+    agreement: Agreement | None
+    latency_s: float
+
+
+def _prove(
+    graph: Graph,
+    kernels: KernelGraph,
+    plan: Plan,
+    packed: PackedArtifact,
+    options: CompileOptions,
+    target: CpuTarget,
+    toolchain: Toolchain,
+) -> _Proof:
+    """Runs the artifact, through its own loader, against the reference on the unrewritten graph.
+
+    Raises Disagreement that names the first diverging node.
+    """
+    if not target.is_here:
+        return _Proof(None, 0.0)
+    with Model(packed.path) as model:
+
+        def run(inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            return model.run_flat(inputs)
+
+        verdict = agree(
+            run, graph, OPERATORS, options.tolerance, options.seed, precision=options.precision, budget_s=AGREE_SECONDS
+        )
+        if not verdict.passed and verdict.failing_inputs is not None:
+            stepper = workbench.LibraryStepper(kernels, plan, target, toolchain)
+            bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
+        inputs = list(model.random_inputs(options.seed).values())
+        latency = model_latency(lambda: run(inputs) and None, LATENCY_SECONDS)
+    return _Proof(verdict, latency.median)
+
+
+def _facts(
+    digest: str,
+    options: CompileOptions,
+    target: CpuTarget,
+    graph: Graph,
+    fused: Fused,
+    plan: Plan,
+    menus: Sequence[Menu],
+    trace: Trace,
+    log: Sequence[object],
+) -> Facts:
+    return Facts(
+        model_digest=digest,
+        options=options.to_json(),
+        target=target.name,
+        hardware=target.hardware,
+        operators=len(graph.nodes),
+        kernels_before_fusion=fused.before,
+        costs=tuple(_call_cost(plan, position, menu) for position, menu in enumerate(menus)),
+        rewrites=tuple(map(str, log)),
+        refusals=fused.refusals,
+        notices=tuple(trace.notices),
+    )
+
+
+def _call_cost(plan: Plan, call: int, menu: Menu) -> Cost:
+    """What a call takes as the plan carries it out: its variant's cost, shared by the lanes it runs on."""
+    variant = next(one for one in menu.variants if one.tile == plan.tiles[call][0])
+    lanes = sum(1 for task in plan.tasks if task.call == call)
+    return Cost(variant.cost.seconds / max(lanes, 1), variant.cost.source)
+
+
+def _menu_text(menu: Menu) -> str:
+    options = "\n    ".join(f"{1e6 * v.cost.seconds:10.1f} us {v.cost.source:9} {v.tile} in {v.tiles} tiles" for v in menu.variants)
+    return f"workload {menu.workload}\n    {options}"
+
+
+def _lines(items: Any) -> str:
+    return "\n".join(map(str, items))

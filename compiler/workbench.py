@@ -1,0 +1,100 @@
+"""Where generated code meets measuring: candidates built for a machine to time, single calls run for bisection."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from compiler.codegen.build import Toolchain, build_library
+from compiler.codegen.emit import Candidate, candidate_library, kernel_sources, lower_calls
+from compiler.codegen.lower import function_name, lower
+from compiler.codegen.lowered import Lowered
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.contraction import pack
+from compiler.ir.machine import Trial
+from compiler.ir.plan import Plan
+from compiler.ir.tensor import DType
+from compiler.measure.handover import Handover, measure_handover
+from compiler.measure.machine import Built, CpuMachine, Entry
+from compiler.measure.timer import TIMER_SOURCE
+from compiler.targets.cpu import CpuTarget
+
+DEFAULT_HANDOVER_S = 2e-6
+"""Assumed where it cannot be measured: two far cores, there and back, with some slack."""
+
+
+def machine_for(target: CpuTarget, toolchain: Toolchain, jobs: int, seed: int) -> CpuMachine | None:
+    """This machine as one on which trials can be measured; None for a target that does not run here."""
+    if not target.is_here:
+        return None
+    return CpuMachine(target, partial(build_trials, target=target, toolchain=toolchain, jobs=jobs), seed)
+
+
+def build_trials(trials: Sequence[Trial], target: CpuTarget, toolchain: Toolchain, jobs: int) -> Built:
+    """A library of trials with the timer, and how each is called."""
+    candidates = []
+    for number, trial in enumerate(trials):
+        name = function_name(trial.workload, number)
+        candidates.append(Candidate(trial.workload, lower(name, trial.workload, trial.tile, target)))
+    library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs)
+    return Built(library, tuple(_entry(candidate) for candidate in candidates))
+
+
+def _entry(candidate: Candidate) -> Entry:
+    lowered, operands = candidate.lowered, []
+    for position, buffer in enumerate((*candidate.workload.inputs, *candidate.workload.outputs)):
+        packing = lowered.packings.get(position)
+        operands.append((DType.F32, packing.elements) if packing else (buffer.type.dtype, buffer.span))
+    return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
+
+
+def handover(target: CpuTarget, toolchain: Toolchain) -> tuple[float, Handover | None]:
+    """Seconds that a hand-over between two cores costs now, and the measurement; a default where there is none."""
+    if not target.is_here:
+        return DEFAULT_HANDOVER_S, None
+    measured = measure_handover(build_library({"timer.c": TIMER_SOURCE}, target, toolchain))
+    if measured is None:
+        return DEFAULT_HANDOVER_S, None
+    return 2e-9 * measured.ns + 0.5e-6, measured
+
+
+class LibraryStepper:
+    """Runs single calls of a plan from a library of its kernels: `measure.bisect.Stepper`."""
+
+    def __init__(self, kernels: KernelGraph, plan: Plan, target: CpuTarget, toolchain: Toolchain) -> None:
+        self._lowered = lower_calls(kernels, plan, target)
+        self._constants = {
+            (position, slot): kernels.constants[id]
+            for position, call in enumerate(kernels.calls)
+            for slot, id in enumerate(call.inputs)
+            if id in kernels.constants
+        }
+        distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
+        code = build_library(kernel_sources(distinct), target, toolchain)
+        descriptor = os.memfd_create("tilewright-kernels")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(code)
+            file.flush()
+            self._library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+
+    def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
+        """Runs all tiles of a call on flat operands, packing what its kernel wants packed."""
+        kernel = self._lowered[position]
+        arrays = [self._operand(position, slot, kernel, array) for slot, array in enumerate(operands)]
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        scratch = np.empty(kernel.scratch_bytes + 4096, np.uint8)
+        aligned = ctypes.c_void_p(-(-scratch.ctypes.data // 64) * 64)
+        getattr(self._library, kernel.name)(pointers, aligned, ctypes.c_long(0), ctypes.c_long(kernel.tiles))
+
+    def _operand(self, position: int, slot: int, kernel: Lowered, array: np.ndarray) -> np.ndarray:
+        packing = kernel.packings.get(slot)
+        return pack(self._constants[position, slot], packing) if packing else array
+
+
+def environment_compiler(environment: Mapping[str, str]) -> str:
+    """The user's choice of C compiler."""
+    return environment.get("CC", "")

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler.errors import InternalError, TargetUnavailable
+from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Slot
+from compiler.ir.machine import Machine, Record, Trial, Workload
+from compiler.ir.parse import parse_kernel
+from compiler.ir.tensor import DType, Layout, TensorType
+from compiler.ir.tile import Level, Tile
+from compiler.measure.machine import LEAST_ROUNDS, Built, CpuMachine, Entry, clean_rounds, describe
+from compiler.measure.timer import TIMER_SOURCE
+from compiler.targets.cpu import CpuTarget
+
+TARGET = CpuTarget(
+    "cpu:test", "any", (), (), vector_floats=4, vector_registers=16, l2_bytes=256 * 1024, hardware="cpu:test/0", lanes=2
+)
+TILE = Tile("loops", (Level("L1", (("m", 8),)),))
+X, W = TensorType(DType.F32, (64,)), TensorType(DType.F32, (64,))
+KERNEL = parse_kernel("kernel Scale(in x: f32[64], in w: f32[64]; out y: f32[64]) for i:64 y[i] = mul(x[i], w[i])")
+WORKLOAD = Workload(
+    KERNEL, (Buffer.whole(0, X), Buffer.whole(1, W)), (Buffer.whole(2, X, Layout(((0, 0), (0, 16)))),), (False, True)
+)
+OPERANDS = ((DType.F32, 64), (DType.F32, 64), (DType.F32, 64))
+# Tile t multiplies elements 8 t .. 8 t + 7; `slow` does it many times over.
+SCALE = """
+void {name}(void *const *p, char *scratch, long begin, long end) {{
+    const float *x = p[0], *w = p[1];
+    float *volatile y = p[2];
+    for (long again = 0; again < {times}; again++)
+        for (long i = 8 * begin; i < 8 * end; i++) y[i] = x[i] * w[i];
+}}
+"""
+# Fails (by stopping the process) unless the operands and the scratch are as promised.
+CHECK = """
+#include <stdint.h>
+#include <stdlib.h>
+void check(void *const *p, char *scratch, long begin, long end) {
+    const float *x = p[0], *w = p[1];
+    const int64_t *at = p[2];
+    const uint8_t *mask = p[3];
+    if ((uintptr_t)p[0] % 4096 || (uintptr_t)p[1] % 64 || (uintptr_t)p[4] % 4096 || (uintptr_t)scratch % 4096) abort();
+    for (int i = 0; i < 64; i++) if (!(x[i] >= 0.1f && x[i] < 1.0f && w[i] >= 0.1f && w[i] < 1.0f)) abort();
+    for (int i = 0; i < 8; i++) if (at[i] != 0 || mask[i] > 1) abort();
+    if (begin != 0 || end != 3) abort();
+    for (int i = 0; i < 100; i++) scratch[i] = 1;
+}
+"""
+
+
+def library(tmp_path: Path, *sources: str) -> bytes:
+    units = []
+    for at, source in enumerate((*sources, TIMER_SOURCE)):
+        units.append(tmp_path / f"unit{at}.c")
+        units[-1].write_text(source)
+    output = tmp_path / "library.so"
+    flags = (
+        "-O2",
+        "-std=gnu11",
+        "-fPIC",
+        "-shared",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+        "-Werror",
+        "-pthread",
+    )
+    subprocess.run([os.environ.get("CC", "gcc"), *flags, "-o", output, *units], check=True)
+    return output.read_bytes()
+
+
+@pytest.fixture
+def scaling(tmp_path: Path) -> Callable[[Sequence[Trial]], Built]:
+    """A builder whose first trial of a batch is quick and whose others are a hundred times slower."""
+    made = library(tmp_path, SCALE.format(name="quick", times=1), SCALE.format(name="slow", times=100))
+
+    def build(trials: Sequence[Trial]) -> Built:
+        return Built(made, tuple(Entry("slow" if at else "quick", OPERANDS, 8) for at, _ in enumerate(trials)))
+
+    return build
+
+
+class Clock:
+    """Seconds that pass one at a time, when asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def test_one_record_for_each_trial_says_all_of_it(scaling: Callable[[Sequence[Trial]], Built]) -> None:
+    machine: Machine = CpuMachine(TARGET, scaling)
+    trials = [Trial(WORKLOAD, "key0", TILE, 1), Trial(WORKLOAD, "key1", replace(TILE, algorithm="contraction"), 1)]
+    records = list(machine.measure(trials, 60.0))
+    assert [record.workload for record in records] == ["key0", "key1"]
+    quick, slow = records
+    assert (machine.hardware, machine.lanes) == ("cpu:test/0", 2)
+    assert quick == replace(quick, kind="kernel", operator="Scale", target="cpu:test", hardware="cpu:test/0", threads=1)
+    assert quick.description == "f32[64], f32[64] -> f32[64] <0 0%16>"
+    assert quick.variant == {**TILE.to_json(), "lanes": 1}
+    assert Tile.from_json(slow.variant).algorithm == "contraction"
+    assert quick.samples >= LEAST_ROUNDS
+    for record in records:
+        assert 0 < record.p10 <= record.seconds <= record.p90
+        assert Record.from_json(record.to_json()) == record
+    assert slow.p10 > quick.p90
+
+
+def test_lanes_share_the_tiles(tmp_path: Path) -> None:
+    counting = """
+    #include <stdatomic.h>
+    #include <stdlib.h>
+    static _Atomic long low, high, both;
+    void halves(void *const *p, char *scratch, long begin, long end) {
+        scratch[0] = 1;
+        if (begin == 0 && end == 2) atomic_fetch_add(&low, 1);
+        else if (begin == 2 && end == 5) atomic_fetch_add(&high, 1);
+        else abort();
+        /* No lane starts a run before the other has finished the one before. */
+        if (labs(atomic_load(&low) - atomic_load(&high)) > 1) abort();
+    }
+    """
+    made = library(tmp_path, counting.replace(", both", ""))
+    machine = CpuMachine(TARGET, lambda trials: Built(made, (Entry("halves", OPERANDS, 5, 10),)))
+    (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
+    assert (record.threads, record.variant["lanes"]) == (2, 2)
+    assert record.seconds > 0
+
+
+def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: Path) -> None:
+    types = (X, W, TensorType(DType.I64, (8,)), TensorType(DType.BOOL, (8,)), TensorType(DType.F32, (8,)))
+    gather = parse_kernel(
+        """kernel Gather(in x: f32[64], in w: f32[64], in i: i64[8], in m: bool[8]; out y: f32[8]) for a:8
+        y[a] = where(m[a], x[[i[a] in 0..63]], w[a])"""
+    )
+    buffers = tuple(Buffer.whole(at, type) for at, type in enumerate(types))
+    workload = Workload(gather, buffers[:4], buffers[4:], (False, True, False, False))
+    made = library(tmp_path, CHECK)
+    entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
+    for cold in (True, False):
+        machine = CpuMachine(TARGET, lambda trials: Built(made, (entry,)), cold_weights=cold)
+        assert len(list(machine.measure([Trial(workload, "key", TILE, 1)], 60.0))) == 1
+
+
+def test_when_the_deadline_has_passed_nothing_is_built() -> None:
+    def build(trials: Sequence[Trial]) -> Built:
+        raise AssertionError("built")
+
+    machine = CpuMachine(TARGET, build)
+    assert list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 0.0)) == []
+    assert list(machine.measure([], 60.0)) == []
+
+
+def test_at_the_deadline_what_was_measured_is_still_told(scaling: Callable[[Sequence[Trial]], Built]) -> None:
+    machine = CpuMachine(TARGET, scaling, clock=Clock())
+    trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(5)]
+    # The clock is read once to begin with and once more before the build: at second 5 two trials have run.
+    records = list(machine.measure(trials, 4.0))
+    assert [(record.workload, record.samples) for record in records] == [("key0", 1), ("key1", 1)]
+
+
+def test_a_trial_that_is_far_behind_the_best_of_its_workload_is_sampled_no_further(
+    scaling: Callable[[Sequence[Trial]], Built],
+) -> None:
+    machine = CpuMachine(TARGET, scaling, samples=9)
+    winner, loser = machine.measure([Trial(WORKLOAD, "key", TILE, 1), Trial(WORKLOAD, "key", TILE, 1)], 60.0)
+    assert loser.samples <= LEAST_ROUNDS < winner.samples
+
+
+def test_what_cannot_be_measured_is_refused(scaling: Callable[[Sequence[Trial]], Built], tmp_path: Path) -> None:
+    with pytest.raises(TargetUnavailable, match="cannot be measured on this machine"):
+        CpuMachine(replace(TARGET, hardware=""), scaling)
+    with pytest.raises(TargetUnavailable, match="wants 3 lanes of 2"):
+        list(CpuMachine(TARGET, scaling).measure([Trial(WORKLOAD, "key", TILE, 3)], 60.0))
+    made = library(tmp_path)
+    faults = {
+        "1 trials were built into 0 entries": Built(made, ()),
+        "does not export nowhere": Built(made, (Entry("nowhere", OPERANDS, 1),)),
+        "has 2 operands for a workload of 3": Built(made, (Entry("tw_time", OPERANDS[:2], 1),)),
+    }
+    for says, built in faults.items():
+        with pytest.raises(InternalError, match=says):
+            list(CpuMachine(TARGET, lambda trials, built=built: built).measure([Trial(WORKLOAD, "key", TILE, 1)], 60.0))
+
+
+def test_rounds_in_which_a_core_was_taken_away_do_not_count() -> None:
+    assert clean_rounds([100, 99, 60, 101, 98]) == {0, 1, 3, 4}
+    assert clean_rounds([]) == frozenset()
+    assert clean_rounds([5.0]) == {0}
+
+
+def test_when_few_rounds_are_clean_the_better_half_counts() -> None:
+    assert clean_rounds([100, 10, 20, 30, 99, 25, 22, 21, 20]) >= {0, 4, 3}
+    assert clean_rounds([100, 50]) == {0}
+
+
+def test_a_description_tells_shapes_and_the_layouts_that_are_not_plain() -> None:
+    slots = (Slot("x", X), Slot("w", W))
+    trial = Trial(replace(WORKLOAD, kernel=replace(KERNEL, inputs=slots)), "key", TILE, 1)
+    assert describe(trial) == "f32[64], f32[64] -> f32[64] <0 0%16>"
+    assert np.prod(trial.workload.outputs[0].type.dims) == 64

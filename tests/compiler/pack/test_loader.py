@@ -1,0 +1,435 @@
+from __future__ import annotations
+
+import ast
+import io
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "compiler" / "pack" / "loader.py"
+X = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
+N = np.array(7, np.int64)
+Y = np.array([2, 3, 5], np.float32) * X + 7
+
+
+def change(artifact: Path, name: str, content: bytes, target: Path) -> Path:
+    """A copy of an artifact in which one member's bytes are others, stored unpacked; sizes in the manifest stay."""
+    with zipfile.ZipFile(artifact) as old, zipfile.ZipFile(target, "w") as new:
+        for member in old.namelist():
+            new.writestr(member, content if member == name else old.read(member))
+    return target
+
+
+def extracted(artifact: Path) -> Path:
+    folder = artifact.parent / "extracted"
+    with zipfile.ZipFile(artifact) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_the_loader_imports_numpy_and_the_standard_library_alone() -> None:
+    tree = ast.parse(SOURCE.read_text())
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) == {"numpy"}
+    assert all(not node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+
+
+def test_the_c_structures_are_those_of_the_header(loader: ModuleType, tmp_path: Path) -> None:
+    fields = [(loader._Tensor, "tw_tensor"), (loader._Config, "tw_config")]
+    asked = [(kind, name, field) for kind, name in fields for field, _ in kind._fields_]
+    lines = [f'printf("%zu\\n", offsetof({name}, {field}));' for _, name, field in asked]
+    lines += [f'printf("%zu\\n", sizeof({name}));' for _, name in fields]
+    program = '#include <stddef.h>\n#include <stdio.h>\n#include "model.h"\nint main(void) {' + "".join(lines) + "}"
+    (tmp_path / "ask.c").write_text(program)
+    include = SOURCE.parents[1] / "codegen"
+    subprocess.run(["gcc", "-I", str(include), "-o", tmp_path / "ask", tmp_path / "ask.c"], check=True)
+    answers = [int(line) for line in subprocess.check_output([tmp_path / "ask"]).split()]
+    expected = [getattr(kind, field).offset for kind, _, field in asked]
+    assert answers == [*expected, *(loader.ctypes.sizeof(kind) for kind, _ in fields)]
+
+
+def test_dlpack_codes_are_those_of_the_header(loader: ModuleType) -> None:
+    header = (SOURCE.parents[1] / "codegen" / "model.h").read_text()
+    codes = {"TW_INT": "int32", "TW_UINT": "uint8", "TW_FLOAT": "float64", "TW_BFLOAT": "bfloat16", "TW_BOOL": "bool"}
+    for word, dtype in codes.items():
+        assert f"{word} = {loader._TYPES[dtype][0]}" in header
+    assert f"#define TW_ABI_VERSION {loader.ABI_VERSION}\n" in header
+
+
+def test_it_runs_from_the_archive_and_from_a_folder(loader: ModuleType, artifact: Path) -> None:
+    for path in (artifact, extracted(artifact)):
+        with loader.Model(path) as model:
+            outputs = model.run({"x": X, "n": N})
+            np.testing.assert_array_equal(outputs["y"], Y)
+            np.testing.assert_array_equal(outputs["z"], X > 0)
+            assert outputs["y"].__array_interface__["data"][0] % 64 == 0
+
+
+def test_it_tells_inputs_and_outputs(loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model:
+        assert model.inputs == (("x", "float32", (2, 3)), ("n", "int64", ()))
+        assert [str(spec) for spec in model.outputs] == ["float32[2, 3]", "bool[2, 3]"]
+        assert model.lanes == 2
+    with loader.Model(artifact, lanes=1) as model:
+        assert model.lanes == 1
+
+
+def test_lists_strided_arrays_and_dlpack_tensors_are_inputs(loader: ModuleType, artifact: Path) -> None:
+    class Foreign:
+        def __dlpack__(self, **options: Any) -> object:
+            return X.copy().__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    wide = np.zeros((3, 4), np.float32).T[::2]
+    wide[:] = X
+    packed = np.zeros(2, np.dtype([("pad", "u1"), ("row", "f4", 3)]))["row"]
+    packed[:] = X
+    with loader.Model(artifact) as model:
+        for x in (Foreign(), wide, packed, X.tolist()):
+            np.testing.assert_array_equal(model.run({"x": x, "n": 7})["y"], Y)
+
+
+def test_outputs_are_written_where_the_caller_wants_them(loader: ModuleType, artifact: Path) -> None:
+    strided = np.zeros((3, 2), np.float32).T
+    with loader.Model(artifact) as model:
+        outputs = model.run({"x": X, "n": N}, out={"y": strided})
+        assert outputs["y"] is strided
+        np.testing.assert_array_equal(strided, Y)
+        z = np.zeros((2, 3), np.bool_)
+        flat = model.run_flat([X, N], [None, z])
+        np.testing.assert_array_equal(flat[0], Y)
+        assert flat[1] is z
+        np.testing.assert_array_equal(z, X > 0)
+
+
+WRONG_INPUTS = [
+    ({"x": X}, "input 'n' is missing. Fix: give it as int64[]"),
+    ({"x": X, "n": N, "m": N}, "unknown input 'm'. Fix: the model's are 'x', 'n'"),
+    ({"x": X.astype(np.float64), "n": N}, "input 'x' is float64, not float32. Fix: .astype('float32')"),
+    ({"x": X.astype(">f4"), "n": N}, "input 'x' is >f4, not float32"),
+    ({"x": X[None], "n": N}, "input 'x' has shape (1, 2, 3). Fix: give (2, 3)"),
+    ({"x": "text", "n": N}, "input 'x' cannot be read as float32[2, 3]"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "words"), WRONG_INPUTS)
+def test_an_input_that_does_not_fit_is_named_with_the_fix(
+    loader: ModuleType, artifact: Path, inputs: dict[str, Any], words: str
+) -> None:
+    with loader.Model(artifact) as model, pytest.raises(loader.InputError) as refusal:
+        model.run(inputs)
+    assert words in str(refusal.value)
+
+
+def test_a_tensor_on_another_device_is_refused_by_name(loader: ModuleType, artifact: Path) -> None:
+    class OnGpu:
+        def __dlpack__(self, **options: Any) -> object:
+            raise BufferError("device 2 is not the host")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+    with loader.Model(artifact) as model, pytest.raises(loader.InputError, match="input 'x'.*host memory"):
+        model.run({"x": OnGpu(), "n": N})
+
+
+def test_an_output_array_that_does_not_fit_is_named_with_the_fix(loader: ModuleType, artifact: Path) -> None:
+    x = X.copy()
+    fixed = np.zeros((2, 3), np.float32)
+    fixed.flags.writeable = False
+    wrong = [
+        ({"w": fixed}, "unknown output 'w'"),
+        ({"y": np.zeros((3, 2), np.float32)}, r"output 'y' is float32\[3, 2\]. Fix: give float32\[2, 3\]"),
+        ({"y": [0]}, "output 'y' is a list"),
+        ({"y": fixed}, "read-only"),
+        ({"y": x}, "shares memory with an input"),
+    ]
+    with loader.Model(artifact) as model:
+        for out, words in wrong:
+            with pytest.raises(loader.InputError, match=words):
+                model.run({"x": x, "n": N}, out=out)
+        with pytest.raises(loader.InputError, match="1 inputs for 2"):
+            model.run_flat([x])
+
+
+def test_what_the_library_refuses_is_told(loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model, pytest.raises(loader.RunError, match="this model refuses 13"):
+        model.run({"x": X, "n": 13})
+
+
+def test_a_closed_model_says_so_and_closes_twice(loader: ModuleType, artifact: Path) -> None:
+    model = loader.Model(artifact)
+    model.close()
+    model.close()
+    with pytest.raises(loader.RunError, match="closed"):
+        model.run({"x": X, "n": N})
+
+
+def test_closing_gives_descriptors_back(loader: ModuleType, artifact: Path) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    loader.Model(artifact).close()
+    before = opened()
+    for _ in range(3):
+        loader.Model(artifact).close()
+    with pytest.raises(loader.ArtifactError):
+        loader.Model(change(artifact, "model.so", b"none", artifact.with_name("broken.tw")))
+    assert opened() == before
+
+
+def test_two_artifacts_are_told_apart_though_one_takes_the_others_descriptor(
+    loader: ModuleType, artifact: Path, parts: Any, build: Callable[..., bytes], tmp_path: Path
+) -> None:
+    other = parts.library(build('-DMISSING="teeth"')).pack(tmp_path / "other.tw").path
+    for _ in range(2):
+        with loader.Model(artifact) as model:
+            np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], Y)
+        with pytest.raises(loader.WrongMachine, match="lacks teeth"):
+            loader.Model(other)
+
+
+def test_a_forked_child_is_told_to_load_its_own(loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model:
+        model._process += 1  # as in a child, without a fork beside this process's threads
+        with pytest.raises(loader.RunError, match="forked"):
+            model.run({"x": X, "n": N})
+        model._process -= 1
+
+
+def test_threads_may_share_a_model(loader: ModuleType, artifact: Path) -> None:
+    wrong: list[int] = []
+
+    def work(model: Any, n: int) -> None:
+        for _ in range(50):
+            if not np.array_equal(model.run({"x": X, "n": n})["y"], Y - 7 + n):
+                wrong.append(n)
+
+    with loader.Model(artifact) as model:
+        threads = [threading.Thread(target=work, args=(model, n)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(
+    loader: ModuleType, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "not here")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    monkeypatch.setattr(loader.tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with loader.Model(artifact) as model:
+        np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], Y)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_what_is_not_there_or_no_artifact_is_refused(loader: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "text.tw").write_text("hello")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("a", "b")
+    refused = [
+        ("missing.tw", "does not exist.*Fix"),
+        ("text.tw", "not a whole .tw archive.*Fix: download it again"),
+        ("other.zip", "holds no manifest.json"),
+        (".", "holds no manifest.json"),
+    ]
+    for name, words in refused:
+        with pytest.raises(loader.ArtifactError, match=words):
+            loader.Model(tmp_path / name)
+
+
+def test_an_archive_that_is_cut_off_is_refused(loader: ModuleType, artifact: Path) -> None:
+    whole = artifact.read_bytes()
+    artifact.write_bytes(whole[: len(whole) * 2 // 3])
+    with pytest.raises(loader.ArtifactError, match="not a whole .tw archive"):
+        loader.Model(artifact)
+
+
+@pytest.mark.parametrize("name", ["model.so", "weights.bin"])
+def test_a_member_that_is_not_what_the_manifest_promises_is_refused(
+    loader: ModuleType, artifact: Path, tmp_path: Path, name: str
+) -> None:
+    with zipfile.ZipFile(artifact) as archive:
+        content = archive.read(name)
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    for damaged in (flipped, content[:-1]):
+        with pytest.raises(loader.ArtifactError, match=f"{name} in .* is damaged: .*Fix: download it again"):
+            loader.Model(change(artifact, name, damaged, tmp_path / "broken.tw"))
+
+
+def test_one_flipped_bit_anywhere_in_what_is_loaded_is_found(
+    loader: ModuleType, artifact: Path, tmp_path: Path
+) -> None:
+    whole = bytearray(artifact.read_bytes())
+    with zipfile.ZipFile(artifact) as archive:
+        begin = archive.getinfo("model.so").header_offset
+        end = archive.getinfo("weights.bin").header_offset
+    broken = tmp_path / "broken.tw"
+    for at in range(begin + 200, end, (end - begin) // 7):
+        broken.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(loader.ArtifactError, match=r"model.so in .* (cannot be read|is damaged)"):
+            loader.Model(broken)
+
+
+def test_checking_can_be_left_out(loader: ModuleType, artifact: Path) -> None:
+    folder = extracted(artifact)
+    (folder / "weights.bin").write_bytes(np.zeros(3, np.float32).tobytes())
+    with pytest.raises(loader.ArtifactError, match="weights.bin"):
+        loader.Model(folder)
+    with loader.Model(folder, verify=False) as model:
+        np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], np.full((2, 3), 7, np.float32))
+
+
+def test_weights_that_were_packed_again_cannot_be_mapped(loader: ModuleType, artifact: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(artifact) as old, zipfile.ZipFile(tmp_path / "m.tw", "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.namelist():
+            new.writestr(member, old.read(member))
+    with pytest.raises(loader.ArtifactError, match="weights.bin in .* cannot be mapped.*do not repack"):
+        loader.Model(tmp_path / "m.tw")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.so", "weights.bin"])
+def test_a_folder_without_a_member_is_refused(loader: ModuleType, artifact: Path, name: str) -> None:
+    folder = extracted(artifact)
+    (folder / name).unlink()
+    with pytest.raises(loader.ArtifactError, match=f"holds no {name}"):
+        loader.Model(folder)
+
+
+def test_another_format_version_is_refused(loader: ModuleType, artifact: Path, tmp_path: Path) -> None:
+    path = change(artifact, "manifest.json", b'{"format_version": 9}', tmp_path / "m.tw")
+    with pytest.raises(loader.ArtifactError, match="format version 9, this loader reads 1"):
+        loader.Model(path)
+    for damaged in (b"{", b"[]", b"{}"):
+        with pytest.raises(loader.ArtifactError, match="damaged"):
+            loader.Model(change(artifact, "manifest.json", damaged, tmp_path / "m.tw"))
+
+
+def test_another_abi_version_is_refused(
+    loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path
+) -> None:
+    path = parts.library(build("-DABI=2")).pack(tmp_path / "m.tw").path
+    with pytest.raises(loader.ArtifactError, match="ABI version 2, this loader knows 1"):
+        loader.Model(path)
+
+
+def test_another_architecture_and_no_library_at_all_are_refused(loader: ModuleType, parts: Any, tmp_path: Path) -> None:
+    code = parts.program.library
+    other = 183 if code[18] == 62 else 62
+    foreign = code[:18] + bytes([other]) + code[19:]
+    with pytest.raises(loader.WrongMachine, match="model.so is for (aarch64|x86_64), this machine is"):
+        loader.Model(parts.library(foreign).pack(tmp_path / "a.tw").path)
+    with pytest.raises(loader.WrongMachine, match="cannot be loaded"):
+        loader.Model(parts.library(b"no library").pack(tmp_path / "b.tw").path)
+
+
+def test_a_library_without_the_interface_is_refused(loader: ModuleType, parts: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.c").write_text("int nothing;\n")
+    subprocess.run(["gcc", "-shared", "-o", tmp_path / "empty.so", tmp_path / "empty.c"], check=True)
+    path = parts.library((tmp_path / "empty.so").read_bytes()).pack(tmp_path / "m.tw").path
+    with pytest.raises(loader.ArtifactError, match="not a Tilewright model"):
+        loader.Model(path)
+
+
+def test_lanes_below_one_are_refused(loader: ModuleType, artifact: Path) -> None:
+    with pytest.raises(ValueError, match="lanes is 0"):
+        loader.Model(artifact, lanes=0)
+
+
+def test_bfloat16_travels_as_its_bits(loader: ModuleType) -> None:
+    import ml_dtypes
+
+    spec = loader.TensorSpec("b", "bfloat16", (2,))
+    ones = np.ones(2, ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(loader._as_array(spec, ones), np.array([0x3F80, 0x3F80], np.uint16))
+    assert loader._as_array(spec, ones.view(np.uint16)).dtype == np.uint16
+
+
+def test_a_profile_names_each_call_and_sums_to_one(loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model:
+        rows = model.profile(repeats=3)
+    assert [(row["call"], row["family"], row["seconds"], row["share"]) for row in rows] == [
+        (0, "Mul", 3e-6, 0.75),
+        (1, "Cast_Add_Greater", 1e-6, 0.25),
+    ]
+
+
+def test_a_bench_keeps_every_sample_and_their_percentiles(loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model:
+        told = model.bench(seconds=0.02)
+    assert told["runs"] == len(told["samples"]) >= 10
+    assert told["median"] == np.percentile(told["samples"], 50)
+    assert 0 < told["min"] <= told["p10"] <= told["median"] <= told["p90"] <= told["p99"]
+    assert told["load"] > 0
+
+
+def test_random_inputs_are_those_of_the_seed_and_of_the_right_types(loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model:
+        one, two, other = (model.random_inputs(seed) for seed in (3, 3, 4))
+    assert {name: (array.dtype, array.shape) for name, array in one.items()} == {
+        "x": (np.float32, (2, 3)),
+        "n": (np.int64, ()),
+    }
+    np.testing.assert_array_equal(one["x"], two["x"])
+    assert not np.array_equal(one["x"], other["x"])
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_command_line_runs_the_archive_alone_beside_its_loader_and_extracted(artifact: Path) -> None:
+    folder = extracted(artifact)
+    apart = artifact.parent / "apart"
+    apart.mkdir()
+    shutil.copy(folder / "loader.py", apart)
+    ways = [([artifact], artifact.parent), (["loader.py"], folder), (["loader.py", artifact], apart)]
+    for command, cwd in ways:
+        done = run(*command, "--json", "--seed", "5", cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["inputs"] == {"x": "float32[2, 3]", "n": "int64[]"}
+
+
+def test_the_command_line_measures(artifact: Path) -> None:
+    done = run(artifact, "--bench", "--seconds", "0.02", "--profile", "--lanes", "1")
+    assert done.returncode == 0, done.stderr
+    assert "runs on 1 lanes" in done.stdout
+    assert "75.0%     0 Mul" in done.stdout
+
+
+def test_the_command_line_fails_in_one_line(artifact: Path, tmp_path: Path) -> None:
+    done = run(artifact, str(tmp_path / "missing.tw"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_hostile_name_is_printed_as_data(loader: ModuleType, parts: Any, tmp_path: Path) -> None:
+    path = parts.named("a\x1b[31m", "n\n", "</script>", "z\x00").pack(tmp_path / "m.tw").path
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        assert loader.main([str(path)]) == 0
+    assert "\x1b" not in out.getvalue()
+    assert "'n\\n'" in out.getvalue()
+    assert multiprocessing.active_children() == []

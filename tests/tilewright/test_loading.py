@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tilewright
+from tilewright import loading
+from tilewright.errors import UsageError
+
+LOADER = """
+class ArtifactError(Exception):
+    def __init__(self, message, fix):
+        self.message, self.fix = message, fix
+
+class Model:
+    made = []
+    def __init__(self, path, lanes=None, verify=True):
+        if not verify:
+            raise ArtifactError("too old", "get a new one")
+        self.path, self.lanes = path, lanes
+        self.made.append(self)
+"""
+
+
+def make(path: Path, loader: str = LOADER, version: object = 1, digest: str = "") -> Path:
+    """An artifact that holds no more than its loader."""
+    digest = digest or hashlib.sha256(loader.encode()).hexdigest()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            "manifest.json", json.dumps({"format_version": version, "files": {"loader.py": {"sha256": digest}}})
+        )
+        archive.writestr("loader.py", loader)
+    return path
+
+
+def test_the_artifacts_own_loader_is_used_and_executed_once(tmp_path: Path) -> None:
+    first = tilewright.load(make(tmp_path / "a.tw"), lanes=3)
+    second = tilewright.load(make(tmp_path / "b.tw"))
+    other = tilewright.load(make(tmp_path / "c.tw", LOADER + "# newer\n"))
+    assert (first.path, first.lanes) == (tmp_path / "a.tw", 3)  # type: ignore[attr-defined]
+    assert type(first) is type(second) is not type(other)
+    assert len(type(first).made) == 2  # type: ignore[attr-defined]
+
+
+def test_an_extracted_folder_is_loaded_too(tmp_path: Path) -> None:
+    with zipfile.ZipFile(make(tmp_path / "a.tw")) as archive:
+        archive.extractall(tmp_path / "folder")
+    assert tilewright.load(tmp_path / "folder").path == tmp_path / "folder"  # type: ignore[attr-defined]
+
+
+def test_the_loaders_refusal_is_a_usage_error_with_its_fix(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="too old") as refusal:
+        tilewright.load(make(tmp_path / "a.tw"), verify=False)
+    assert refusal.value.fix == "get a new one"
+
+
+def test_a_format_version_not_known_is_refused_before_anything_of_it_runs(tmp_path: Path) -> None:
+    poison = "raise SystemExit('executed')"
+    for version in (2, "1", None):
+        with pytest.raises(UsageError, match=f"format version {version!r}, this tilewright loads 1"):
+            tilewright.load(make(tmp_path / "a.tw", poison, version=version))
+
+
+def test_a_loader_that_the_manifest_does_not_promise_never_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="loader.py in .* is damaged"):
+        tilewright.load(make(tmp_path / "a.tw", "raise SystemExit('executed')", digest="00"))
+
+
+def test_a_loader_that_fails_is_not_kept(tmp_path: Path) -> None:
+    before = dict(loading._loaders)
+    with pytest.raises(ZeroDivisionError):
+        tilewright.load(make(tmp_path / "a.tw", "1 / 0"))
+    assert loading._loaders == before
+
+
+def test_what_is_no_artifact_is_refused_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
+        archive.writestr("manifest.json", "[]")
+    (tmp_path / "empty").mkdir()
+    for name in ("text", "empty", "missing"):
+        with pytest.raises(UsageError, match="not an artifact") as refusal:
+            tilewright.load(tmp_path / name)
+        assert "give a .tw file" in refusal.value.fix
+    with pytest.raises(UsageError, match="manifest of .* is damaged"):
+        tilewright.load(tmp_path / "zip")
+
+
+def test_importing_tilewright_does_not_load_numpy() -> None:
+    program = "import sys, tilewright; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,131 @@
+"""Loads an artifact with the loader that travels in it, which always is the right one for its format and its library."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from tilewright.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FORMAT_VERSIONS = (1,)
+"""Of artifacts whose loader has the interface below."""
+LOADER = "loader.py"
+ANOTHER = "give a .tw file made by Tilewright, or the folder it was extracted to"
+
+
+class TensorSpec(Protocol):
+    """An input or output of a model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def numpy(self) -> np.dtype[Any]: ...
+
+
+class Model(Protocol):
+    """What an artifact's loader gives; `docs/artifact.md` describes it."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]: ...
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, NDArray[Any]] | None = None
+    ) -> dict[str, NDArray[Any]]: ...
+    def run_flat(
+        self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None
+    ) -> list[NDArray[Any]]: ...
+    def random_inputs(self, seed: int = 0) -> dict[str, NDArray[Any]]: ...
+    def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]: ...
+    def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Model: ...
+    def __exit__(self, *reason: object) -> None: ...
+
+
+_loaders: dict[str, ModuleType] = {}
+"""By the SHA-256 of their source."""
+
+
+def load(path: str | os.PathLike[str], lanes: int | None = None, **options: Any) -> Model:
+    """The model in an artifact, ready to run; it executes code out of the file, so load none from strangers.
+
+    `lanes` is the number of threads, None for what the plan was made for; `options` go to the artifact's own `Model` (`verify`,
+    `spin_us`). Raises `UsageError`, with the fix, for what is missing, damaged, of another format version, or not for this machine.
+    """
+    where = Path(path)
+    manifest = _manifest(where)
+    loader = _loader(where, manifest)
+    try:
+        return cast(Model, loader.Model(where, lanes, **options))
+    except loader.ArtifactError as reason:
+        raise UsageError(reason.message, fix=reason.fix) from reason
+
+
+def _manifest(where: Path) -> Mapping[str, Any]:
+    """The manifest, once its format version is known. Raises `UsageError`."""
+    try:
+        manifest = json.loads(_read(where, "manifest.json"))
+        version = manifest["format_version"]
+    except (ValueError, KeyError, TypeError) as reason:
+        raise UsageError(f"the manifest of {where} is damaged: {reason!r}", fix=ANOTHER) from reason
+    if version not in FORMAT_VERSIONS:
+        known = ", ".join(map(str, FORMAT_VERSIONS))
+        raise UsageError(
+            f"{where} has format version {version!r}, this tilewright loads {known}",
+            fix=f"upgrade tilewright, or run the artifact's own: python {where.name} --bench",
+        )
+    return cast("Mapping[str, Any]", manifest)
+
+
+def _loader(where: Path, manifest: Mapping[str, Any]) -> ModuleType:
+    """The module that the artifact's loader is, executed once for all artifacts that carry the same."""
+    source = _read(where, LOADER)
+    digest = hashlib.sha256(source).hexdigest()
+    try:
+        promised = manifest["files"][LOADER]["sha256"]
+    except (KeyError, TypeError) as reason:
+        raise UsageError(f"the manifest of {where} lists no {LOADER}", fix=ANOTHER) from reason
+    if digest != promised:
+        raise UsageError(
+            f"{LOADER} in {where} is damaged: its SHA-256 is {digest}, not {promised}", fix="download it again"
+        )
+    if digest not in _loaders:
+        module = ModuleType(f"tilewright_loader_{digest[:12]}")
+        module.__file__ = str(where / LOADER)
+        sys.modules[module.__name__] = module
+        try:
+            exec(compile(source, module.__file__, "exec"), module.__dict__)
+        except BaseException:
+            del sys.modules[module.__name__]
+            raise
+        _loaders[digest] = module
+    return _loaders[digest]
+
+
+def _read(where: Path, name: str) -> bytes:
+    try:
+        if where.is_dir():
+            return (where / name).read_bytes()
+        with zipfile.ZipFile(where) as archive:
+            return archive.read(name)
+    except (OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as reason:
+        raise UsageError(f"{where} is not an artifact: {reason}", fix=ANOTHER) from reason
