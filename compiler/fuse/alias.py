@@ -36,7 +36,7 @@ def place_concats(draft: Draft, buffers: Buffers) -> None:
             continue
         target = op.outputs[0]
         if _already_adjacent(buffers, target, parts):
-            draft.pinned |= {source for _, source, _ in parts}
+            draft.views[target] = tuple(source for _, source, _ in parts)
             draft.ops = [other for other in draft.ops if other is not op]
             continue
         left = [block for block, source, origin in parts if not _move_in(draft, buffers, source, target, origin)]
@@ -94,7 +94,7 @@ def _move_in(draft: Draft, buffers: Buffers, source: int, target: int, origin: t
         return False
     offset = outer.address(tuple(Index.of(position) for position in origin)).const
     buffers.of[source] = replace(inner, storage=outer.storage, strides=outer.strides, offset=offset)
-    draft.pinned.add(source)
+    draft.views[target] = (*draft.views.get(target, ()), source)
     return True
 
 
@@ -133,5 +133,5 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
         layout = Layout.plain(len(axes))
         known = tuple(stride or 0 for stride in strides)
         buffers.of[value] = Buffer(value, draft.types[value], layout, source.storage, known, address.const, buffers.of[value].name)
-        draft.pinned.add(op.inputs[0])
+        draft.views[value] = (op.inputs[0],)
         draft.ops = [other for other in draft.ops if other is not op]

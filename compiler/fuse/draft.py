@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
@@ -24,17 +24,29 @@ class Op:
 
 @dataclass
 class Draft:
-    """All ops, the types of values, and those values that must exist in memory because another buffer is a view of them."""
+    """All ops and the types of values. `views` says for a value that no op makes which values' memory it is: a window of one, or
+    the slices that make up a Concat; those must be stored."""
 
     graph: Graph
     ops: list[Op]
     types: dict[int, TensorType]
-    pinned: set[int] = field(default_factory=set)
+    views: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def kept(self) -> frozenset[int]:
         """Values that must be stored whatever fusion does."""
-        return frozenset(self.graph.outputs) | self.pinned
+        return frozenset(self.graph.outputs) | {part for parts in self.views.values() for part in parts}
+
+    def needs(self, values: Iterable[int]) -> set[int]:
+        """The values whose memory is read when `values` are: themselves, and through views what they are windows of."""
+        found: set[int] = set()
+        waiting = list(values)
+        while waiting:
+            value = waiting.pop()
+            if value not in found:
+                found.add(value)
+                waiting += self.views.get(value, ())
+        return found
 
     def readers(self) -> Mapping[int, list[Op]]:
         """Ops that read a value."""
@@ -53,10 +65,10 @@ class Draft:
         has all it needs; None when neither holds."""
         first, last = self.at(producer), self.at(consumer)
         between = self.ops[first + 1 : last]
-        if not any(set(op.inputs) & set(producer.outputs) for op in between):
+        if not any(self.needs(op.inputs) & set(producer.outputs) for op in between):
             return last
         made = {value for op in between for value in op.outputs}
-        return first if not made & set(consumer.inputs) else None
+        return first if not made & self.needs(consumer.inputs) else None
 
     def replace(self, old: Sequence[Op], new: Op, place: int) -> None:
         """Puts `new` at a position of the list and drops `old`."""

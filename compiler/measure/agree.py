@@ -36,8 +36,9 @@ MOST_GRANTED = 2e-2
 class Agreement:
     """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
 
-    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show nothing, because the
-    model itself overflows in its own precision or gives no finite number; without a decided case nothing has passed. `skipped` are those for which the time ran out.
+    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show nothing, because
+    the model itself overflows in its own precision or gives no finite number; without a decided case nothing has passed. `skipped` are
+    those for which the time ran out.
     """
 
     errors: tuple[OutputError, ...]

@@ -10,8 +10,8 @@ from compiler.measure.timer import Timer
 
 RALLIES = 15
 ROUNDS = 400
-FAR_NS = 130.0
-"""Virtual cores that are neighbours hand a cache line over in well under 100 ns, cores that are far apart in about 185 ns."""
+FAR_NS = 100.0
+"""Virtual cores that are neighbours hand a cache line over in well under 100 ns, cores that are far apart in 130 to 190 ns."""
 
 
 @dataclass(frozen=True)

@@ -200,15 +200,15 @@ def _describe(buffer: Buffer) -> str:
 def _time(timer: Timer, run: _Run) -> float:
     """One sample; the first one of a run comes after a trial run that faults memory in and says how often to repeat."""
     if not run.repeats:
-        once = timer.time(_describe_sample(run, 1))
+        once = timer.time(_sample_of(run, 1))
         run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
         if run.repeats > 1:  # the first run was slowed by page faults: ask again, on the way to the right number
-            once = timer.time(_describe_sample(run, run.repeats))
+            once = timer.time(_sample_of(run, run.repeats))
             run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
-    return timer.time(_describe_sample(run, run.repeats))
+    return timer.time(_sample_of(run, run.repeats))
 
 
-def _describe_sample(run: _Run, repeats: int) -> Sample:
+def _sample_of(run: _Run, repeats: int) -> Sample:
     operands = run.operands
     copies, pointers = operands.tables.shape
     first = run.turns % copies

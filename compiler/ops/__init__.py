@@ -21,6 +21,7 @@ from compiler.ops import (
     resize,
     scatter,
     selection,
+    softmax,
     sorting,
     views,
 )
@@ -32,6 +33,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     cast.OPERATORS,
     views.OPERATORS,
     reduction.OPERATORS,
+    softmax.OPERATORS,
     normalise.OPERATORS,
     convolution.OPERATORS,
     pooling.OPERATORS,

@@ -275,9 +275,9 @@ def _define_quantised(node: Node, types: Types, outputs: tuple[TensorType, ...])
 
 def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     total = _integer_sum(arrays[0], arrays[3], arrays[2], arrays[5])
-    factor = _spread_rows(arrays[1], -2) * _spread_rows(arrays[4], -1) / _spread_rows(arrays[6], -1)
+    scales = (_spread_rows(arrays[1], -2), _spread_rows(arrays[4], -1), _spread_rows(arrays[6], -1))
     (zero,) = arrays_at(arrays, 7)
-    return (requantised(total, factor, zero),)
+    return (requantised(total, *scales, zero),)
 
 
 OPERATORS: tuple[Operator, ...] = (

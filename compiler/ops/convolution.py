@@ -306,7 +306,7 @@ def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     total = _biased(total, optional(arrays, 8))
     x_scale, w_scale, y_scale = (spread(arrays[position], 1, total.ndim) for position in (1, 4, 6))
     (zero,) = arrays_at(arrays, 7)
-    return (requantised(total, x_scale * w_scale / y_scale, zero),)
+    return (requantised(total, x_scale, w_scale, y_scale, zero),)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -91,12 +91,12 @@ def _place(node: Node, position: Expr, extent: int) -> tuple[Index, Expr | None]
 
 def _taps(node: Node, value: Expr, extent: int) -> list[Tap]:
     coordinate = _coordinate(node, value, extent)
-    padding = node.attrs.get("padding_mode", "zeros")
-    if padding == "border":
+    padding, mode = node.attrs.get("padding_mode", "zeros"), _mode(node)
+    # The cubic kernel pads element by element, the others pad the coordinate first.
+    if padding == "border" and mode != "cubic":
         coordinate = _clamp(coordinate, 0, extent - 1)
-    elif padding == "reflection":
+    elif padding == "reflection" and mode != "cubic":
         coordinate = _reflected(coordinate, *_limits(node, extent))
-    mode = _mode(node)
     if mode == "nearest":
         place, condition = _place(node, call("round", coordinate), extent)
         return [(place, None, condition)]
@@ -147,9 +147,9 @@ def _tap_arrays(node: Node, g: np.ndarray, extent: int) -> list[tuple[np.ndarray
     low, high = _limits(node, extent)
     padding, mode = node.attrs.get("padding_mode", "zeros"), _mode(node)
     c = (g + 1) / 2 * (high - low) + low
-    if padding == "border":
+    if padding == "border" and mode != "cubic":
         c = np.clip(c, 0, extent - 1)
-    elif padding == "reflection":
+    elif padding == "reflection" and mode != "cubic":
         c = _folded(c, low, high)
     found = []
     base = np.rint(c) if mode == "nearest" else np.floor(c)
@@ -163,7 +163,7 @@ def _tap_arrays(node: Node, g: np.ndarray, extent: int) -> list[tuple[np.ndarray
         if padding == "zeros":
             weight = np.where((place < 0) | (place >= extent), 0, weight)
         elif padding == "reflection":
-            place = _folded(place, low, high)
+            place = np.rint(_folded(place, low, high))
         found.append((np.clip(place, 0, extent - 1).astype(np.int64), weight))
     return found
 

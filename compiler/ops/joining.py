@@ -1,37 +1,50 @@
-# Concat and Split
+"""Concat and Split: one block for each part, with loops of its own, so that each part can become a view of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.expr import Load
+from compiler.ir.graph import Node
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.tensor import TensorType
+from compiler.ops.attributes import ints
+from compiler.ops.build import at, axes_for
+from compiler.ops.indices import axis_of
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, given, input_slots, output_slots
 
 
 def _infer_concat(node: Node, types: Types) -> tuple[TensorType, ...]:
     first = given(types, 0)
     axis = axis_of(node, first.rank)
     there = [type for type in types if type is not None]
-    for type in there:
-        if type.rank != first.rank or any(a != b for d, (a, b) in enumerate(zip(type.dims, first.dims, strict=True)) if d != axis):
-            raise Unsupported(f"shapes {[list(t.dims) for t in there]} do not join along axis {axis}", "bind shapes that agree")
+    outer = {(*type.dims[:axis], *type.dims[axis + 1 :]) for type in there}
+    if len(outer) > 1 or any(type.rank != first.rank for type in there):
+        shapes = ", ".join(str(list(type.dims)) for type in there)
+        raise Unsupported(f"shapes {shapes:.300} do not join along axis {axis}", "bind shapes that agree")
     total = sum(type.dims[axis] for type in there)
-    return (TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
+    return (TensorType(first.dtype, (*first.dims[:axis], total, *first.dims[axis + 1 :])),)
 
 
 def _reference_concat(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    there = [array for array in arrays if array is not None]
+    there = arrays_at(arrays, *range(len(arrays)))
     return (np.concatenate(there, axis_of(node, there[0].ndim)),)
 
 
 def _define_concat(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    """One block per operand, each with the loops of its own slice."""
-    there = [type for type in types if type is not None]
-    axis = axis_of(node, there[0].rank)
-    slots, blocks, begin = [], [], 0
-    for position, type in enumerate(there):
-        axes = axes_for(type.dims, f"p{position}_")
-        index = list(at(axes))
-        value = Load(f"x{position}", tuple(index), type.dtype)
-        index[axis] = index[axis] + begin
-        begin += type.dims[axis]
-        slots.append(Slot(f"x{position}", type))
-        if type.elements:
-            blocks.append(Block(axes, (value,), (Store("y0", tuple(index)),)))
-    return Kernel("Concat", tuple(slots), (Slot("y0", outs[0]),), tuple(blocks))
+    """One block per operand that has elements, which stores into its slice of the result."""
+    slots = input_slots(types)
+    axis, begin = axis_of(node, outs[0].rank), 0
+    blocks: list[Block] = []
+    for part, slot in enumerate(slots):
+        axes = axes_for(slot.type.dims, f"p{part}_")
+        place = at(axes)
+        store = Store("y0", (*place[:axis], place[axis] + begin, *place[axis + 1 :]))
+        begin += slot.type.dims[axis]
+        if slot.type.elements or (slot is slots[-1] and not blocks):
+            blocks.append(Block(axes, (Load(slot.name, place, slot.type.dtype),), (store,)))
+    return Kernel("Concat", slots, output_slots(outs), tuple(blocks))
 
 
 def _split_sizes(node: Node, extent: int, count: int) -> tuple[int, ...]:
@@ -59,16 +72,19 @@ def _reference_split(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 def _define_split(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    """One block per output."""
+    """One block per output, which loads its slice of the input."""
     x = given(types, 0)
     axis, begin, blocks = axis_of(node, x.rank), 0, []
-    for position, type in enumerate(outs):
-        axes = axes_for(type.dims, f"p{position}_")
-        index = list(at(axes))
-        index[axis] = index[axis] + begin
-        begin += type.dims[axis]
-        blocks.append(Block(axes, (Load("x0", tuple(index), x.dtype),), (Store(f"y{position}", at(axes)),)))
-    slots = tuple(Slot(f"y{position}", type) for position, type in enumerate(outs))
-    return Kernel("Split", (Slot("x0", x),), slots, tuple(blocks))
+    for part, slot in enumerate(output_slots(outs)):
+        axes = axes_for(slot.type.dims, f"p{part}_")
+        place = at(axes)
+        load = Load("x0", (*place[:axis], place[axis] + begin, *place[axis + 1 :]), x.dtype)
+        begin += slot.type.dims[axis]
+        blocks.append(Block(axes, (load,), (Store(slot.name, place),)))
+    return Kernel("Split", (Slot("x0", x),), output_slots(outs), tuple(blocks))
 
 
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Concat", _infer_concat, _reference_concat, _define_concat),
+    Operator("Split", _infer_split, _reference_split, _define_split, ((1, "split"),)),
+)

@@ -1,79 +1,107 @@
-# Pad
+"""Pad: with a constant, or with elements of the tensor itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.expr import Expr, Load, Where, conjunction, inside
+from compiler.ir.graph import Node
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Kernel
+from compiler.ir.tensor import TensorType
+from compiler.ops.attributes import axes_of, ints, number_of
+from compiler.ops.build import number, view_kernel
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, given
+
+MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def _pads(node: Node, rank: int) -> tuple[tuple[int, int], ...]:
-    pads = ints(node, "pads") or ()
-    axes = axes_of(node, rank) or tuple(range(rank))
+def _pads(node: Node, dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Elements added (negative: cut off) before and after, on each axis."""
+    pads, axes = ints(node, "pads") or (), axes_of(node, len(dims))
+    axes = tuple(range(len(dims))) if axes is None else axes
     if len(pads) != 2 * len(axes):
         raise Unsupported(f"{len(pads)} pads do not fit {len(axes)} axes", "give a begin and an end for each axis")
-    found = [(0, 0)] * rank
+    found = [(0, 0)] * len(dims)
     for position, axis in enumerate(axes):
         found[axis] = (pads[position], pads[position + len(axes)])
     return tuple(found)
 
 
-def _infer_pad(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = given(types, 0)
-    if node.attrs.get("mode", "constant") not in ("constant", "reflect", "edge", "wrap"):
-        raise Unsupported(f"mode {node.attrs['mode']!r} is unknown", "use constant, reflect, edge or wrap")
-    dims = tuple(dim + sum(pad) for dim, pad in zip(x.dims, _pads(node, x.rank), strict=True))
-    if any(dim < 0 for dim in dims):
-        raise Unsupported(f"pads cut more than there is of {list(x.dims)}", "export with smaller negative pads")
-    return (TensorType(x.dtype, dims),)
-
-
-def _pad_value(node: Node) -> float:
-    value = node.attrs.get("constant_value", 0)
-    value = value[0] if isinstance(value, tuple) else value
-    return value if isinstance(value, int | float | bool) else 0
-
-
-def _reference_pad(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    (x,) = arrays_at(arrays, 0)
-    pads = _pads(node, x.ndim)
-    cut = tuple(slice(max(-begin, 0), extent - max(-end, 0)) for (begin, end), extent in zip(pads, x.shape, strict=True))
-    grow = [(max(begin, 0), max(end, 0)) for begin, end in pads]
+def _mode(node: Node) -> str:
     mode = node.attrs.get("mode", "constant")
-    if mode == "constant":
-        return (np.pad(x[cut], grow, constant_values=_pad_value(node)),)
-    return (np.pad(x[cut], grow, mode=str(mode)),)  # type: ignore[call-overload]
+    if not isinstance(mode, str) or mode not in MODES:
+        raise Unsupported(f"mode is {mode!r}", f"use {', '.join(MODES[:-1])} or {MODES[-1]}")
+    return mode
 
 
-def _define_pad(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    x, mode = given(types, 0), node.attrs.get("mode", "constant")
-    pads = _pads(node, x.rank)
-
-    def where(axes: tuple[Axis, ...]) -> Expr:
-        if mode == "constant":
-            index = tuple(Index.of(axis) - begin for axis, (begin, _) in zip(axes, pads, strict=True))
-            tests = [test for i, extent in zip(index, x.dims, strict=True) if (test := inside(i, extent)) is not None]
-            condition, load = conjunction(tests), Load("x0", index, x.dtype)
-            return load if condition is None else Where(condition, load, number(_pad_value(node), x.dtype))
-        return _mirrored(axes, pads, x, str(mode))
-
-    return view_kernel("Pad", types[:1], outs[0], where)
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, mode = given(types, 0), _mode(node)
+    pads = _pads(node, x.dims)
+    for extent, (begin, end) in zip(x.dims, pads, strict=True):
+        if extent + min(begin, 0) + min(end, 0) < 0:
+            raise Unsupported(f"pads {(begin, end)} cut off more than {extent} elements", "bind larger dimensions")
+        room = {"constant": None, "edge": None if extent else 0, "reflect": extent - 1, "wrap": extent}[mode]
+        if room is not None and max(begin, end, 0) > max(room, 0):
+            reason = f"pads {(begin, end)} are wider than an axis of {extent} can fill by {mode}"
+            raise Unsupported(reason, "pad in several steps, or bind larger dimensions")
+    return (TensorType(x.dtype, tuple(dim + sum(pad) for dim, pad in zip(x.dims, pads, strict=True))),)
 
 
-def _mirrored(axes: tuple[Axis, ...], pads: tuple[tuple[int, int], ...], x: TensorType, mode: str) -> Expr:
-    """Axis by axis: before the tensor, in it, or after it, each with an affine index."""
+def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """Negative pads select from what the others, which come first, have added."""
+    (x,), pads = arrays_at(arrays, 0), _pads(node, arrays_at(arrays, 0)[0].shape)
+    grow = [(max(begin, 0), max(end, 0)) for begin, end in pads]
+    if _mode(node) == "constant":
+        wide = np.pad(x, grow, constant_values=number_of(node, "constant_value", 0))
+    else:
+        wide = np.pad(x, grow, mode=_mode(node))  # type: ignore[call-overload]
+    ends = zip(wide.shape, pads, strict=True)
+    return (wide[tuple(slice(max(-begin, 0), extent - max(-end, 0)) for extent, (begin, end) in ends)],)
 
-    def choose(axis: int, index: tuple[Index, ...]) -> Expr:
+
+def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+    x, mode = given(types, 0), _mode(node)
+    pads = _pads(node, x.dims)
+
+    def element(axes: tuple[Axis, ...]) -> Expr:
+        index = tuple(Index.of(axis) - begin for axis, (begin, _) in zip(axes, pads, strict=True))
+        if mode != "constant":
+            return _repeated(index, x, mode)
+        tests = (inside(position, extent) for position, extent in zip(index, x.dims, strict=True))
+        condition, load = conjunction([test for test in tests if test is not None]), Load("x0", index, x.dtype)
+        return (
+            load if condition is None else Where(condition, load, number(number_of(node, "constant_value", 0), x.dtype))
+        )
+
+    return view_kernel("Pad", types[:1], outs[0], element)
+
+
+def _repeated(index: tuple[Index, ...], x: TensorType, mode: str) -> Expr:
+    """The element that stands at an index partly outside the tensor: axis by axis before, in or after it, each an affine index."""
+
+    def choose(axis: int, chosen: tuple[Index, ...]) -> Expr:
         if axis == x.rank:
-            return Load("x0", index, x.dtype)
-        extent, (begin, end) = x.dims[axis], pads[axis]
-        if max(begin, end) > (extent - 1 if mode == "reflect" else extent) and mode != "edge":
-            raise Unsupported(f"pads of {max(begin, end)} are wider than the extent {extent}", "pad in several steps")
-        here = Index.of(axes[axis]) - begin
+            return Load("x0", chosen, x.dtype)
+        here, last = index[axis], x.dims[axis] - 1
         low, high = here.range
-        middle = choose(axis + 1, (*index, here))
-        before = {"reflect": here * -1, "edge": Index.of(0), "wrap": here + extent}[mode]
-        after = {"reflect": here * -1 + 2 * (extent - 1), "edge": Index.of(extent - 1), "wrap": here - extent}[mode]
-        if high >= extent and (test := inside(here - low, extent - low)) is not None:
-            middle = Where(test, middle, choose(axis + 1, (*index, after)))
-        if low < 0 and (test := inside(here, high + 1)) is not None:
-            middle = Where(test, middle, choose(axis + 1, (*index, before)))
-        return middle
+        value = choose(axis + 1, (*chosen, here))
+        if high > last:
+            after = {"reflect": here * -1 + 2 * last, "edge": Index.of(last), "wrap": here - last - 1}[mode]
+            value = _else(inside(here - low, last + 1 - low), value, choose(axis + 1, (*chosen, after)))
+        if low < 0:
+            before = {"reflect": here * -1, "edge": Index.of(0), "wrap": here + last + 1}[mode]
+            value = _else(inside(here, high + 1), value, choose(axis + 1, (*chosen, before)))
+        return value
 
     return choose(0, ())
 
 
+def _else(condition: Expr | None, value: Expr, otherwise: Expr) -> Expr:
+    return value if condition is None else Where(condition, value, otherwise)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Pad", _infer, _reference, _define, ((1, "pads"), (2, "constant_value"), (3, "axes"))),
+)

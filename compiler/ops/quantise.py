@@ -86,7 +86,7 @@ def _define_quantize(node: Node, types: Types, outputs: tuple[TensorType, ...]) 
     axes = axes_for(x.dims)
     index = at(axes)
     place = _scale_index(node, x, scale, index)
-    wide = DType.F64 if DType.F64 in (x.dtype, scale.dtype) else DType.F32
+    wide = DType.F32
     divided = call("div", cast(Load("x0", index, x.dtype), wide), cast(Load("x1", place, scale.dtype), wide))
     rounded = call("round", divided)
     if present(types, 2):
@@ -117,10 +117,10 @@ def _reference_quantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     zero = optional(arrays, 2)
     dtype = zero.dtype if zero is not None else (_dtype_attr(node) or DType.U8).numpy
     limits = np.iinfo(dtype)
-    precise = x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
-    rounded = np.rint(precise / _repeated(node, scale, x).astype(precise.dtype))
+    # In f32 whatever x is: ONNX divides in f32, and a finer quotient would fall on the other side of some ties.
+    rounded = np.rint(x.astype(np.float32) / _repeated(node, scale, x).astype(np.float32))
     if zero is not None:
-        rounded = rounded + _repeated(node, zero, x).astype(precise.dtype)
+        rounded = rounded + _repeated(node, zero, x).astype(np.float32)
     return (np.clip(rounded, limits.min, limits.max).astype(dtype),)
 
 
@@ -198,7 +198,7 @@ def _where_zero(step: Expr) -> Expr:
 
 def _reference_dynamic(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
-    # In f32 whatever x is: another scale could move an element that lies between two steps.
+    # In f32 for the same reason.
     x = x.astype(np.float32)
     low, high = min(np.float32(0), x.min(initial=0)), max(np.float32(0), x.max(initial=0))
     scale = np.float32((high - low) / np.float32(255)) or np.float32(1)

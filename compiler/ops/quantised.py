@@ -64,8 +64,14 @@ def spread(array: np.ndarray | None, axis: int, rank: int) -> np.ndarray:
     return wide.reshape(shape)
 
 
-def requantised(total: np.ndarray, factor: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """For references: rounding half to even, then saturation in the dtype of `zero`."""
+def requantised(
+    total: np.ndarray, x_scale: np.ndarray, w_scale: np.ndarray, y_scale: np.ndarray, zero: np.ndarray
+) -> np.ndarray:
+    """For references: scaling, rounding half to even, then saturation in the dtype of `zero`.
+
+    In f32 whatever the scales were widened to: a finer product would fall on the other side of some ties.
+    """
+    x_scale, w_scale, y_scale = (scale.astype(np.float32) for scale in (x_scale, w_scale, y_scale))
     limits = np.iinfo(zero.dtype)
-    shifted = np.rint(total * factor) + zero.astype(np.float64)
+    shifted = np.rint(total.astype(np.float32) * (x_scale * w_scale / y_scale)) + zero.astype(np.float32)
     return np.asarray(np.clip(shifted, limits.min, limits.max), zero.dtype)

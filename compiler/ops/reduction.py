@@ -1,60 +1,91 @@
-"""Reductions over axes: sums, means, norms, extremes, their positions, and running sums."""
+"""Reductions over axes: sums, means, norms, extremes, and positions of extremes. Running sums are in `running`."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
+from compiler.ir.expr import Expr, Load, Position, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops import running
+from compiler.ops.attributes import axes_of
 from compiler.ops.build import at, axes_for, call, cast, number
+from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
-from compiler.ops.slots import accumulator_of
-from compiler.ops.views import axes_of, axis_of
+from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
 
-Map = Callable[[Expr], Expr]
-
-
-def _first(types: Types) -> TensorType:
-    assert types[0] is not None
-    return types[0]
+Infer = Callable[[Node, Types], tuple[TensorType, ...]]
+Over = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+"""A reduction of an array over axes, which stay with extent 1."""
 
 
-def _reduced_axes(node: Node, rank: int) -> tuple[int, ...]:
-    axes = axes_of(node, rank)
-    if axes:
-        return tuple(sorted(set(axes)))
+def _reduced(node: Node, rank: int) -> tuple[int, ...]:
+    """Axes that are reduced, ascending: without any given, all of them or, where the node says so, none."""
+    if axes := axes_of(node, rank):
+        return tuple(sorted(axes))
     return () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(rank))
 
 
+def _keeps(node: Node) -> bool:
+    return bool(node.attrs.get("keepdims", 1))
+
+
+def _kept_dims(dims: tuple[int, ...], over: tuple[int, ...], keeps: bool) -> tuple[int, ...]:
+    if keeps:
+        return tuple(1 if axis in over else extent for axis, extent in enumerate(dims))
+    return tuple(extent for axis, extent in enumerate(dims) if axis not in over)
+
+
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
-    axes = _reduced_axes(node, x.rank)
-    if node.attrs.get("keepdims", 1):
-        return (TensorType(x.dtype, tuple(1 if a in axes else dim for a, dim in enumerate(x.shape))),)
-    return (TensorType(x.dtype, tuple(dim for a, dim in enumerate(x.shape) if a not in axes)),)
+    x = given(types, 0)
+    return (TensorType(x.dtype, _kept_dims(x.dims, _reduced(node, x.rank), _keeps(node))),)
 
 
 @dataclass(frozen=True)
-class _Form:
-    """A reduction as monoid over `before` of each element, then `after` of the result and the number of elements."""
+class _Nest:
+    """The loops of a reduction: all axes of its input, those it runs over, and where its result lies."""
 
-    monoid: str
-    before: Map
-    after: Callable[[Expr, int], Expr]
+    axes: tuple[Axis, ...]
+    over: tuple[int, ...]
+    keeps: bool
+
+    @property
+    def shared(self) -> tuple[Axis, ...]:
+        return tuple(axis for position, axis in enumerate(self.axes) if position not in self.over)
+
+    @property
+    def reduction(self) -> tuple[Axis, ...]:
+        return tuple(self.axes[position] for position in self.over)
+
+    @property
+    def count(self) -> int:
+        return math.prod(axis.extent for axis in self.reduction)
+
+    @property
+    def index(self) -> tuple[Index, ...]:
+        if not self.keeps:
+            return at(self.shared)
+        return tuple(Index.of(0 if position in self.over else axis) for position, axis in enumerate(self.axes))
+
+    def reduce(self, slot: str, monoid: str, value: Expr, accumulator: DType) -> Block:
+        return Block((), (value,), (Store(slot, self.index),), self.reduction, monoid, accumulator)
+
+    def map(self, slot: str, value: Expr) -> Block:
+        return Block((), (value,), (Store(slot, self.index),))
+
+
+def _nest(node: Node, x: TensorType) -> _Nest:
+    return _Nest(axes_for(x.dims), _reduced(node, x.rank), _keeps(node))
 
 
 def _same(x: Expr) -> Expr:
-    return x
-
-
-def _unchanged(x: Expr, count: int) -> Expr:
     return x
 
 
@@ -62,213 +93,152 @@ def _square(x: Expr) -> Expr:
     return call("mul", x, x)
 
 
-def _define(form: _Form) -> Callable[[Node, Types, tuple[TensorType, ...]], Kernel]:
-    def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        x = _first(types)
-        over = _reduced_axes(node, x.rank)
-        axes = axes_for(x.dims)
-        kept = tuple(axis for position, axis in enumerate(axes) if position not in over)
-        reduction = tuple(axes[position] for position in over)
-        index = _kept_index(axes, over, bool(node.attrs.get("keepdims", 1)))
-        accumulator = accumulator_of(x.dtype) if form.monoid in ("sum", "prod") else x.dtype
-        count = math.prod(axis.extent for axis in reduction)
-        value = form.before(cast(Load("x0", at(axes), x.dtype), accumulator))
-        total = Slot("t0", TensorType(accumulator, outs[0].shape))
-        after = cast(form.after(Load("t0", index, accumulator), count), outs[0].dtype)
-        blocks = (
-            Block((), (value,), (Store("t0", index),), reduction, form.monoid, accumulator),
-            Block((), (after,), (Store("y0", index),)),
-        )
-        if after == Load("t0", index, accumulator):
-            only = Block((), (value,), (Store("y0", index),), reduction, form.monoid, accumulator)
-            return Kernel(node.op, (Slot("x0", x),), (Slot("y0", outs[0]),), (only,), shared=kept)
-        return Kernel(node.op, (Slot("x0", x),), (Slot("y0", outs[0]),), blocks, (total,), kept)
-
-    return define
-
-
-def _kept_index(axes: tuple[Axis, ...], over: tuple[int, ...], keepdims: bool) -> tuple[Index, ...]:
-    if keepdims:
-        return tuple(Index.of(0) if position in over else Index.of(axis) for position, axis in enumerate(axes))
-    return tuple(Index.of(axis) for position, axis in enumerate(axes) if position not in over)
-
-
-def _reference(function: Callable[..., np.ndarray]) -> Callable[[Node, Arrays], tuple[np.ndarray, ...]]:
+def _reference(function: Over) -> Callable[[Node, Arrays], tuple[np.ndarray, ...]]:
     def evaluate(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        x = arrays[0]
-        assert x is not None
-        axes = _reduced_axes(node, x.ndim)
+        (x,) = arrays_at(arrays, 0)
+        over = _reduced(node, x.ndim)
         with np.errstate(all="ignore"):
-            result = function(x, axis=axes, keepdims=bool(node.attrs.get("keepdims", 1)))
-        return (np.asarray(result).astype(x.dtype),)
+            result = np.asarray(function(x, over)).astype(x.dtype)
+        return (result.reshape(_kept_dims(x.shape, over, _keeps(node))),)
 
     return evaluate
 
 
-def _reduce(name: str, monoid: str, function: Callable[..., np.ndarray], before: Map = _same, after: Callable[[Expr, int], Expr] = _unchanged) -> Operator:
-    return Operator(name, _infer, _reference(function), _define(_Form(monoid, before, after)), ((1, "axes"),))
+def _reduce(
+    name: str,
+    function: Over,
+    before: Callable[[Expr], Expr] = _same,
+    after: Callable[[Expr, int], Expr] | None = None,
+    monoid: str = "sum",
+) -> Operator:
+    """A record: `monoid` over `before` of each element, then `after` of the result and the number of elements."""
+
+    def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+        x = given(types, 0)
+        nest, kind = _nest(node, x), accumulator_of(x.dtype)
+        value = before(cast(Load("x0", at(nest.axes), x.dtype), kind))
+        if after is None:
+            blocks, temps = (nest.reduce("y0", monoid, value, kind),), ()
+            return Kernel(name, input_slots(types), output_slots(outs), blocks, temps, nest.shared)
+        result = cast(after(Load("t0", nest.index, kind), nest.count), x.dtype)
+        total = Slot("t0", TensorType(kind, outs[0].shape))
+        steps = (nest.reduce("t0", monoid, value, kind), nest.map("y0", result))
+        return Kernel(name, input_slots(types), output_slots(outs), steps, (total,), nest.shared)
+
+    return Operator(name, _infer, _reference(function), define, ((1, "axes"),))
 
 
 def _divided(x: Expr, count: int) -> Expr:
     return call("div", x, number(count, x.dtype))
 
 
-def _root(x: Expr, count: int) -> Expr:
-    if x.dtype.is_float:
-        return call("sqrt", x)
-    return cast(call("sqrt", cast(x, DType.F64)), x.dtype)
+def _real(function: str) -> Callable[[Expr, int], Expr]:
+    """A function of real numbers; integers are computed in double."""
+    return lambda x, count: call(function, x if x.dtype.is_float else cast(x, DType.F64))
 
 
-def _log(x: Expr, count: int) -> Expr:
-    if x.dtype.is_float:
-        return call("log", x)
-    return cast(call("log", cast(x, DType.F64)), x.dtype)
+# Extremes: the greatest and least of booleans are `or` and `and`
 
 
-def _extreme(function: Callable[..., np.ndarray], empty: float) -> Callable[..., np.ndarray]:
-    """numpy refuses to reduce nothing; the identity of the monoid is what ONNX says."""
+def _extreme(name: str, monoid: str, on_booleans: str) -> Operator:
+    def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+        x = given(types, 0)
+        nest = _nest(node, x)
+        combine = on_booleans if x.dtype is DType.BOOL else monoid
+        block = nest.reduce("y0", combine, Load("x0", at(nest.axes), x.dtype), x.dtype)
+        return Kernel(name, input_slots(types), output_slots(outs), (block,), shared=nest.shared)
 
-    def reduce(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    def reference(x: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
+        """Of no elements at all, the identity: what every element is at least, or at most."""
         if x.dtype == np.bool_:
-            return function(x.astype(np.uint8), axis=axis, keepdims=keepdims).astype(np.bool_)
-        low, high = (-np.inf, np.inf) if np.issubdtype(x.dtype, np.floating) else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
-        return function(x, axis=axis, keepdims=keepdims, initial=low if empty < 0 else high)
+            return np.asarray((np.any if monoid == "max" else np.all)(x, axis=over, keepdims=True))
+        real = not np.issubdtype(x.dtype, np.integer)
+        low, high = (-np.inf, np.inf) if real else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+        if monoid == "max":
+            return np.asarray(np.max(x, axis=over, keepdims=True, initial=low))
+        return np.asarray(np.min(x, axis=over, keepdims=True, initial=high))
 
-    return reduce
+    return Operator(name, _infer, _reference(reference), define, ((1, "axes"),))
 
 
-def _log_sum_exp_reference(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    top = np.max(x, axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0)
-    total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
-    return total if keepdims else total.reshape(np.sum(x, axis=axis).shape)
+# ReduceLogSumExp: the greatest value first, then the sum of exponentials below it, neither of which overflows
 
 
 def _define_log_sum_exp(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-    """The greatest value first, then the sum of exponentials below it: neither can overflow."""
-    x = _first(types)
-    over = _reduced_axes(node, x.rank)
-    axes = axes_for(x.dims)
-    kept = tuple(axis for position, axis in enumerate(axes) if position not in over)
-    reduction = tuple(axes[position] for position in over)
-    index = _kept_index(axes, over, bool(node.attrs.get("keepdims", 1)))
-    kind = accumulator_of(x.dtype)
-    load = cast(Load("x0", at(axes), x.dtype), kind)
-    top = Load("t0", index, kind)
-    finite = Where(Apply("isinf", (top,)), number(0, kind), top)
-    total = call("add", call("log", Load("t1", index, kind)), finite)
+    """An infinite greatest value is not subtracted: infinity minus itself is no number."""
+    x = given(types, 0)
+    nest, kind = _nest(node, x), accumulator_of(x.dtype) if x.dtype.is_float else DType.F64
+    value, top = cast(Load("x0", at(nest.axes), x.dtype), kind), Load("t0", nest.index, kind)
+    finite = Where(call("isinf", top), number(0, kind), top)
+    total = call("add", call("log", Load("t1", nest.index, kind)), finite)
     blocks = (
-        Block((), (load,), (Store("t0", index),), reduction, "max", kind),
-        Block((), (call("exp", call("sub", load, finite)),), (Store("t1", index),), reduction, "sum", kind),
-        Block((), (cast(total, outs[0].dtype),), (Store("y0", index),)),
+        nest.reduce("t0", "max", value, kind),
+        nest.reduce("t1", "sum", call("exp", call("sub", value, finite)), kind),
+        nest.map("y0", cast(total, x.dtype)),
     )
-    temps = tuple(Slot(f"t{n}", TensorType(kind, outs[0].shape)) for n in range(2))
-    return Kernel("ReduceLogSumExp", (Slot("x0", x),), (Slot("y0", outs[0]),), blocks, temps, kept)
+    temps = tuple(Slot(name, TensorType(kind, outs[0].shape)) for name in ("t0", "t1"))
+    return Kernel("ReduceLogSumExp", input_slots(types), output_slots(outs), blocks, temps, nest.shared)
+
+
+def _log_sum_exp(x: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
+    wide = x.astype(np.float64)
+    top = np.max(wide, axis=over, keepdims=True, initial=-np.inf)
+    top = np.where(np.isinf(top), 0, top)
+    return np.asarray(np.log(np.sum(np.exp(wide - top), axis=over, keepdims=True)) + top)
 
 
 # Positions of extremes
 
 
 def _infer_arg(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = _first(types)
+    x = given(types, 0)
     axis = axis_of(node, x.rank)
-    kept = (1,) if node.attrs.get("keepdims", 1) else ()
-    return (TensorType(DType.I64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
+    if x.dims[axis] == 0:
+        raise Unsupported(f"axis {axis} of {x} has no elements", "bind larger input dimensions")
+    return (TensorType(DType.I64, _kept_dims(x.dims, (axis,), _keeps(node))),)
 
 
 def _arg(name: str, best: str, function: Callable[..., np.ndarray]) -> Operator:
+    """A record: the first or last position of the greatest or least element; a NaN is beyond every number."""
+
+    def last(node: Node) -> bool:
+        return bool(node.attrs.get("select_last_index", 0))
+
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        x = _first(types)
-        over = axis_of(node, x.rank)
-        axes = axes_for(x.dims)
-        kept = tuple(axis for position, axis in enumerate(axes) if position != over)
-        index = _kept_index(axes, (over,), bool(node.attrs.get("keepdims", 1)))
-        monoid = f"{best}_last" if node.attrs.get("select_last_index", 0) else f"{best}_first"
-        values = (Load("x0", at(axes), x.dtype), Position(Index.of(axes[over]), DType.I64))
+        x = given(types, 0)
+        nest = _Nest(axes_for(x.dims), (axis_of(node, x.rank),), _keeps(node))
+        values = (Load("x0", at(nest.axes), x.dtype), Position(Index.of(nest.reduction[0])))
+        stores = (Store("t0", nest.index), Store("y0", nest.index))
+        block = Block((), values, stores, nest.reduction, f"{best}_last" if last(node) else f"{best}_first", x.dtype)
         extreme = Slot("t0", TensorType(x.dtype, outs[0].shape))
-        block = Block((), values, (Store("t0", index), Store("y0", index)), (axes[over],), monoid, x.dtype)
-        return Kernel(name, (Slot("x0", x),), (Slot("y0", outs[0]),), (block,), (extreme,), kept)
+        return Kernel(name, input_slots(types), output_slots(outs), (block,), (extreme,), nest.shared)
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        x = arrays[0]
-        assert x is not None
+        (x,) = arrays_at(arrays, 0)
         axis = axis_of(node, x.ndim)
-        if node.attrs.get("select_last_index", 0):
-            found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis, keepdims=True)
+        if last(node):
+            found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
         else:
-            found = function(x, axis=axis, keepdims=True)
-        return (found if node.attrs.get("keepdims", 1) else np.squeeze(found, axis),)
+            found = function(x, axis=axis)
+        return (np.asarray(found).reshape(_kept_dims(x.shape, (axis,), _keeps(node))),)
 
     return Operator(name, _infer_arg, reference, define)
 
 
-# Running sums and products
-
-
-def _running_axis(node: Node, rank: int) -> int:
-    value = node.attrs.get("axis", 0)
-    value = value[0] if isinstance(value, tuple) else value
-    assert isinstance(value, int)
-    if not -rank <= value < rank:
-        raise Unsupported(f"axis {value} is out of range for {rank} dimensions", "export with an axis that exists")
-    return value % rank
-
-
-def _running(name: str, function: str, start: float, accumulate: Callable[..., np.ndarray]) -> Operator:
-    def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        x = _first(types)
-        over = _running_axis(node, x.rank)
-        extent = x.dims[over]
-        outer = tuple(axis for position, axis in enumerate(axes_for(x.dims)) if position != over)
-        step = Axis("step", extent)
-        place = Index.of(step) * -1 + (extent - 1) if node.attrs.get("reverse", 0) else Index.of(step)
-        before = place + 1 if node.attrs.get("reverse", 0) else place - 1
-
-        def index(position: Index) -> tuple[Index, ...]:
-            rest = iter(outer)
-            return tuple(position if axis == over else Index.of(next(rest)) for axis in range(x.rank))
-
-        exclusive = bool(node.attrs.get("exclusive", 0))
-        earlier = Where(
-            Apply("gt", (Position(Index.of(step)), Const(0, DType.I64))), Load("y0", index(before), x.dtype), number(start, x.dtype)
-        )
-        element: Expr = Load("x0", index(before if exclusive else place), x.dtype)
-        if exclusive:
-            element = Where(Apply("gt", (Position(Index.of(step)), Const(0, DType.I64))), element, number(start, x.dtype))
-        block = Block((step,), (call(function, earlier, element),), (Store("y0", index(place)),), sequential=(step,))
-        return Kernel(name, (Slot("x0", x),), (Slot("y0", outs[0]),), (block,), shared=outer)
-
-    def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        x = arrays[0]
-        assert x is not None
-        axis = _running_axis(node, x.ndim)
-        x = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
-        if node.attrs.get("exclusive", 0):
-            first = np.full_like(np.take(x, [0], axis), start)
-            x = np.concatenate([first, np.take(x, range(x.shape[axis] - 1), axis)], axis)
-        total = accumulate(x, axis=axis, dtype=x.dtype)
-        return (np.flip(total, axis) if node.attrs.get("reverse", 0) else total,)
-
-    return Operator(name, lambda node, types: (_first(types),), reference, define, ((1, "axis"),))
-
-
-def _norm(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-
+_sum = functools.partial(np.sum, keepdims=True)
 
 OPERATORS: tuple[Operator, ...] = (
-    _reduce("ReduceSum", "sum", np.sum),
-    _reduce("ReduceMean", "sum", np.mean, after=_divided),
-    _reduce("ReduceMax", "max", _extreme(np.max, -1)),
-    _reduce("ReduceMin", "min", _extreme(np.min, 1)),
-    _reduce("ReduceProd", "prod", np.prod),
-    _reduce("ReduceL1", "sum", lambda x, axis, keepdims: np.sum(np.abs(x), axis=axis, keepdims=keepdims), lambda x: call("abs", x)),
-    _reduce("ReduceL2", "sum", _norm, _square, _root),
-    _reduce("ReduceSumSquare", "sum", lambda x, axis, keepdims: np.sum(x * x, axis=axis, keepdims=keepdims), _square),
-    _reduce("ReduceLogSum", "sum", lambda x, axis, keepdims: np.log(np.sum(x, axis=axis, keepdims=keepdims)), after=_log),
-    Operator("ReduceLogSumExp", _infer, _reference(_log_sum_exp_reference), _define_log_sum_exp, ((1, "axes"),)),
+    _reduce("ReduceSum", lambda x, over: _sum(x, axis=over)),
+    _reduce("ReduceMean", lambda x, over: np.mean(x, axis=over, keepdims=True), after=_divided),
+    _reduce("ReduceProd", lambda x, over: np.prod(x, axis=over, keepdims=True), monoid="prod"),
+    _reduce("ReduceL1", lambda x, over: _sum(np.abs(x), axis=over), lambda x: call("abs", x)),
+    _reduce("ReduceL2", lambda x, over: np.sqrt(_sum(x * x, axis=over)), _square, _real("sqrt")),
+    _reduce("ReduceSumSquare", lambda x, over: _sum(x * x, axis=over), _square),
+    _reduce("ReduceLogSum", lambda x, over: np.log(_sum(x, axis=over)), after=_real("log")),
+    Operator("ReduceLogSumExp", _infer, _reference(_log_sum_exp), _define_log_sum_exp, ((1, "axes"),)),
+    _extreme("ReduceMax", "max", "or"),
+    _extreme("ReduceMin", "min", "and"),
     _arg("ArgMax", "argmax", np.argmax),
     _arg("ArgMin", "argmin", np.argmin),
-    _running("CumSum", "add", 0, np.cumsum),
-    _running("CumProd", "mul", 1, np.cumprod),
+    *running.OPERATORS,
 )

@@ -319,6 +319,9 @@ class Model:
     Raises ArtifactError, or WrongMachine when this machine cannot run it.
     """
 
+    errors = (ArtifactError, InputError, RunError)
+    """What is raised here, for those who have the Model and not this module."""
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,

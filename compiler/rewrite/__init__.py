@@ -1,1 +1,16 @@
-"""Graph to Graph: the engine that applies rules; knows nouns and operators, no other stage."""
+"""Graph to Graph: named equations applied to a fixed point, each application logged, each refusal with its reason.
+
+view     what a rule may see of the graph, and the draft in which it writes what should be there instead
+rule     the record of one rule
+measure  what every application must make smaller: the reason why rewriting ends
+program  the graph while it is rewritten
+rewrite  the worklist
+rules/   the equations, one file per subject (README.md there: the rules for writing rules)
+
+May know: `ir`, `ops`. Must not know: kernels, devices, any other stage.
+"""
+
+from compiler.rewrite.rewrite import Application, Rewritten, rewrite
+from compiler.rewrite.rule import EXACT, REASSOCIATES, Kind, Rule, approximate
+
+__all__ = ["EXACT", "REASSOCIATES", "Application", "Kind", "Rewritten", "Rule", "approximate", "rewrite"]

@@ -68,7 +68,7 @@ def test_a_format_version_not_known_is_refused_before_anything_of_it_runs(tmp_pa
 
 
 def test_a_loader_that_the_manifest_does_not_promise_never_runs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="loader.py in .* is damaged"):
+    with pytest.raises(UsageError, match=r"loader.py in .* is damaged"):
         tilewright.load(make(tmp_path / "a.tw", "raise SystemExit('executed')", digest="00"))
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_artifact_is_refused_with_the_fix(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="not an artifact") as refusal:
             tilewright.load(tmp_path / name)
         assert "give a .tw file" in refusal.value.fix
-    with pytest.raises(UsageError, match="manifest of .* is damaged"):
+    with pytest.raises(UsageError, match=r"manifest of .* is damaged"):
         tilewright.load(tmp_path / "zip")
 
 

