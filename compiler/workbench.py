@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -75,11 +76,10 @@ class LibraryStepper:
         }
         distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
         code = build_library(kernel_sources(distinct), target, toolchain)
-        descriptor = os.memfd_create("tilewright-kernels")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(code)
-            file.flush()
-            self._library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+        with tempfile.TemporaryDirectory(prefix="tw-step-") as folder:
+            path = Path(folder) / "kernels.so"
+            path.write_bytes(code)
+            self._library = ctypes.CDLL(str(path))
 
     def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
         """Runs all tiles of a call on flat operands, packing what its kernel wants packed."""

@@ -18,7 +18,7 @@ from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots, block_positions, contract_temps, join_shared, unshare_when_needed, without_unit_axes
+from compiler.ir.normal_form import Slots, block_positions, contract_temps, join_shared, without_unit_axes
 from compiler.ir.tensor import DType
 from compiler.targets.cpu import CpuTarget
 
@@ -26,6 +26,9 @@ MAX_TILES = 512
 MIN_VECTOR_EXTENT = 4
 FLAT_CHUNK = 4096
 """Elements of one tile task of a kernel that is a single loop."""
+
+SUM_STRETCH = 64
+"""Elements of a long sum that are added one by one before the total is."""
 
 IDENTITY = {"sum": 0.0, "prod": 1.0, "and": 1, "or": 0}
 HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
@@ -35,7 +38,7 @@ def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
     """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
-    kernel = without_unit_axes(unshare_when_needed(contract_temps(workload.kernel)))
+    kernel = without_unit_axes(contract_temps(workload.kernel))
     kernel = join_shared(replace(kernel, shared=_by_stride(kernel, slots)), _temp_aware(kernel, slots))
     return _Loops(name, workload, kernel, slots, target).lower()
 
@@ -84,7 +87,7 @@ class _Loops:
 
     def _shared_vector(self) -> Axis | None:
         """The shared axis along which most accesses are contiguous, when every block can be computed in fp32 vectors."""
-        if not self.kernel.shared or not all(_is_f32(block) for block in self.kernel.blocks):
+        if not self.kernel.shared or not all(_is_f32(block) and self._stores_f32(block) for block in self.kernel.blocks):
             return None
         best = max(self.kernel.shared, key=lambda axis: self._contiguity(self.kernel.blocks, axis))
         if best.extent < MIN_VECTOR_EXTENT or self._contiguity(self.kernel.blocks, best) <= 0:
@@ -92,6 +95,13 @@ class _Loops:
         own = [self._block_vector(block) for block in self.kernel.blocks]
         inner = sum(self._contiguity((block,), axis) for block, axis in zip(self.kernel.blocks, own, strict=True) if axis)
         return best if self._contiguity(self.kernel.blocks, best) >= inner else None
+
+    def _stores_f32(self, block: Block) -> bool:
+        """Whether results are stored as they are computed: a reduction may be cast to its slot's dtype."""
+        return all(self._dtype(store.slot) is DType.F32 for store in block.stores)
+
+    def _dtype(self, slot: str) -> DType:
+        return (self.temps[slot] if slot in self.temps else self.slots.buffers[slot]).type.dtype
 
     def _contiguity(self, blocks: Sequence[Block], axis: Axis) -> int:
         score = 0
@@ -112,7 +122,7 @@ class _Loops:
         """The axis of a block's own (parallel, or its reduction) along which it is vectorised when no shared axis is."""
         if not _is_f32(block):
             return None
-        candidates = [axis for axis in block.axes if axis not in block.sequential]
+        candidates = [axis for axis in block.axes if axis not in block.sequential and self._stores_f32(block)]
         if block.monoid in HORIZONTAL:
             candidates += block.reduction
         candidates = [axis for axis in candidates if axis.extent >= MIN_VECTOR_EXTENT]
@@ -222,16 +232,15 @@ class _Loops:
         vector = None if emitter.vector else self._block_vector(block)
         loops = [axis for axis in block.axes if axis != vector]
         order = [*block.sequential, *(axis for axis in loops if axis not in block.sequential)]
-        holds = not block.axes and all(store.slot in self.temps and not store.index for store in block.stores)
         with ExitStack() as stack:
             for axis in order:
                 stack.enter_context(self.writer.block(_for(axis)))
             if block.axes:
                 stack.enter_context(emitter.scope())
             if vector in block.axes and vector is not None:
-                self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None, False))
+                self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None))
             else:
-                self._body(block, emitter, vector, holds)
+                self._body(block, emitter, vector)
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
         """An emitter vectorised along a block's own axis; values held at this point become splats."""
@@ -244,18 +253,18 @@ class _Loops:
                 inner.held[load] = splat
         return inner
 
-    def _body(self, block: Block, emitter: Emitter, along: Axis | None, holds: bool) -> None:
+    def _body(self, block: Block, emitter: Emitter, along: Axis | None) -> None:
         """The values of a block at one point (or one vector of points), stored, or held in registers for the blocks that follow."""
         if block.monoid:
             values = self._reduce(block, emitter, along)
         else:
             values = [emitter.value(value) for value in block.values]
         for store, value, expr in zip(block.stores, values, block.values, strict=True):
-            dtype = self.temps[store.slot].type.dtype if store.slot in self.temps else self.slots.buffers[store.slot].type.dtype
+            dtype = self._dtype(store.slot)
             source = block.accumulator or expr.dtype
             if source is not dtype:
                 value = f"({C_TYPES[dtype]})({value}{' != 0' if dtype is DType.BOOL else ''})"
-            if holds:
+            if store.slot in self.temps and not self.temps[store.slot].type.rank:
                 name = self.writer.name(store.slot)
                 self.writer.line(f"const {'vf' if emitter.vector else C_TYPES[dtype]} {name} = {value};")
                 emitter.held[Load(store.slot, (), dtype)] = name
@@ -276,14 +285,20 @@ class _Loops:
             self.writer.line(f"{'vf' if wide else C_TYPES[kind]} {name} = {text};")
         guards, values = _guards(block, emitter.vector.axis if emitter.vector else along)
         order = _reduction_order(block, guards, self.plain, along)
-        self._nest(order, guards, frozenset(), lambda inner: self._accumulate(block, values, names, inner), emitter, along)
+        nest = _Nest(block, values, along, _splits_sum(block, order))
+        self._nest(nest, order, guards, names, emitter)
+        if block.monoid.startswith("arg"):
+            unset = identity(block, kinds)[1]
+            self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
         if along is None:
             return names
         total = self.writer.name("total")
         self.writer.line(f"const float {total} = {HORIZONTAL[block.monoid]}({names[0]});")
         return [total]
 
-    def _nest(self, order: Sequence[Axis], guards: Sequence[Expr], open_: frozenset[Axis], leaf, emitter: Emitter, along: Axis | None) -> None:  # type: ignore[no-untyped-def]
+    def _nest(
+        self, nest: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+    ) -> None:
         """Reduction loops, each guard tested as soon as its axes are known."""
         inner_axes = set(order)
         ready = [guard for guard in guards if not (guard.axes & inner_axes)]
@@ -293,12 +308,34 @@ class _Loops:
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
                 stack.enter_context(self.writer.block(f"if ({test})"))
             if not order:
-                leaf(emitter)
-            elif order[0] == along:
-                self._strips(along, lambda strip: leaf(self._along(emitter, strip)))
+                self._accumulate(nest.block, nest.values, names, emitter)
+            elif order[0] == nest.along:
+                self._strips(
+                    order[0],
+                    lambda strip: self._accumulate(nest.block, nest.values, names, self._along(emitter, strip)),
+                )
+            elif nest.splits and len(order) == 1:
+                self._partial_sums(nest, order[0], waiting, names, emitter)
             else:
                 with self.writer.block(_for(order[0])), emitter.scope():
-                    self._nest(order[1:], waiting, open_, leaf, emitter, along)
+                    self._nest(nest, order[1:], waiting, names, emitter)
+
+    def _partial_sums(
+        self, nest: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+    ) -> None:
+        """The innermost loop of a long sum in stretches of SUM_STRETCH, each summed on its own before it is added.
+
+        Rounding errors grow with the length of a stretch plus the number of stretches, instead of with their product.
+        """
+        kind = "vf" if emitter.vector else C_TYPES[nest.block.accumulator or DType.F32]
+        part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
+        with self.writer.block(f"for (long {first} = 0; {first} < {axis.extent}; {first} += {SUM_STRETCH})"):
+            end = f"{first} + {SUM_STRETCH}"
+            self.writer.line(f"const long {past} = {end} < {axis.extent} ? {end} : {axis.extent};")
+            self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
+            with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
+                self._nest(nest, (), guards, (part, *names[1:]), emitter)
+            self.writer.line(f"{names[0]} += {part};")
 
     def _accumulate(self, block: Block, values: Sequence[Expr], names: Sequence[str], emitter: Emitter) -> None:
         if block.monoid in ("sum", "prod", "max", "min", "and", "or"):
@@ -323,6 +360,24 @@ class _Loops:
             value = padded
         steps = {"sum": f"{acc} += {value};", "prod": f"{acc} *= {value};", "and": f"{acc} &= {value};", "or": f"{acc} |= {value};"}
         self.writer.line(steps.get(block.monoid) or f"{acc} = tw_{block.monoid}{wide}({value}, {acc});")
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A reduction being written: its values without what guards skip, its vectorised axis, whether its sum is split."""
+
+    block: Block
+    values: tuple[Expr, ...]
+    along: Axis | None
+    splits: bool
+
+
+def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:
+    """Whether a sum is so long that adding element by element would lose digits."""
+    points = 1
+    for axis in order:
+        points *= axis.extent
+    return block.monoid == "sum" and (block.accumulator or DType.F32).is_float and points > 2 * SUM_STRETCH
 
 
 def _is_f32(block: Block) -> bool:
@@ -404,7 +459,7 @@ def identity(block: Block, kinds: Sequence[DType]) -> list[str]:
         return [extreme(kinds[0], block.monoid == "max")]
     if block.monoid == "softmax":
         return [literal(float("-inf"), kinds[0]), literal(0.0, kinds[1])]
-    return [extreme(kinds[0], block.monoid.startswith("argmax")), literal(0, kinds[1])]
+    return [extreme(kinds[0], block.monoid.startswith("argmax")), extreme(kinds[1], block.monoid.endswith("last"))]
 
 
 def extreme(dtype: DType, least: bool) -> str:
@@ -419,11 +474,16 @@ def extreme(dtype: DType, least: bool) -> str:
 
 
 def pair_step(monoid: str, first: str, second: str, x: str, y: str) -> str:
-    """One step of a reduction of pairs, on accumulators `first` and `second`."""
+    """One step of a reduction of pairs, on accumulators `first` and `second`. NaN is beyond every number, and stays."""
     if monoid == "softmax":
         return (
-            f"if ({x} > {first}) {{ {second} = {second} * exp({first} - {x}) + {y}; {first} = {x}; }} "
-            f"else if ({x} > -INFINITY) {second} += {y} * exp({x} - {first});"
+            f"if ({x} > {first} || {x} != {x}) {{ {second} = {second} * exp({first} - {x}) + {y}; {first} = {x}; }} "
+            f"else if ({x} == {first}) {second} += {y}; else if ({first} == {first}) {second} += {y} * exp({x} - {first});"
         )
-    better = {"argmax_first": ">", "argmax_last": ">=", "argmin_first": "<", "argmin_last": "<="}[monoid]
-    return f"if ({x} {better} {first} || ({x} != {x} && {first} == {first})) {{ {first} = {x}; {second} = {y}; }}"
+    better = ">" if monoid.startswith("argmax") else "<"
+    sooner = "<" if monoid.endswith("first") else ">"
+    equal = f"({x} == {first} || ({x} != {x} && {first} != {first}))"
+    return (
+        f"if ({x} {better} {first} || ({x} != {x} && {first} == {first}) || ({equal} && {y} {sooner} {second})) "
+        f"{{ {first} = {x}; {second} = {y}; }}"
+    )

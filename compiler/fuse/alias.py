@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from compiler.fuse.draft import Draft, Op, is_copy, only_block, store_axes
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Load
-from compiler.ir.index import Index
+from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.tensor import Layout
 
@@ -125,13 +125,14 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
         axes = store_axes(block.stores[0], draft.types[value].dims)
         if axes is None:
             continue
-        source = buffers.of[op.inputs[0]]
+        read = next(bound for slot, bound in zip(op.kernel.inputs, op.inputs, strict=True) if slot.name == load.slot)
+        source = buffers.of[read]
         address = source.address(load.index)
-        strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
-        if any(stride is None for stride in strides):
+        if any(not isinstance(atom, Axis) for atom, _ in address.terms):
             continue
+        strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
         layout = Layout.plain(len(axes))
         known = tuple(stride or 0 for stride in strides)
         buffers.of[value] = Buffer(value, draft.types[value], layout, source.storage, known, address.const, buffers.of[value].name)
-        draft.views[value] = (op.inputs[0],)
+        draft.views[value] = (read,)
         draft.ops = [other for other in draft.ops if other is not op]

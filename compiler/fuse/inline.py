@@ -31,12 +31,13 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     if reason := _refusal(block.values[0], consumer.kernel, slot, draft.types[value].elements):
         return reason
     inner = {name.name: f"p_{name.name}" for name in producer.kernel.inputs}
+    taken = block.values[0].transform(_renamed(inner))
 
     def take_in(expr: Expr) -> Expr:
         if not isinstance(expr, Load) or expr.slot != slot:
             return expr
         mapping = {axis: index for axis, index in zip(axes, expr.index, strict=True) if axis is not None}
-        return block.values[0].substitute(mapping).transform(_renamed(inner))
+        return taken.substitute(mapping)
 
     kernel = consumer.kernel
     blocks = tuple(replace(b, values=tuple(v.transform(take_in) for v in b.values)) for b in kernel.blocks)

@@ -19,7 +19,7 @@ from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Address, Slots, contract_temps, join_reduction, join_shared, without_unit_axes
 from compiler.ir.tensor import DType
 
-MIN_COLUMNS = 8
+MIN_COLUMNS = 2
 """Narrower products are left to plain loops."""
 MIN_ROWS = 4
 """Rows that repay packing an operand at run time."""

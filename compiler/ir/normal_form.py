@@ -39,18 +39,28 @@ def accesses(kernel: Kernel, slot: str) -> list[tuple[Index, ...]]:
 
 
 def contract_temps(kernel: Kernel) -> Kernel:
-    """Drops from each temporary the dimensions that every access takes at the same shared axis: its storage is per point of that axis."""
+    """Drops from each temporary the dimensions that every access takes at one place, fixed at each point of the shared axes.
+
+    Where temporaries then still mention shared parallel axes, blocks reach across points: the kernel must run block after
+    block, so its shared axes move into the blocks and its temporaries stay whole. Sequential kernels keep their shared axes:
+    there a temporary carries values from one position to the next.
+    """
+    shared = set(kernel.shared)
     kept: dict[str, tuple[int, ...]] = {}
     for temp in kernel.temps:
         indices = accesses(kernel, temp.name)
-        shared = {Index.of(axis) for axis in kernel.shared}
         kept[temp.name] = tuple(
             dim
             for dim in range(temp.type.rank)
-            if temp.type.dims[dim] != 1
-            and not (len({index[dim] for index in indices}) == 1 and indices[0][dim] in shared)
+            if len({index[dim] for index in indices}) > 1 or not all(index[dim].axes <= shared for index in indices)
         )
-    return _keep_dims(kernel, kept)
+    contracted = _keep_dims(kernel, kept)
+    crossing = any(index.axes & shared for temp in contracted.temps for at in accesses(contracted, temp.name) for index in at)
+    if kernel.sequential or not crossing:
+        return contracted
+    return replace(
+        kernel, shared=(), blocks=tuple(replace(block, axes=(*kernel.shared, *block.axes)) for block in kernel.blocks)
+    )
 
 
 def _keep_dims(kernel: Kernel, kept: Mapping[str, tuple[int, ...]]) -> Kernel:
@@ -79,22 +89,6 @@ def _keep_dims(kernel: Kernel, kept: Mapping[str, tuple[int, ...]]) -> Kernel:
     return replace(kernel, temps=temps, blocks=blocks)
 
 
-def unshare_when_needed(kernel: Kernel) -> Kernel:
-    """A kernel whose temporaries still mention shared parallel axes runs block after block: its shared axes move into the blocks.
-
-    Sequential kernels keep their shared axes: there a temporary carries values from one position to the next.
-    """
-    shared = set(kernel.shared)
-    crossing = any(
-        index.axes & shared for temp in kernel.temps for position in accesses(kernel, temp.name) for index in position
-    )
-    if kernel.sequential or not crossing:
-        return kernel
-    return replace(
-        kernel, shared=(), blocks=tuple(replace(block, axes=(*kernel.shared, *block.axes)) for block in kernel.blocks)
-    )
-
-
 def without_unit_axes(kernel: Kernel) -> Kernel:
     """Axes of extent 1 dropped: no index mentions them."""
 
@@ -106,6 +100,32 @@ def without_unit_axes(kernel: Kernel) -> Kernel:
         for block in kernel.blocks
     )
     return replace(kernel, shared=wide(kernel.shared), sequential=wide(kernel.sequential), blocks=blocks)
+
+
+def rename_axes(kernel: Kernel, name: Callable[[str], str]) -> Kernel:
+    """Every axis under another name; names that `name` makes equal are told apart by a number."""
+    new: dict[Axis, Axis] = {}
+    taken: dict[str, int] = {}
+    for axis in (*kernel.shared, *(axis for block in kernel.blocks for axis in (*block.axes, *block.reduction))):
+        if axis not in new:
+            wanted = name(axis.name)
+            taken[wanted] = taken.get(wanted, 0) + 1
+            new[axis] = Axis(wanted if taken[wanted] == 1 else f"{wanted}{taken[wanted]}", axis.extent)
+    mapping = {old: Index.of(axis) for old, axis in new.items()}
+
+    def renamed(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(new[axis] for axis in axes)
+
+    blocks = tuple(
+        replace(
+            substitute(block, mapping),
+            axes=renamed(block.axes),
+            reduction=renamed(block.reduction),
+            sequential=renamed(block.sequential),
+        )
+        for block in kernel.blocks
+    )
+    return replace(kernel, shared=renamed(kernel.shared), sequential=renamed(kernel.sequential), blocks=blocks)
 
 
 def substitute(block: Block, mapping: Mapping[Axis, Index]) -> Block:

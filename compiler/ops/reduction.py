@@ -229,7 +229,9 @@ _sum = functools.partial(np.sum, keepdims=True)
 
 OPERATORS: tuple[Operator, ...] = (
     _reduce("ReduceSum", lambda x, over: _sum(x, axis=over)),
-    _reduce("ReduceMean", lambda x, over: np.mean(x, axis=over, keepdims=True), after=_divided),
+    _reduce(
+        "ReduceMean", lambda x, over: _sum(x, axis=over) / math.prod(x.shape[axis] for axis in over), after=_divided
+    ),
     _reduce("ReduceProd", lambda x, over: np.prod(x, axis=over, keepdims=True), monoid="prod"),
     _reduce("ReduceL1", lambda x, over: _sum(np.abs(x), axis=over), lambda x: call("abs", x)),
     _reduce("ReduceL2", lambda x, over: np.sqrt(_sum(x * x, axis=over)), _square, _real("sqrt")),

@@ -27,7 +27,7 @@ def example_c(program: Program) -> str:
         "DIMS": ", ".join(map(str, [*dims, 0])),
         "PORTS": "\n".join([*ports, "    {0, 0, 0, 0},"]),
     }
-    text = (files("compiler.pack") / "example.c").read_text()
+    text = (files("compiler.pack") / "example.c").read_text("utf-8")
     for mark, value in filled.items():
         text = text.replace(f"@{mark}@", value)
     return text

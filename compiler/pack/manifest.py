@@ -12,7 +12,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.pack.facts import Facts
-from compiler.pack.timeline import simulate
+from compiler.pack.timeline import predicted, simulate
 from compiler.pack.work import flops
 
 FORMAT_VERSION = 1
@@ -36,7 +36,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "calls": len(plan.tiles),
         "arena_bytes": plan.arena_bytes,
         "weight_bytes": len(program.weights),
-        "predicted_s": plan.predicted_s,
+        "predicted_s": predicted(simulate(plan, [cost.seconds for cost in facts.costs])),
         "inputs": [_port(port) for port in program.inputs],
         "outputs": [_port(port) for port in program.outputs],
         "files": {
@@ -55,7 +55,7 @@ def plan_json(plan: Plan, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
         "scheduler": plan.scheduler,
         "lanes": plan.lanes,
         "arena_bytes": plan.arena_bytes,
-        "predicted_s": plan.predicted_s,
+        "predicted_s": predicted(spans),
         "calls": [_call(plan, kernels, facts, position) for position in range(len(kernels.calls))],
         "tasks": [
             {

@@ -53,7 +53,7 @@ def pack(
     told = [Record.from_json(json.loads(line)) for line in used]
     text = {
         HEADER: program.sources[HEADER],
-        "loader.py": (files("compiler.pack") / "loader.py").read_text(),
+        "loader.py": (files("compiler.pack") / "loader.py").read_text("utf-8"),
         "__main__.py": _MAIN,
         "example.c": example_c(program),
         "records.jsonl": "".join(f"{line}\n" for line in used),

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Place, Plan
 from compiler.pack.facts import Facts
-from compiler.pack.timeline import Span, simulate
-from compiler.pack.wording import duration, escaped, plural, size, visible
+from compiler.pack.timeline import Span, predicted, simulate
+from compiler.pack.wording import duration, escaped, plural, size, time_unit, visible
 
 WIDTH = 1160
 LEFT, RIGHT, TOP, BOTTOM = 72, 20, 34, 34
@@ -21,21 +21,22 @@ LETTER = 6.4
 
 STYLE = """
 .tw{font:11px system-ui,sans-serif;--ink:#1f2733;--dim:#5d6878;--line:#d9dee6;--band:#f4f6f9;--mark:#b42318;
---contraction:#2f6fdb;--loops:#178a6e;--other:#9256c4}
+--contraction:#2f6fdb;--loops:#178a6e;--other:#9256c4;--box:#3f7f93}
 @media (prefers-color-scheme:dark){.tw{--ink:#e4e9f1;--dim:#98a4b5;--line:#343d4b;--band:#1c232d;--mark:#ff8a75;
---contraction:#5b93f5;--loops:#35b391;--other:#b583e0}}
+--contraction:#5b93f5;--loops:#35b391;--other:#b583e0;--box:#6db3c8}}
 .tw text{fill:var(--ink)}.tw .dim{fill:var(--dim)}.tw .band{fill:var(--band)}.tw .axis{stroke:var(--line)}
 .tw .mark{stroke:var(--mark);stroke-dasharray:4 3}.tw .marked{fill:var(--mark)}
 .tw .contraction{fill:var(--contraction)}.tw .loops{fill:var(--loops)}.tw .other{fill:var(--other)}
-.tw .slack{opacity:.45}.tw .box{opacity:.62}.tw .box:hover,.tw .task:hover{opacity:1;stroke:var(--ink)}
-.tw .on{fill:#fff;pointer-events:none}
+.tw .slack{opacity:.45}.tw .box{fill:var(--box)}.tw .shade0{opacity:.8}.tw .shade1{opacity:.6}.tw .shade2{opacity:.42}
+.tw .box:hover,.tw .task:hover{opacity:1;stroke:var(--ink)}
+.tw .on{pointer-events:none}.tw .on.bright{fill:#fff}
 """.strip()
 
 
 def plan_svg(kernels: KernelGraph, plan: Plan, facts: Facts) -> str:
     """The schedule: time to the right, a row for each lane; tasks that the last end does not wait for are pale."""
     spans = simulate(plan, [cost.seconds for cost in facts.costs])
-    whole = max((span.end for span in spans), default=0.0) or 1e-9
+    whole = predicted(spans) or 1e-9
     row = max(12, min(36, 420 // plan.lanes))
     height = TOP + row * plan.lanes + BOTTOM
     scale = (WIDTH - LEFT - RIGHT) / whole
@@ -69,9 +70,8 @@ def memory_svg(kernels: KernelGraph, plan: Plan) -> str:
         x, wide = LEFT + first * across, (last + 1 - first) * across
         high = inner * place.bytes / whole
         y = TOP + inner * (1 - place.at / whole) - high
-        kind = ("contraction", "loops", "other")[number % 3]
         parts.append(
-            f'<rect class="box {kind}" x="{x:.2f}" y="{y:.2f}" width="{max(wide - 0.5, 0.5):.2f}" height="{max(high - 0.5, 0.5):.2f}">'
+            f'<rect class="box shade{number % 3}" x="{x:.2f}" y="{y:.2f}" width="{max(wide - 0.5, 0.5):.2f}" height="{max(high - 0.5, 0.5):.2f}">'
             f"<title>storage {storage}: {size(place.bytes)} at byte {place.at}, calls {first} to {last}</title></rect>"
         )
     parts += [*_call_axis(len(kernels.calls), across, height), *_peak(kernels, in_use, across, inner)]
@@ -132,7 +132,8 @@ def _task(kernels: KernelGraph, plan: Plan, facts: Facts, span: Span, scale: flo
         return drawn
     label = visible(call.kernel.family)
     shown = label if len(label) <= letters else f"{label[: letters - 1]}…"
-    return f'{drawn}<text class="on" x="{x + 4:.2f}" y="{y + row / 2 + 4:g}">{escaped(shown)}</text>'
+    colour = "on bright" if span.critical else "on"
+    return f'{drawn}<text class="{colour}" x="{x + 4:.2f}" y="{y + row / 2 + 4:g}">{escaped(shown)}</text>'
 
 
 def category(algorithm: str) -> str:
@@ -160,10 +161,11 @@ def _time_axis(whole: float, scale: float, height: int) -> list[str]:
     """Round times, at most ten."""
     step = 10 ** math.floor(math.log10(whole / 10))
     step *= next(factor for factor in (1, 2, 5, 10, 20) if whole / (step * factor) <= 10)
+    unit, length = time_unit(whole)
     parts = []
     for tick in range(int(whole / step + 1e-9) + 1):
         x = LEFT + tick * step * scale
-        words = duration(tick * step) if tick else "0"
+        words = f"{tick * step / length:.4g} {unit}" if tick else "0"
         parts.append(f'<path class="axis" d="M{x:.2f} {TOP}V{height - BOTTOM + 5}"/>')
         parts.append(f'<text class="dim" x="{x:.2f}" y="{height - BOTTOM + 20}" text-anchor="middle">{words}</text>')
     return parts

@@ -15,16 +15,17 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
+from compiler.ir.tile import Tile
 from compiler.pack.facts import Facts
 from compiler.pack.picture import memory_svg, plan_svg
-from compiler.pack.timeline import simulate
+from compiler.pack.timeline import predicted, simulate
 from compiler.pack.wording import duration, escaped, plural, quantity, size
 from compiler.pack.work import flops
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 LONGEST_LINE = 400
 SOURCES_SHOWN = 6
-"""Operators named for one kernel, and families in the summary's own limit below."""
+"""Operators named for one kernel."""
 FAMILIES_SHOWN = 12
 
 
@@ -44,7 +45,7 @@ def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Seq
         _records(records),
         _provenance(program, facts),
     )
-    style = (files("compiler.pack") / "report.css").read_text()
+    style = (files("compiler.pack") / "report.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -87,7 +88,7 @@ def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
                 position,
                 call.kernel.family,
                 call.sources,
-                str(tile),
+                _blocking(tile),
                 tiles,
                 used,
                 seconds,
@@ -101,7 +102,7 @@ def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
 
 def _summary(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, rows: Sequence[_Row]) -> str:
     spans = simulate(plan, [cost.seconds for cost in facts.costs])
-    latency = max((span.end for span in spans), default=0.0)
+    latency = predicted(spans)
     work = sum(row.flops or 0 for row in rows)
     speed = quantity(work / latency, "FLOP/s") if latency else "-"
     cards = (
@@ -144,7 +145,7 @@ def _families(rows: Sequence[_Row]) -> str:
     lines = []
     for family, members in ordered[:FAMILIES_SHOWN]:
         seconds, share = sum(row.seconds for row in members), sum(row.share for row in members)
-        lines.append((escaped(family), str(len(members)), duration(seconds), f"{share:.1%}", _bar(share)))
+        lines.append((_family(family), str(len(members)), duration(seconds), f"{share:.1%}", _bar(share)))
     rest = [row for _, members in ordered[FAMILIES_SHOWN:] for row in members]
     if rest:
         share = sum(row.share for row in rest)
@@ -174,7 +175,7 @@ def _calls(rows: Sequence[_Row]) -> str:
     lines = [
         (
             str(row.call),
-            escaped(row.family),
+            _family(row.family),
             _sources(row.sources),
             escaped(row.tile, LONGEST_LINE),
             str(row.tiles),
@@ -197,6 +198,16 @@ def _sources(sources: Sequence[str]) -> str:
     shown = ", ".join(escaped(source, 60) for source in sources[:SOURCES_SHOWN])
     more = len(sources) - SOURCES_SHOWN
     return shown + (f" and {more} more" if more > 0 else "")
+
+
+def _blocking(tile: Tile) -> str:
+    """The algorithm and the levels; where temporaries live is told in plan.json."""
+    return " ".join((tile.algorithm, *map(str, tile.levels)))
+
+
+def _family(family: str) -> str:
+    """A family, which may be broken into lines between its operators."""
+    return escaped(family).replace("+", "+<wbr>")
 
 
 def _schedule_words(plan: Plan) -> str:

@@ -44,6 +44,11 @@ def simulate(plan: Plan, seconds: Sequence[float]) -> tuple[Span, ...]:
     return tuple(Span(span.task, span.begin, span.end, at in critical) for at, span in enumerate(spans))
 
 
+def predicted(spans: Sequence[Span]) -> float:
+    """Seconds of one inference: the last end."""
+    return max((span.end for span in spans), default=0.0)
+
+
 def _shares(plan: Plan) -> list[float]:
     """For each task, its part of its call's time: its tiles over those of the lane that has most of them."""
     tiles: dict[tuple[int, int], int] = {}

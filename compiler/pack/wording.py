@@ -27,10 +27,14 @@ def escaped(text: str, longest: int = LONGEST) -> str:
 
 def duration(seconds: float) -> str:
     """Three significant digits in ns, µs, ms or s."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{_three(seconds / scale)} {unit}"
-    return f"{_three(seconds / 1e-9)} ns"
+    unit, scale = time_unit(seconds)
+    return f"{_three(seconds / scale)} {unit}"
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a time is best told, and its length in seconds."""
+    units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+    return next(((unit, scale) for unit, scale in units if seconds >= scale), ("ns", 1e-9))
 
 
 def size(count: int) -> str:

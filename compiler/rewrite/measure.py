@@ -14,7 +14,21 @@ from collections.abc import Iterable
 
 from compiler.ir.graph import Node
 
-VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Concat", "Split", "Expand", "Cast"})
+VIEWS = frozenset(
+    {
+        "Identity",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Transpose",
+        "Slice",
+        "Concat",
+        "Split",
+        "Expand",
+        "Cast",
+    }
+)
 """Operators whose results are the elements of their inputs, in other places."""
 
 WEIGHTS = {

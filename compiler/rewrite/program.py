@@ -7,7 +7,6 @@ order of work and of the result, which is sorted once at the end.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -62,7 +61,9 @@ class Program(View):
                 maker = self.made_by.get(value)
                 if maker is None or maker.outputs[0] in gone:
                     continue
-                if all(v not in kept and v not in self.outputs and self.reading[v].keys() <= gone for v in maker.outputs):
+                if all(
+                    v not in kept and v not in self.outputs and self.reading[v].keys() <= gone for v in maker.outputs
+                ):
                     gone.add(maker.outputs[0])
                     dead.append(maker)
         return dead
@@ -70,8 +71,10 @@ class Program(View):
     def falls(self, root: Node, rewrite: Rewrite) -> bool:
         """Whether the measure (see `measure`) is smaller once `rewrite` has replaced `root`."""
         if rewrite.same:
-            blocked = any(self._must_copy(old, new) for old, new in rewrite.same.items())
-            return not (blocked and root.op == "Identity")
+            copies = [
+                Node("Identity", (new,), (old,)) for old, new in rewrite.same.items() if self._must_copy(old, new)
+            ]
+            return weight(copies) < weight(self.dying(root, rewrite))
         before, after = weight(self.dying(root, rewrite)), weight(rewrite.nodes)
         if before != after or len(rewrite.nodes) != 1:
             return after < before
@@ -104,8 +107,9 @@ class Program(View):
         for old, value in rewrite.same.items():
             new += self._redirect(root, old, value, place)
         self._drop_dead(above)
-        below = [reader for node in new for value in node.outputs if value in self.reading for reader in self.readers(value)]
-        below += [r for value in (*rewrite.same.values(), *rewrite.constants) if value in self.reading for r in self.readers(value)]
+        changed = [value for node in new for value in node.outputs]
+        changed += [self._alias.get(value, value) for value in (*rewrite.same.values(), *rewrite.constants)]
+        below = [reader for value in changed for reader in self.readers(value)]
         return [node for node in (*new, *above, *below) if self.alive(node)]
 
     def alive(self, node: Node) -> bool:
@@ -139,11 +143,6 @@ class Program(View):
         self._alias[value] = old
         self._remove(maker)
         outputs = tuple(old if output == value else output for output in maker.outputs)
-        first = maker.outputs[0]
-        if outputs[0] != first:  # who reads what is told by first outputs
-            for uses in self.reading.values():
-                if first in uses:
-                    uses[outputs[0]] = uses.pop(first)
         return [self._add(Node(maker.op, maker.inputs, outputs, maker.attrs, maker.source), place), *readers]
 
     def _replace_reads(self, old: int, value: int) -> list[Node]:
@@ -223,8 +222,3 @@ def content_key(node: Node, commutes: bool) -> tuple[object, ...]:
     """Equal for nodes that compute the same."""
     inputs: tuple[object, ...] = tuple(sorted(node.used)) if commutes else node.inputs
     return node.op, inputs, len(node.outputs), repr(sorted(node.attrs.items()))
-
-
-def unique(nodes: list[Node]) -> Mapping[int, Node]:
-    """Nodes by first output, each once, in order."""
-    return {node.outputs[0]: node for node in nodes}

@@ -54,4 +54,5 @@ class Rule:
 
     @property
     def equation(self) -> str:
-        return inspect.getdoc(self.match) or ""
+        """The first line of the docstring, without its full stop."""
+        return (inspect.getdoc(self.match) or "").partition("\n")[0].removesuffix(".")

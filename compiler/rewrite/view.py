@@ -121,7 +121,9 @@ class Draft:
         self._types[value] = TensorType(DType.of(array.dtype), array.shape)
         return value
 
-    def node(self, op: str, inputs: tuple[int | None, ...], attrs: Mapping[str, Attr] | None = None, source: str = "") -> int:
+    def node(
+        self, op: str, inputs: tuple[int | None, ...], attrs: Mapping[str, Attr] | None = None, source: str = ""
+    ) -> int:
         """A new node with one output, which is new as well. `source` is the root's unless given."""
         value = self.view.fresh()
         node = Node(op, inputs, (value,), dict(attrs or {}), source or self.root.source)

