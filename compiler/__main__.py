@@ -18,7 +18,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", type=Path, help="the ONNX file")
     parser.add_argument("--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
     parser.add_argument("--target", default="cpu", help="cpu (this machine), cpu:x86-64-v3, ...")
-    parser.add_argument("--options", default="{}", help='more options as JSON, such as \'{"inputs": {"x": [1, 3, 224, 224]}}\'')
+    parser.add_argument(
+        "--options", default="{}", help='more options as JSON, such as \'{"inputs": {"x": [1, 3, 224, 224]}}\''
+    )
     parser.add_argument("--records", type=Path, help="a records.jsonl of earlier measurements to reuse")
     parser.add_argument("--dump", type=Path, help="a folder for one numbered text file per step")
     parser.add_argument("--explain", action="store_true", help="print what was rewritten, refused and tried, and why")
@@ -34,7 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{given.model}: {error}", file=sys.stderr)
         return 1
     if given.explain and dump is not None:
-        for path in sorted(dump.glob("*_rewrite_log.txt")) + sorted(dump.glob("*_fuse_refusals.txt")) + sorted(dump.glob("*_tile.txt")):
+        for path in (
+            sorted(dump.glob("*_rewrite_log.txt"))
+            + sorted(dump.glob("*_fuse_refusals.txt"))
+            + sorted(dump.glob("*_tile.txt"))
+        ):
             print(f"== {path.name}\n{path.read_text()}")
     print(json.dumps(report.to_json(), indent=2) if given.json else _summary(report.to_json(), artifact))
     return 0
@@ -60,7 +66,8 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
     assert isinstance(errors, tuple | list)
     worst = max((error["max_relative"] for error in errors), default=0.0)
     arena, latency = report["arena_bytes"], report["latency_s"]
-    assert isinstance(arena, int) and isinstance(latency, float)
+    assert isinstance(arena, int)
+    assert isinstance(latency, float)
     return (
         f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, {1e3 * latency:.3f} ms on {report['threads']} lanes, "
         f"arena {arena / 1e6:.1f} MB, largest error {worst:.1e} of the largest value"

@@ -71,7 +71,9 @@ class CompileOptions:
 
     def _check(self) -> None:
         if not TARGET_PATTERN.fullmatch(self.target):
-            raise OptionsError(f"target {self.target!r} is unknown", fix="use 'cpu' or 'cpu:<profile>'; see GET /targets")
+            raise OptionsError(
+                f"target {self.target!r} is unknown", fix="use 'cpu' or 'cpu:<profile>'; see GET /targets"
+            )
         if self.precision not in PRECISIONS:
             raise OptionsError(f"precision {self.precision!r} is unknown", fix=f"use one of {', '.join(PRECISIONS)}")
         if self.scheduler not in SCHEDULERS:
@@ -86,7 +88,9 @@ class CompileOptions:
             )
         for name, spec in self.inputs.items():
             if spec.shape is not None and any(dim < 0 for dim in spec.shape):
-                raise OptionsError(f"inputs[{name!r}] has a negative dimension", fix="give every dimension as an int >= 0")
+                raise OptionsError(
+                    f"inputs[{name!r}] has a negative dimension", fix="give every dimension as an int >= 0"
+                )
         for name, dim in self.dims.items():
             if dim < 0:
                 raise OptionsError(f"dims[{name!r}] is {dim}", fix="give an int >= 0")
@@ -149,7 +153,8 @@ def _input_spec(name: str, spec: object) -> InputSpec:
         spec = {"shape": spec}
     if not isinstance(spec, dict) or set(spec) - {"shape", "value"}:
         raise OptionsError(
-            f"inputs[{name!r}] is not an input spec", fix='give a shape like [1, 3, 224, 224] or {"shape": ..., "value": ...}'
+            f"inputs[{name!r}] is not an input spec",
+            fix='give a shape like [1, 3, 224, 224] or {"shape": ..., "value": ...}',
         )
     shape, value = spec.get("shape"), spec.get("value")
     if shape is not None:

@@ -81,14 +81,22 @@ def compile_model(
         machine = workbench.machine_for(target, toolchain, JOBS, options.seed)
         known = [Record.from_json(record) for record in records]
         tiled = tile(workloads, target, lanes, known, machine, options.tuning_budget_s, count, trace)
-        trace.show("tile", _lines(f"{call}\n    {_menu_text(menu)}" for call, menu in zip(fused.kernels.calls, tiled.menus, strict=True)))
+        trace.show(
+            "tile",
+            _lines(
+                f"{call}\n    {_menu_text(menu)}" for call, menu in zip(fused.kernels.calls, tiled.menus, strict=True)
+            ),
+        )
     with trace.step("schedule"):
         cost, _ = workbench.handover(target, toolchain) if lanes > 1 else (0.0, None)
         plan = schedule(fused.kernels, tiled.menus, lanes, cost)
         trace.show("schedule", plan)
     with trace.step("emit"):
         program = emit(fused.kernels, plan, target, toolchain, JOBS)
-        trace.show("emit", _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")))
+        trace.show(
+            "emit",
+            _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")),
+        )
     with trace.step("pack"):
         facts = _facts(loaded.digest, options, target, loaded.graph, fused, plan, tiled.menus, trace, rewritten.log)
         unproven = artifact.with_name(f".{artifact.name}.unproven")
@@ -166,7 +174,11 @@ def _prove(
             stepper = workbench.LibraryStepper(kernels, plan, target, toolchain)
             bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
         inputs = list(model.random_inputs(options.seed).values())
-        latency = model_latency(lambda: run(inputs) and None, LATENCY_SECONDS)
+
+        def run_once() -> None:
+            model.run_flat(inputs)
+
+        latency = model_latency(run_once, LATENCY_SECONDS)
     return _Proof(verdict, latency.median)
 
 
@@ -203,7 +215,9 @@ def _call_cost(plan: Plan, call: int, menu: Menu) -> Cost:
 
 
 def _menu_text(menu: Menu) -> str:
-    options = "\n    ".join(f"{1e6 * v.cost.seconds:10.1f} us {v.cost.source:9} {v.tile} in {v.tiles} tiles" for v in menu.variants)
+    options = "\n    ".join(
+        f"{1e6 * v.cost.seconds:10.1f} us {v.cost.source:9} {v.tile} in {v.tiles} tiles" for v in menu.variants
+    )
     return f"workload {menu.workload}\n    {options}"
 
 

@@ -55,7 +55,9 @@ def find_toolchain(preferred: str = "") -> Toolchain:
             if said.returncode == 0 and said.stdout:
                 return Toolchain(path, said.stdout.splitlines()[0].strip())
     wanted = preferred or ", ".join(CANDIDATES)
-    raise ToolchainMissing(f"no C compiler found (looked for {wanted})", fix="install gcc (Debian: apt-get install gcc libc6-dev)")
+    raise ToolchainMissing(
+        f"no C compiler found (looked for {wanted})", fix="install gcc (Debian: apt-get install gcc libc6-dev)"
+    )
 
 
 def build_library(sources: Mapping[str, str], target: CpuTarget, toolchain: Toolchain, jobs: int = 2) -> bytes:
@@ -97,7 +99,9 @@ def _run(command: Sequence[str], root: Path, what: str) -> None:
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=UNIT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise ToolchainFailed(f"compiling {what} took over {UNIT_TIMEOUT_S} s", fix="report this model: it is our fault") from None
+        raise ToolchainFailed(
+            f"compiling {what} took over {UNIT_TIMEOUT_S} s", fix="report this model: it is our fault"
+        ) from None
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-3:]
         raise ToolchainFailed(

@@ -18,8 +18,17 @@ from dataclasses import dataclass
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.lowered import Lowered, declarations
 from compiler.codegen.writer import Writer
-from compiler.ir.contraction import Contraction, Direct, Packing, as_contraction, axes_of, direct_access, guarded, packing_of
-from compiler.ir.expr import Apply, Expr, Load
+from compiler.ir.contraction import (
+    Contraction,
+    Direct,
+    Packing,
+    as_contraction,
+    axes_of,
+    direct_access,
+    guarded,
+    packing_of,
+)
+from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction
 from compiler.ir.index import Axis, Index
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
@@ -94,7 +103,9 @@ class _Contraction:
             self._micro(tails)
         self.writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
         self.writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
-        self.writer.line(f" * batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} */")
+        self.writer.line(
+            f" * batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} */"
+        )
         with self.writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
             self._declare()
             with self.writer.block("for (long tile = begin; tile < end; tile++)"):
@@ -113,7 +124,9 @@ class _Contraction:
             self.writer.line(f"vf acc[{rows}][{vectors}] = {{0}};")
             with self.writer.block(f"for (long k = 0; k < {depth}; k++)"):
                 for vector in range(vectors):
-                    self.writer.line(f"const vf b{vector} = tw_load(b + k * {self.shape.panel} + {vector * self.target.vector_floats});")
+                    self.writer.line(
+                        f"const vf b{vector} = tw_load(b + k * {self.shape.panel} + {vector * self.target.vector_floats});"
+                    )
                 self.writer.line(f"#pragma GCC unroll {rows}")
                 with self.writer.block(f"for (int row = 0; row < {rows}; row++)"):
                     step = "k" if a_step == 1 else f"k * {a_step}"
@@ -123,7 +136,9 @@ class _Contraction:
             self.writer.line(f"#pragma GCC unroll {rows}")
             with self.writer.block(f"for (int row = 0; row < {rows}; row++)"):
                 for vector in range(vectors):
-                    self.writer.line(f"tw_store(c + row * {self.shape.panel} + {vector * self.target.vector_floats}, acc[row][{vector}]);")
+                    self.writer.line(
+                        f"tw_store(c + row * {self.shape.panel} + {vector * self.target.vector_floats}, acc[row][{vector}]);"
+                    )
         self.writer.line()
 
     def _declare(self) -> None:
@@ -148,7 +163,9 @@ class _Contraction:
         writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
         decode(writer, view.batch, "batch")
         writer.line(f"const long first_row = row_block * {shape.block_m};")
-        writer.line(f"const long past_row = first_row + {shape.block_m} < {view.rows} ? first_row + {shape.block_m} : {view.rows};")
+        writer.line(
+            f"const long past_row = first_row + {shape.block_m} < {view.rows} ? first_row + {shape.block_m} : {view.rows};"
+        )
         writer.line(f"const long first_panel = column_block * {self.block_panels};")
         past = f"first_panel + {self.block_panels}"
         writer.line(f"const long past_panel = {past} < {self.panels} ? {past} : {self.panels};")
@@ -182,7 +199,9 @@ class _Contraction:
         if self.direct:
             assert isinstance(view.a, Load)
             slot, offset = self.slots.address(view.a.slot, view.a.index)
-            rest = Index(tuple((atom, factor) for atom, factor in offset.terms if atom not in (*view.m, *view.k)), offset.const)
+            rest = Index(
+                tuple((atom, factor) for atom, factor in offset.terms if atom not in (*view.m, *view.k)), offset.const
+            )
             writer.line(f"const float *const a = {slot} + {self._index(rest)} + row0 * {self.direct.rows};")
         else:
             writer.line(f"const float *const a = rows + (row0 - first_row) * {self.row_floats};")
@@ -268,7 +287,9 @@ class _Contraction:
                 stack.enter_context(emitter.scope())
             self._gather_inner(axes, waiting, value, place, emitter)
 
-    def _gather_inner(self, axes: list[Axis], guards: Sequence[Expr], value: Expr, place: Index, emitter: Emitter) -> None:
+    def _gather_inner(
+        self, axes: list[Axis], guards: Sequence[Expr], value: Expr, place: Index, emitter: Emitter
+    ) -> None:
         writer = self.writer
         if not axes:
             writer.line(f"row[{emitter.index(place)}] = {emitter.scalar(value)};")
@@ -287,8 +308,6 @@ class _Contraction:
 
     def _gather_strip(self, axis: Axis, guards: Sequence[Expr], value: Expr, position: Index, emitter: Emitter) -> None:
         """The innermost k axis in vectors; guards along it become conditions on lanes."""
-        from compiler.ir.expr import Const, Where, conjunction
-
         condition = conjunction(list(guards))
         expr = value if condition is None else Where(condition, value, Const(0.0, DType.F32))
         lanes = self.target.vector_floats
@@ -299,7 +318,9 @@ class _Contraction:
             inner = Emitter(writer, emitter.address, vector)
             result = inner.vf(expr)
             place = f"row + {inner.index(position)}"
-            writer.line(f"tw_store_n({place}, {result}, {vector.count});" if vector.count else f"tw_store({place}, {result});")
+            writer.line(
+                f"tw_store_n({place}, {result}, {vector.count});" if vector.count else f"tw_store({place}, {result});"
+            )
 
         if whole:
             with writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
@@ -319,16 +340,20 @@ class _Contraction:
                 stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
                 place = place * axis.extent + axis
             depth = self._index(place)
-            writer.line(f"float *const line = panels + ((panel - first_panel) * {view.depth} + {depth}) * {shape.panel};")
+            writer.line(
+                f"float *const line = panels + ((panel - first_panel) * {view.depth} + {depth}) * {shape.panel};"
+            )
             with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
                 writer.line(f"const long {n} = panel * {shape.panel} + column;")
                 with writer.block(f"if ({n} + TW_LANES <= {view.columns})"):
-                    writer.line(f"tw_store(line + column, {Emitter(writer, self.slots.address, Vector(n)).vf(view.b)});")
+                    writer.line(
+                        f"tw_store(line + column, {Emitter(writer, self.slots.address, Vector(n)).vf(view.b)});"
+                    )
                 with writer.block(f"else if ({n} < {view.columns})"):
                     writer.line(f"const long live = {view.columns} - {n};")
                     value = Emitter(writer, self.slots.address, Vector(n, "live")).vf(view.b)
                     writer.line(f"tw_store(line + column, {value});")
-                writer.line(f"else tw_store(line + column, tw_splat(0.0f));")
+                writer.line("else tw_store(line + column, tw_splat(0.0f));")
         assert lanes * shape.vectors == shape.panel
 
 
@@ -351,5 +376,3 @@ def _conjuncts(condition: Expr) -> list[Expr]:
     if isinstance(condition, Apply) and condition.function == "and":
         return [part for arg in condition.args for part in _conjuncts(arg)]
     return [condition]
-
-

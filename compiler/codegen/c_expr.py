@@ -33,17 +33,42 @@ C_TYPES: Mapping[DType, str] = {
 }
 
 INFIX: Mapping[str, str] = {
-    **{"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="},
-    **{"and": "&", "or": "|", "xor": "^", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "shift_left": "<<", "shift_right": ">>"},
+    **{
+        "add": "+",
+        "sub": "-",
+        "mul": "*",
+        "div": "/",
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+        "eq": "==",
+        "ne": "!=",
+    },
+    **{
+        "and": "&",
+        "or": "|",
+        "xor": "^",
+        "bit_and": "&",
+        "bit_or": "|",
+        "bit_xor": "^",
+        "shift_left": "<<",
+        "shift_right": ">>",
+    },
 }
 COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 LOGICAL = frozenset(("and", "or", "xor"))
 VECTOR_FUNCTIONS = frozenset(
-    ("min", "max", "neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sigmoid", "floor", "ceil", "round")
+    (
+        *("min", "max", "neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal"),
+        *("tanh", "erf", "sigmoid", "floor", "ceil", "round"),
+    )
 )
 LIBM = frozenset(
-    ("exp", "log", "sqrt", "tanh", "erf", "floor", "ceil", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan")
-    + ("sinh", "cosh", "asinh", "acosh", "atanh", "pow", "fmod")
+    (
+        *("exp", "log", "sqrt", "tanh", "erf", "floor", "ceil", "log1p", "expm1", "pow", "fmod"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+    )
 )
 
 
@@ -67,7 +92,12 @@ class Emitter:
     their C names.
     """
 
-    def __init__(self, writer: Writer, address: Callable[[str, tuple[Index, ...]], tuple[str, Index]], vector: Vector | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        address: Callable[[str, tuple[Index, ...]], tuple[str, Index]],
+        vector: Vector | None = None,
+    ) -> None:
         self.writer = writer
         self.address = address
         self.vector = vector
@@ -95,7 +125,9 @@ class Emitter:
             return f"(long)({self.scalar(atom.expr)})"
         inner = self.index(atom.index)
         if isinstance(atom, FloorDiv):
-            return f"(({inner}) / {atom.divisor})" if atom.index.range[0] >= 0 else f"tw_floordiv({inner}, {atom.divisor})"
+            return (
+                f"(({inner}) / {atom.divisor})" if atom.index.range[0] >= 0 else f"tw_floordiv({inner}, {atom.divisor})"
+            )
         return f"(({inner}) % {atom.divisor})" if atom.index.range[0] >= 0 else f"tw_floormod({inner}, {atom.divisor})"
 
     # Scopes
@@ -186,7 +218,9 @@ class Emitter:
             pointer, offset = self.address(expr.slot, expr.index)
             if offset.coefficient(self.vector.axis) == 1:
                 place = f"{pointer} + {self.index(offset)}"
-                return self._define(key, "vf", f"tw_load_n({place}, {self.vector.count})" if self.vector.count else f"tw_load({place})")
+                return self._define(
+                    key, "vf", f"tw_load_n({place}, {self.vector.count})" if self.vector.count else f"tw_load({place})"
+                )
         elif isinstance(expr, Apply):
             if expr.function in ("add", "sub", "mul", "div"):
                 left, right = (self.vf(arg) for arg in expr.args)
@@ -222,7 +256,9 @@ class Emitter:
             mask = self._mask(condition)
             if mask:
                 name = self.writer.name("v")
-                self.writer.line(f"const vf {name} = tw_select({mask}, {self.vf(expr.then)}, {self.vf(expr.otherwise)});")
+                self.writer.line(
+                    f"const vf {name} = tw_select({mask}, {self.vf(expr.then)}, {self.vf(expr.otherwise)});"
+                )
                 return name
         return ""
 
@@ -307,7 +343,11 @@ class Emitter:
             return
         if offset.coefficient(self.vector.axis) == 1:
             place = f"{pointer} + {self.index(offset)}"
-            tail = f"tw_store_n({place}, {value}, {self.vector.count});" if self.vector.count else f"tw_store({place}, {value});"
+            tail = (
+                f"tw_store_n({place}, {value}, {self.vector.count});"
+                if self.vector.count
+                else f"tw_store({place}, {value});"
+            )
             self.writer.line(tail)
             return
         lane = self.writer.name("lane")
@@ -324,7 +364,8 @@ def _is_convex(condition: Expr, axis: Axis) -> bool:
         return all(_is_convex(arg, axis) for arg in condition.args)
     if isinstance(condition, Apply) and condition.function in ("ge", "gt", "le", "lt"):
         return all(
-            isinstance(arg, Const) or (isinstance(arg, Position) and arg.index.coefficient(axis) is not None) for arg in condition.args
+            isinstance(arg, Const) or (isinstance(arg, Position) and arg.index.coefficient(axis) is not None)
+            for arg in condition.args
         )
     return axis not in condition.axes
 
@@ -371,7 +412,11 @@ def apply(function: str, args: list[str], dtype: DType) -> str:
     if function == "div" and dtype.is_integer:
         return f"({ctype})({args[1]} == 0 ? 0 : {args[0]} / {args[1]})"
     if function in INFIX:
-        return f"({args[0]} {INFIX[function]} {args[1]})" if dtype.bytes >= 4 else f"({ctype})({args[0]} {INFIX[function]} {args[1]})"
+        return (
+            f"({args[0]} {INFIX[function]} {args[1]})"
+            if dtype.bytes >= 4
+            else f"({ctype})({args[0]} {INFIX[function]} {args[1]})"
+        )
     if function == "not":
         return f"(!{args[0]})"
     if function == "bit_not":

@@ -7,7 +7,7 @@ reduction. Temporaries that live at one point are C variables, those over a bloc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots, block_positions, contract_temps, join_shared, without_unit_axes
+from compiler.ir.normal_form import Address, Slots, block_positions, contract_temps, join_shared, without_unit_axes
 from compiler.ir.tensor import DType
 from compiler.targets.cpu import CpuTarget
 
@@ -43,7 +43,7 @@ def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
     return _Loops(name, workload, kernel, slots, target).lower()
 
 
-def _temp_aware(kernel: Kernel, slots: Slots):  # type: ignore[no-untyped-def]
+def _temp_aware(kernel: Kernel, slots: Slots) -> Address:
     dims = {temp.name: temp.type.dims for temp in kernel.temps}
 
     def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
@@ -87,13 +87,17 @@ class _Loops:
 
     def _shared_vector(self) -> Axis | None:
         """The shared axis along which most accesses are contiguous, when every block can be computed in fp32 vectors."""
-        if not self.kernel.shared or not all(_is_f32(block) and self._stores_f32(block) for block in self.kernel.blocks):
+        if not self.kernel.shared or not all(
+            _is_f32(block) and self._stores_f32(block) for block in self.kernel.blocks
+        ):
             return None
         best = max(self.kernel.shared, key=lambda axis: self._contiguity(self.kernel.blocks, axis))
         if best.extent < MIN_VECTOR_EXTENT or self._contiguity(self.kernel.blocks, best) <= 0:
             return None
         own = [self._block_vector(block) for block in self.kernel.blocks]
-        inner = sum(self._contiguity((block,), axis) for block, axis in zip(self.kernel.blocks, own, strict=True) if axis)
+        inner = sum(
+            self._contiguity((block,), axis) for block, axis in zip(self.kernel.blocks, own, strict=True) if axis
+        )
         return best if self._contiguity(self.kernel.blocks, best) >= inner else None
 
     def _stores_f32(self, block: Block) -> bool:
@@ -142,7 +146,9 @@ class _Loops:
         if chunked and self.vector is not None:
             tiles = -(-self.vector.extent // FLAT_CHUNK)
         writer = self.writer
-        writer.line(f"/* {self.workload.kernel.family}: {', '.join(str(slot.type) for slot in self.workload.kernel.inputs)}")
+        writer.line(
+            f"/* {self.workload.kernel.family}: {', '.join(str(slot.type) for slot in self.workload.kernel.inputs)}"
+        )
         writer.line(f" * -> {', '.join(str(slot.type) for slot in self.workload.kernel.outputs)} */")
         with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
             for line in declarations(self.workload):
@@ -185,7 +191,9 @@ class _Loops:
         axis = self.vector
         if chunked:
             self.writer.line(f"const long first = tile * {FLAT_CHUNK};")
-            self.writer.line(f"const long past = first + {FLAT_CHUNK} < {axis.extent} ? first + {FLAT_CHUNK} : {axis.extent};")
+            self.writer.line(
+                f"const long past = first + {FLAT_CHUNK} < {axis.extent} ? first + {FLAT_CHUNK} : {axis.extent};"
+            )
             self.writer.line(f"long {axis} = first;")
             with self.writer.block(f"for (; {axis} + TW_LANES <= past; {axis} += TW_LANES)"):
                 self._blocks(Vector(axis))
@@ -196,7 +204,7 @@ class _Loops:
             return
         self._strips(axis, self._blocks)
 
-    def _strips(self, axis: Axis, body) -> None:  # type: ignore[no-untyped-def]
+    def _strips(self, axis: Axis, body: Callable[[Vector], None]) -> None:
         """Whole vectors along an axis, then the rest as one partial vector."""
         lanes = self.target.vector_floats
         whole = axis.extent // lanes * lanes
@@ -213,7 +221,7 @@ class _Loops:
         for block in self.kernel.blocks:
             self._block(block, emitter)
 
-    def _address(self, vector: Vector | None):  # type: ignore[no-untyped-def]
+    def _address(self, vector: Vector | None) -> Address:
         """Addresses; a temporary over a block's axes holds a whole vector per element when a shared axis is vectorised."""
 
         def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
@@ -358,7 +366,12 @@ class _Loops:
             with self.writer.block(f"for (long lane = 0; lane < {vector.count}; lane++)"):
                 self.writer.line(f"{padded}[lane] = {value}[lane];")
             value = padded
-        steps = {"sum": f"{acc} += {value};", "prod": f"{acc} *= {value};", "and": f"{acc} &= {value};", "or": f"{acc} |= {value};"}
+        steps = {
+            "sum": f"{acc} += {value};",
+            "prod": f"{acc} *= {value};",
+            "and": f"{acc} &= {value};",
+            "or": f"{acc} |= {value};",
+        }
         self.writer.line(steps.get(block.monoid) or f"{acc} = tw_{block.monoid}{wide}({value}, {acc});")
 
 
@@ -441,7 +454,7 @@ def _conjuncts(condition: Expr) -> list[Expr]:
     return [condition]
 
 
-def _reduction_order(block: Block, guards: Sequence[Expr], address, along: Axis | None) -> list[Axis]:  # type: ignore[no-untyped-def]
+def _reduction_order(block: Block, guards: Sequence[Expr], address: Address, along: Axis | None) -> list[Axis]:
     """Guarded axes outermost, then by falling stride of the loads; the vectorised one last."""
     guarded = frozenset(axis for guard in guards for axis in guard.axes)
 

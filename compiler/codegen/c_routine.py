@@ -25,7 +25,8 @@ def _top_k(name: str, workload: Workload, routine: Routine) -> Lowered:
     """Selection by insertion: k best of each row, kept in order; a tie keeps the lower index, NaN counts as greatest."""
     writer = Writer()
     axis, k = routine.params["axis"], routine.params["k"]
-    assert isinstance(axis, int) and isinstance(k, int)
+    assert isinstance(axis, int)
+    assert isinstance(k, int)
     dims = workload.inputs[0].type.dims
     outer, extent, inner = _product(dims[:axis]), dims[axis], _product(dims[axis + 1 :])
     ctype = C_TYPES[workload.inputs[0].type.dtype]
@@ -43,7 +44,11 @@ def _top_k(name: str, workload: Workload, routine: Routine) -> Lowered:
             with writer.block(f"for (long at = 0; at < {extent}; at++)"):
                 writer.line(f"const {ctype} x = from[at * {inner}];")
                 writer.line("long place = held;")
-                better = f"(x {sign} best[(place - 1) * {inner}]" + (f" || (x != x && best[(place - 1) * {inner}] == best[(place - 1) * {inner}]))" if sign == ">" else ")")
+                better = f"(x {sign} best[(place - 1) * {inner}]" + (
+                    f" || (x != x && best[(place - 1) * {inner}] == best[(place - 1) * {inner}]))"
+                    if sign == ">"
+                    else ")"
+                )
                 writer.line(f"while (place > 0 && {better}) place--;")
                 writer.line(f"if (place == {k}) continue;")
                 writer.line(f"if (held < {k}) held++;")

@@ -61,7 +61,9 @@ def kernel_sources(kernels: Sequence[Lowered]) -> dict[str, str]:
     header.line("/* One function per distinct kernel: runs tile tasks begin .. end-1. */")
     header.line("#pragma once")
     for kernel in kernels:
-        header.line(f'__attribute__((visibility("default"))) void {kernel.name}(void *const *p, char *scratch, long begin, long end);')
+        header.line(
+            f'__attribute__((visibility("default"))) void {kernel.name}(void *const *p, char *scratch, long begin, long end);'
+        )
     sources = {"kernels.h": header.text()}
     for number, unit in enumerate(units):
         ordered = sorted(unit, key=lambda one: int(one.name[1:].split("_")[0]))
@@ -78,8 +80,8 @@ class Candidate:
     lowered: Lowered
 
 
-def candidate_library(candidates: Sequence[Candidate], extra: str, target: CpuTarget, toolchain: Toolchain, jobs: int) -> bytes:
+def candidate_library(
+    candidates: Sequence[Candidate], extra: str, target: CpuTarget, toolchain: Toolchain, jobs: int
+) -> bytes:
     """A library of kernels to be measured, with `extra` C source (the timer) beside them."""
     return build_library({**kernel_sources([c.lowered for c in candidates]), "timer.c": extra}, target, toolchain, jobs)
-
-

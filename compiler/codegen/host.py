@@ -23,7 +23,9 @@ DLPACK: Mapping[DType, tuple[str, int]] = {
 SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "arena": "SPACE_ARENA", "constant": "SPACE_WEIGHTS"}
 
 
-def host_source(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights, target: CpuTarget) -> str:
+def host_source(
+    kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights, target: CpuTarget
+) -> str:
     """The text of model.c; `lowered` is in call order. Constants are added to `weights` as they are met."""
     writer = Writer()
     writer.line('#include "model.h"')
@@ -122,9 +124,16 @@ def _tasks(writer: Writer, plan: Plan) -> None:
 
 def _description(kernels: KernelGraph, plan: Plan, weight_bytes: int) -> str:
     def ports(values: tuple[int, ...]) -> list[dict[str, object]]:
-        return [{"dtype": str(kernels.buffers[v].type.dtype), "shape": list(kernels.buffers[v].type.dims)} for v in values]
+        return [
+            {"dtype": str(kernels.buffers[v].type.dtype), "shape": list(kernels.buffers[v].type.dims)} for v in values
+        ]
 
-    facts = {"inputs": ports(kernels.inputs), "outputs": ports(kernels.outputs), "lanes": plan.lanes, "calls": len(kernels.calls)}
+    facts = {
+        "inputs": ports(kernels.inputs),
+        "outputs": ports(kernels.outputs),
+        "lanes": plan.lanes,
+        "calls": len(kernels.calls),
+    }
     return json.dumps(facts | {"arena_bytes": plan.arena_bytes, "weight_bytes": weight_bytes}, sort_keys=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.fuse.draft import Draft, Op, is_copy, only_block, store_axes
+from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
@@ -100,8 +100,6 @@ def _move_in(draft: Draft, buffers: Buffers, source: int, target: int, origin: t
 
 def _keep_blocks(draft: Draft, op: Op, blocks: list[Block]) -> None:
     """Leaves of a Concat only the copies that are still needed."""
-    from compiler.fuse.draft import bind
-
     assert isinstance(op.kernel, Kernel)
     if len(blocks) == len(op.kernel.blocks):
         return
@@ -133,6 +131,8 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
         strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
         layout = Layout.plain(len(axes))
         known = tuple(stride or 0 for stride in strides)
-        buffers.of[value] = Buffer(value, draft.types[value], layout, source.storage, known, address.const, buffers.of[value].name)
+        buffers.of[value] = Buffer(
+            value, draft.types[value], layout, source.storage, known, address.const, buffers.of[value].name
+        )
         draft.views[value] = (read,)
         draft.ops = [other for other in draft.ops if other is not op]

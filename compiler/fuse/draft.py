@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
@@ -24,8 +24,11 @@ class Op:
 
 @dataclass
 class Draft:
-    """All ops and the types of values. `views` says for a value that no op makes which values' memory it is: a window of one, or
-    the slices that make up a Concat; those must be stored."""
+    """All ops and the types of values.
+
+    `views` says for a value that no op makes which values' memory it is: a window of one, or the slices that make up a Concat;
+    those must be stored.
+    """
 
     graph: Graph
     ops: list[Op]
@@ -61,8 +64,10 @@ class Draft:
         return {value: op for op in self.ops for value in op.outputs}
 
     def place_of_both(self, producer: Op, consumer: Op) -> int | None:
-        """Where an op that does both may stand: at the consumer when nothing between reads the producer, at the producer when it
-        has all it needs; None when neither holds."""
+        """Where an op that does both may stand; None when nowhere.
+
+        At the consumer when nothing between reads the producer, at the producer when it has all that the consumer needs.
+        """
         first, last = self.at(producer), self.at(consumer)
         between = self.ops[first + 1 : last]
         if not any(self.needs(op.inputs) & set(producer.outputs) for op in between):
@@ -95,7 +100,13 @@ def bind(kernel: Kernel, inputs: Mapping[str, int], outputs: Mapping[str, int], 
     slots: list[Slot] = []
     values: list[int] = []
     used = [load.slot for block in kernel.blocks for value in block.values for load in value.loads]
-    used += [load.slot for block in kernel.blocks for store in block.stores for i in store.index for load in Position(i).loads]
+    used += [
+        load.slot
+        for block in kernel.blocks
+        for store in block.stores
+        for i in store.index
+        for load in Position(i).loads
+    ]
     by_name = {slot.name: slot for slot in kernel.inputs}
     for name in dict.fromkeys(name for name in used if name in by_name):
         if inputs[name] not in values:
@@ -124,16 +135,22 @@ def rename(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
         replace(
             block,
             values=tuple(value.transform(load) for value in block.values),
-            stores=tuple(Store(names.get(store.slot, store.slot), _in_index(store.index, load)) for store in block.stores),
+            stores=tuple(
+                Store(names.get(store.slot, store.slot), _in_index(store.index, load)) for store in block.stores
+            ),
         )
         for block in kernel.blocks
     )
     return replace(
-        kernel, blocks=blocks, inputs=declared(kernel.inputs), temps=declared(kernel.temps), outputs=declared(kernel.outputs)
+        kernel,
+        blocks=blocks,
+        inputs=declared(kernel.inputs),
+        temps=declared(kernel.temps),
+        outputs=declared(kernel.outputs),
     )
 
 
-def _in_index(index: tuple[Index, ...], rewrite) -> tuple[Index, ...]:  # type: ignore[no-untyped-def]
+def _in_index(index: tuple[Index, ...], rewrite: Callable[[Expr], Expr]) -> tuple[Index, ...]:
     return tuple(part.substitute({}, lambda expr: expr.transform(rewrite)) for part in index)
 
 
@@ -176,8 +193,8 @@ def work(expr: Expr) -> int:
 
 
 WORK: Mapping[str, int] = {
-    **{name: 4 for name in ("div", "sqrt", "rsqrt", "reciprocal", "mod", "fmod")},
-    **{name: 12 for name in ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1")},
+    **dict.fromkeys(("div", "sqrt", "rsqrt", "reciprocal", "mod", "fmod"), 4),
+    **dict.fromkeys(("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1"), 12),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.fuse.draft import Draft, Op, bind, only_block, rename, size, store_axes
-from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 
@@ -54,7 +53,13 @@ def _axis_mapping(
         term = index.terms[0][0] if len(index.terms) == 1 else None
         if axis is None and index == Index.of(0):
             continue
-        if axis is None or not isinstance(term, Axis) or index != Index.of(term) or term.extent != axis.extent or term in mapping:
+        if (
+            axis is None
+            or not isinstance(term, Axis)
+            or index != Index.of(term)
+            or term.extent != axis.extent
+            or term in mapping
+        ):
             return "the map does not read the value point by point"
         mapping[term] = Index.of(axis)
     if any(axis.extent > 1 and axis not in mapping for axis in second.shared):
@@ -63,10 +68,17 @@ def _axis_mapping(
 
 
 def _joined(
-    producer: Op, consumer: Op, draft: Draft, value: int, slots: tuple[str, str], mapping: dict[Axis, Index], writer: Block
+    producer: Op,
+    consumer: Op,
+    draft: Draft,
+    value: int,
+    slots: tuple[str, str],
+    mapping: dict[Axis, Index],
+    writer: Block,
 ) -> Op:
     first, second = producer.kernel, consumer.kernel
-    assert isinstance(first, Kernel) and isinstance(second, Kernel)
+    assert isinstance(first, Kernel)
+    assert isinstance(second, Kernel)
     out, slot = slots
     others = [op for op in draft.readers().get(value, []) if op is not consumer]
     stays = bool(others) or value in draft.kept
@@ -93,7 +105,8 @@ def _joined(
     )
     inputs = {s.name: bound for s, bound in zip(first.inputs, producer.inputs, strict=True)}
     inputs |= {names[s.name]: bound for s, bound in zip(second.inputs, consumer.inputs, strict=True) if s.name != slot}
-    outputs = {s.name: bound for s, bound in zip(first.outputs, producer.outputs, strict=True) if bound != value or stays}
+    outputs = {
+        s.name: bound for s, bound in zip(first.outputs, producer.outputs, strict=True) if bound != value or stays
+    }
     outputs |= {names[s.name]: bound for s, bound in zip(second.outputs, consumer.outputs, strict=True)}
     return bind(kernel, inputs, outputs, (*producer.sources, *consumer.sources))
-

@@ -93,9 +93,14 @@ def _pulled_out(kernel: Kernel) -> Kernel:
     return replace(kernel, shared=(*kernel.shared, *block.axes), blocks=(replace(block, axes=()),))
 
 
-def _sweep(draft: Draft, merge: Callable[[Op, Op, Draft], Op | str], refusals: list[str], *, single_reader: bool) -> None:
-    """Tries every producer with every reader of it until no pair merges. With `single_reader`, a producer read elsewhere stays
-    unless it only moves elements, and then goes when its last reader has taken it in."""
+def _sweep(
+    draft: Draft, merge: Callable[[Op, Op, Draft], Op | str], refusals: list[str], *, single_reader: bool
+) -> None:
+    """Tries every producer with every reader of it until no pair merges.
+
+    With `single_reader`, a producer read elsewhere stays unless it only moves elements, and then goes when its last reader has
+    taken it in.
+    """
     changed = True
     while changed:
         changed = False
@@ -108,7 +113,11 @@ def _sweep(draft: Draft, merge: Callable[[Op, Op, Draft], Op | str], refusals: l
                 if not any(op is producer for op in draft.ops) or not any(op is consumer for op in draft.ops):
                     continue
                 place = draft.place_of_both(producer, consumer) if merge is not inline else draft.at(consumer)
-                result = merge(producer, consumer, draft) if place is not None else "another kernel needs the value in between"
+                result = (
+                    merge(producer, consumer, draft)
+                    if place is not None
+                    else "another kernel needs the value in between"
+                )
                 if isinstance(result, str):
                     if result:
                         refusals.append(f"{producer.kernel.family} -> {consumer.kernel.family}: {result}")
@@ -131,15 +140,22 @@ def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> 
 def _buffers(graph: Graph, draft: Draft) -> dict[int, Buffer]:
     layouts = choose_layouts(graph)
     used = {value for op in draft.ops for value in (*op.inputs, *op.outputs)} | {*graph.inputs, *graph.outputs}
-    return {value: Buffer.whole(value, draft.types[value], layouts.get(value), graph.values[value].name) for value in sorted(used)}
+    return {
+        value: Buffer.whole(value, draft.types[value], layouts.get(value), graph.values[value].name)
+        for value in sorted(used)
+    }
 
 
 def _kernel_graph(graph: Graph, draft: Draft, buffers: Buffers) -> KernelGraph:
     used = {value for op in draft.ops for value in (*op.inputs, *op.outputs)} | {*graph.inputs, *graph.outputs}
     used |= {buffers.of[value].storage for value in used}
     calls = tuple(Call(op.kernel, op.inputs, op.outputs, _in_place(op, buffers), op.sources) for op in draft.ops)
-    constants: dict[int, np.ndarray] = {value: graph.constants[value] for value in sorted(used) if value in graph.constants}
-    return KernelGraph({value: buffers.of[value] for value in sorted(used)}, calls, graph.inputs, graph.outputs, constants)
+    constants: dict[int, np.ndarray] = {
+        value: graph.constants[value] for value in sorted(used) if value in graph.constants
+    }
+    return KernelGraph(
+        {value: buffers.of[value] for value in sorted(used)}, calls, graph.inputs, graph.outputs, constants
+    )
 
 
 def _in_place(op: Op, buffers: Buffers) -> tuple[tuple[int, int], ...]:
@@ -152,7 +168,11 @@ def _in_place(op: Op, buffers: Buffers) -> tuple[tuple[int, int], ...]:
         for at_in, (source, read) in enumerate(zip(kernel.inputs, op.inputs, strict=True)):
             out, into = buffers.of[value], buffers.of[read]
             same = (out.type, out.layout.dims, out.strides) == (into.type, into.layout.dims, into.strides)
-            if same and out.is_contiguous and all(_same_point(block, source.name, slot.name, out) for block in kernel.blocks):
+            if (
+                same
+                and out.is_contiguous
+                and all(_same_point(block, source.name, slot.name, out) for block in kernel.blocks)
+            ):
                 pairs.append((at_out, at_in))
     return tuple(pairs)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
 from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, only_block, size, store_axes, work
-from compiler.ir.expr import Expr, Load
+from compiler.ir.expr import Expr, Load, Position
 from compiler.ir.index import FloorDiv, Index, Mod
 from compiler.ir.kernel import Kernel
 
@@ -41,11 +42,16 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
 
     kernel = consumer.kernel
     blocks = tuple(replace(b, values=tuple(v.transform(take_in) for v in b.values)) for b in kernel.blocks)
-    if any(load.slot == slot for b in kernel.blocks for store in b.stores for i in store.index for load in _loads_in(i)):
+    if any(
+        load.slot == slot for b in kernel.blocks for store in b.stores for i in store.index for load in _loads_in(i)
+    ):
         return "the value decides where elements are stored"
     slots = tuple(replace(s, name=inner[s.name]) for s in producer.kernel.inputs)
     joined = replace(
-        kernel, family=_family(producer.kernel, kernel), inputs=(*(s for s in kernel.inputs if s.name != slot), *slots), blocks=blocks
+        kernel,
+        family=_family(producer.kernel, kernel),
+        inputs=(*(s for s in kernel.inputs if s.name != slot), *slots),
+        blocks=blocks,
     )
     inputs = {s.name: bound for s, bound in zip(kernel.inputs, consumer.inputs, strict=True)}
     inputs |= {inner[s.name]: bound for s, bound in zip(producer.kernel.inputs, producer.inputs, strict=True)}
@@ -53,7 +59,7 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     return bind(joined, inputs, outputs, (*producer.sources, *consumer.sources))
 
 
-def _renamed(names):  # type: ignore[no-untyped-def]
+def _renamed(names: Mapping[str, str]) -> Callable[[Expr], Expr]:
     def rename(expr: Expr) -> Expr:
         return Load(names[expr.slot], expr.index, expr.type) if isinstance(expr, Load) and expr.slot in names else expr
 
@@ -61,8 +67,6 @@ def _renamed(names):  # type: ignore[no-untyped-def]
 
 
 def _loads_in(index: Index) -> tuple[Load, ...]:
-    from compiler.ir.expr import Position
-
     return Position(index).loads
 
 

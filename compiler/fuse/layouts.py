@@ -11,8 +11,11 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import Layout
 
 WINDOWED = frozenset(
-    ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "Resize")
-    + ("QLinearConv", "ConvInteger", "BatchNormalization", "InstanceNormalization", "LRN", "DepthToSpace", "SpaceToDepth")
+    (
+        *("Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "BatchNormalization", "InstanceNormalization", "LRN"),
+        *("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"),
+        *("Resize", "DepthToSpace", "SpaceToDepth"),
+    )
 )
 """Operators of ONNX whose axis 1 is a channel axis and whose further axes are spatial."""
 
@@ -56,7 +59,18 @@ def _spread(graph: Graph, seeds: set[int]) -> set[int]:
 
 def _keeps_axes(graph: Graph, node: Node) -> bool:
     """Whether output axes are the input's axes: elementwise operators, Concat, Pad, Slice, Split, reductions that keep dimensions."""
-    if node.op in ("Transpose", "Reshape", "Flatten", "MatMul", "Gemm", "Einsum", "Gather", "Expand", "Tile", "Softmax"):
+    if node.op in (
+        "Transpose",
+        "Reshape",
+        "Flatten",
+        "MatMul",
+        "Gemm",
+        "Einsum",
+        "Gather",
+        "Expand",
+        "Tile",
+        "Softmax",
+    ):
         return False
     rank = graph.type(node.outputs[0]).rank
     return rank >= 3 and all(graph.type(value).rank == rank for value in node.used if value not in graph.constants)
@@ -72,4 +86,3 @@ def _weight_layouts(graph: Graph, node: Node) -> dict[int, Layout]:
     if groups == 1 or graph.type(weight).dims[0] // groups >= NARROW_GROUP:
         return {}
     return {weight: Layout((*((axis, 0) for axis in range(2, rank)), (1, 0), (0, 0)))}
-

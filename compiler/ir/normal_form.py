@@ -55,7 +55,9 @@ def contract_temps(kernel: Kernel) -> Kernel:
             if len({index[dim] for index in indices}) > 1 or not all(index[dim].axes <= shared for index in indices)
         )
     contracted = _keep_dims(kernel, kept)
-    crossing = any(index.axes & shared for temp in contracted.temps for at in accesses(contracted, temp.name) for index in at)
+    crossing = any(
+        index.axes & shared for temp in contracted.temps for at in accesses(contracted, temp.name) for index in at
+    )
     if kernel.sequential or not crossing:
         return contracted
     return replace(

@@ -54,7 +54,9 @@ def _sizes(kernels: KernelGraph) -> dict[int, int]:
 def _fixed(kernels: KernelGraph, sizes: Mapping[int, int]) -> dict[int, Place]:
     """Places of inputs, outputs and constants: they are not in the arena."""
     places = {kernels.buffers[value].storage: Place("constant", 0, sizes[value]) for value in kernels.constants}
-    places |= {value: Place("input", at, sizes[value]) for at, value in enumerate(kernels.inputs) if value not in places}
+    places |= {
+        value: Place("input", at, sizes[value]) for at, value in enumerate(kernels.inputs) if value not in places
+    }
     places |= {value: Place("output", at, sizes[value]) for at, value in enumerate(kernels.outputs)}
     return places
 
@@ -90,7 +92,9 @@ def _tenants(kernels: KernelGraph, sizes: Mapping[int, int], lives: Mapping[int,
 
 def _lowest(tenant: _Tenant, placed: list[tuple[int, _Tenant]]) -> int:
     at = 0
-    neighbours = [(start, other) for start, other in placed if not (other.last < tenant.first or tenant.last < other.first)]
+    neighbours = [
+        (start, other) for start, other in placed if not (other.last < tenant.first or tenant.last < other.first)
+    ]
     for start, other in sorted(neighbours, key=lambda entry: entry[0]):
         if at + tenant.bytes <= start:
             break

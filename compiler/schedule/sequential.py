@@ -9,8 +9,10 @@ from compiler.ir.tile import Menu, Variant
 
 
 def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, int, float]:
-    """The variant and lane count with the least time: a measured variant as it is, else its single-lane time divided and one
-    hand-over added. Returns (variant, lanes, predicted seconds)."""
+    """The variant and lane count with the least time, and that time in seconds.
+
+    A variant measured on several lanes counts as it is; one measured alone counts as its time divided, plus a hand-over.
+    """
     best: tuple[Variant, int, float] | None = None
     for variant in menu.variants:
         if variant.lanes > lanes:

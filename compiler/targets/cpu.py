@@ -49,8 +49,12 @@ PROFILES: tuple[CpuTarget, ...] = (
         vector_floats=16,
         vector_registers=32,
     ),
-    CpuTarget("cpu:x86-64-v3", "x86_64", ("-march=x86-64-v3",), ("avx2", "fma", "bmi2"), vector_floats=8, vector_registers=16),
-    CpuTarget("cpu:x86-64-v2", "x86_64", ("-march=x86-64-v2",), ("sse4_2", "popcnt"), vector_floats=4, vector_registers=16),
+    CpuTarget(
+        "cpu:x86-64-v3", "x86_64", ("-march=x86-64-v3",), ("avx2", "fma", "bmi2"), vector_floats=8, vector_registers=16
+    ),
+    CpuTarget(
+        "cpu:x86-64-v2", "x86_64", ("-march=x86-64-v2",), ("sse4_2", "popcnt"), vector_floats=4, vector_registers=16
+    ),
     CpuTarget("cpu:aarch64", "aarch64", ("-march=armv8-a",), ("asimd",), vector_floats=4, vector_registers=32),
 )
 """Best first: this machine is the first profile whose features it has."""
@@ -64,7 +68,9 @@ def resolve(name: str) -> CpuTarget:
     for profile in PROFILES:
         if profile.name == name:
             if runs_here(profile):
-                return replace(profile, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, hardware=here.hardware, lanes=here.lanes)
+                return replace(
+                    profile, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, hardware=here.hardware, lanes=here.lanes
+                )
             return profile
     known = ", ".join(profile.name for profile in PROFILES)
     raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use cpu, or one of {known}")
@@ -86,7 +92,8 @@ def this_machine() -> CpuTarget:
             print_of = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
             return replace(profile, l1_bytes=l1, l2_bytes=l2, lanes=lanes, hardware=f"{profile.name}/{print_of}")
     raise TargetUnavailable(
-        f"no CPU profile fits this {platform.machine()} machine", fix="compile for a named profile, such as cpu:x86-64-v3"
+        f"no CPU profile fits this {platform.machine()} machine",
+        fix="compile for a named profile, such as cpu:x86-64-v3",
     )
 
 
@@ -108,7 +115,9 @@ def _model() -> str:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
         return platform.processor()
-    return " ".join(dict.fromkeys(line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() in wanted))
+    return " ".join(
+        dict.fromkeys(line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() in wanted)
+    )
 
 
 def _cache_bytes(level: int, otherwise: int) -> int:

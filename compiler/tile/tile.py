@@ -63,7 +63,9 @@ def tile(
     missing = _worth_measuring(distinct, proposals, costs, {key: keys.count(key) for key in distinct})
     measured = list(_measure(missing, machine, budget_s, trace)) if machine else []
     costs |= {(record.workload, _tile_of(record)): record for record in measured}
-    menus = {key: _menu(key, distinct[key], options, costs, bool(reused), count_tiles) for key, options in proposals.items()}
+    menus = {
+        key: _menu(key, distinct[key], options, costs, bool(reused), count_tiles) for key, options in proposals.items()
+    }
     return Tiled(tuple(menus[key] for key in keys), tuple(measured), reused)
 
 
@@ -96,7 +98,10 @@ def _worth_measuring(
     """Trials not known yet, the workloads that take most of the model's time first."""
     ordered = sorted(distinct, key=lambda key: -proposals[key][0].seconds * uses[key])
     return [
-        Trial(distinct[key], key, option.tile, 1) for key in ordered for option in proposals[key] if (key, option.tile) not in costs
+        Trial(distinct[key], key, option.tile, 1)
+        for key in ordered
+        for option in proposals[key]
+        if (key, option.tile) not in costs
     ]
 
 
@@ -106,7 +111,9 @@ def _measure(trials: Sequence[Trial], machine: Machine, budget_s: float, trace: 
     for first in range(0, len(trials), BATCH):
         left = end - time.monotonic()
         if left <= 0:
-            trace.notice(f"tuning budget of {budget_s:g} s spent: {len(trials) - first} of {len(trials)} candidates not measured")
+            trace.notice(
+                f"tuning budget of {budget_s:g} s spent: {len(trials) - first} of {len(trials)} candidates not measured"
+            )
             break
         batch = trials[first : first + BATCH]
         for record in machine.measure(batch, left):

@@ -1,7 +1,7 @@
 """The algorithms a kernel may be carried out by, each listing its legal tiles for one workload on one target.
 
-    contraction  register-blocked matrix products and convolutions
-    loops        plain tiled, vectorised loops: always legal
+contraction  register-blocked matrix products and convolutions
+loops        plain tiled, vectorised loops: always legal
 """
 
 from collections.abc import Callable

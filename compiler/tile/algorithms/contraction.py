@@ -25,7 +25,9 @@ def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
         panel = vectors * target.vector_floats
         if vectors > 1 and panel - view.columns >= target.vector_floats:
             break
-        most = max((target.vector_registers - vectors) // vectors if vectors < 4 else target.vector_registers // vectors - 1, 1)
+        most = max(
+            (target.vector_registers - vectors) // vectors if vectors < 4 else target.vector_registers // vectors - 1, 1
+        )
         rows = _even_part(view.rows, most)
         proposals.append(_proposal(workload, view, rows, panel, target, lanes))
     return sorted(proposals, key=lambda proposal: proposal.seconds)
