@@ -18,7 +18,6 @@ import traceback
 from typing import Any
 
 from compiler.errors import InternalError, MachineError, TilewrightError
-from service.errors import StorageUnavailable
 from worker.limits import GIB, Limits
 
 
@@ -45,10 +44,6 @@ class ProcessLimit(MachineError):
 class DiskFull(MachineError):
     code = "disk_full"
 
-
-RETRIED = frozenset({DiskFull.code, StorageUnavailable.code})
-"""Faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise. Limits, missing tools and
-targets are not among them: they would only fail again, later."""
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -25,9 +25,14 @@ from worker.desk import Desk
 from worker.frames import GarbledFrame
 from worker.group import Group
 from worker.heartbeat import Heartbeat
-from worker.problems import RETRIED
+from worker.problems import DiskFull
 from worker.scratch import Folder, Process, folder
 from worker.supervise import Ending, supervise
+
+RETRIED = frozenset({DiskFull.code, StorageUnavailable.code})
+"""Faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise. Limits, missing tools and
+targets are not among them: they would only fail again, later."""
+
 
 _STOP_PATIENCE_S = 0.1
 _DATABASE_RETRY_S = 0.5

@@ -1,4 +1,4 @@
-"""What messages can make a worker do, and which failures are tried again (`worker.problems.RETRIED`)."""
+"""What messages can make a worker do, and which failures are tried again (`worker.run.RETRIED`)."""
 
 from __future__ import annotations
 

@@ -198,7 +198,8 @@ class Emitter:
 
     def vf(self, expr: Expr) -> str:
         """The C name of an fp32 expression as a vector along the vector axis."""
-        assert self.vector is not None and expr.dtype is DType.F32, expr
+        assert self.vector is not None
+        assert expr.dtype is DType.F32, expr
         if expr in self.held:
             return self.held[expr]
         key = Apply("vector", (expr,))

@@ -17,7 +17,7 @@ Arrays = tuple[np.ndarray | None, ...]
 """Values of a node's inputs; None for an absent optional one."""
 
 
-class Unsupported(Exception):  # noqa: N818 - a refusal is an answer, not an error
+class Unsupported(Exception):
     """This node, as it stands, cannot be typed or defined. The front end turns it into a Refusal with the node's name."""
 
     def __init__(self, reason: str, fix: str = "") -> None:

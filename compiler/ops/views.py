@@ -135,9 +135,17 @@ def _windows(node: Node, x: Shape) -> tuple[tuple[int, int, int], ...]:
         raise Unsupported("starts, ends, axes and steps do not fit each other", "export the model again")
     windows = [(0, 1, extent) for extent in x]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        begin, past, stride = slice(start, end, step).indices(x[axis])
-        windows[axis] = (begin, stride, len(range(begin, past, stride)))
+        begin, past = _bounds(start, end, step, x[axis])
+        windows[axis] = (begin, step, len(range(begin, past, step)))
     return tuple(windows)
+
+
+def _bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
+    """Counted from 0 and limited as ONNX says: unlike Python's, a backward start before the first element is the first one."""
+    start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return min(max(start, 0), extent), min(max(end, 0), extent)
+    return min(max(start, 0), extent - 1), min(max(end, -1), extent - 1)
 
 
 def _infer_slice(node: Node, types: Types) -> tuple[TensorType, ...]:

@@ -116,10 +116,10 @@ def test_Squeeze_without_axes_removes_every_extent_of_one() -> None:
 @given(SHAPES, st.data())
 @settings(max_examples=40)
 def test_Transpose_agrees_with_onnxruntime(shape: Shape, data: st.DataObject) -> None:
-    perm = tuple(data.draw(st.permutations(range(len(shape)))))
-    compare(RECORDS["Transpose"], [normal(1, *shape)], {"perm": perm})
+    compare(RECORDS["Transpose"], [normal(1, *shape)])
     if shape:
-        compare(RECORDS["Transpose"], [normal(1, *shape)])
+        perm = tuple(data.draw(st.permutations(range(len(shape)))))
+        compare(RECORDS["Transpose"], [normal(1, *shape)], {"perm": perm})
 
 
 @st.composite
@@ -210,7 +210,6 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     x = normal(1, 2, 3, 4)
     assert "cannot be reshaped" in refused("Reshape", [x, whole(5, -1)])
     assert "cannot be reshaped" in refused("Reshape", [x, whole(-1, -1)])
-    assert "cannot be reshaped" in refused("Reshape", [np.zeros((0, 2), np.float32), whole(0, -1, 3)])
     assert "axis is 4" in refused("Flatten", [x], {"axis": 4})
     assert "extent 1" in refused("Squeeze", [x, whole(0)])
     assert "not all axes" in refused("Squeeze", [x, whole(3)])
