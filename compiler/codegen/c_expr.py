@@ -88,8 +88,8 @@ def is_positional(expr: Expr) -> bool:
 class Emitter:
     """Writes expressions into a Writer.
 
-    `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in registers to
-    their C names.
+    `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in registers, of
+    this emitter's width, to their C names; `fixed` those that are one scalar for all lanes.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Emitter:
         self.address = address
         self.vector = vector
         self.held: dict[Expr, str] = {}
+        self.fixed: dict[Expr, str] = {}
         self.names: dict[Axis, str] = {}
         self._memo: list[dict[Expr, str]] = [{}]
 
@@ -145,6 +146,12 @@ class Emitter:
                 return memo[expr]
         return None
 
+    def forget(self, slots: frozenset[str]) -> None:
+        """Drops names of values that were computed from these slots: something has been stored there."""
+        for memo in self._memo:
+            for expr in [expr for expr in memo if any(load.slot in slots for load in expr.loads)]:
+                del memo[expr]
+
     def _define(self, expr: Expr, ctype: str, text: str) -> str:
         name = self.writer.name("v")
         self.writer.line(f"const {ctype} {name} = {text};")
@@ -159,6 +166,8 @@ class Emitter:
             return literal(expr.value, expr.type)
         if expr in self.held and self.vector is None:
             return self.held[expr]
+        if expr in self.fixed:
+            return self.fixed[expr]
         known = self._known(expr)
         if known is not None:
             return known
@@ -206,12 +215,20 @@ class Emitter:
         known = self._known(key)
         if known is not None:
             return known
-        if self.vector.axis not in expr.axes and not self._reads_held(expr):
+        if not self.varies(expr):
             return self._define(key, "vf", f"tw_splat({self.scalar(expr)})")
         return self._vf(expr, key)
 
-    def _reads_held(self, expr: Expr) -> bool:
-        return bool(self.held) and any(part in self.held for part in expr.walk())
+    def varies(self, expr: Expr) -> bool:
+        """Whether lanes may differ in an expression: by its axes, by a value held in a vector, or by where its loads lie."""
+        if self.vector is None:
+            return False
+        axis = self.vector.axis
+        if axis in expr.axes or any(part in self.held for part in expr.walk()):
+            return True
+        return any(
+            load not in self.fixed and axis in self.address(load.slot, load.index)[1].axes for load in expr.loads
+        )
 
     def _vf(self, expr: Expr, key: Expr) -> str:
         assert self.vector is not None
@@ -248,7 +265,7 @@ class Emitter:
         """A branch where the condition is one for all lanes, a select where it differs and both sides may be computed; else ""."""
         assert self.vector is not None
         condition = expr.condition
-        if self.vector.axis not in condition.axes and not self._reads_held(condition):
+        if not self.varies(condition):
             return self._branch(self.scalar(condition), expr, lambda: self.vf(expr.otherwise))
         if is_positional(condition) and _is_convex(condition, self.vector.axis):
             ends = f"{self._at_lane(condition, '0')} && {self._at_lane(condition, self._last_lane())}"
@@ -325,6 +342,7 @@ class Emitter:
     def _scalar_twin(self, names: Mapping[Axis, str]) -> Emitter:
         twin = Emitter(self.writer, self.address)
         twin.names = {**self.names, **names}
+        twin.fixed = self.fixed
         return twin
 
     def narrowed(self, count: str) -> Emitter:

@@ -16,9 +16,17 @@ from compiler.codegen.lowered import Lowered, declarations
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction
 from compiler.ir.index import Axis, Index, flatten
-from compiler.ir.kernel import Block, Kernel
+from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Address, Slots, block_positions, contract_temps, join_shared, without_unit_axes
+from compiler.ir.normal_form import (
+    Address,
+    Slots,
+    block_positions,
+    carried_temps,
+    contract_temps,
+    join_shared,
+    without_unit_axes,
+)
 from compiler.ir.tensor import DType
 from compiler.targets.cpu import CpuTarget
 
@@ -80,6 +88,7 @@ class _Loops:
         self.writer = Writer()
         self.scratch = 0
         self.temps = {temp.name: temp for temp in self.kernel.temps}
+        self.carried = carried_temps(self.kernel)
         self.plain = _temp_aware(self.kernel, self.slots)
         self.vector = None if self.kernel.sequential else self._shared_vector()
 
@@ -165,9 +174,12 @@ class _Loops:
         outputs = [slot.type.elements for slot in self.workload.kernel.outputs]
         return Lowered(self.name, writer.text(), tiles if any(outputs) else 0, self.scratch)
 
+    def _is_register(self, temp: Slot) -> bool:
+        return not temp.type.rank and temp.name not in self.carried
+
     def _declare_temps(self) -> None:
         for temp in self.kernel.temps:
-            if temp.type.rank:
+            if not self._is_register(temp):
                 ctype = C_TYPES[temp.type.dtype]
                 self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)(scratch + {self.scratch});")
                 lanes = self.target.vector_floats if self.vector else 1
@@ -249,16 +261,13 @@ class _Loops:
                 self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None))
             else:
                 self._body(block, emitter, vector)
+        emitter.forget(block.writes)
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
-        """An emitter vectorised along a block's own axis; values held at this point become splats."""
+        """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""
         inner = Emitter(self.writer, emitter.address, strip)
         inner.names = dict(emitter.names)
-        for load, name in emitter.held.items():
-            splat = self.writer.name("v")
-            self.writer.line(f"const vf {splat} = tw_splat({name});") if load.dtype is DType.F32 else None
-            if load.dtype is DType.F32:
-                inner.held[load] = splat
+        inner.fixed = {**emitter.fixed, **emitter.held}
         return inner
 
     def _body(self, block: Block, emitter: Emitter, along: Axis | None) -> None:
@@ -272,7 +281,7 @@ class _Loops:
             source = block.accumulator or expr.dtype
             if source is not dtype:
                 value = f"({C_TYPES[dtype]})({value}{' != 0' if dtype is DType.BOOL else ''})"
-            if store.slot in self.temps and not self.temps[store.slot].type.rank:
+            if store.slot in self.temps and self._is_register(self.temps[store.slot]):
                 name = self.writer.name(store.slot)
                 self.writer.line(f"const {'vf' if emitter.vector else C_TYPES[dtype]} {name} = {value};")
                 emitter.held[Load(store.slot, (), dtype)] = name
@@ -291,7 +300,7 @@ class _Loops:
         for name, kind, start in zip(names, kinds, identity(block, kinds), strict=True):
             text = f"tw_splat({start})" if wide else start
             self.writer.line(f"{'vf' if wide else C_TYPES[kind]} {name} = {text};")
-        guards, values = _guards(block, emitter.vector.axis if emitter.vector else along)
+        guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
         order = _reduction_order(block, guards, self.plain, along)
         nest = _Nest(block, values, along, _splits_sum(block, order))
         self._nest(nest, order, guards, names, emitter)
@@ -416,10 +425,10 @@ def _tiled(outer: Sequence[Axis]) -> list[Axis]:
     return tiled
 
 
-def _guards(block: Block, lanes: Axis | None) -> tuple[list[Expr], tuple[Expr, ...]]:
+def _guards(block: Block, varies: Callable[[Expr], bool]) -> tuple[list[Expr], tuple[Expr, ...]]:
     """Splits conditions off a reduction's value where the other branch is the identity: those points are skipped.
 
-    Conditions that differ from lane to lane (they mention the vector axis `lanes`) stay where they are.
+    Conditions that differ from lane to lane (`varies`) stay where they are.
     """
     if len(block.values) != 1:
         return [], block.values
@@ -427,20 +436,20 @@ def _guards(block: Block, lanes: Axis | None) -> tuple[list[Expr], tuple[Expr, .
     if block.monoid == "sum" and isinstance(value, Apply) and value.function == "mul":
         for position, arg in enumerate(value.args):
             if isinstance(arg, Where) and _is_number(arg.otherwise, 0.0):
-                guards, kept = _split_condition(arg, lanes)
+                guards, kept = _split_condition(arg, varies)
                 args = tuple(kept if at == position else other for at, other in enumerate(value.args))
                 return guards, (Apply("mul", args),)
     skipped = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}.get(block.monoid)
     if isinstance(value, Where) and skipped is not None and _is_number(value.otherwise, skipped):
-        guards, kept = _split_condition(value, lanes)
+        guards, kept = _split_condition(value, varies)
         return guards, (kept,)
     return [], block.values
 
 
-def _split_condition(value: Where, lanes: Axis | None) -> tuple[list[Expr], Expr]:
+def _split_condition(value: Where, varies: Callable[[Expr], bool]) -> tuple[list[Expr], Expr]:
     parts = _conjuncts(value.condition)
-    same = [part for part in parts if lanes not in part.axes]
-    different = conjunction([part for part in parts if lanes in part.axes])
+    same = [part for part in parts if not varies(part)]
+    different = conjunction([part for part in parts if varies(part)])
     return same, value.then if different is None else Where(different, value.then, value.otherwise)
 
 

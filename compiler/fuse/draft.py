@@ -12,6 +12,10 @@ from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.tensor import TensorType
 
 
+MAX_FAMILY = 10
+"""Operators that a kernel's name lists."""
+
+
 @dataclass(frozen=True)
 class Op:
     """A kernel and the values bound to its input and output slots."""
@@ -152,6 +156,12 @@ def rename(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
 
 def _in_index(index: tuple[Index, ...], rewrite: Callable[[Expr], Expr]) -> tuple[Index, ...]:
     return tuple(part.substitute({}, lambda expr: expr.transform(rewrite)) for part in index)
+
+
+def joined_family(first: str, second: str) -> str:
+    """The name of two kernels made one; long chains are named by their ends."""
+    whole = f"{first}+{second}".split("+")
+    return "+".join(whole if len(whole) <= MAX_FAMILY else [*whole[: MAX_FAMILY - 3], "...", *whole[-2:]])
 
 
 def only_block(op: Op) -> Block | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.fuse.draft import Draft, Op, bind, only_block, rename, size, store_axes
+from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, rename, size, store_axes
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 
@@ -96,7 +96,7 @@ def _joined(
     before = first if stays else rename(first, {out: kept_name})
     between = () if stays else (Slot(kept_name, draft.types[value]),)
     kernel = Kernel(
-        f"{first.family}+{second.family}",
+        joined_family(first.family, second.family),
         inputs=(*before.inputs, *(s for s in appended.inputs if s.name != kept_name)),
         outputs=(*(s for s in before.outputs if s.name != kept_name or stays), *appended.outputs),
         blocks=(*before.blocks, moved),

@@ -12,6 +12,7 @@ from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
 from compiler.fuse.layouts import choose_layouts
+from compiler.fuse.scalars import with_scalars
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph
@@ -65,7 +66,9 @@ def _draft(graph: Graph) -> Draft:
         inputs = {slot.name: value for slot, value in zip(kernel.inputs, node.used, strict=True)}
         outputs = {slot.name: value for slot, value in zip(kernel.outputs, node.outputs, strict=True)}
         if isinstance(kernel, Kernel):
-            ops += [bind(part, inputs, outputs, (node.source,)) for part in _independent(kernel)]
+            known = {slot: graph.constants[value] for slot, value in inputs.items() if value in graph.constants}
+            parts = _independent(with_scalars(kernel, known))
+            ops += [bind(part, inputs, outputs, (node.source,)) for part in parts]
         else:
             ops.append(Op(kernel, node.used, node.outputs, (node.source,)))
     draft = Draft(graph, ops, types)

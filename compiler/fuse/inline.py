@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
-from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, only_block, size, store_axes, work
+from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, joined_family, only_block, size, store_axes, work
 from compiler.ir.expr import Expr, Load, Position
 from compiler.ir.index import FloorDiv, Index, Mod
 from compiler.ir.kernel import Kernel
@@ -49,7 +49,7 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     slots = tuple(replace(s, name=inner[s.name]) for s in producer.kernel.inputs)
     joined = replace(
         kernel,
-        family=_family(producer.kernel, kernel),
+        family=joined_family(producer.kernel.family, kernel.family),
         inputs=(*(s for s in kernel.inputs if s.name != slot), *slots),
         blocks=blocks,
     )
@@ -68,10 +68,6 @@ def _renamed(names: Mapping[str, str]) -> Callable[[Expr], Expr]:
 
 def _loads_in(index: Index) -> tuple[Load, ...]:
     return Position(index).loads
-
-
-def _family(producer: Kernel, consumer: Kernel) -> str:
-    return f"{producer.family}+{consumer.family}"
 
 
 def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler.ir.buffers import Buffer
+from compiler.ir.evaluate import with_whole_temps
 from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
 from compiler.ir.kernel import Block, Kernel, Slot, Store
@@ -42,17 +43,21 @@ def contract_temps(kernel: Kernel) -> Kernel:
     """Drops from each temporary the dimensions that every access takes at one place, fixed at each point of the shared axes.
 
     Where temporaries then still mention shared parallel axes, blocks reach across points: the kernel must run block after
-    block, so its shared axes move into the blocks and its temporaries stay whole. Sequential kernels keep their shared axes:
-    there a temporary carries values from one position to the next.
+    block, so its shared axes move into the blocks and its temporaries are whole. Sequential kernels keep their shared axes:
+    there a temporary that carries values from one position to the next is whole.
     """
-    shared = set(kernel.shared)
+    if kernel.sequential:
+        kernel = with_whole_temps(kernel)
+    shared, carried = set(kernel.shared), carried_temps(kernel)
     kept: dict[str, tuple[int, ...]] = {}
     for temp in kernel.temps:
         indices = accesses(kernel, temp.name)
         kept[temp.name] = tuple(
             dim
             for dim in range(temp.type.rank)
-            if len({index[dim] for index in indices}) > 1 or not all(index[dim].axes <= shared for index in indices)
+            if temp.name in carried
+            or len({index[dim] for index in indices}) > 1
+            or not all(index[dim].axes <= shared for index in indices)
         )
     contracted = _keep_dims(kernel, kept)
     crossing = any(
@@ -60,9 +65,26 @@ def contract_temps(kernel: Kernel) -> Kernel:
     )
     if kernel.sequential or not crossing:
         return contracted
+    kernel = with_whole_temps(kernel)
     return replace(
         kernel, shared=(), blocks=tuple(replace(block, axes=(*kernel.shared, *block.axes)) for block in kernel.blocks)
     )
+
+
+def carried_temps(kernel: Kernel) -> frozenset[str]:
+    """Temporaries that bring values from an earlier step of a sequential axis: read before, or elsewhere than, they are stored."""
+    temps = {temp.name for temp in kernel.temps}
+    carried: set[str] = set()
+    stored: set[str] = set()
+    for block in kernel.blocks:
+        carried |= (block.reads & temps) - stored
+        stored |= block.writes
+    ordered = {*kernel.sequential, *(axis for block in kernel.blocks for axis in block.sequential)}
+    for temp in temps - carried:
+        indices = set(accesses(kernel, temp))
+        if len(indices) > 1 and any(index.axes & ordered for at in indices for index in at):
+            carried.add(temp)
+    return frozenset(carried)
 
 
 def _keep_dims(kernel: Kernel, kept: Mapping[str, tuple[int, ...]]) -> Kernel:

@@ -12,7 +12,7 @@ import numpy as np
 from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import DType, TensorType
 from compiler.ops.attributes import number_of
 from compiler.ops.build import call, cast, map_kernel, number
 from compiler.ops.elementwise import elementwise, erf, same_type
@@ -28,7 +28,7 @@ def activation(
 ) -> Operator:
     """A record whose functions take the element and then the float attributes, in the order of `defaults`.
 
-    Halves are computed in f32 and rounded once.
+    Halves are computed in f32 and rounded once, integers (of a Shrink) in f64 and truncated.
     """
 
     def numbers(node: Node) -> list[float]:
@@ -36,7 +36,7 @@ def activation(
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
         def curve(x: Expr) -> Expr:
-            wide = cast(x, accumulator_of(x.dtype))
+            wide = cast(x, accumulator_of(x.dtype) if x.dtype.is_float else DType.F64)
             return fn(wide, *(number(value, wide.dtype) for value in numbers(node)))
 
         return map_kernel(name, types, outs[0], curve)
@@ -195,7 +195,7 @@ def _clip_record() -> Operator:
 
     def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
         x = given(types, 0)
-        if any(type is not None and type.elements != 1 for type in types[1:]):
+        if any(type is not None and (type.elements != 1 or type.rank > x.rank) for type in types[1:]):
             raise Unsupported("a bound is no scalar", "use Max and Min for bounds of each element")
         return (x,)
 

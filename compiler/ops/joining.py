@@ -47,12 +47,16 @@ def _define_concat(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Ke
     return Kernel("Concat", slots, output_slots(outs), tuple(blocks))
 
 
-def _split_sizes(node: Node, extent: int, count: int) -> tuple[int, ...]:
+def _split_sizes(node: Node, extent: int, asked: int) -> tuple[int, ...]:
+    """Extents of all parts, of which the first `asked` are outputs: the last ones may not be asked for."""
     sizes = ints(node, "split")
     if sizes is None:
+        count = node.attrs.get("num_outputs", asked)
+        if not isinstance(count, int) or count < 1:
+            raise Unsupported(f"num_outputs is {count!r}", "export with the number of parts")
         part = -(-extent // count)
         sizes = (*([part] * (count - 1)), extent - part * (count - 1))
-    if sum(sizes) != extent or len(sizes) != count or any(size < 0 for size in sizes):
+    if sum(sizes) != extent or len(sizes) < asked or any(size < 0 for size in sizes):
         raise Unsupported(f"an extent of {extent} does not split into {list(sizes)}", "export with sizes that add up")
     return sizes
 
@@ -60,7 +64,7 @@ def _split_sizes(node: Node, extent: int, count: int) -> tuple[int, ...]:
 def _infer_split(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
     axis = axis_of(node, x.rank)
-    sizes = _split_sizes(node, x.dims[axis], len(node.outputs))
+    sizes = _split_sizes(node, x.dims[axis], len(node.outputs))[: len(node.outputs)]
     return tuple(TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes)
 
 
@@ -68,7 +72,7 @@ def _reference_split(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     axis = axis_of(node, x.ndim)
     sizes = _split_sizes(node, x.shape[axis], len(node.outputs))
-    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
+    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis)[: len(node.outputs)])
 
 
 def _define_split(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:

@@ -29,6 +29,11 @@ def _pads(node: Node, dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def _kept(extent: int, pad: tuple[int, int]) -> int:
+    """How many elements of an axis negative pads leave."""
+    return extent + min(pad[0], 0) + min(pad[1], 0)
+
+
 def _mode(node: Node) -> str:
     mode = node.attrs.get("mode", "constant")
     if not isinstance(mode, str) or mode not in MODES:
@@ -40,25 +45,28 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, mode = given(types, 0), _mode(node)
     pads = _pads(node, x.dims)
     for extent, (begin, end) in zip(x.dims, pads, strict=True):
-        if extent + min(begin, 0) + min(end, 0) < 0:
+        kept = _kept(extent, (begin, end))
+        if kept < 0:
             raise Unsupported(f"pads {(begin, end)} cut off more than {extent} elements", "bind larger dimensions")
-        room = {"constant": None, "edge": None if extent else 0, "reflect": extent - 1, "wrap": extent}[mode]
+        room = {"constant": None, "edge": None if kept else 0, "reflect": kept - 1, "wrap": kept}[mode]
         if room is not None and max(begin, end, 0) > max(room, 0):
-            reason = f"pads {(begin, end)} are wider than an axis of {extent} can fill by {mode}"
+            reason = f"pads {(begin, end)} are wider than {kept} elements can fill by {mode}"
             raise Unsupported(reason, "pad in several steps, or bind larger dimensions")
     return (TensorType(x.dtype, tuple(dim + sum(pad) for dim, pad in zip(x.dims, pads, strict=True))),)
 
 
 def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    """Negative pads select from what the others, which come first, have added."""
-    (x,), pads = arrays_at(arrays, 0), _pads(node, arrays_at(arrays, 0)[0].shape)
+    """Negative pads cut first; the others repeat what is left, as in ONNX Runtime (ONNX does not say)."""
+    (x,) = arrays_at(arrays, 0)
+    if not x.ndim:
+        return (x,)
+    pads = _pads(node, x.shape)
+    ends = zip(x.shape, pads, strict=True)
+    left = x[tuple(slice(max(-begin, 0), extent - max(-end, 0)) for extent, (begin, end) in ends)]
     grow = [(max(begin, 0), max(end, 0)) for begin, end in pads]
     if _mode(node) == "constant":
-        wide = np.pad(x, grow, constant_values=number_of(node, "constant_value", 0))
-    else:
-        wide = np.pad(x, grow, mode=_mode(node))  # type: ignore[call-overload]
-    ends = zip(wide.shape, pads, strict=True)
-    return (wide[tuple(slice(max(-begin, 0), extent - max(-end, 0)) for extent, (begin, end) in ends)],)
+        return (np.pad(left, grow, constant_values=number_of(node, "constant_value", 0)),)
+    return (np.pad(left, grow, mode=_mode(node)),)  # type: ignore[call-overload]
 
 
 def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
@@ -66,9 +74,9 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
     pads = _pads(node, x.dims)
 
     def element(axes: tuple[Axis, ...]) -> Expr:
-        index = tuple(Index.of(axis) - begin for axis, (begin, _) in zip(axes, pads, strict=True))
         if mode != "constant":
-            return _repeated(index, x, mode)
+            return _repeated(axes, pads, x, mode)
+        index = tuple(Index.of(axis) - begin for axis, (begin, _) in zip(axes, pads, strict=True))
         tests = (inside(position, extent) for position, extent in zip(index, x.dims, strict=True))
         condition, load = conjunction([test for test in tests if test is not None]), Load("x0", index, x.dtype)
         return (
@@ -78,21 +86,26 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
     return view_kernel("Pad", types[:1], outs[0], element)
 
 
-def _repeated(index: tuple[Index, ...], x: TensorType, mode: str) -> Expr:
-    """The element that stands at an index partly outside the tensor: axis by axis before, in or after it, each an affine index."""
+def _repeated(axes: tuple[Axis, ...], pads: tuple[tuple[int, int], ...], x: TensorType, mode: str) -> Expr:
+    """The element that stands before, in or after what is left of the tensor: axis by axis, each an affine index."""
 
     def choose(axis: int, chosen: tuple[Index, ...]) -> Expr:
         if axis == x.rank:
             return Load("x0", chosen, x.dtype)
-        here, last = index[axis], x.dims[axis] - 1
+        begin, cut = max(pads[axis][0], 0), max(-pads[axis][0], 0)
+        here, last = Index.of(axes[axis]) - begin, _kept(x.dims[axis], pads[axis]) - 1
         low, high = here.range
-        value = choose(axis + 1, (*chosen, here))
+
+        def rest(place: Index) -> Expr:
+            return choose(axis + 1, (*chosen, place + cut))
+
+        value = rest(here)
         if high > last:
             after = {"reflect": here * -1 + 2 * last, "edge": Index.of(last), "wrap": here - last - 1}[mode]
-            value = _else(inside(here - low, last + 1 - low), value, choose(axis + 1, (*chosen, after)))
+            value = _else(inside(here - low, last + 1 - low), value, rest(after))
         if low < 0:
             before = {"reflect": here * -1, "edge": Index.of(0), "wrap": here + last + 1}[mode]
-            value = _else(inside(here, high + 1), value, choose(axis + 1, (*chosen, before)))
+            value = _else(inside(here, high + 1), value, rest(before))
         return value
 
     return choose(0, ())

@@ -37,10 +37,11 @@ class Program(View):
         for place, node in enumerate(graph.nodes):
             self._add(node, place)
 
-    @property
-    def keys(self) -> tuple[int, ...]:
-        """Every node, by its first output."""
-        return tuple(self.position)
+    def ordered(self) -> list[int]:
+        """Every node, by its first output, each after what it reads; positions become the places in this order."""
+        keys = [node.outputs[0] for node in self._sorted()]
+        self.position = {key: place for place, key in enumerate(keys)}
+        return keys
 
     def graph(self) -> Graph:
         """What the program is now, verified."""
@@ -94,7 +95,7 @@ class Program(View):
     def apply(self, root: Node, rewrite: Rewrite) -> list[Node]:
         """Puts the right side in the place of `root`, drops what dies with it; the nodes whose surroundings changed."""
         place = self.position[root.outputs[0]]
-        above = [maker for value in root.used if (maker := self.made_by.get(value)) is not None]
+        keys = [self.made_by[value].outputs[0] for value in root.used if value in self.made_by]
         self._remove(root)
         for value, type in rewrite.types.items():
             self.values[value] = Value(value, type)
@@ -106,6 +107,7 @@ class Program(View):
             new.append(self._add(node, place))
         for old, value in rewrite.same.items():
             new += self._redirect(root, old, value, place)
+        above = [self.made_by[key] for key in keys if key in self.position]  # as they are after the edits
         self._drop_dead(above)
         changed = [value for node in new for value in node.outputs]
         changed += [self._alias.get(value, value) for value in (*rewrite.same.values(), *rewrite.constants)]
@@ -117,7 +119,7 @@ class Program(View):
 
     def drop_unread(self) -> list[Node]:
         """Removes every node that no graph output needs."""
-        before = {key: self.made_by[key] for key in self.keys}
+        before = {key: self.made_by[key] for key in self.position}
         self._drop_dead(list(before.values())[::-1])
         return [node for key, node in before.items() if key not in self.position]
 

@@ -64,7 +64,7 @@ def rewrite(graph: Graph, budget: float = 0.0, rules: Sequence[Rule] = RULES) ->
     while True:
         count = len(work.log)
         work.refusals.clear()
-        work.run(work.program.keys)
+        work.run(work.program.ordered())
         if len(work.log) == count:
             break
     if not work.log:

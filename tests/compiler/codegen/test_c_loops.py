@@ -279,12 +279,25 @@ kernel Groups(in x: f32[{a}, {c}]; temp total: f32[{a}], temp half: f32[{a}]; ou
     for i:{a}: half[i] = mul(total[i], 0.5:f32)
     for i:{a}, l:{c}: y[i, l] = sub(x[i, l], half[{last_a} - i])
 """,
-    "a private temporary beside one that crosses points": """
-kernel Cross(in x: f32[{a}, {b}, {c}]; temp p: f32[], temp q: f32[{b}]; out y: f32[{a}, {b}, {c}])
+    "private temporaries": """
+kernel Private(in x: f32[{a}, {b}, {c}]; temp u: f32[], temp q: f32[{b}]; out y: f32[{a}, {b}, {c}])
   for i:{a}
-    p[] = max<f32> j:{b}, l:{c} . x[i, j, l]
-    for j:{b}: q[j] = sum<f32> l:{c} . mul(x[i, j, l], p[])
-    for j:{b}, l:{c}: y[i, j, l] = add(x[i, j, l], add(q[j], p[]))
+    u[] = max<f32> j:{b}, l:{c} . x[i, j, l]
+    for j:{b}: q[j] = sum<f32> l:{c} . mul(x[i, j, l], u[])
+    for j:{b}, l:{c}: y[i, j, l] = add(x[i, j, l], add(q[j], u[]))
+""",
+    "a private temporary beside one that crosses points": """
+kernel Cross(in x: f32[{a}, {c}]; temp u: f32[], temp q: f32[{a}, 3]; out y: f32[{a}, {c}])
+  for i:{a}, l:{c}
+    for g:3: q[i, g] = sum<f32> j:{c} . mul(x[i, j], #(g):f32)
+    u[] = mul(x[i, l], 2.0:f32)
+    y[i, l] = sub(u[], q[i, (l)%3])
+""",
+    "a sum that a temporary switches on": """
+kernel Switch(in x: f32[{b}, {c}], in w: f32[{c}]; temp on: f32[{c}]; out y: f32[{c}])
+  for l:{c}
+    on[l] = mul(w[l], 2.0:f32)
+    y[l] = sum<f32> j:{b} . where(gt(on[l], 0.0:f32), x[j, l], 0.0:f32)
 """,
     "a sum stored in another dtype": """
 kernel Narrow(in x: f16[{a}, {c}]; temp t: f32[{a}]; out y: f16[{a}, {c}], out s: f16[{a}])

@@ -60,6 +60,12 @@ def test_every_float_type_is_rounded_once(name: str, dtype: Any, rtol: float) ->
     assert result.dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("attrs", [{}, {"bias": 1.0, "lambd": 1.5}, {"bias": 0.5, "lambd": 2.5}])
+def test_Shrink_of_integers_is_computed_in_real_numbers(dtype: Any, attrs: Attrs) -> None:
+    both("Shrink", np.arange(-6 if np.issubdtype(dtype, np.signedinteger) else 0, 9).astype(dtype), attrs)
+
+
 def test_Softplus_and_Mish_keep_small_values_and_do_not_overflow() -> None:
     x = np.array([-50, -20, 0, 20, 80, 3e38], np.float32)
     (soft,) = check(RECORDS["Softplus"], [x])
@@ -99,8 +105,9 @@ def test_Clip_gives_the_greater_bound_where_it_lies_below_the_lesser() -> None:
     assert (result == -1).all()
 
 
-def test_Clip_refuses_a_bound_for_each_element() -> None:
-    node, _, types = prepare(RECORDS["Clip"], [normal(1, 3), normal(2, 3)], {}, 1)
+@pytest.mark.parametrize(("x", "bound"), [(normal(1, 3), normal(2, 3)), (scalar(3), normal(2, 1))])
+def test_Clip_refuses_a_bound_that_is_no_scalar(x: np.ndarray, bound: np.ndarray) -> None:
+    node, _, types = prepare(RECORDS["Clip"], [x, bound], {}, 1)
     with pytest.raises(Unsupported, match="no scalar"):
         RECORDS["Clip"].infer(node, types)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,6 +46,15 @@ def test_Split_without_sizes_makes_the_last_part_the_smaller_one(extent: int, co
         agree(ours, theirs, 0)
 
 
+@pytest.mark.parametrize(("sizes", "count"), [(None, 3), (np.array([1, 2, 3]), None)])
+def test_the_last_parts_of_a_Split_need_not_be_asked_for(sizes: np.ndarray | None, count: int | None) -> None:
+    x, attrs = normal(1, 6), {} if count is None else {"num_outputs": count}
+    found = check(SPLIT, [x, sizes], attrs, 2)
+    ends = (2, 4) if sizes is None else (1, 3)
+    for part, expected in zip(found, (x[: ends[0]], x[ends[0] : ends[1]]), strict=True):
+        np.testing.assert_array_equal(part, expected)
+
+
 def test_each_operand_of_a_Concat_is_a_block_that_stores_its_slice() -> None:
     node, _, types = prepare(CONCAT, [normal(1, 2, 3), normal(2, 2, 0), normal(3, 2, 4)], {"axis": 1}, 1)
     kernel = CONCAT.define(node, types, CONCAT.infer(node, types))
@@ -61,7 +72,7 @@ def test_each_part_of_a_Split_is_a_block_that_loads_its_slice() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64, np.float16])
-def test_elements_of_every_type_are_moved_as_they_are(dtype: type) -> None:
+def test_elements_of_every_type_are_moved_as_they_are(dtype: Any) -> None:
     x = np.arange(6).reshape(2, 3).astype(dtype)
     assert check(CONCAT, [x, x], {"axis": 0}, rtol=0)[0].dtype == dtype
 

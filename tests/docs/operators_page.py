@@ -1,0 +1,111 @@
+"""Writes docs/operators.md from what the compiler knows: `python -m tests.docs.operators_page`, in the repository's root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from onnx import defs
+
+import compiler.ops
+from compiler.frontend.contrib import CONTRIB
+from compiler.frontend.opsets import UPGRADES
+from compiler.frontend.special import FOLDED
+from compiler.ir.graph import Node
+from compiler.ops import FAMILIES, OPERATORS
+from compiler.ops.operator import Operator, Unsupported
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+INLINED = ("Dropout", "If")
+"""Resolved while the graph is read: `compiler.frontend.infer` names them."""
+NEVER = ("Bernoulli", "SequenceMap")
+"""Their bodies are random or hold sequences, which nothing here compiles."""
+
+HEAD = """\
+# Operators
+
+This page is generated: `python -m tests.docs.operators_page` writes it from the compiler's own lists, and a test demands
+that it is current. Names are those of ai.onnx. A model may state opset 7 to 28; older forms are brought to the newest
+when the model is read.
+
+"Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here is refused
+before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned integers of 8 to 64 bits,
+float16, bfloat16, float and double; strings, sequences, optionals, complex numbers and floats of 8 bits or less are refused. An operator
+may still refuse one of its forms, and says which.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_families(), *_others()])
+
+
+def _families() -> Iterator[str]:
+    for family in FAMILIES:
+        yield f"## {_about(family)}\n"
+        yield "| operator | opsets | known when compiling | |\n|---|---|---|---|"
+        yield from map(_row, sorted(family, key=lambda operator: operator.name))
+        yield ""
+
+
+def _about(family: tuple[Operator, ...]) -> str:
+    """The first line of the docstring of the module that holds a family, without the part after the colon."""
+    for module in vars(compiler.ops).values():
+        if isinstance(module, ModuleType) and getattr(module, "OPERATORS", None) is family:
+            return (module.__doc__ or "").split("\n")[0].split(":")[0].split(". ")[0].rstrip(".")
+    raise LookupError(f"no module of compiler.ops holds {family[0].name}")
+
+
+def _row(operator: Operator) -> str:
+    oldest, newest = operator.opsets
+    known = ", ".join(f"`{name}`" for _, name in operator.parameters)
+    return f"| {operator.name} | {oldest} to {newest} | {known} | {_note(operator)} |"
+
+
+def _note(operator: Operator) -> str:
+    """Why an operator is refused whatever its inputs are, unless they are constants; empty for all others."""
+    no_node = Node(operator.name, (), ())
+    try:
+        operator.define(no_node, (), ())
+    except Unsupported as refusal:
+        return f"only of constants: {refusal.reason}" if "depends on data" in refusal.reason else ""
+    except (AssertionError, IndexError, KeyError, TypeError, ValueError):
+        return ""
+    return ""
+
+
+def _others() -> Iterator[str]:
+    elsewhere = {*OPERATORS, *FOLDED, *INLINED, *NEVER}
+    schemas: Iterable[Any] = defs.get_all_schemas()  # whose type information lacks the functions
+    composed = {
+        schema.name
+        for schema in schemas
+        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
+    }
+    yield "## Beside these\n"
+    yield f"**Folded.** Their results follow from types and constants alone, so they never become kernels: {_names(FOLDED)}.\n"
+    yield (
+        f"**Resolved while reading.** {_names(INLINED)}: an If is the branch that its condition selects, which must be known when "
+        "compiling; Dropout is the identity. Loop and Scan are refused.\n"
+    )
+    old = {name for name, _, _ in UPGRADES} - elsewhere
+    yield f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.\n"
+    yield (
+        "**By their ONNX function body.** Compiled when every operator of the body is; so are functions that the model itself "
+        f"defines: {_names(composed - elsewhere)}.\n"
+    )
+    yield f"**Of com.microsoft**: {_names(CONTRIB)}.\n"
+
+
+def _is_deprecated(name: str) -> bool:
+    return bool(defs.get_schema(name).deprecated)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

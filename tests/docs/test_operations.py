@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from service.__main__ import CHORES
+from service.config import Settings
+from tests.docs.pages import DOCS, first_cells
+from worker.config import WorkerSettings
+
+PAGE = (DOCS / "operations.md").read_text()
+SETTINGS = {f"TILEWRIGHT_{name.upper()}": field for name, field in Settings.model_fields.items()}
+WORKER_SETTINGS = {f"TILEWRIGHT_{name.upper()}": field for name, field in WorkerSettings.model_fields.items()}
+
+
+def test_every_setting_has_a_row_and_no_other_has() -> None:
+    rows = [cell for cell in first_cells(PAGE) if cell.startswith("TILEWRIGHT_")]
+    assert rows == [*SETTINGS, *WORKER_SETTINGS]
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, *WORKER_SETTINGS])
+def test_a_row_states_the_default_where_it_is_a_plain_value(name: str) -> None:
+    default = {**SETTINGS, **WORKER_SETTINGS}[name].default
+    stated = re.search(rf"^\| `{name}` \| ([^|]+) \|", PAGE, re.MULTILINE)
+    assert stated
+    told = stated[1]
+    if isinstance(default, int) and not isinstance(default, bool) and default >= 1 << 30:
+        assert told == f"{default >> 30} GiB"
+    elif isinstance(default, bool):
+        assert told == f"`{str(default).lower()}`"
+    elif isinstance(default, int | float):
+        assert told == f"`{default:g}`"
+    elif isinstance(default, str) and default:
+        assert told == f"`{default}`"
+
+
+@pytest.mark.parametrize("chore", [name for name in CHORES if name != "serve"] + ["key"])
+def test_every_chore_of_the_service_is_shown(chore: str) -> None:
+    assert f"python -m service {chore}" in PAGE

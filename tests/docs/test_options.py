@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+import pytest
+
+from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, PRECISIONS, SCHEDULERS, CompileOptions, InputSpec
+from compiler.measure.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
+from compiler.targets.cpu import PROFILES
+from tests.docs.pages import DOCS, blocks, first_cells
+
+PAGE = (DOCS / "options.md").read_text()
+FIELDS = [field.name for field in dataclasses.fields(CompileOptions)]
+OTHERS: dict[str, Any] = {
+    "target": "cpu:x86-64-v3",
+    "precision": "bf16",
+    "tolerance": 1e-3,
+    "threads": 3,
+    "inputs": {"x": InputSpec((1, 2))},
+    "dims": {"batch": 2},
+    "tuning_budget_s": 1.0,
+    "scheduler": "stages",
+    "seed": 1,
+}
+"""For each field a value that is not its default."""
+
+
+def test_every_field_has_a_row_and_no_other_has() -> None:
+    assert first_cells(PAGE) == FIELDS
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_row_states_the_default(name: str) -> None:
+    stated = re.search(rf"^\| `{name}` \| `([^`]+)` \|", PAGE, re.MULTILINE)
+    assert stated
+    assert json.loads(stated[1]) == CompileOptions().to_json()[name]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_takes_part_in_the_cache_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.contract.PRECISIONS", ("fp32", "bf16"))
+    monkeypatch.setattr("compiler.contract.SCHEDULERS", ("sequential", "stages"))
+    other = dataclasses.replace(CompileOptions(), **{name: OTHERS[name]})
+    assert other.cache_key("model") != CompileOptions().cache_key("model")
+
+
+def test_the_model_takes_part_in_the_cache_key_and_stating_a_default_does_not() -> None:
+    assert CompileOptions().cache_key("one") != CompileOptions().cache_key("two")
+    assert CompileOptions.from_json({"target": "cpu", "seed": 0}).cache_key("one") == CompileOptions().cache_key("one")
+
+
+@pytest.mark.parametrize("word", [*PRECISIONS, *SCHEDULERS, *(profile.name for profile in PROFILES)])
+def test_every_value_that_is_accepted_is_named(word: str) -> None:
+    assert word in PAGE
+
+
+def test_the_stated_limits_are_those_of_the_code() -> None:
+    assert f"1 to {MAX_THREADS}" in PAGE
+    assert f"up to {MAX_BUDGET_SECONDS:g}" in PAGE
+    stated = re.search(r"`null`: (\S+), or (\S+) for models that quantise", PAGE)
+    assert stated
+    assert (float(stated[1]), float(stated[2])) == (DEFAULT_TOLERANCE["fp32"], QUANTISED_TOLERANCE)
+
+
+def test_options_in_examples_are_accepted() -> None:
+    found = [text for block in blocks(PAGE, "sh") for text in re.findall(r"'(?:options=)?({.*?})'", block)]
+    found += [text for block in blocks(PAGE, "python") for text in re.findall(r"{.*}", block)]
+    assert len(found) == 3
+    for text in found:
+        assert CompileOptions.from_json(json.loads(text)) != CompileOptions()
