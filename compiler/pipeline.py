@@ -15,7 +15,7 @@ from compiler.codegen.build import Toolchain, find_toolchain
 from compiler.codegen.emit import emit
 from compiler.codegen.lower import count_tiles, workload_of
 from compiler.contract import CompileOptions, CompileReport
-from compiler.frontend import load
+from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
@@ -102,7 +102,7 @@ def compile_model(
             _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")),
         )
     with trace.step("pack"):
-        facts = _facts(loaded.digest, options, target, loaded.graph, fused, plan, tiled.menus, trace, rewritten.log)
+        facts = _facts(loaded, options, target, fused, plan, tiled.menus, rewritten.log)
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         used = [*tiled.measured, *tiled.reused, *([handover] if handover else [])]
         packed = pack(program, plan, fused.kernels, used, facts, unproven)
@@ -193,27 +193,26 @@ def _prove(
 
 
 def _facts(
-    digest: str,
+    loaded: Loaded,
     options: CompileOptions,
     target: CpuTarget,
-    graph: Graph,
     fused: Fused,
     plan: Plan,
     menus: Sequence[Menu],
-    trace: Trace,
     log: Sequence[object],
 ) -> Facts:
+    """What the artifact says of its making: nothing in it may differ from run to run, such as what this run had time to measure."""
     return Facts(
-        model_digest=digest,
+        model_digest=loaded.digest,
         options=options.to_json(),
         target=target.name,
         hardware=target.hardware,
-        operators=len(graph.nodes),
+        operators=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
         costs=tuple(_call_cost(plan, position, menu) for position, menu in enumerate(menus)),
         rewrites=tuple(map(str, log)),
         refusals=fused.refusals,
-        notices=tuple(trace.notices),
+        notices=loaded.notices,
     )
 
 

@@ -11,7 +11,6 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.tensor import TensorType
 
-
 MAX_FAMILY = 10
 """Operators that a kernel's name lists."""
 

@@ -10,7 +10,6 @@ from compiler.ir.tile import Menu
 from compiler.schedule.buffers import place_buffers
 from compiler.schedule.sequential import choose_lanes, sequential
 
-
 WAKE_LANES_S = 20e-6
 """What a run pays once for having more than one lane: waking threads, and waiting for the last."""
 

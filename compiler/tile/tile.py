@@ -111,15 +111,14 @@ def _measure(trials: Sequence[Trial], machine: Machine, budget_s: float, trace: 
     for first in range(0, len(trials), BATCH):
         left = end - time.monotonic()
         if left <= 0:
-            trace.notice(
-                f"tuning budget of {budget_s:g} s spent: {len(trials) - first} of {len(trials)} candidates not measured"
-            )
             break
         batch = trials[first : first + BATCH]
         for record in machine.measure(batch, left):
             found.append(record)
             trace.record(record.to_json())
         trace.progress((first + len(batch)) / len(trials), f"measured {len(found)} of {len(trials)} candidates")
+    if len(found) < len(trials):
+        trace.notice(f"the tuning budget of {budget_s:g} s measured {len(found)} of {len(trials)} candidates")
     return found
 
 
