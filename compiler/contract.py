@@ -60,7 +60,7 @@ class CompileOptions:
     threads: int | None = None
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
-    tuning_budget_s: float = 20.0
+    tuning_budget_s: float = 15.0
     scheduler: str = "sequential"
     seed: int = 0
 

@@ -36,9 +36,9 @@ from compiler.targets.cpu import CpuTarget, resolve
 from compiler.tile import tile
 from compiler.trace import Observer, Trace, ignore
 
-AGREE_SECONDS = 20.0
+AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
-LATENCY_SECONDS = 1.0
+LATENCY_SECONDS = 0.5
 WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
 JOBS = 2

@@ -99,7 +99,7 @@ def _attempt(
     """The child from start to end."""
     try:
         spec = Spec(
-            model=desk.blobs.path(claim.model_key),
+            model=place.show(desk.blobs.path(claim.model_key)),
             artifact=place.artifact,
             scratch=place.work,
             options=claim.options,

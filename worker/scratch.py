@@ -1,4 +1,4 @@
-"""Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `log` and `owner`.
+"""Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `model`, `log` and `owner`.
 
 `owner` names the worker and the group by process id and start time, so that `worker.reap` can tell what a
 dead worker left behind from what a living one uses, although ids are used again.
@@ -54,6 +54,12 @@ class Folder:
     def artifact(self) -> Path:
         """Where the job is told to write its artifact."""
         return self.work / "artifact.tw"
+
+    def show(self, model: Path) -> Path:
+        """A link to the model: external data that it names is looked for here, not among the models of others."""
+        link = self.path / "model"
+        link.symlink_to(model.absolute())
+        return link
 
     def sign(self, worker: Process, group: Process) -> None:
         """Say who uses this folder."""

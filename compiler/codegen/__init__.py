@@ -1,6 +1,7 @@
 """Plan -> Program: C with vector extensions, the host's C entry points, the library.
 
-    c_expr         scalar expressions and indices as C, scalar or vectorised
+    c_scalar       functions, casts and literals as C
+    c_expr         expressions and indices as C, scalar or vectorised
     c_loops        the `loops` algorithm        c_contraction  the `contraction` algorithm
     c_routine      what is written by hand      lower          one kernel, by its tile's algorithm
     host           the plan as tables           weights        the weights file

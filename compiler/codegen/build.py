@@ -60,8 +60,12 @@ def find_toolchain(preferred: str = "") -> Toolchain:
     )
 
 
-def build_library(sources: Mapping[str, str], target: CpuTarget, toolchain: Toolchain, jobs: int = 2) -> bytes:
+def build_library(
+    sources: Mapping[str, str], target: CpuTarget, toolchain: Toolchain, jobs: int = 2, optimise: str = ""
+) -> bytes:
     """Compiles every `.c` of `sources` and links them; other files are headers beside them.
+
+    `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast.
 
     Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S.
     """
@@ -70,7 +74,7 @@ def build_library(sources: Mapping[str, str], target: CpuTarget, toolchain: Tool
         write_sources(root, sources)
         units = sorted(name for name in sources if name.endswith(".c"))
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
-            objects = list(pool.map(lambda unit: _compile(root, unit, target, toolchain), units))
+            objects = list(pool.map(lambda unit: _compile(root, unit, target, toolchain, optimise), units))
         _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *objects, "-lm"], root, "link")
         return (root / "library.so").read_bytes()
 
@@ -87,11 +91,12 @@ def runtime_headers() -> dict[str, str]:
     return {name: (folder / name).read_text() for name in HEADERS}
 
 
-def _compile(root: Path, unit: str, target: CpuTarget, toolchain: Toolchain) -> str:
+def _compile(root: Path, unit: str, target: CpuTarget, toolchain: Toolchain, optimise: str) -> str:
     output = unit.removesuffix(".c") + ".o"
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
-    _run([toolchain.path, *COMPILE_FLAGS, *target.flags, *places, lanes, "-c", unit, "-o", output], root, unit)
+    flags = (*COMPILE_FLAGS, *target.flags, *places, lanes, *([optimise] if optimise else []))
+    _run([toolchain.path, *flags, "-c", unit, "-o", output], root, unit)
     return output
 
 

@@ -5,8 +5,9 @@ scratch (an implicit im2col of a few rows, which also applies whatever was fused
 `n` columns, ahead of time when it is a constant. The inner kernel keeps m x n accumulators in registers, and the maps that
 follow are applied to each finished tile while it is in the first-level cache.
 
-The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), without blocking k:
-panels of B stream from the second level, whose bandwidth an m of ten or more rows hides.
+The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), without reordering
+loops by blocks of k: panels of B stream from the second level, whose bandwidth an m of ten or more rows hides. Long sums are
+still taken in stretches of k, which keeps rounding errors from growing with the depth.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def lower_contraction(name: str, workload: Workload, tile: Tile, target: CpuTarg
         block_n=tile.extent("block", "n"),
     )
     return _Contraction(name, workload, view, slots, shape, target, packing, direct_access(view, slots)).lower()
+
+
+STRETCH = 256
+"""Products summed in one register before the total is added to."""
+MAX_STRETCH = 384
+"""A depth up to which one stretch is enough."""
 
 
 @dataclass(frozen=True)
@@ -115,31 +122,48 @@ class _Contraction:
         return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes, packings)
 
     def _micro(self, rows: int) -> None:
-        """c[rows][panel] = a[rows][depth] b[depth][panel], accumulated in registers."""
-        depth = self.view.depth
-        a_row, a_step = (self.direct.rows, self.direct.depth) if self.direct else (self.row_floats, 1)
-        vectors = self.shape.vectors
+        """c[rows][panel] = a[rows][depth] b[depth][panel], accumulated in registers over a stretch of k at a time."""
+        writer, depth = self.writer, self.view.depth
         head = f"static inline __attribute__((always_inline)) void {self.name}_{rows}(const float *a, const float *b, float *c)"
-        with self.writer.block(head):
-            self.writer.line(f"vf acc[{rows}][{vectors}] = {{0}};")
-            with self.writer.block(f"for (long k = 0; k < {depth}; k++)"):
-                for vector in range(vectors):
-                    self.writer.line(
-                        f"const vf b{vector} = tw_load(b + k * {self.shape.panel} + {vector * self.target.vector_floats});"
-                    )
-                self.writer.line(f"#pragma GCC unroll {rows}")
-                with self.writer.block(f"for (int row = 0; row < {rows}; row++)"):
-                    step = "k" if a_step == 1 else f"k * {a_step}"
-                    self.writer.line(f"const vf x = tw_splat(a[row * {a_row}L + {step}]);")
-                    for vector in range(vectors):
-                        self.writer.line(f"acc[row][{vector}] += x * b{vector};")
-            self.writer.line(f"#pragma GCC unroll {rows}")
-            with self.writer.block(f"for (int row = 0; row < {rows}; row++)"):
-                for vector in range(vectors):
-                    self.writer.line(
-                        f"tw_store(c + row * {self.shape.panel} + {vector * self.target.vector_floats}, acc[row][{vector}]);"
-                    )
-        self.writer.line()
+        with writer.block(head):
+            if depth <= MAX_STRETCH:
+                self._stretch(rows, "0", str(depth))
+                self._each_accumulator(rows, "tw_store({c}, {acc});")
+            else:
+                with writer.block(f"for (long first = 0; first < {depth}; first += {STRETCH})"):
+                    past = f"first + {STRETCH}"
+                    writer.line(f"const long past = {past} < {depth} ? {past} : {depth};")
+                    self._stretch(rows, "first", "past")
+                    with writer.block("if (first == 0)"):
+                        self._each_accumulator(rows, "tw_store({c}, {acc});")
+                    with writer.block("else"):
+                        self._each_accumulator(rows, "tw_store({c}, tw_load({c}) + {acc});")
+        writer.line()
+
+    def _stretch(self, rows: int, first: str, past: str) -> None:
+        """acc = a b over k from `first` to before `past`."""
+        writer, vectors = self.writer, range(self.shape.vectors)
+        a_row, a_step = (self.direct.rows, self.direct.depth) if self.direct else (self.row_floats, 1)
+        writer.line(f"vf acc[{rows}][{self.shape.vectors}] = {{0}};")
+        with writer.block(f"for (long k = {first}; k < {past}; k++)"):
+            for vector in vectors:
+                place = f"b + k * {self.shape.panel} + {vector * self.target.vector_floats}"
+                writer.line(f"const vf b{vector} = tw_load({place});")
+            writer.line(f"#pragma GCC unroll {rows}")
+            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
+                step = "k" if a_step == 1 else f"k * {a_step}"
+                writer.line(f"const vf x = tw_splat(a[row * {a_row}L + {step}]);")
+                for vector in vectors:
+                    writer.line(f"acc[row][{vector}] += x * b{vector};")
+
+    def _each_accumulator(self, rows: int, statement: str) -> None:
+        """A statement for each accumulator `{acc}` and its place `{c}` in the tile."""
+        writer = self.writer
+        writer.line(f"#pragma GCC unroll {rows}")
+        with writer.block(f"for (int row = 0; row < {rows}; row++)"):
+            for vector in range(self.shape.vectors):
+                place = f"c + row * {self.shape.panel} + {vector * self.target.vector_floats}"
+                writer.line(statement.format(c=place, acc=f"acc[row][{vector}]"))
 
     def _declare(self) -> None:
         for line in declarations(self.workload):
@@ -243,7 +267,7 @@ class _Contraction:
 
     def _maps(self, vector: Vector, tile_value: str) -> None:
         """The product's stored value and the epilogue's maps, at one vector of the tile."""
-        emitter = Emitter(self.writer, self.slots.address, vector)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         value = self.writer.name("product")
         self.writer.line(f"const vf {value} = {tile_value};")
         self._put(emitter, self.view.product.stores[0].slot, self.view.product.stores[0].index, value)
@@ -253,7 +277,7 @@ class _Contraction:
 
     def _put(self, emitter: Emitter, slot: str, index: tuple[Index, ...], value: str) -> None:
         if slot in self.slots.buffers:
-            emitter.store(slot, index, value)
+            emitter.store(slot, index, value, self.slots.buffers[slot].type.dtype)
             emitter.held[Load(slot, index, DType.F32)] = value
         else:
             emitter.held[Load(slot, (), DType.F32)] = value
@@ -315,7 +339,7 @@ class _Contraction:
         writer = self.writer
 
         def strip(vector: Vector) -> None:
-            inner = Emitter(writer, emitter.address, vector)
+            inner = Emitter(writer, emitter.address, vector, self.slots.extents)
             result = inner.vf(expr)
             place = f"row + {inner.index(position)}"
             writer.line(
@@ -346,12 +370,11 @@ class _Contraction:
             with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
                 writer.line(f"const long {n} = panel * {shape.panel} + column;")
                 with writer.block(f"if ({n} + TW_LANES <= {view.columns})"):
-                    writer.line(
-                        f"tw_store(line + column, {Emitter(writer, self.slots.address, Vector(n)).vf(view.b)});"
-                    )
+                    value = Emitter(writer, self.slots.address, Vector(n), self.slots.extents).vf(view.b)
+                    writer.line(f"tw_store(line + column, {value});")
                 with writer.block(f"else if ({n} < {view.columns})"):
                     writer.line(f"const long live = {view.columns} - {n};")
-                    value = Emitter(writer, self.slots.address, Vector(n, "live")).vf(view.b)
+                    value = Emitter(writer, self.slots.address, Vector(n, "live"), self.slots.extents).vf(view.b)
                     writer.line(f"tw_store(line + column, {value});")
                 writer.line("else tw_store(line + column, tw_splat(0.0f));")
         assert lanes * shape.vectors == shape.panel

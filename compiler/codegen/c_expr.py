@@ -9,65 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from compiler.codegen.c_scalar import C_TYPES, COMPARISONS, INFIX, LOGICAL, apply, cast, convert, literal
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
 from compiler.ir.tensor import DType
 
-C_TYPES: Mapping[DType, str] = {
-    DType.BOOL: "uint8_t",
-    DType.I8: "int8_t",
-    DType.I16: "int16_t",
-    DType.I32: "int32_t",
-    DType.I64: "int64_t",
-    DType.U8: "uint8_t",
-    DType.U16: "uint16_t",
-    DType.U32: "uint32_t",
-    DType.U64: "uint64_t",
-    DType.F32: "float",
-    DType.F64: "double",
-    DType.F16: "_Float16",
-    DType.BF16: "tw_bf16",
-}
-
-INFIX: Mapping[str, str] = {
-    **{
-        "add": "+",
-        "sub": "-",
-        "mul": "*",
-        "div": "/",
-        "lt": "<",
-        "le": "<=",
-        "gt": ">",
-        "ge": ">=",
-        "eq": "==",
-        "ne": "!=",
-    },
-    **{
-        "and": "&",
-        "or": "|",
-        "xor": "^",
-        "bit_and": "&",
-        "bit_or": "|",
-        "bit_xor": "^",
-        "shift_left": "<<",
-        "shift_right": ">>",
-    },
-}
-COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-LOGICAL = frozenset(("and", "or", "xor"))
 VECTOR_FUNCTIONS = frozenset(
     (
         *("min", "max", "neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal"),
         *("tanh", "erf", "sigmoid", "floor", "ceil", "round"),
-    )
-)
-LIBM = frozenset(
-    (
-        *("exp", "log", "sqrt", "tanh", "erf", "floor", "ceil", "log1p", "expm1", "pow", "fmod"),
-        *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     )
 )
 
@@ -89,7 +42,8 @@ class Emitter:
     """Writes expressions into a Writer.
 
     `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in registers, of
-    this emitter's width, to their C names; `fixed` those that are one scalar for all lanes.
+    this emitter's width, to their C names; `fixed` those that are one scalar for all lanes. `extents` are the shapes of slots; what
+    is loaded from others counts as unsafe to load without need.
     """
 
     def __init__(
@@ -97,8 +51,10 @@ class Emitter:
         writer: Writer,
         address: Callable[[str, tuple[Index, ...]], tuple[str, Index]],
         vector: Vector | None = None,
+        extents: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.writer = writer
+        self.extents = extents or {}
         self.address = address
         self.vector = vector
         self.held: dict[Expr, str] = {}
@@ -176,7 +132,7 @@ class Emitter:
     def _scalar(self, expr: Expr) -> str:
         ctype = C_TYPES[expr.dtype]
         if isinstance(expr, Position):
-            return self._define(expr, ctype, f"({ctype})({self.index(expr.index)})")
+            return self._define(expr, ctype, convert(self.index(expr.index), DType.I64, expr.dtype))
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
             return self._define(expr, ctype, f"{pointer}[{self.index(offset)}]")
@@ -301,8 +257,19 @@ class Emitter:
         return inner.scalar(condition)
 
     def _safe(self, expr: Expr) -> bool:
-        """Whether a branch may be evaluated where it is not wanted: nothing below is guarded by its position."""
-        return not any(isinstance(part, Where) and is_positional(part.condition) for part in expr.walk())
+        """Whether a branch may be evaluated where it is not wanted: nothing below is guarded by its position, or may lie outside."""
+        if any(isinstance(part, Where) and is_positional(part.condition) for part in expr.walk()):
+            return False
+        return all(load in self.held or load in self.fixed or self._is_inside(load) for load in expr.loads)
+
+    def _is_inside(self, load: Load) -> bool:
+        """Whether a load stays in its tensor whatever its axes are; an index that is data may be anything where it is not wanted."""
+        if any(isinstance(atom, Indirect) for index in load.index for atom, _ in index.terms):
+            return False
+        dims = self.extents.get(load.slot)
+        if dims is None:
+            return False
+        return all(at.range[0] >= 0 and at.range[1] < extent for at, extent in zip(load.index, dims, strict=True))
 
     def _mask(self, condition: Expr) -> str:
         """A data-dependent condition over fp32 vectors as a lane mask; "" when it has no vector form."""
@@ -345,22 +312,15 @@ class Emitter:
         twin.fixed = self.fixed
         return twin
 
-    def narrowed(self, count: str) -> Emitter:
-        """This emitter for the last, partial vector: `count` live lanes."""
-        assert self.vector is not None
-        twin = Emitter(self.writer, self.address, replace(self.vector, count=count))
-        twin.names, twin.held = dict(self.names), dict(self.held)
-        return twin
-
     # Stores
 
-    def store(self, slot: str, index: tuple[Index, ...], value: str) -> None:
-        """Writes a value (a vector when there is a vector axis) to an element, or to the elements along the vector axis."""
+    def store(self, slot: str, index: tuple[Index, ...], value: str, dtype: DType = DType.F32) -> None:
+        """Writes a value to an element; a vector, of fp32, to the elements along the vector axis, which have that `dtype`."""
         pointer, offset = self.address(slot, index)
         if self.vector is None:
             self.writer.line(f"{pointer}[{self.index(offset)}] = {value};")
             return
-        if offset.coefficient(self.vector.axis) == 1:
+        if offset.coefficient(self.vector.axis) == 1 and dtype is DType.F32:
             place = f"{pointer} + {self.index(offset)}"
             tail = (
                 f"tw_store_n({place}, {value}, {self.vector.count});"
@@ -374,7 +334,8 @@ class Emitter:
             axis = self.writer.name(self.vector.axis.name)
             self.writer.line(f"const long {axis} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
             place = self._scalar_twin({self.vector.axis: axis}).index(offset)
-            self.writer.line(f"{pointer}[{place}] = {value}[{lane}];")
+            element = convert(f"{value}[{lane}]", DType.F32, dtype)
+            self.writer.line(f"{pointer}[{place}] = {element};")
 
 
 def _is_convex(condition: Expr, axis: Axis) -> bool:
@@ -387,104 +348,3 @@ def _is_convex(condition: Expr, axis: Axis) -> bool:
             for arg in condition.args
         )
     return axis not in condition.axes
-
-
-def literal(value: float | int | bool, dtype: DType) -> str:
-    """A C literal that has exactly this value."""
-    if dtype is DType.BOOL:
-        return "1" if value else "0"
-    if dtype.is_float:
-        number = float(value)
-        suffix = "" if dtype is DType.F64 else "f"
-        if math.isnan(number):
-            return f"(({C_TYPES[dtype]})NAN)"
-        if math.isinf(number):
-            return f"(({C_TYPES[dtype]}){'-' if number < 0 else ''}INFINITY)"
-        text = f"{number!r}" if dtype is DType.F64 else f"{number:.9g}"
-        text = text if any(mark in text for mark in ".en") else f"{text}.0"
-        return f"({text}{suffix})" if number < 0 else f"{text}{suffix}"
-    number = int(value)
-    if dtype is DType.I64:
-        return "INT64_MIN" if number == -(2**63) else f"((int64_t){number}LL)"
-    if dtype is DType.U64:
-        return f"((uint64_t){number}ULL)"
-    return f"(({C_TYPES[dtype]}){number}{'LL' if abs(number) >= 2**31 else ''})"
-
-
-def cast(arg: str, expr: Cast) -> str:
-    """A conversion; bool is 0 or 1, and saturation clamps in the source's type first."""
-    source, target = expr.arg.dtype, expr.type
-    if target is DType.BOOL:
-        return f"({arg} != 0)"
-    if expr.saturate and target.is_integer:
-        bits = 8 * target.bytes
-        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if target.is_signed else (0, 2**bits - 1)
-        wide = source if source.is_float else DType.I64
-        low_text, high_text = literal(low, wide), literal(high, wide)
-        return f"({C_TYPES[target]})({arg} <= {low_text} ? {low_text} : {arg} >= {high_text} ? {high_text} : {arg})"
-    return f"({C_TYPES[target]})({arg})"
-
-
-def apply(function: str, args: list[str], dtype: DType) -> str:
-    """A scalar function in C, on arguments of one dtype."""
-    ctype = C_TYPES[dtype]
-    if function == "div" and dtype.is_integer:
-        return f"({ctype})({args[1]} == 0 ? 0 : {args[0]} / {args[1]})"
-    if function in INFIX:
-        return (
-            f"({args[0]} {INFIX[function]} {args[1]})"
-            if dtype.bytes >= 4
-            else f"({ctype})({args[0]} {INFIX[function]} {args[1]})"
-        )
-    if function == "not":
-        return f"(!{args[0]})"
-    if function == "bit_not":
-        return f"({ctype})(~{args[0]})"
-    if function in ("min", "max"):
-        return f"tw_{function}1({args[0]}, {args[1]})"
-    if function == "neg":
-        return f"({ctype})(-{args[0]})"
-    if dtype.is_float:
-        return _float_function(function, args, dtype)
-    return _integer_function(function, args, dtype)
-
-
-def _float_function(function: str, args: list[str], dtype: DType) -> str:
-    f = "" if dtype is DType.F64 else "f"
-    x = args[0]
-    if function in LIBM:
-        return f"{function}{f}({', '.join(args)})"
-    if function == "mod":
-        return f"({x} - {args[1]} * floor{f}({x} / {args[1]}))"
-    return {
-        "abs": f"fabs{f}({x})",
-        "round": f"nearbyint{f}({x})",
-        "rsqrt": f"(1 / sqrt{f}({x}))",
-        "reciprocal": f"(1 / {x})",
-        "sigmoid": f"({x} < 0 ? exp{f}({x}) / (1 + exp{f}({x})) : 1 / (1 + exp{f}(-({x}))))",
-        "sign": f"(({C_TYPES[dtype]})({x} > 0 ? 1 : {x} < 0 ? -1 : {x}))",
-        "isnan": f"({x} != {x})",
-        "isinf": f"(isinf({x}) != 0)",
-    }[function]
-
-
-def _integer_function(function: str, args: list[str], dtype: DType) -> str:
-    ctype, x = C_TYPES[dtype], args[0]
-    if function in ("mod", "fmod"):
-        y = args[1]
-        floor = f"({x} % {y} + (({x} % {y} != 0) & (({x} % {y} < 0) != ({y} < 0)) ? {y} : 0))"
-        return f"({ctype})({y} == 0 ? 0 : {f'{x} % {y}' if function == 'fmod' or not dtype.is_signed else floor})"
-    if function == "pow":
-        return f"({ctype})llround(pow((double){x}, (double){args[1]}))"
-    return {
-        "abs": f"({ctype})({x} < 0 ? -{x} : {x})",
-        "sign": f"({ctype})(({x} > 0) - ({x} < 0))",
-        "floor": x,
-        "ceil": x,
-        "round": x,
-        "isnan": "0",
-        "isinf": "0",
-        "sqrt": f"({ctype})sqrt((double){x})",
-        "exp": f"({ctype})exp((double){x})",
-        "reciprocal": f"({ctype})({x} == 0 ? 0 : 1 / {x})",
-    }[function]

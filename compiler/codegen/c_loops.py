@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from compiler.codegen.c_expr import C_TYPES, Emitter, Vector, literal
+from compiler.codegen.c_expr import Emitter, Vector
+from compiler.codegen.c_scalar import C_TYPES, apply, convert, literal
 from compiler.codegen.lowered import Lowered, declarations
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction
@@ -46,9 +47,21 @@ def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
     """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
-    kernel = without_unit_axes(contract_temps(workload.kernel))
+    kernel = without_unit_axes(contract_temps(_widened(workload.kernel)))
     kernel = join_shared(replace(kernel, shared=_by_stride(kernel, slots)), _temp_aware(kernel, slots))
     return _Loops(name, workload, kernel, slots, target).lower()
+
+
+def _widened(kernel: Kernel) -> Kernel:
+    """Reductions in bf16 carried out in fp32, which compares alike and rounds once: C has no arithmetic on bf16."""
+
+    def widened(block: Block) -> Block:
+        if block.accumulator is not DType.BF16:
+            return block
+        values = tuple(Cast(value, DType.F32) if value.dtype is DType.BF16 else value for value in block.values)
+        return replace(block, accumulator=DType.F32, values=values)
+
+    return replace(kernel, blocks=tuple(map(widened, kernel.blocks)))
 
 
 def _temp_aware(kernel: Kernel, slots: Slots) -> Address:
@@ -229,7 +242,8 @@ class _Loops:
                 body(Vector(axis, str(axis.extent % lanes)))
 
     def _blocks(self, vector: Vector | None) -> None:
-        emitter = Emitter(self.writer, self._address(vector), vector)
+        extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
+        emitter = Emitter(self.writer, self._address(vector), vector, extents)
         for block in self.kernel.blocks:
             self._block(block, emitter)
 
@@ -265,7 +279,7 @@ class _Loops:
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
         """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""
-        inner = Emitter(self.writer, emitter.address, strip)
+        inner = Emitter(self.writer, emitter.address, strip, emitter.extents)
         inner.names = dict(emitter.names)
         inner.fixed = {**emitter.fixed, **emitter.held}
         return inner
@@ -278,9 +292,7 @@ class _Loops:
             values = [emitter.value(value) for value in block.values]
         for store, value, expr in zip(block.stores, values, block.values, strict=True):
             dtype = self._dtype(store.slot)
-            source = block.accumulator or expr.dtype
-            if source is not dtype:
-                value = f"({C_TYPES[dtype]})({value}{' != 0' if dtype is DType.BOOL else ''})"
+            value = convert(value, block.accumulator or expr.dtype, dtype)
             if store.slot in self.temps and self._is_register(self.temps[store.slot]):
                 name = self.writer.name(store.slot)
                 self.writer.line(f"const {'vf' if emitter.vector else C_TYPES[dtype]} {name} = {value};")
@@ -381,6 +393,9 @@ class _Loops:
             "and": f"{acc} &= {value};",
             "or": f"{acc} |= {value};",
         }
+        if accumulator.is_integer and block.monoid in ("sum", "prod"):
+            step = apply("add" if block.monoid == "sum" else "mul", [acc, value], accumulator)
+            steps[block.monoid] = f"{acc} = {step};"
         self.writer.line(steps.get(block.monoid) or f"{acc} = tw_{block.monoid}{wide}({value}, {acc});")
 
 

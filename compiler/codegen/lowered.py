@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler.codegen.c_expr import C_TYPES
+from compiler.codegen.c_scalar import C_TYPES
 from compiler.ir.contraction import Packing
 from compiler.ir.machine import Workload
 

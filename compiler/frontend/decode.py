@@ -209,6 +209,12 @@ def _input(info: ValueInfoProto) -> Input:
     return Input(info.name, dtype, _dims(info.type, info.name))
 
 
+UNKNOWN = -1
+"""How PaddlePaddle's exporter writes a dimension that may vary; ONNX Runtime reads it so too."""
+NAMELESS = ("", "?")
+"""Names that tie no two dimensions to each other: exporters write "?" for every one that they do not know."""
+
+
 def _dims(kind: TypeProto, name: str) -> tuple[int | str | None, ...] | None:
     """The shape that a type declares, None where it declares none."""
     if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
@@ -216,6 +222,9 @@ def _dims(kind: TypeProto, name: str) -> tuple[int | str | None, ...] | None:
     dims: list[int | str | None] = []
     for axis, dim in enumerate(kind.tensor_type.shape.dim):
         if dim.HasField("dim_value"):
+            if dim.dim_value == UNKNOWN:
+                dims.append(None)
+                continue
             if dim.dim_value < 0:
                 raise MalformedModel(
                     f"axis {axis} of {quoted(name)} is {dim.dim_value}",
@@ -223,7 +232,8 @@ def _dims(kind: TypeProto, name: str) -> tuple[int | str | None, ...] | None:
                 )
             dims.append(dim.dim_value)
         else:
-            dims.append(text(dim.dim_param) or None)
+            name_of = text(dim.dim_param)
+            dims.append(None if name_of in NAMELESS else name_of)
     if len(dims) > 32:
         raise ModelTooLarge(f"{quoted(name)} has {len(dims)} axes, more than 32", fix="reshape it to fewer axes")
     return tuple(dims)

@@ -172,18 +172,11 @@ def _open_inside(folder: Path, location: str, where: str) -> int:
     parts = [part for part in parts if part not in ("", ".")]
     if not parts:
         raise _refused(where, location, "names no file")
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for part in parts[:-1]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-            os.close(directory)
-            directory = inner
-        descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        descriptor = _descend(folder, parts)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "cannot be opened"
         raise _refused(where, location, f"cannot be opened without following links ({reason})") from None
-    finally:
-        os.close(directory)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
@@ -191,8 +184,21 @@ def _open_inside(folder: Path, location: str, where: str) -> int:
     return descriptor
 
 
+def _descend(folder: Path, parts: list[str]) -> int:
+    """A descriptor of the file at `parts` below `folder`. Raises OSError, also for a folder that may not be looked into."""
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
 def _refused(where: str, location: str, why: str) -> MalformedModel:
     return MalformedModel(
         f"{where} has external data at {quoted(location)}, which {why}",
-        fix="put a plain copy of the data file beside the model and name it relative to the model's folder",
+        fix="save the model with the weights inside, or put a plain copy of the data file beside it, named relative to its folder",
     )

@@ -35,7 +35,7 @@ def place_concats(draft: Draft, buffers: Buffers) -> None:
         if parts is None:
             continue
         target = op.outputs[0]
-        if _already_adjacent(buffers, target, parts):
+        if _already_adjacent(draft, buffers, target, parts):
             draft.views[target] = tuple(source for _, source, _ in parts)
             draft.ops = [other for other in draft.ops if other is not op]
             continue
@@ -66,9 +66,11 @@ def _parts(op: Op) -> list[tuple[Block, int, tuple[int, ...]]] | None:
     return parts if len(parts) > 1 else None
 
 
-def _already_adjacent(buffers: Buffers, target: int, parts: list[tuple[Block, int, tuple[int, ...]]]) -> bool:
+def _already_adjacent(
+    draft: Draft, buffers: Buffers, target: int, parts: list[tuple[Block, int, tuple[int, ...]]]
+) -> bool:
     """Makes the output a view where its operands already lie in one storage as the Concat wants them."""
-    if not buffers.root(target):
+    if not buffers.root(target) or target in draft.plain:
         return False
     first = buffers.of[parts[0][1]]
     if first.storage == first.id:
@@ -86,7 +88,7 @@ def _already_adjacent(buffers: Buffers, target: int, parts: list[tuple[Block, in
 
 def _move_in(draft: Draft, buffers: Buffers, source: int, target: int, origin: tuple[int, ...]) -> bool:
     """Lets a value be written into a slice of `target`; False when something else decides where it lies."""
-    fixed = {*draft.graph.inputs, *draft.graph.outputs, *draft.graph.constants}
+    fixed = {*draft.graph.inputs, *draft.graph.outputs, *draft.graph.constants, *draft.plain}
     inner, outer = buffers.of[source], buffers.of[target]
     if source in fixed or inner.layout.dims != outer.layout.dims or not buffers.root(source):
         return False
@@ -116,7 +118,7 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
     """Turns copies whose source positions are an affine map of their output positions into strided buffers."""
     for op in list(draft.ops):
         load, value = is_copy(op), op.outputs[0]
-        if load is None or value in draft.kept or not buffers.root(value):
+        if load is None or value in draft.kept | draft.plain or not buffers.root(value):
             continue
         block = only_block(op)
         assert block is not None
@@ -129,6 +131,8 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
         if any(not isinstance(atom, Axis) for atom, _ in address.terms):
             continue
         strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
+        if any((stride or 0) < 0 for stride in strides):  # a buffer begins at its first element: nothing lies before it
+            continue
         layout = Layout.plain(len(axes))
         known = tuple(stride or 0 for stride in strides)
         buffers.of[value] = Buffer(

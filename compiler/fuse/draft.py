@@ -43,6 +43,12 @@ class Draft:
         """Values that must be stored whatever fusion does."""
         return frozenset(self.graph.outputs) | {part for parts in self.views.values() for part in parts}
 
+    @property
+    def plain(self) -> frozenset[int]:
+        """Values that must fill a plain, contiguous buffer of their own: Routines are written for no other."""
+        routines = [op for op in self.ops if isinstance(op.kernel, Routine)]
+        return frozenset(value for op in routines for value in (*op.inputs, *op.outputs))
+
     def needs(self, values: Iterable[int]) -> set[int]:
         """The values whose memory is read when `values` are: themselves, and through views what they are windows of."""
         found: set[int] = set()

@@ -20,6 +20,8 @@ def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     if first.sequential:
         return "the producer runs in sequence"
     value = next(v for v in producer.outputs if v in consumer.inputs)
+    if draft.needs(other for other in consumer.inputs if other != value) & set(producer.outputs):
+        return "the map reads another result of the kernel, or a view of one, too"
     slot = next(s.name for s, bound in zip(second.inputs, consumer.inputs, strict=True) if bound == value)
     out = next(s.name for s, bound in zip(first.outputs, producer.outputs, strict=True) if bound == value)
     writer = _only_writer(first, out)

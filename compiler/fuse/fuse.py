@@ -141,7 +141,7 @@ def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> 
 
 
 def _buffers(graph: Graph, draft: Draft) -> dict[int, Buffer]:
-    layouts = choose_layouts(graph)
+    layouts = choose_layouts(graph, draft.plain)
     used = {value for op in draft.ops for value in (*op.inputs, *op.outputs)} | {*graph.inputs, *graph.outputs}
     return {
         value: Buffer.whole(value, draft.types[value], layouts.get(value), graph.values[value].name)

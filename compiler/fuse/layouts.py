@@ -2,7 +2,8 @@
 
 Convolution and pooling read a window at every channel: with the channels innermost a window is a few contiguous stretches,
 and results of a contraction over channels are stored as whole vectors. So their operands and results, and all that
-elementwise operators tie to them, lie channels-last; graph inputs and outputs keep the user's order, everything else is plain.
+elementwise operators tie to them, lie channels-last; graph inputs and outputs keep the user's order, what Routines read and
+write is plain as they demand, and so is everything else.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ NARROW_GROUP = 8
 """Output channels per group below which a convolution is not lowered as a matrix product."""
 
 
-def choose_layouts(graph: Graph) -> dict[int, Layout]:
-    """A layout for every value and constant that is not plain."""
-    last = _spread(graph, _seeds(graph))
+def choose_layouts(graph: Graph, plain: frozenset[int]) -> dict[int, Layout]:
+    """A layout for every value and constant that is not plain; those of `plain` have to be."""
+    last = _spread(graph, _seeds(graph) - plain, plain)
     fixed = {*graph.inputs, *graph.outputs, *graph.constants}
     layouts = {value: Layout.channels_last(graph.type(value).rank) for value in last - fixed}
     for node in graph.nodes:
         layouts |= _weight_layouts(graph, node)
-    return layouts
+    return {value: layout for value, layout in layouts.items() if value not in plain}
 
 
 def _seeds(graph: Graph) -> set[int]:
@@ -41,7 +42,7 @@ def _seeds(graph: Graph) -> set[int]:
     return {value for value in seeds if graph.type(value).rank >= 3}
 
 
-def _spread(graph: Graph, seeds: set[int]) -> set[int]:
+def _spread(graph: Graph, seeds: set[int], plain: frozenset[int]) -> set[int]:
     """Adds values of the same rank that an operator without a window ties, dimension by dimension, to one already chosen."""
     chosen = set(seeds)
     while True:
@@ -52,7 +53,7 @@ def _spread(graph: Graph, seeds: set[int]) -> set[int]:
             rank = graph.type(node.outputs[0]).rank
             tied = [value for value in (*node.used, *node.outputs) if graph.type(value).rank == rank]
             if any(value in chosen for value in tied):
-                chosen |= {value for value in tied if value not in graph.constants}
+                chosen |= {value for value in tied if value not in graph.constants and value not in plain}
         if len(chosen) == before:
             return chosen
 

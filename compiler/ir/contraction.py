@@ -106,6 +106,11 @@ def _has_form(kernel: Kernel) -> bool:
         or first.axes
     ):
         return False
+    shortened = {
+        slot for block in kernel.blocks for slot in block.writes if kernel.slots[slot].type.dtype is not DType.F32
+    }
+    if any(block.reads & shortened for block in rest):
+        return False
     return all(any(load.slot for load in arg.loads) for arg in value.args)
 
 

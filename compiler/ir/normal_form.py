@@ -25,6 +25,11 @@ class Slots:
         bound = zip((*kernel.inputs, *kernel.outputs), (*workload.inputs, *workload.outputs), strict=True)
         self.buffers: dict[str, Buffer] = {slot.name: buffer for slot, buffer in bound}
 
+    @property
+    def extents(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each slot."""
+        return {slot: buffer.type.dims for slot, buffer in self.buffers.items()}
+
     def address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
         """The slot and the element offset of a logical index from the buffer's first element."""
         buffer = self.buffers[slot]

@@ -44,11 +44,13 @@ def _reference_top(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     axis = axis_of(node, x.ndim, default=-1)
     k = _count(node, x.shape[axis])
+    # numpy's own sorting does not know which bit patterns of bf16 are NaN.
+    keys = x.astype(np.float32) if DType.of(x.dtype) is DType.BF16 else x
     if node.attrs.get("largest", 1):
         # A stable sort of the reversed axis, read backwards, keeps the lower index first among equals.
-        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis=axis, kind="stable"), axis)
     else:
-        order = np.argsort(x, axis=axis, kind="stable")
+        order = np.argsort(keys, axis=axis, kind="stable")
     best = np.take(order, np.arange(k), axis=axis)
     return (np.take_along_axis(x, best, axis=axis), best.astype(np.int64))[: len(node.outputs)]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.ir.machine import Machine, Record, Trial, Workload
 from compiler.ir.tile import Cost, Menu, Tile, Variant
@@ -16,6 +18,8 @@ from compiler.trace import Trace
 
 MEASURED_PER_KERNEL = 3
 """How many of the model's favourites are measured."""
+WORTH_MEASURING = 1.5
+"""A tile that the model thinks this much slower than its favourite is not measured."""
 BATCH = 24
 """Trials built and timed together: large enough to interleave, small enough to show progress and meet the deadline."""
 
@@ -58,13 +62,14 @@ def tile(
     known = _known(records, target)
     costs: dict[tuple[str, Tile], Record] = {}
     for key, options in proposals.items():
-        costs |= {(key, option.tile): known[key, option.tile] for option in options if (key, option.tile) in known}
+        found = {option.tile: known.get((key, _identity(option.tile.to_json()))) for option in options}
+        costs |= {(key, tile): record for tile, record in found.items() if record}
     reused = tuple(costs.values())
     missing = _worth_measuring(distinct, proposals, costs, {key: keys.count(key) for key in distinct})
     measured = list(_measure(missing, machine, budget_s, trace)) if machine else []
     costs |= {(record.workload, _tile_of(record)): record for record in measured}
     menus = {
-        key: _menu(key, distinct[key], options, costs, bool(reused), count_tiles) for key, options in proposals.items()
+        key: _menu(key, distinct[key], options, costs, reused, count_tiles) for key, options in proposals.items()
     }
     return Tiled(tuple(menus[key] for key in keys), tuple(measured), reused)
 
@@ -73,16 +78,21 @@ def propose(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]
     """The tiles worth considering, best by the model first."""
     for algorithm in ALGORITHMS:
         if options := algorithm(workload, target, lanes):
-            return options[:MEASURED_PER_KERNEL]
+            return [one for one in options[:MEASURED_PER_KERNEL] if one.seconds <= WORTH_MEASURING * options[0].seconds]
     raise AssertionError("plain loops take every kernel")
 
 
-def _known(records: Sequence[Record], target: CpuTarget) -> Mapping[tuple[str, Tile], Record]:
+def _known(records: Sequence[Record], target: CpuTarget) -> Mapping[tuple[str, str], Record]:
     known = {}
     for record in records:
         if (record.kind, record.target, record.hardware, record.threads) == ("kernel", target.name, target.hardware, 1):
-            known[record.workload, _tile_of(record)] = record
+            known[record.workload, _identity(record.variant)] = record
     return known
+
+
+def _identity(variant: Mapping[str, Any]) -> str:
+    """What tells one tile from another, whatever the order in which a database returns the keys."""
+    return json.dumps([variant.get(part) for part in ("algorithm", "levels", "scopes")], sort_keys=True)
 
 
 def _tile_of(record: Record) -> Tile:
@@ -127,15 +137,19 @@ def _menu(
     workload: Workload,
     options: Sequence[Proposal],
     costs: Mapping[tuple[str, Tile], Record],
-    reused: bool,
+    reused: Sequence[Record],
     count_tiles: CountTiles,
 ) -> Menu:
     """Measured variants first, by time; modelled ones only where nothing was measured."""
     measured = [(costs[key, option.tile].seconds, option) for option in options if (key, option.tile) in costs]
-    source = "record" if reused else "measured"
     chosen = sorted(measured, key=lambda entry: entry[0]) or [(options[0].seconds, options[0])]
+
+    def source(option: Proposal) -> str:
+        record = costs.get((key, option.tile))
+        return "model" if record is None else "record" if record in reused else "measured"
+
     variants = tuple(
-        Variant(option.tile, count_tiles(workload, option.tile), 1, Cost(seconds, source if measured else "model"))
+        Variant(option.tile, count_tiles(workload, option.tile), 1, Cost(seconds, source(option)))
         for seconds, option in chosen
     )
     return Menu(key, variants)

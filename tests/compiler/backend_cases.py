@@ -73,14 +73,10 @@ def by_operator() -> Mapping[str, tuple[Any, ...]]:
 def judge(case: Any) -> Verdict:
     """Loads a case's model and computes it both ways, for each of its data sets."""
     for inputs, outputs in case.data_sets:
-        names = [info.name for info in case.model.graph.input]
-        given = dict(zip(names, map(_array, inputs), strict=False))
         try:
-            loaded = load(_with_constants(case.model, given).SerializeToString(), CompileOptions(), OPERATORS)
+            graph, feeds = loaded(case, inputs)
         except ModelError as refusal:
             return Verdict(case.name, refused="; ".join(r.reason for r in refusal.refusals) or refusal.message)
-        graph = loaded.graph
-        feeds = {id: np.asarray(given[graph.values[id].name]) for id in graph.inputs}
         for way, values in (
             ("reference", evaluate_graph(graph, feeds, OPERATORS)),
             ("definition", by_definition(graph, feeds)),
@@ -92,6 +88,14 @@ def judge(case: Any) -> Verdict:
                 if fault := _fault(got, np.asarray(_array(expected)), case.rtol, case.atol):
                     return Verdict(case.name, wrong=f"{way}: {fault}")
     return Verdict(case.name)
+
+
+def loaded(case: Any, inputs: Sequence[Any]) -> tuple[Graph, dict[int, np.ndarray]]:
+    """A case's graph, and one of its data sets as what to feed it. Raises ModelError for a model that is refused."""
+    names = [info.name for info in case.model.graph.input]
+    given = dict(zip(names, map(_array, inputs), strict=False))
+    graph = load(_with_constants(case.model, given).SerializeToString(), CompileOptions(), OPERATORS).graph
+    return graph, {id: np.asarray(given[graph.values[id].name]) for id in graph.inputs}
 
 
 def by_definition(graph: Graph, feeds: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:

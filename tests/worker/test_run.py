@@ -186,6 +186,15 @@ def test_a_malformed_record_fails_the_job_with_the_field(office: Any, desk_with:
     assert "workload" in office.job(job_id).problem["message"]
 
 
+def test_the_job_sees_its_model_in_a_folder_without_the_models_of_others(office: Any, desk_with: DeskWith) -> None:
+    office.submit()
+    desk = desk_with("import os; succeed(' '.join(os.listdir(os.path.dirname(spec['model']))).encode())")
+    assert run(desk, claimed(desk)) == "succeeded"
+    (artifact,) = rows(office, Artifact)
+    beside = desk.blobs.path(artifact.blob_key).read_text().split()
+    assert {"model"} <= set(beside) <= {"model", "log", "owner", "work"}
+
+
 def test_a_missing_model_is_a_clear_failure(office: Any, desk_with: DeskWith) -> None:
     job_id = office.submit()
     desk = desk_with("succeed()")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tilewright.cli.output import Json, Key, Url, connect, failures, print_json
 from tilewright.wire import Job
@@ -34,7 +34,8 @@ def jobs(
 
 
 def _table(found: list[Job]) -> Table:
-    table = Table("job", "state", "phase", "done", "created", "why it failed", box=None)
+    id = Column("job", min_width=36, no_wrap=True)  # whole: it is what other commands are given
+    table = Table(id, "state", "phase", "done", "created", "why it failed", box=None)
     for job in found:
         problem = (job.problem or {}).get("message", "")
         created = str(job.said.get("created_at", ""))[:19]

@@ -40,7 +40,7 @@ OPTIONS_SCHEMA: dict[str, Any] = {
             "description": "by symbolic dimension: its value",
             "additionalProperties": {"type": "integer", "minimum": 0},
         },
-        "tuning_budget_s": {"type": "number", "minimum": 0, "default": 20},
+        "tuning_budget_s": {"type": "number", "minimum": 0, "default": 15},
         "scheduler": {"type": "string", "default": "sequential"},
         "seed": {"type": "integer", "default": 0},
     },

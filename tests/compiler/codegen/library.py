@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -104,7 +105,7 @@ class Library:
         """Runs all tiles, each part with scratch full of garbage, as a lane would find it."""
         pointers = (ctypes.c_void_p * len(operands))(*(array.ctypes.data for array in operands))
         ends = [0, *sorted(int(cut * kernel.tiles) for cut in cuts), kernel.tiles]
-        for begin, end in zip(ends, ends[1:], strict=False):
+        for begin, end in itertools.pairwise(ends):
             scratch = allocate(kernel.scratch_bytes + SLACK)
             run = getattr(self.code, kernel.name)
             run(pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(begin), ctypes.c_long(end))
@@ -176,9 +177,9 @@ def buffers_for(draw: st.DrawFn, id: int, type: TensorType) -> Buffer:
 
 
 @st.composite
-def bound(draw: st.DrawFn, kernel: Kernel, **facts: object) -> Case:
+def bound(draw: st.DrawFn, kernel: Kernel) -> Case:
     """A kernel with random buffers and elements."""
     slots = (*kernel.inputs, *kernel.outputs)
     buffers = tuple(draw(buffers_for(number, slot.type)) for number, slot in enumerate(slots))
     random = np.random.default_rng(draw(st.integers(0, 2**16)))
-    return Case(kernel, buffers, tuple(array_of(slot.type, random) for slot in kernel.inputs), **facts)  # type: ignore[arg-type]
+    return Case(kernel, buffers, tuple(array_of(slot.type, random) for slot in kernel.inputs))

@@ -49,8 +49,7 @@ def convolutions(draw: st.DrawFn) -> Kernel:
     space = [Axis(f"o{i}", extent) for i, extent in enumerate(many)]
     taps = [Axis(f"r{i}", extent) for i, extent in enumerate(window)]
     places = [
-        Index.of(o) * s + Index.of(r) * d - p
-        for o, r, s, d, p in zip(space, taps, stride, dilation, pad, strict=True)
+        Index.of(o) * s + Index.of(r) * d - p for o, r, s, d, p in zip(space, taps, stride, dilation, pad, strict=True)
     ]
     load: Expr = Load("x", at(n, Index.of(g) * ins + c, *places), F32)
     if draw(st.sampled_from([False, False, True])):
@@ -164,7 +163,9 @@ def tiled(draw: st.DrawFn, kernels: st.SearchStrategy[Kernel], target: CpuTarget
         options = contraction_tiles(case.workload, target, draw(st.integers(1, 4)))
         return replace(case, tile=draw(st.sampled_from(options)).tile)
     rows = draw(st.sampled_from([1, 2, 3, 5, 14]))
-    tile = odd_tile(min(rows, view.rows), draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 2)), target)
+    tile = odd_tile(
+        min(rows, view.rows), draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 2)), target
+    )
     return replace(case, tile=tile)
 
 

@@ -7,22 +7,34 @@ import itertools
 import numpy as np
 import pytest
 
-from compiler.codegen.c_expr import literal
+from compiler.codegen.c_scalar import literal
 from compiler.ir.arithmetic import bounds
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import FUNCTIONS
-from compiler.ir.kernel import Kernel
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
-from compiler.targets.cpu import CpuTarget, resolve, runs_here
-from compiler.targets.cpu import PROFILES
+from compiler.targets.cpu import PROFILES, CpuTarget, resolve, runs_here
 from tests.compiler.codegen.library import Case, check
 
 INTEGERS = [dtype for dtype in DType if dtype.is_integer]
 FLOATS = [DType.F16, DType.F32, DType.F64]
 HERE = [profile for profile in PROFILES if runs_here(profile)]
 IN_FLOATS = ("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", "bit_not", "and", "or", "xor", "not")
-REALS_ONLY = ("exp", "log", "rsqrt", "tanh", "erf", "sigmoid", "log1p", "expm1", "sin", "cos", "tan", "sqrt", "pow")
+REALS_ONLY: tuple[str, ...] = (
+    "exp",
+    "log",
+    "rsqrt",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "log1p",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "sqrt",
+    "pow",
+)
 REALS_ONLY += ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "reciprocal")
 
 
@@ -35,7 +47,23 @@ def edges(dtype: DType) -> np.ndarray:
         some |= {-1, -2, -3, -7, -100, int(low) + 1} if dtype.is_signed else set()
         return np.array(sorted(some), dtype.numpy)
     tiny = np.finfo(dtype.numpy)
-    some_reals = [0.0, 0.25, 0.5, 0.9, 1.0, 1.5, 2.5, 3.0, 7.25, 10.0, 80.0, 1e3, high, tiny.tiny, tiny.smallest_subnormal]
+    some_reals = [
+        0.0,
+        0.25,
+        0.5,
+        0.9,
+        1.0,
+        1.5,
+        2.5,
+        3.0,
+        7.25,
+        10.0,
+        80.0,
+        1e3,
+        high,
+        tiny.tiny,
+        tiny.smallest_subnormal,
+    ]
     return np.array([*some_reals, *(-real for real in some_reals), np.inf, -np.inf, np.nan], dtype.numpy)
 
 
@@ -56,7 +84,9 @@ def binary(function: str, dtype: DType, values: np.ndarray) -> Case:
     out = DType.BOOL if FUNCTIONS[function].returns == "bool" else dtype
     a, b = (np.array(part) for part in zip(*itertools.product(values, values), strict=True))
     n = len(a)
-    text = f"kernel f(in a: {dtype}[{n}], in b: {dtype}[{n}]; out y: {out}[{n}]) for i:{n} y[i] = {function}(a[i], b[i])"
+    text = (
+        f"kernel f(in a: {dtype}[{n}], in b: {dtype}[{n}]; out y: {out}[{n}]) for i:{n} y[i] = {function}(a[i], b[i])"
+    )
     return case(text, a, b)
 
 
@@ -68,7 +98,7 @@ def of_integers() -> list[Case]:
         for dtype in INTEGERS:
             values = edges(dtype)
             if name.startswith("shift"):
-                values = np.array([value for value in values if 0 <= value], dtype.numpy)
+                values = np.array([value for value in values if value >= 0], dtype.numpy)
             found.append((unary if function.arity == 1 else binary)(name, dtype, values))
     return found
 
@@ -91,7 +121,10 @@ def test_powers_of_integers() -> None:
 
 def of_booleans() -> list[Case]:
     names = ("and", "or", "xor", "eq", "ne", "lt", "le", "gt", "ge", "min", "max")
-    return [unary("not", DType.BOOL, edges(DType.BOOL)), *(binary(name, DType.BOOL, edges(DType.BOOL)) for name in names)]
+    return [
+        unary("not", DType.BOOL, edges(DType.BOOL)),
+        *(binary(name, DType.BOOL, edges(DType.BOOL)) for name in names),
+    ]
 
 
 def test_functions_of_booleans() -> None:
@@ -180,9 +213,7 @@ def empty() -> list[Case]:
         text = f"kernel r(in x: {dtype}[3, 0]; out y: {dtype}[3]) for i:3 y[i] = {monoid}<{dtype}> j:0 . x[i, j]"
         found.append(case(text, np.zeros((3, 0), dtype.numpy)))
     for monoid in ("argmax_first", "argmin_last"):
-        text = (
-            f"kernel r(in x: i8[3, 0]; out v: i8[3], out at: i64[3]) for i:3 v[i], at[i] = {monoid}<i8> j:0 . x[i, j], #(j):i64"
-        )
+        text = f"kernel r(in x: i8[3, 0]; out v: i8[3], out at: i64[3]) for i:3 v[i], at[i] = {monoid}<i8> j:0 . x[i, j], #(j):i64"
         found.append(case(text, np.zeros((3, 0), np.int8)))
     product = "kernel r(in x: f32[4, 0], in w: f32[0, 16]; out y: f32[4, 16]) for i:4, n:16 y[i, n] = sum<f32> k:0 . mul(x[i, k], w[k, n])"
     found.append(case(product, np.zeros((4, 0), np.float32), np.zeros((0, 16), np.float32)))
@@ -209,15 +240,11 @@ kernel g(in x: f32[40], in table: f32[5], in far: i64[40]; out y: f32[40])
 @pytest.mark.parametrize("dtype", [DType.F16, DType.F32, DType.F64])
 def test_literals_have_exactly_the_value_they_stand_for(dtype: DType) -> None:
     values = [float(value) for value in edges(dtype)] + [0.1, 1 / 3, 1e-7, 123456789.0]
-    texts = ", ".join(literal(float(np.asarray(value, dtype.numpy)), dtype) for value in values)
-    assert "nan" not in texts.replace("NAN", "")
+    with np.errstate(over="ignore"):
+        rounded = [float(np.asarray(value, dtype.numpy)) for value in values]
+    assert "nan" not in ", ".join(literal(value, dtype) for value in rounded).replace("NAN", "")
     cases = []
-    for value in values:
-        exact = float(np.asarray(value, dtype.numpy))
+    for exact in rounded:
         kernel = f"kernel f(in x: {dtype}[1]; out y: {dtype}[1]) for i:1 y[i] = where(gt(x[i], 0.0:{dtype}), x[i], {exact!r}:{dtype})"
         cases.append(case(kernel, np.zeros(1, dtype.numpy), tolerance=0))
     check(cases)
-
-
-def test_what_is_drawn_is_a_kernel() -> None:
-    assert all(isinstance(one.kernel, Kernel) for one in (*of_integers(), *of_floats(), *casts()))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -87,9 +85,7 @@ class Reads:
 
 
 def number(value: float, dtype: DType) -> Const:
-    return Const(
-        bool(value) if dtype is DType.BOOL else float(value) if dtype.is_float else int(value), dtype
-    )
+    return Const(bool(value) if dtype is DType.BOOL else float(value) if dtype.is_float else int(value), dtype)
 
 
 def expression(draw: st.DrawFn, reads: Reads, dtype: DType, axes: tuple[Axis, ...], depth: int) -> Expr:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
-from compiler.errors import MalformedModel, ModelTooLarge, TilewrightError, UnsupportedModel
+from compiler.errors import MalformedModel, ModelTooLarge, TilewrightError, UnboundDimension, UnsupportedModel
 from compiler.frontend import Limits, load
 from compiler.ops.operator import Operator
 
@@ -214,7 +214,16 @@ def test_astronomic_inputs_are_refused(shape: list[int], operators: Operators, m
 
 
 def test_negative_dimensions_of_inputs_are_refused(operators: Operators, make_model: Maker) -> None:
-    refusal(make_model(RELU, {"x": [4, -1]}, ["y"]), operators, MalformedModel)
+    refusal(make_model(RELU, {"x": [4, -2]}, ["y"]), operators, MalformedModel)
+
+
+def test_a_dimension_of_minus_one_is_one_that_may_vary(operators: Operators, make_model: Maker) -> None:
+    error = refusal(make_model(RELU, {"x": [4, -1]}, ["y"]), operators, UnboundDimension)
+    assert "axis 1" in error.refusals[0].reason
+    bound = load(
+        make_model(RELU, {"x": [4, -1]}, ["y"]), CompileOptions.from_json({"inputs": {"x": [4, 3]}}), operators
+    )
+    assert bound.graph.type(bound.graph.outputs[0]).dims == (4, 3)
 
 
 def test_more_fields_than_the_limit_are_refused_before_they_are_decoded(operators: Operators) -> None:

@@ -1,0 +1,47 @@
+"""Networks of the zoo compiled for real, once for all tests of a file that look at them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import pytest
+
+from bench.zoo import build
+from compiler.contract import CompileOptions, CompileReport
+from compiler.pipeline import compile_model
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model file, its artifact, the receipt."""
+
+    model: Path
+    artifact: Path
+    report: CompileReport
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compiled]:
+    """Compiles a network of the zoo without measuring; equal calls share one artifact. `split` gives each kernel to all lanes."""
+    done: dict[tuple[str, int, bool], Compiled] = {}
+
+    def compile_network(name: str, threads: int = 1, *, split: bool = False) -> Compiled:
+        key = (name, threads, split)
+        if key not in done:
+            folder = tmp_path_factory.mktemp(name)
+            onnx.save(build(name), folder / "model.onnx")
+            with pytest.MonkeyPatch.context() as patch:
+                if split:
+                    # The package's `schedule` is the function of that name, not the module.
+                    patch.setattr(sys.modules["compiler.schedule.schedule"], "WAKE_LANES_S", -1.0)
+                    patch.setattr("compiler.pipeline._meeting_seconds", lambda handover: 0.0)
+                options = CompileOptions(threads=threads, tuning_budget_s=0)
+                report = compile_model(folder / "model.onnx", folder / "model.tw", options)
+            done[key] = Compiled(folder / "model.onnx", folder / "model.tw", report)
+        return done[key]
+
+    return compile_network

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.fuse import fuse
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.evaluate import evaluate
+from compiler.ir.expr import Load
+from compiler.ir.graph import Graph
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.measure.memory import allocate, read_buffer, storage_bytes, write_buffer
+from compiler.measure.reference import evaluate_graph
+from compiler.ops import OPERATORS
+from tests.compiler.codegen.library import draws
+from tests.compiler.networks import Network, graph_of, networks
+
+
+def stepped(kernels: KernelGraph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a kernel graph, its calls carried out one by one as they are defined."""
+    memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+
+    def put(id: int, array: np.ndarray) -> None:
+        write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
+
+    def get(id: int) -> np.ndarray:
+        return read_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id])
+
+    for id, array in [*kernels.constants.items(), *zip(kernels.inputs, inputs, strict=True)]:
+        put(id, array)
+    for call in kernels.calls:
+        assert isinstance(call.kernel, Kernel)
+        operands = [get(id) for id in (*call.inputs, *call.outputs)]
+        for id, array in zip(call.outputs, evaluate(updating(call.kernel), operands), strict=True):
+            put(id, array)
+    return [get(id) for id in kernels.outputs]
+
+
+def updating(kernel: Kernel) -> Kernel:
+    """The kernel with what its outputs held before as further inputs: of a Concat, some parts may be written by others."""
+    held = tuple(Slot(f"held_{slot.name}", slot.type) for slot in kernel.outputs)
+    copies = []
+    for slot, old in zip(kernel.outputs, held, strict=True):
+        axes = tuple(Axis(f"held_{slot.name}_{at}", extent) for at, extent in enumerate(slot.type.dims))
+        index = tuple(map(Index.of, axes))
+        copies.append(Block(axes, (Load(old.name, index, slot.type.dtype),), (Store(slot.name, index),)))
+    outer = replace(kernel, inputs=(*kernel.inputs, *held))
+    if kernel.shared:
+        return outer
+    return replace(outer, blocks=(*copies, *kernel.blocks))
+
+
+def agrees(graph: Graph) -> KernelGraph:
+    random = np.random.default_rng(3)
+    inputs = [random.uniform(-1, 1, graph.type(id).dims).astype(np.float32) for id in graph.inputs]
+    wanted = evaluate_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), OPERATORS, keep=list(graph.outputs))
+    kernels = fuse(graph).kernels
+    kernels.verify()
+    for id, got in zip(graph.outputs, stepped(kernels, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted[id], rtol=1e-4, atol=1e-4, err_msg=f"{graph}\n{kernels}")
+    return kernels
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_kernels_of_random_networks_mean_what_the_network_says(part: int) -> None:
+    for model in draws(networks(), 120)[part::2]:
+        agrees(graph_of(model))
+
+
+def residual_block() -> onnx.ModelProto:
+    net = Network()
+    x = net.input(1, 8, 6, 6)
+    y = net.node("Conv", [x, net.weight(8, 8, 3, 3), net.weight(8)], (1, 8, 6, 6), pads=[1] * 4)
+    y = net.node("Relu", [net.node("Add", [y, x], (1, 8, 6, 6))], (1, 8, 6, 6))
+    return net.model([y])
+
+
+def test_a_residual_block_is_one_kernel() -> None:
+    kernels = agrees(graph_of(residual_block()))
+    assert [call.kernel.family for call in kernels.calls] == ["Conv+Add+Relu"]
+    (call,) = kernels.calls
+    assert str(call.kernel) == RESIDUAL.strip()
+
+
+RESIDUAL = """
+kernel "Conv+Add+Relu"(in x0: f32[1, 8, 6, 6], in x1: f32[8, 8, 3, 3], in x2: f32[8]; temp t0: f32[1, 8, 6, 6], temp t1: f32[1, 8, 6, 6], temp t2: f32[1, 8, 6, 6]; out y0: f32[1, 8, 6, 6])
+  for n:1, k:8, oy:6, ox:6
+    t0[0, k, oy, ox] = sum<f32> c:8, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, 6:i64)), and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, 6:i64))), x0[0, c, oy + r - 1, ox + s - 1], 0.0:f32), x1[k, c, r, s])
+    t1[0, k, oy, ox] = add(t0[0, k, oy, ox], x2[k])
+    t2[0, k, oy, ox] = add(t1[0, k, oy, ox], x0[0, k, oy, ox])
+    y0[0, k, oy, ox] = max(t2[0, k, oy, ox], 0.0:f32)
+"""
+
+
+def dense_block(layers: int, *, also: int | None = None) -> tuple[Network, list[str], str]:
+    net = Network()
+    x = net.input(1, 8, 6, 6)
+    kept = [net.node("Conv", [x, net.weight(8, 8, 1, 1)], (1, 8, 6, 6))]
+    joined, whole = [], kept[0]
+    for _ in range(layers):
+        new = net.node("Conv", [whole, net.weight(4, net.shapes[whole][1], 1, 1)], (1, 4, 6, 6))
+        shape = (1, net.shapes[whole][1] + 4, 6, 6)
+        whole = net.node("Concat", [whole, new], shape, axis=1)
+        joined.append(whole)
+    end = net.node("Conv", [whole, net.weight(8, net.shapes[whole][1], 1, 1)], (1, 8, 6, 6))
+    return net, joined, end
+
+
+def test_a_chain_of_concats_shares_one_storage_and_copies_nothing() -> None:
+    net, _, end = dense_block(3)
+    kernels = agrees(graph_of(net.model([end])))
+    assert not any("Concat" in call.kernel.family for call in kernels.calls)
+    assert len({kernels.buffers[call.outputs[0]].storage for call in kernels.calls[:-1]}) == 1
+
+
+def test_a_concat_in_the_chain_that_is_an_output_too_is_written() -> None:
+    net, joined, end = dense_block(3)
+    agrees(graph_of(net.model([joined[0], end])))
+    agrees(graph_of(net.model([joined[1], joined[0], end])))
+
+
+def test_a_value_joined_with_itself_is_written_twice() -> None:
+    net = Network()
+    x = net.input(1, 4, 6, 6)
+    y = net.node("Relu", [x], (1, 4, 6, 6))
+    agrees(graph_of(net.model([net.node("Concat", [y, y, x], (1, 12, 6, 6), axis=1)])))
+
+
+def test_in_place_is_refused_where_a_view_of_the_input_is_read_elsewhere() -> None:
+    net = Network()
+    x = net.node("Relu", [net.input(1, 4, 6, 6)], (1, 4, 6, 6))
+    x = net.node("Softmax", [x], (1, 4, 6, 6))
+    turned = net.node("Transpose", [x], (1, 4, 6, 6), perm=[0, 1, 3, 2])
+    total = net.node("Add", [x, turned], (1, 4, 6, 6))
+    kernels = agrees(graph_of(net.model([net.node("Softmax", [total], (1, 4, 6, 6))])))
+    for call in kernels.calls:
+        for out, into in call.in_place:
+            old = kernels.buffers[call.inputs[into]]
+            others = [kernels.buffers[id] for id in call.inputs if kernels.buffers[id].storage == old.storage]
+            assert all((b.strides, b.offset) == (old.strides, old.offset) for b in others), (call, out)
+
+
+def test_a_map_that_reads_a_value_and_a_view_of_it_is_no_epilogue_of_its_kernel() -> None:
+    net = Network()
+    x = net.node("Softmax", [net.input(1, 4, 6, 6)], (1, 4, 6, 6))
+    turned = net.node("Transpose", [x], (1, 4, 6, 6), perm=[0, 1, 3, 2])
+    more = net.node("Tanh", [turned], (1, 4, 6, 6))
+    both = [net.node("Mul", [turned, x], (1, 4, 6, 6)), net.node("Add", [turned, more], (1, 4, 6, 6))]
+    agrees(graph_of(net.model(both)))
+
+
+def test_a_map_of_two_results_of_one_kernel_is_no_epilogue_of_it() -> None:
+    net = Network()
+    x = net.input(1, 4, 6, 6)
+    y = net.node("LayerNormalization", [x, net.weight(6), net.weight(6)], (1, 4, 6, 6))
+    net.nodes[-1].output.append("mean")
+    net.shapes["mean"] = (1, 4, 6, 1)
+    agrees(graph_of(net.model([net.node("Mul", [y, "mean"], (1, 4, 6, 6))])))
+
+
+def test_an_elementwise_kernel_may_lie_over_what_dies_in_it() -> None:
+    net = Network()
+    x = net.node("Softmax", [net.input(1, 4, 6, 6)], (1, 4, 6, 6), axis=1)
+    y = net.node("Softmax", [net.node("MaxPool", [x], (1, 4, 6, 6), kernel_shape=[1, 1])], (1, 4, 6, 6), axis=1)
+    agrees(graph_of(net.model([net.node("Add", [y, x], (1, 4, 6, 6))])))
+
+
+def test_a_map_that_would_be_computed_many_times_is_stored_and_the_refusal_says_why() -> None:
+    net = Network()
+    x = net.node("Sigmoid", [net.input(1, 4, 6, 6)], (1, 4, 6, 6))
+    y = net.node("MaxPool", [x], (1, 4, 6, 6), kernel_shape=[3, 3], pads=[1] * 4)
+    fused = fuse(graph_of(net.model([y])))
+    assert len(fused.kernels.calls) == 2
+    assert any("Sigmoid -> MaxPool" in refusal and "times per element" in refusal for refusal in fused.refusals), (
+        fused.refusals
+    )
+
+
+def test_a_value_that_is_a_graph_output_is_stored_though_a_kernel_takes_it_in() -> None:
+    net = Network()
+    x = net.node("Relu", [net.input(1, 4, 6, 6)], (1, 4, 6, 6))
+    kernels = agrees(graph_of(net.model([x, net.node("Neg", [x], (1, 4, 6, 6))])))
+    assert {id for call in kernels.calls for id in call.outputs} == set(kernels.outputs)

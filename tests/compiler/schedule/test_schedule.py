@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.errors import VerifyError
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.kernel import Kernel
+from compiler.ir.parse import parse_kernel
+from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.schedule import schedule
+from compiler.schedule.buffers import ALIGNMENT, place_buffers
+from compiler.schedule.sequential import choose_lanes, sequential
+
+HANDOVER = 1e-6
+
+
+def adder(size: int, inputs: int) -> Kernel:
+    """The sum of some vectors."""
+    value = "x0[i]"
+    for slot in range(1, inputs):
+        value = f"add({value}, x{slot}[i])"
+    slots = ", ".join(f"in x{slot}: f32[{size}]" for slot in range(inputs))
+    return parse_kernel(f"kernel Add({slots}; out y: f32[{size}]) for i:{size} y[i] = {value}")
+
+
+@st.composite
+def kernel_graphs(draw: st.DrawFn) -> KernelGraph:
+    """Calls that each read some earlier values of their size; some in place, some into slices of a shared storage."""
+    sizes = {0: 8, 1: 40}
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (size,))) for id, size in sizes.items()}
+    calls: list[Call] = []
+    for id in range(2, draw(st.integers(3, 14))):
+        size = draw(st.sampled_from([8, 40]))
+        same = [other for other, extent in sizes.items() if extent == size]
+        read = tuple(draw(st.lists(st.sampled_from(same), min_size=1, max_size=3, unique=True)))
+        sizes[id] = size
+        buffers[id] = Buffer.whole(id, TensorType(DType.F32, (size,)))
+        calls.append(Call(adder(size, len(read)), read, (id,), ((0, 0),) if draw(st.booleans()) else ()))
+    outputs = tuple(
+        draw(st.lists(st.sampled_from([call.outputs[0] for call in calls]), min_size=1, max_size=2, unique=True))
+    )
+    return KernelGraph(buffers, tuple(calls), (0, 1), outputs)
+
+
+def variant(tiles: int = 4, seconds: float = 1e-3, lanes: int = 1) -> Variant:
+    return Variant(Tile("loops"), tiles, lanes, Cost(seconds, "model"))
+
+
+def plan_of(kernels: KernelGraph, lanes: int = 2, tiles: int = 4) -> Plan:
+    return schedule(kernels, [Menu("", (variant(tiles),))] * len(kernels.calls), lanes, HANDOVER)
+
+
+def live(kernels: KernelGraph) -> dict[int, tuple[int, int]]:
+    """From the call that first touches a storage to the last."""
+    found: dict[int, tuple[int, int]] = {}
+    for position, call in enumerate(kernels.calls):
+        for id in (*call.inputs, *call.outputs):
+            storage = kernels.buffers[id].storage
+            found[storage] = (found.get(storage, (position, 0))[0], position)
+    return found
+
+
+@given(kernel_graphs())
+@settings(max_examples=150)
+def test_storages_that_live_at_the_same_time_lie_apart(kernels: KernelGraph) -> None:
+    places, arena = place_buffers(kernels)
+    lives = live(kernels)
+    assert set(lives) <= set(places)
+    assert arena % ALIGNMENT == 0
+    inner = [(storage, place) for storage, place in places.items() if place.space == "arena"]
+    for storage, place in inner:
+        assert place.at % ALIGNMENT == 0
+        assert place.at + place.bytes <= arena
+        assert place.bytes == 4 * kernels.buffers[storage].type.elements
+    for at, (one, place) in enumerate(inner):
+        for two, other in inner[at + 1 :]:
+            if place.at < other.at + other.bytes and other.at < place.at + place.bytes:
+                first, second = sorted((one, two), key=lambda storage: lives[storage])
+                assert lives[first][1] <= lives[second][0]
+                if lives[first][1] == lives[second][0]:  # only where a call writes over what it reads last
+                    call = kernels.calls[lives[second][0]]
+                    assert [call.inputs[into] for _, into in call.in_place] == [first]
+                    assert place.at == other.at
+
+
+@given(kernel_graphs(), st.integers(1, 5), st.integers(1, 9))
+@settings(max_examples=100)
+def test_a_sequential_plan_runs_every_tile_once_and_verifies(kernels: KernelGraph, lanes: int, tiles: int) -> None:
+    plan = plan_of(kernels, lanes, tiles)
+    plan.verify(kernels)
+    assert plan.lanes in (1, lanes)
+    for call in range(len(kernels.calls)):
+        covered = [tile for task in plan.tasks if task.call == call for tile in range(task.first, task.last)]
+        assert sorted(covered) == list(range(tiles))
+
+
+def chain() -> KernelGraph:
+    """Three calls of large vectors, each reading the one before."""
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (40,))) for id in range(5)}
+    calls = tuple(Call(adder(40, 1), (id,), (id + 1,)) for id in range(4))
+    return KernelGraph(buffers, calls, (0,), (4,))
+
+
+def refused(plan: Plan, reason: str) -> None:
+    with pytest.raises(VerifyError, match=reason):
+        plan.verify(chain())
+
+
+def split_plan() -> Plan:
+    plan = plan_of(chain(), lanes=2)
+    assert [len([task for task in plan.tasks if task.call == call]) for call in range(4)] == [2, 2, 2, 2]
+    return plan
+
+
+def test_a_dropped_wait_is_found() -> None:
+    plan = split_plan()
+    for at, task in enumerate(plan.tasks):
+        if task.waits:
+            tasks = (*plan.tasks[:at], replace(task, waits=()), *plan.tasks[at + 1 :])
+            refused(replace(plan, tasks=tasks), "wait|reuses")
+
+
+def test_a_wait_for_too_few_tasks_is_found() -> None:
+    plan = split_plan()
+    at, task = next((at, task) for at, task in reversed([*enumerate(plan.tasks)]) if task.waits)
+    early = replace(task, waits=(Wait(task.waits[0].lane, task.waits[0].count - 1),))
+    refused(replace(plan, tasks=(*plan.tasks[:at], early, *plan.tasks[at + 1 :])), "nothing makes call")
+
+
+def test_a_missing_tile_range_is_found() -> None:
+    plan = split_plan()
+    refused(replace(plan, tasks=plan.tasks[:-1]), "tiles")
+    short = replace(plan.tasks[0], last=plan.tasks[0].last - 1)
+    refused(replace(plan, tasks=(short, *plan.tasks[1:])), "expected to begin")
+
+
+def test_a_tile_that_runs_twice_is_found() -> None:
+    plan = split_plan()
+    again = replace(plan.tasks[0], last=plan.tasks[0].last + 1)
+    refused(replace(plan, tasks=(again, *plan.tasks[1:])), "expected to begin")
+
+
+def test_calls_in_the_wrong_order_are_found() -> None:
+    plan = plan_of(chain(), lanes=1)
+    one, two = plan.tasks[1], plan.tasks[2]
+    refused(replace(plan, tasks=(plan.tasks[0], two, one, plan.tasks[3])), "call")
+
+
+def test_storages_that_overlap_while_both_live_are_found() -> None:
+    plan = split_plan()
+    arena = [storage for storage, place in plan.places.items() if place.space == "arena"]
+    moved = {**plan.places, arena[1]: replace(plan.places[arena[1]], at=plan.places[arena[0]].at + 64)}
+    refused(replace(plan, places=moved), "overlap")
+
+
+def test_a_storage_past_the_end_of_the_arena_is_found() -> None:
+    plan = split_plan()
+    refused(replace(plan, arena_bytes=plan.arena_bytes - 64), "ends at byte")
+
+
+def test_a_kernel_is_split_where_that_pays() -> None:
+    menu = Menu("", (variant(tiles=4, seconds=1e-3),))
+    assert choose_lanes(menu, 2, HANDOVER)[1] == 2
+    assert choose_lanes(menu, 2, HANDOVER)[2] == pytest.approx(0.5e-3 + HANDOVER)
+    assert choose_lanes(menu, 4, HANDOVER)[1] == 4
+    assert choose_lanes(menu, 3, HANDOVER)[1] == 2  # three lanes have a lane with two of the four tiles, as two have
+    assert choose_lanes(menu, 2, 1e-3)[1] == 1
+    assert choose_lanes(Menu("", (variant(tiles=1, seconds=1.0),)), 4, HANDOVER)[1] == 1
+
+
+def test_of_two_variants_the_one_that_splits_may_win() -> None:
+    fast, wide = variant(tiles=1, seconds=1e-3), variant(tiles=8, seconds=1.2e-3)
+    menu = Menu("", (fast, wide))
+    assert choose_lanes(menu, 1, HANDOVER)[0] is fast
+    assert choose_lanes(menu, 2, HANDOVER)[0] is wide
+
+
+def test_a_variant_measured_on_many_lanes_keeps_its_lanes_and_is_left_out_where_there_are_fewer() -> None:
+    alone, both = variant(tiles=4, seconds=1e-3), variant(tiles=4, seconds=0.4e-3, lanes=2)
+    menu = Menu("", (both, alone))
+    assert choose_lanes(menu, 2, HANDOVER)[:2] == (both, 2)
+    assert choose_lanes(menu, 1, HANDOVER)[:2] == (alone, 1)
+
+
+def test_a_model_too_small_for_two_lanes_stays_on_one() -> None:
+    kernels = chain()
+    plan = schedule(kernels, [Menu("", (variant(seconds=3e-6),))] * 4, 2, HANDOVER)
+    assert plan.lanes == 1
+
+
+def test_calls_without_tiles_are_skipped_and_waits_reach_over_them() -> None:
+    tasks = sequential([(variant(), 2), (variant(tiles=0), 1), (variant(), 2)], 2)
+    assert [task.call for task in tasks] == [0, 0, 2, 2]
+    assert tasks[2] == Task(2, 0, 0, 2, (Wait(1, 1),))

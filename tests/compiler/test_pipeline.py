@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.zoo import ZOO
+from compiler import pipeline
+from compiler.__main__ import main
+from compiler.codegen import c_scalar
+from compiler.codegen.emit import emit
+from compiler.contract import PHASES, CompileOptions, Event
+from compiler.errors import Disagreement, UnsupportedModel
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
+from compiler.targets.cpu import PROFILES, runs_here
+from tests.compiler.conftest import Compiled
+from tests.compiler.networks import Network
+
+Compile = Callable[..., Compiled]
+UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
+
+
+def judged(model: Path, artifact: Path, lanes: int | None = None) -> None:
+    """The artifact gives what another runtime gives."""
+    with Model(artifact, lanes=lanes) as ours:
+        inputs = ours.random_inputs(5)
+        theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, inputs)
+        for got, want in zip(ours.run(inputs).values(), theirs, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * float(np.abs(want).max(initial=1e-3)))
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ZOO if entry.name.startswith("tiny_")])
+def test_a_tiny_network_compiles_into_an_artifact_that_agrees(name: str, compiled: Compile) -> None:
+    one = compiled(name)
+    assert one.report.tolerance > 0
+    assert max(error.max_relative for error in one.report.errors) <= one.report.tolerance
+    assert 0 < one.report.kernels < one.report.kernels_before_fusion
+    assert set(one.report.phase_seconds) == set(PHASES)
+    judged(one.model, one.artifact)
+
+
+def test_one_network_on_two_lanes_agrees(compiled: Compile) -> None:
+    one = compiled("tiny_inception", 2, split=True)
+    assert one.report.threads == 2
+    judged(one.model, one.artifact)
+    judged(one.model, one.artifact, lanes=1)
+
+
+def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come_back(
+    compiled: Compile, tmp_path: Path
+) -> None:
+    model = compiled("tiny_cnn").model
+    events: list[Event] = []
+    options = CompileOptions(threads=1, tuning_budget_s=60)
+    first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
+    records = [event.data for event in events if event.kind == "record"]
+    assert len(records) == first.records_measured > 0
+    fractions = [event.fraction for event in events]
+    assert fractions == sorted(fractions)
+    for number in (1, 2):
+        again = compile_model(model, tmp_path / f"{number}.tw", CompileOptions(threads=1, tuning_budget_s=0), records)
+        assert (again.records_measured, again.records_reused) == (0, first.records_measured)
+    assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
+
+
+def test_two_builds_without_measuring_are_equal(compiled: Compile, tmp_path: Path) -> None:
+    one = compiled("tiny_mobile")
+    compile_model(one.model, tmp_path / "again.tw", UNMEASURED)
+    assert (tmp_path / "again.tw").read_bytes() == one.artifact.read_bytes()
+
+
+def test_a_wrong_kernel_is_found_and_the_node_named(
+    compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lowering that turns the bound of a clamp into another is caught, and nothing is left behind."""
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(8, 8, 1, 1)], (1, 8, 6, 6))
+    x = net.node("MaxPool", [x], (1, 8, 6, 6), kernel_shape=[3, 3], pads=[1] * 4)
+    x = net.node("Elu", [x], (1, 8, 6, 6), alpha=0.7182)
+    x = net.node("MaxPool", [x], (1, 8, 6, 6), kernel_shape=[3, 3], pads=[1] * 4)
+    onnx.save(net.model([x]), tmp_path / "model.onnx")
+    right = c_scalar.literal
+    monkeypatch.setattr(
+        "compiler.codegen.c_expr.literal",
+        lambda value, dtype: right(0.9 if abs(float(value) - 0.7182) < 1e-6 else value, dtype),
+    )
+    with pytest.raises(Disagreement) as caught:
+        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+    assert "n2_Elu" in str(caught.value) or "n2_Elu" in str(caught.value.details)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_failed_compilation_leaves_an_older_artifact_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Network()
+    onnx.save(net.model([net.node("Relu", [net.input(1, 8)], (1, 8))]), tmp_path / "model.onnx")
+    (tmp_path / "model.tw").write_bytes(b"older")
+    right = emit
+
+    def broken(*args: Any) -> Any:
+        program = right(*args)
+        raise Disagreement(f"seeded, after {len(program.sources)} sources")
+
+    monkeypatch.setattr(pipeline, "emit", broken)
+    with pytest.raises(Disagreement, match="seeded"):
+        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+    assert (tmp_path / "model.tw").read_bytes() == b"older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.tw"]
+
+
+CROSS = [profile.name for profile in PROFILES if profile.machine == "x86_64" and runs_here(profile)]
+
+
+@pytest.mark.parametrize("target", CROSS)
+def test_every_profile_of_this_machine_builds_and_runs(target: str, compiled: Compile, tmp_path: Path) -> None:
+    model = compiled("tiny_mobile").model
+    report = compile_model(model, tmp_path / "m.tw", CompileOptions(target=target, threads=1, tuning_budget_s=0))
+    assert report.target == target
+    judged(model, tmp_path / "m.tw")
+
+
+def odd_network() -> onnx.ModelProto:
+    """Outputs that are an input, a constant, one value twice; strange names; an input nobody reads; a reversed slice."""
+    x = helper.make_tensor_value_info("the/image:0", TensorProto.FLOAT, [2, 8])
+    unused = helper.make_tensor_value_info("unused", TensorProto.INT64, [3])
+    constant = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "k")
+    ends = [numpy_helper.from_array(np.array([v]), n) for v, n in ((-1, "s"), (-(2**63) + 1, "e"), (1, "a"), (-1, "p"))]
+    nodes = [
+        helper.make_node("Identity", ["the/image:0"], ["same"], name="i"),
+        helper.make_node("Identity", ["k"], ["constant out"], name="j"),
+        helper.make_node("Slice", ["the/image:0", "s", "e", "a", "p"], ["turned"], name='quote"\\back'),
+        helper.make_node("Softmax", ["turned"], ["soft"], name="while"),
+        helper.make_node("Neg", ["soft"], ["one"]),
+        helper.make_node("Neg", ["soft"], ["two"]),
+    ]
+    outs = [("same", [2, 8]), ("constant out", [2, 3]), ("turned", [2, 8]), ("one", [2, 8]), ("two", [2, 8])]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outs]
+    graph = helper.make_graph(nodes, "odd", [x, unused], outputs, initializer=[constant, *ends])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_outputs_that_are_inputs_constants_or_twins(tmp_path: Path) -> None:
+    onnx.save(odd_network(), tmp_path / "model.onnx")
+    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+    judged(tmp_path / "model.onnx", tmp_path / "model.tw")
+
+
+def test_the_command_line_dumps_every_step_as_numbered_text(
+    compiled: Compile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = compiled("tiny_cnn").model
+    options = json.dumps({"threads": 1, "tuning_budget_s": 0})
+    arguments = [str(model), "--out", str(tmp_path / "m.tw"), "--dump", str(tmp_path / "dump"), "--options", options]
+    assert main(arguments) == 0
+    said = capsys.readouterr()
+    assert "operators in" in said.out
+    assert "[  0%] load" in said.err
+    files = sorted((tmp_path / "dump").iterdir(), key=lambda path: int(path.name.split("_")[0]))
+    titles = [path.stem.split("_", 1)[1] for path in files]
+    assert titles == ["load", "rewrite", "rewrite_log", "fuse", "fuse_refusals", "tile", "schedule", "emit"]
+    texts = dict(zip(titles, (path.read_text() for path in files), strict=True))
+    assert texts["load"].startswith("graph(")
+    assert "kernel " in texts["fuse"]
+    assert texts["schedule"].startswith("plan 1 lanes")
+    assert "void k0_" in texts["emit"]
+    assert main([str(model), "--out", str(tmp_path / "m.tw"), "--json", "--options", options]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels"] > 0
+
+
+def test_the_command_line_exits_with_1_and_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no model at all")
+    for arguments, reason in (
+        ([str(tmp_path / "bad.onnx")], "bad.onnx"),
+        ([str(tmp_path / "missing.onnx")], "missing.onnx"),
+        ([str(tmp_path / "bad.onnx"), "--target", "cpu:abacus"], "cpu:abacus"),
+        ([str(tmp_path / "bad.onnx"), "--options", "{"], "bad.onnx"),
+        ([str(tmp_path / "bad.onnx"), "--options", '{"colour": 1}'], "colour"),
+    ):
+        assert main(arguments) == 1
+        assert reason in capsys.readouterr().err
+    assert not (tmp_path / "bad.tw").exists()
+
+
+def test_an_operator_without_a_definition_is_refused_by_name(tmp_path: Path) -> None:
+    net = Network()
+    onnx.save(net.model([net.node("StringNormalizer", [net.input(1, 8)], (1, 8))]), tmp_path / "model.onnx")
+    with pytest.raises(UnsupportedModel, match="StringNormalizer"):
+        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler import workbench
+from compiler.codegen.build import find_toolchain
+from compiler.codegen.lower import count_tiles, workload_of
+from compiler.errors import Disagreement
+from compiler.fuse import fuse
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.kernel import Kernel
+from compiler.ir.machine import Trial
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Cost, Menu, Variant
+from compiler.measure.bisect import bisect
+from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.measure.reference import evaluate_graph
+from compiler.ops import OPERATORS
+from compiler.schedule import schedule
+from compiler.targets.cpu import PROFILES, this_machine
+from compiler.tile.tile import propose, workload_key
+from tests.compiler.codegen.library import draws
+from tests.compiler.networks import Network, graph_of, networks
+
+TARGET = this_machine()
+
+
+def planned(kernels: KernelGraph) -> Plan:
+    menus = []
+    for call in kernels.calls:
+        workload = workload_of(kernels, call)
+        best = propose(workload, TARGET, 1)[0]
+        variant = Variant(best.tile, count_tiles(workload, best.tile, TARGET), 1, Cost(best.seconds, "model"))
+        menus.append(Menu(workload_key(workload), (variant,)))
+    return schedule(kernels, menus, 1, 0.0)
+
+
+def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() -> None:
+    """Memory as the plan shares it: in place, in slices, reused. Each network is run twice, so that what was left behind shows."""
+    random = np.random.default_rng(1)
+    for model in draws(networks(), 14):
+        graph = graph_of(model)
+        kernels = fuse(graph).kernels
+        if not all(isinstance(call.kernel, Kernel) for call in kernels.calls):
+            continue
+        plan = planned(kernels)
+        stepper = workbench.LibraryStepper(kernels, plan, TARGET, find_toolchain())
+        arena = allocate(plan.arena_bytes)
+        memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+        for storage, place in plan.places.items():
+            if place.space == "arena":
+                memories[storage] = arena[place.at : place.at + place.bytes]
+        for _ in range(2):
+            inputs = {id: random.uniform(-1, 1, graph.type(id).dims).astype(np.float32) for id in graph.inputs}
+            for id, array in {**kernels.constants, **inputs}.items():
+                write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
+            for position, call in enumerate(kernels.calls):
+                buffers = [kernels.buffers[id] for id in (*call.inputs, *call.outputs)]
+                stepper.run(position, [operand(memories[buffer.storage], buffer) for buffer in buffers])
+            wanted = evaluate_graph(graph, inputs, OPERATORS, keep=list(graph.outputs))
+            for id in kernels.outputs:
+                got = read_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id])
+                np.testing.assert_allclose(got, wanted[id], rtol=1e-4, atol=1e-4, err_msg=f"{graph}\n{kernels}\n{plan}")
+
+
+def small() -> KernelGraph:
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(16, 8, 3, 3)], (1, 16, 6, 6), pads=[1] * 4)
+    return fuse(graph_of(net.model([net.node("Softmax", [x], (1, 16, 6, 6), axis=1)]))).kernels
+
+
+def test_trials_are_built_timed_and_recorded() -> None:
+    kernels = small()
+    trials = []
+    for call in kernels.calls:
+        workload = workload_of(kernels, call)
+        trials += [Trial(workload, workload_key(workload), option.tile, 1) for option in propose(workload, TARGET, 1)]
+    built = workbench.build_trials(trials, TARGET, find_toolchain(), 2)
+    assert [entry.tiles for entry in built.entries] == [count_tiles(t.workload, t.tile, TARGET) for t in trials]
+    machine = workbench.machine_for(TARGET, find_toolchain(), 2, 0)
+    assert machine is not None
+    records = list(replace(machine, samples=3).measure(trials, 30.0))
+    assert [record.workload for record in records] == [trial.key for trial in trials]
+    assert all(record.seconds > 0 and record.hardware == TARGET.hardware for record in records)
+
+
+def test_a_target_that_is_elsewhere_has_no_machine_and_no_handover() -> None:
+    elsewhere = next(profile for profile in PROFILES if not profile.is_here)
+    assert workbench.machine_for(elsewhere, find_toolchain(), 1, 0) is None
+    assert workbench.handover(elsewhere, find_toolchain(), ()) is None
+
+
+def test_a_known_handover_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "measure_handover", lambda library: pytest.fail("measured again"))
+    kernels = small()
+    workload = workload_of(kernels, kernels.calls[0])
+    machine = workbench.machine_for(TARGET, find_toolchain(), 1, 0)
+    assert machine is not None
+    trial = Trial(workload, "key", propose(workload, TARGET, 1)[0].tile, 1)
+    (record,) = list(replace(machine, samples=1).measure([trial], 30.0))
+    known = replace(record, kind=workbench.HANDOVER)
+    assert workbench.handover(TARGET, find_toolchain(), [record, known]) == known
+
+
+def test_steps_that_all_agree_put_the_blame_on_the_plan() -> None:
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(16, 8, 3, 3)], (1, 16, 6, 6), pads=[1] * 4)
+    graph = graph_of(net.model([net.node("Softmax", [x], (1, 16, 6, 6), axis=1)]))
+    kernels = fuse(graph).kernels
+    stepper = workbench.LibraryStepper(kernels, planned(kernels), TARGET, find_toolchain())
+    inputs = {graph.inputs[0]: np.linspace(-1, 1, 288, dtype=np.float32).reshape(1, 8, 6, 6)}
+    with pytest.raises(Disagreement, match="the plan is at fault"):
+        bisect(graph, kernels, stepper, inputs, OPERATORS, 1e-4)
+
+
+def test_the_users_compiler_is_taken_from_the_environment() -> None:
+    assert workbench.environment_compiler({"CC": "clang"}) == "clang"
+    assert workbench.environment_compiler({}) == ""

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Kernel
+from compiler.ir.machine import Record, Trial, Workload
+from compiler.ir.parse import parse_kernel
+from compiler.ir.tile import Tile
+from compiler.targets.cpu import PROFILES, CpuTarget
+from compiler.tile import tile
+from compiler.tile.tile import Tiled, propose, workload_key
+from compiler.trace import Trace
+
+TARGET = replace(PROFILES[0], hardware="here", lanes=2)
+PRODUCT = """
+kernel MatMul(in x0: f32[{m}, 64], in x1: f32[64, 96]; out y0: f32[{m}, 96])
+  for m:{m}, n:96
+    y0[m, n] = sum<f32> k:64 . mul(x0[m, k], x1[k, n])
+"""
+MAP = "kernel Relu(in x0: f32[5, 7]; out y0: f32[5, 7]) for i:5, j:7 y0[i, j] = max(x0[i, j], 0.0:f32)"
+
+
+def workload(text: str, constant: Sequence[bool] = (), *, name: str = "") -> Workload:
+    kernel = parse_kernel(text)
+    inputs = tuple(Buffer.whole(0, slot.type, name=name) for slot in kernel.inputs)
+    outputs = tuple(Buffer.whole(0, slot.type, name=name) for slot in kernel.outputs)
+    return Workload(kernel, inputs, outputs, tuple(constant) or (False,) * len(inputs))
+
+
+WORKLOADS = [
+    workload(PRODUCT.format(m=32), (False, True)),
+    workload(MAP),
+    workload(PRODUCT.format(m=48), (False, True)),
+]
+
+
+@dataclass
+class FakeMachine:
+    """A device on which every trial takes a time that its tile decides."""
+
+    asked: list[Trial] = field(default_factory=list)
+    hardware: str = "here"
+    lanes: int = 2
+
+    def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
+        for trial in trials:
+            self.asked.append(trial)
+            yield record_of(trial, seconds_of(trial.tile))
+
+
+def seconds_of(tile: Tile) -> float:
+    """Widest panels first: not the model's order."""
+    return 1e-3 / (1 + tile.extent("register", "n"))
+
+
+def record_of(trial: Trial, seconds: float) -> Record:
+    variant = {**trial.tile.to_json(), "lanes": trial.lanes}
+    return Record("kernel", trial.key, "op", "", TARGET.name, "here", variant, 1, seconds, seconds, seconds, 9)
+
+
+def tiled(
+    machine: FakeMachine | None, records: Sequence[Record] = (), budget_s: float = 60.0, target: CpuTarget = TARGET
+) -> Tiled:
+    return tile(WORKLOADS, target, 2, records, machine, budget_s, lambda workload, tile: 4, Trace())
+
+
+def test_the_fastest_measured_tile_leads_each_menu() -> None:
+    machine = FakeMachine()
+    result = tiled(machine)
+    assert len(result.menus) == 3
+    assert len(result.measured) == len(machine.asked)
+    for menu, work in zip(result.menus, WORKLOADS, strict=True):
+        times = [variant.cost.seconds for variant in menu.variants]
+        assert times == sorted(times)
+        assert {variant.cost.source for variant in menu.variants} == {"measured"}
+        assert menu.workload == workload_key(work)
+        assert {variant.tile for variant in menu.variants} == {option.tile for option in propose(work, TARGET, 2)}
+
+
+def test_a_second_call_with_the_records_of_the_first_measures_nothing() -> None:
+    first, machine = tiled(FakeMachine()), FakeMachine()
+    second = tiled(machine, first.measured)
+    assert not machine.asked
+    assert not second.measured
+    assert [menu.best.tile for menu in second.menus] == [menu.best.tile for menu in first.menus]
+    assert {variant.cost.source for menu in second.menus for variant in menu.variants} == {"record"}
+    assert {record.workload for record in second.reused} == {workload_key(one) for one in WORKLOADS}
+
+
+def test_a_record_is_known_again_though_a_database_reordered_its_keys() -> None:
+    def reordered(record: Record) -> Record:
+        plain = json.loads(json.dumps(record.to_json()))
+        levels = {name: dict(reversed(extents.items())) for name, extents in plain["variant"]["levels"].items()}
+        variant = {**plain["variant"], "levels": dict(reversed(levels.items()))}
+        return Record.from_json({**plain, "variant": dict(reversed(variant.items()))})
+
+    machine = FakeMachine()
+    tiled(machine, [reordered(record) for record in tiled(FakeMachine()).measured])
+    assert not machine.asked
+
+
+@pytest.mark.parametrize(
+    "change", [{"hardware": "elsewhere"}, {"target": "cpu:other"}, {"threads": 2}, {"kind": "stage"}, {"workload": "0"}]
+)
+def test_records_of_something_else_are_not_used(change: dict[str, object]) -> None:
+    machine = FakeMachine()
+    records = [replace(record, **change) for record in tiled(FakeMachine()).measured]  # type: ignore[arg-type]
+    assert not tiled(machine, records).reused
+    assert machine.asked
+
+
+def test_a_known_tile_is_not_measured_beside_unknown_ones() -> None:
+    known = tiled(FakeMachine()).measured[0]
+    machine = FakeMachine()
+    result = tiled(machine, [known])
+    assert (known.workload, Tile.from_json(known.variant)) not in [(trial.key, trial.tile) for trial in machine.asked]
+    sources = {(menu.workload, v.tile): v.cost.source for menu in result.menus for v in menu.variants}
+    assert sources.pop((known.workload, Tile.from_json(known.variant))) == "record"
+    assert set(sources.values()) == {"measured"}
+
+
+@pytest.mark.parametrize("machine", [FakeMachine(), None])
+def test_without_a_budget_or_a_machine_the_model_decides(machine: FakeMachine | None) -> None:
+    result = tiled(machine, budget_s=0.0 if machine else 60.0)
+    assert not result.measured
+    assert machine is None or not machine.asked
+    for menu, work in zip(result.menus, WORKLOADS, strict=True):
+        assert [variant.cost.source for variant in menu.variants] == ["model"]
+        assert menu.best.tile == propose(work, TARGET, 2)[0].tile
+
+
+def test_equal_workloads_are_measured_once() -> None:
+    machine = FakeMachine()
+    work = WORKLOADS[0]
+    result = tile([work, WORKLOADS[1], work], TARGET, 1, (), machine, 60, lambda workload, tile: 1, Trace())
+    assert result.menus[0] == result.menus[2]
+    assert len(machine.asked) == len({(trial.key, trial.tile) for trial in machine.asked})
+
+
+def test_the_key_of_a_workload_is_stable_and_knows_no_names() -> None:
+    work = WORKLOADS[1]
+    assert isinstance(work.kernel, Kernel)
+    renamed = replace(work, kernel=replace(work.kernel, family="Something else"))
+    assert workload_key(renamed) == workload_key(work) == workload_key(workload(MAP))
+    assert workload_key(replace(work, inputs=(replace(work.inputs[0], strides=(14, 2)),))) != workload_key(work)
+    assert workload_key(replace(work, constant=(True,))) != workload_key(work)
+    assert workload_key(work) == "8738908f807b0882c82cffb9"
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+def test_tiles_fit_the_target(profile: CpuTarget, lanes: int) -> None:
+    for work in (WORKLOADS[0], WORKLOADS[2]):
+        for option in propose(work, profile, lanes):
+            rows, panel = option.tile.extent("register", "m"), option.tile.extent("register", "n")
+            assert panel % profile.vector_floats == 0
+            assert rows * (panel // profile.vector_floats) < profile.vector_registers
+            assert option.tile.extent("block", "m") % rows == 0
+            assert option.tile.extent("block", "n") % panel == 0
+            assert option.seconds > 0
