@@ -15,6 +15,7 @@ from compiler.codegen.build import Toolchain, find_toolchain
 from compiler.codegen.emit import emit
 from compiler.codegen.lower import count_tiles, workload_of
 from compiler.contract import CompileOptions, CompileReport
+from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
@@ -183,6 +184,12 @@ def _prove(
         if not verdict.passed and verdict.failing_inputs is not None:
             stepper = workbench.LibraryStepper(kernels, plan, target, toolchain)
             bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
+        if not verdict.passed:
+            raise Disagreement(
+                "nothing shows that the artifact computes what the model says: float32 rounding alone exceeds what may be granted in "
+                f"every case ({', '.join(verdict.undecided)})",
+                fix='state how much error is acceptable, such as {"tolerance": 0.05}',
+            )
         inputs = list(model.random_inputs(options.seed).values())
 
         def run_once() -> None:

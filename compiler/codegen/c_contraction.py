@@ -92,6 +92,7 @@ class _Contraction:
         self.panels = -(-self.view.columns // self.shape.panel)
         self.block_panels = -(-self.shape.block_n // self.shape.panel)
         self.row_blocks = -(-self.view.rows // self.shape.block_m)
+        assert self.row_blocks == 1 or self.shape.block_m % self.shape.rows == 0, "a block holds whole register tiles"
         self.column_blocks = -(-self.panels // self.block_panels)
 
     @property

@@ -193,6 +193,7 @@ static int check_tensor(const tw_tensor *t, const struct port *port, const char 
     for (int axis = 0; axis < port->ndim; axis++)
         if (t->shape[axis] != port->shape[axis])
             return fail("%s %d has extent %lld in dimension %d, expected %lld", kind, at, (long long)t->shape[axis], axis, (long long)port->shape[axis]);
+    if (t->strides && t->ndim > 16) return fail("%s %d has strides and %d dimensions: pass it row-major", kind, at, t->ndim);
     if (!t->data && port->bytes) return fail("%s %d has no data", kind, at);
     return 0;
 }

@@ -6,7 +6,7 @@ only (or neither), batch axes both. Convolution is the case where A's index mixe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,7 +16,15 @@ from compiler.ir.expr import Apply, Expr, Load, Where
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Address, Slots, contract_temps, join_reduction, join_shared, without_unit_axes
+from compiler.ir.normal_form import (
+    Address,
+    Slots,
+    contract_temps,
+    join_reduction,
+    join_shared,
+    joined_axis,
+    without_unit_axes,
+)
 from compiler.ir.tensor import DType
 
 MIN_COLUMNS = 2
@@ -123,7 +131,7 @@ def _sorted_axes(kernel: Kernel, product: Block, a: Expr, b: Expr, slots: Slots)
         return None
     ordered = replace(kernel, shared=(*by_role["b"], *by_role["m"], *by_role["n"]))
     ordered = replace(ordered, blocks=(replace(product, reduction=_depth_order(product, a, slots)), *kernel.blocks[1:]))
-    joined = join_shared(ordered, _address(slots), lambda one, two: _role(one, roles) == _role(two, roles))
+    joined = join_shared(ordered, _address(slots), _same_role(roles))
     block = join_reduction(joined.blocks[0], _address(slots))
     joined = replace(joined, blocks=(block, *joined.blocks[1:]))
     value = block.values[0]
@@ -144,9 +152,16 @@ def _repays_packing(option: Contraction, workload: Workload) -> bool:
     return (isinstance(option.b, Load) and is_constant(workload, option.b.slot)) or option.rows >= MIN_ROWS
 
 
-def _role(axis: Axis, roles: dict[Axis, str]) -> str:
-    """The role of an axis, or of the first of those it was joined from."""
-    return roles.get(axis) or next(role for part, role in roles.items() if axis.name.startswith(part.name))
+def _same_role(roles: dict[Axis, str]) -> Callable[[Axis, Axis], bool]:
+    """A test that lets axes of one role be joined, and knows the role of what they become."""
+
+    def may_join(outer: Axis, inner: Axis) -> bool:
+        if roles[outer] != roles[inner]:
+            return False
+        roles[joined_axis(outer, inner)] = roles[outer]
+        return True
+
+    return may_join
 
 
 def _role_of(axis: Axis, a: Expr, b: Expr) -> str:

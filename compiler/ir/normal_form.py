@@ -139,7 +139,7 @@ def rename_axes(kernel: Kernel, name: Callable[[str], str]) -> Kernel:
         if axis not in new:
             wanted = name(axis.name)
             taken[wanted] = taken.get(wanted, 0) + 1
-            new[axis] = Axis(wanted if taken[wanted] == 1 else f"{wanted}{taken[wanted]}", axis.extent)
+            new[axis] = Axis(wanted if taken[wanted] == 1 else f"{wanted}_{taken[wanted]}", axis.extent)
     mapping = {old: Index.of(axis) for old, axis in new.items()}
 
     def renamed(axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -210,8 +210,13 @@ def join_reduction(block: Block, address: Address) -> Block:
     return block
 
 
+def joined_axis(outer: Axis, inner: Axis) -> Axis:
+    """The axis that two become."""
+    return Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+
+
 def _join(outer: Axis, inner: Axis) -> tuple[Axis, Mapping[Axis, Index]]:
-    joined = Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+    joined = joined_axis(outer, inner)
     whole = Index.of(joined)
     return joined, {outer: whole // inner.extent, inner: whole % inner.extent}
 

@@ -97,12 +97,14 @@ class Plan:
             for other_at, other in placed[index + 1 :]:
                 if other_at >= end:
                     break
-                self._verify_apart(users, order, storage, other)
+                self._verify_apart(kernels, users, order, storage, other)
 
-    def _verify_apart(self, users: Mapping[int, tuple[int, ...]], order: _Order, one: int, two: int) -> None:
+    def _verify_apart(
+        self, kernels: KernelGraph, users: Mapping[int, tuple[int, ...]], order: _Order, one: int, two: int
+    ) -> None:
         first, second = (one, two) if min(users[one]) < min(users[two]) else (two, one)
         dies, begins = max(users[first]), min(users[second])
-        if dies > begins or (dies == begins and not self.shares(first, second)):
+        if dies > begins or (dies == begins and not self._shares(kernels, begins, first, second)):
             raise VerifyError(
                 f"storages s{first} and s{second} overlap in the arena while both are live (calls {begins}..{dies})"
             )
@@ -110,9 +112,12 @@ class Plan:
             if user != begins:
                 order.require(user, begins, f"storage s{second} reuses the memory of s{first}")
 
-    def shares(self, dying: int, new: int) -> bool:
-        """Whether a storage written by the call that reads another last may lie exactly over it (an in-place alias)."""
-        return self.places[dying].at == self.places[new].at
+    def _shares(self, kernels: KernelGraph, call: int, dying: int, new: int) -> bool:
+        """Whether a call may write one storage exactly over another that it reads last: it says so (an in-place alias)."""
+        inputs = [kernels.buffers[id].storage for id in kernels.calls[call].inputs]
+        outputs = [kernels.buffers[id].storage for id in kernels.calls[call].outputs]
+        allowed = {(outputs[out], inputs[into]) for out, into in kernels.calls[call].in_place}
+        return (new, dying) in allowed and self.places[dying].at == self.places[new].at
 
     def __str__(self) -> str:
         return print_plan(self)

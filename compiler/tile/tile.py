@@ -68,9 +68,7 @@ def tile(
     missing = _worth_measuring(distinct, proposals, costs, {key: keys.count(key) for key in distinct})
     measured = list(_measure(missing, machine, budget_s, trace)) if machine else []
     costs |= {(record.workload, _tile_of(record)): record for record in measured}
-    menus = {
-        key: _menu(key, distinct[key], options, costs, reused, count_tiles) for key, options in proposals.items()
-    }
+    menus = {key: _menu(key, distinct[key], options, costs, reused, count_tiles) for key, options in proposals.items()}
     return Tiled(tuple(menus[key] for key in keys), tuple(measured), reused)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tilewright.client import FRUITLESS, Client
 from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, ServerUnreachable, UsageError
+from tilewright.wire import JobEvent
 
 ID = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"
 
@@ -46,7 +47,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(client: Client) -> None:
 
 def test_a_broken_event_stream_goes_on_where_it_stopped(client: Client, server: Any) -> None:
     server.cuts = [75, 150, 0, None]
-    seen = []
+    seen: list[JobEvent] = []
     job = client.wait(ID, seen.append)
     assert [event.seq for event in seen] == [1, 2, 3, 4]
     assert [event.kind for event in seen] == ["state", "phase", "notice", "state"]

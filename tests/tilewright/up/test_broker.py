@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ def test_the_wheels_server_runs() -> None:
 def test_the_socket_is_short_private_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("x" * 200)
     deep.mkdir()
-    monkeypatch.setattr(broker.tempfile, "gettempdir", lambda: str(deep))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(deep))
     path = broker.socket_path(tmp_path / "data")
     assert len(os.fsencode(path)) <= broker.LONGEST_SOCKET_PATH
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -30,7 +32,7 @@ def test_the_socket_is_short_private_and_the_same_each_time(tmp_path: Path, monk
 
 
 def test_a_link_in_the_place_of_the_sockets_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     folder = broker.socket_path(tmp_path).parent
     folder.rmdir()
     folder.symlink_to("/")
@@ -42,7 +44,7 @@ def test_a_server_of_the_path_will_do(tmp_path: Path, monkeypatch: pytest.Monkey
     program = tmp_path / "redis-server"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    monkeypatch.setattr(broker.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert broker.server_program() == program
     program.unlink()
