@@ -70,8 +70,13 @@ def sweep(launcher: int) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Process ids below `root`, zombies left out. Empty where there is no /proc; the group is killed by the worker."""
+    """Process ids below `root`, zombies left out. Empty where there is no /proc; the group is killed by the worker.
+
+    A process may be a zombie while its threads still end and its children are still its own, so the way to them leads
+    through zombies.
+    """
     parents: dict[int, int] = {}
+    dead: set[int] = set()
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -83,12 +88,13 @@ def descendants(root: int) -> list[int]:
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
             except (OSError, ValueError):
                 continue
-            if state not in (b"Z", b"X"):
-                parents[int(name)] = int(parent)
+            parents[int(name)] = int(parent)
+            if state in (b"Z", b"X"):
+                dead.add(int(name))
     below = {root}
     while more := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= more
-    return sorted(below - {root})
+    return sorted(below - dead - {root})
 
 
 def _kill(pid: int) -> None:

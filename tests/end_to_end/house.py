@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from tilewright.client import Client
 
 ROOT = Path(__file__).parents[2]
-GUARD_S = 300.0
+GUARD_S = 180.0
 """After this long a test counts as hanging. No test is about time."""
 LEASE_S = 8.0
 """Shorter than the default, so that a job whose worker was killed is soon taken again; long enough for a loaded machine."""

@@ -43,14 +43,21 @@ class HeldCompiler:
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> HeldCompiler:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> HeldCompiler:
     return HeldCompiler(tmp_path_factory.mktemp("compiler") / "bin")
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, compiler: HeldCompiler) -> Iterator[House]:
-    with running(tmp_path_factory.mktemp("house"), variables=compiler.install()) as house:
+def house(tmp_path_factory: pytest.TempPathFactory, installed: HeldCompiler) -> Iterator[House]:
+    with running(tmp_path_factory.mktemp("house"), variables=installed.install()) as house:
         yield house
+
+
+@pytest.fixture
+def compiler(installed: HeldCompiler) -> Iterator[HeldCompiler]:
+    """Let go after each test, however it ends."""
+    yield installed
+    installed.hold.unlink(missing_ok=True)
 
 
 def caught_in_tile(house: House, client: Client, compiler: HeldCompiler, size: int) -> tuple[Job, list[JobEvent]]:

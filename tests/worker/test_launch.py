@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from worker import launch
 from worker.group import Group
 
 FAMILY = """
@@ -128,3 +130,30 @@ def test_the_job_sees_none_of_the_services_settings(
     printed = group.log_tail()
     assert "PATH" in printed
     assert "TILEWRIGHT" not in printed
+
+
+HALF_DEAD = """
+import ctypes, os, platform, subprocess, sys, threading, time
+def work():
+    nap = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL)
+    print(nap.pid, flush=True)
+    time.sleep(600)
+threading.Thread(target=work).start()
+time.sleep(0.2)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit: of the first thread alone
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the number of `exit` is known for two")
+def test_children_are_found_through_a_process_whose_first_thread_has_ended(eventually: Callable[..., Any]) -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", HALF_DEAD], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        nap = int(process.stdout.readline())
+        try:
+            stat = Path(f"/proc/{process.pid}/stat")
+            eventually(lambda: stat.read_bytes().rpartition(b")")[2].split()[0] == b"Z")
+            assert nap in launch.descendants(os.getpid())
+            assert process.pid not in launch.descendants(os.getpid())
+        finally:
+            os.kill(nap, signal.SIGKILL)
+            process.kill()
