@@ -11,6 +11,7 @@ from compiler.tile.model import CALL_NS, FMA_PER_NS, LOAD_PER_NS, MEMORY_BYTES_P
 
 MAX_VECTORS = 4
 TASKS_PER_LANE = 4
+"""Into how many tasks per lane the rows may be cut."""
 PACK_NS = 0.12
 """One element of A gathered into packed rows."""
 
@@ -54,19 +55,33 @@ def _proposal(workload: Workload, view: Contraction, rows: int, panel: int, targ
 
 
 def _block(view: Contraction, rows: int, panel: int, direct: bool, target: CpuTarget, lanes: int) -> tuple[int, int]:
-    """Rows of A per task so that they stay in half the second-level cache, and as many tasks as the lanes need."""
-    row_tiles = -(-view.rows // rows)
+    """Rows and columns of a task: the split after which the busiest lane has least to compute, to pack and to stream.
+
+    Rows of a task stay in half the second-level cache. Where B exceeds it too, lanes that share columns stream all of B each.
+    """
+    row_tiles, panels = -(-view.rows // rows), -(-view.columns // panel)
     fit = max(target.l2_bytes // 2 // 4 // (view.depth * rows), 1)
-    blocks = -(-row_tiles // fit)
-    if lanes > 1:
-        wanted = min(-(-TASKS_PER_LANE * lanes // view.batches), row_tiles)
-        blocks = max(blocks, wanted)
-        blocks = min(-(-blocks // lanes) * lanes, row_tiles)
-    block_m = -(-row_tiles // blocks) * rows
-    panels = -(-view.columns // panel)
-    tasks = view.batches * -(-view.rows // block_m)
-    column_blocks = 1 if tasks >= 2 * lanes else min(-(-2 * lanes // tasks), panels)
-    return block_m, -(-panels // column_blocks) * panel
+    most = -(-row_tiles // min(fit, row_tiles))
+    row_parts = {-(-row_tiles // parts) for parts in range(most, max(most, TASKS_PER_LANE * lanes) + 1)}
+    column_parts = [parts for parts in (1, lanes, 2 * lanes) if parts <= panels]
+    splits = [(tiles, -(-panels // parts)) for tiles in sorted(row_parts, reverse=True) for parts in column_parts]
+    tiles, width = min(splits, key=lambda split: _busiest(view, split, rows, panel, direct, target, lanes))
+    return tiles * rows, width * panel
+
+
+def _busiest(
+    view: Contraction, split: tuple[int, int], rows: int, panel: int, direct: bool, target: CpuTarget, lanes: int
+) -> float:
+    """Nanoseconds of the lane with most tasks of `split` (register tiles down, panels across)."""
+    tiles, width = split
+    row_tiles, panels = -(-view.rows // rows), -(-view.columns // panel)
+    row_blocks, column_blocks = -(-row_tiles // tiles), -(-panels // width)
+    tasks = -(-view.batches * row_blocks * column_blocks // lanes)
+    step = rows * panel / target.vector_floats / FMA_PER_NS * view.depth
+    packed = 0.0 if direct else -(-tasks // column_blocks) * tiles * rows * view.depth * PACK_NS
+    bytes_of_b = view.depth * min(width * panel, view.columns) * 4
+    streams = tasks * bytes_of_b / MEMORY_BYTES_PER_NS if bytes_of_b > target.l2_bytes // 2 else 0.0
+    return tasks * tiles * width * step + packed + streams
 
 
 def _seconds(
