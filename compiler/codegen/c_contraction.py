@@ -29,7 +29,7 @@ from compiler.ir.contraction import (
     guarded,
     packing_of,
 )
-from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction
+from compiler.ir.expr import Const, Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
@@ -289,7 +289,7 @@ class _Contraction:
         """rows[m - first_row][k] = A[m][k] for the task's block of rows."""
         view, writer = self.view, self.writer
         condition, value = guarded(view.a)
-        guards = _conjuncts(condition) if condition is not None else []
+        guards = conjuncts(condition) if condition is not None else []
         with writer.block("for (long m = first_row; m < past_row; m++)"):
             decode(writer, view.m, "m")
             writer.line(f"float *const row = rows + (m - first_row) * {self.row_floats};")
@@ -394,9 +394,3 @@ def decode(writer: Writer, axes: Sequence[Axis], flat: str) -> None:
         stride *= axis.extent
     for line in reversed(lines):
         writer.line(line)
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Apply) and condition.function == "and":
-        return [part for arg in condition.args for part in _conjuncts(arg)]
-    return [condition]

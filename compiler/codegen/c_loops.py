@@ -15,7 +15,7 @@ from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_scalar import C_TYPES, apply, convert, literal
 from compiler.codegen.lowered import Lowered, declarations
 from compiler.codegen.writer import Writer
-from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.machine import Workload
@@ -462,7 +462,7 @@ def _guards(block: Block, varies: Callable[[Expr], bool]) -> tuple[list[Expr], t
 
 
 def _split_condition(value: Where, varies: Callable[[Expr], bool]) -> tuple[list[Expr], Expr]:
-    parts = _conjuncts(value.condition)
+    parts = conjuncts(value.condition)
     same = [part for part in parts if not varies(part)]
     different = conjunction([part for part in parts if varies(part)])
     return same, value.then if different is None else Where(different, value.then, value.otherwise)
@@ -470,12 +470,6 @@ def _split_condition(value: Where, varies: Callable[[Expr], bool]) -> tuple[list
 
 def _is_number(expr: Expr, number: float) -> bool:
     return isinstance(expr, Const) and float(expr.value) == number
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Apply) and condition.function == "and":
-        return [part for arg in condition.args for part in _conjuncts(arg)]
-    return [condition]
 
 
 def _reduction_order(block: Block, guards: Sequence[Expr], address: Address, along: Axis | None) -> list[Axis]:

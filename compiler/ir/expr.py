@@ -270,3 +270,10 @@ def conjunction(parts: list[Expr]) -> Expr | None:
     for part in parts[1:]:
         whole = Apply("and", (whole, part))
     return whole
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction, none of them an `and`."""
+    if isinstance(condition, Apply) and condition.function == "and":
+        return [part for arg in condition.args for part in conjuncts(arg)]
+    return [condition]

@@ -72,7 +72,7 @@ def get_report(here: Here, caller: Reader, job_id: uuid.UUID) -> ReportOut:
         **problem_responses(400, 404),
         200: {
             "description": "Server-sent events. `id` runs 1, 2, 3, ... without gaps; `event` is `state`, `phase`, "
-            "`progress`, `notice` or `record`; `data` is JSON with `seq`, `kind`, `at` and what the event tells. "
+            "`progress` or `notice`; `data` is JSON with `seq`, `kind`, `at` and what the event tells. "
             "The stream ends after the event that ends the job.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": EVENT_STREAM_EXAMPLE}},
         },
