@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 import ssl
 import subprocess
@@ -13,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 TIMEOUT_SECONDS = 120
-DEFAULT_INDEX = ""
+DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
 LINK = re.compile(r"""<a\s[^>]*?href=["']([^"']+)["'][^>]*>([^<]+)</a>""", re.IGNORECASE)
 
 
@@ -43,7 +44,7 @@ def sdist(package: str, version: str, into: Path) -> Path:
     Not by pip: for a source archive it asks the package's own build backend for metadata, which is package code.
     """
     settings = _pip_settings()
-    indexes = [settings.get("index-url", DEFAULT_INDEX), *settings.get("extra-index-url", "").split()]
+    indexes = [settings.get("index-url") or _default_index(), *settings.get("extra-index-url", "").split()]
     context = ssl.create_default_context(cafile=settings.get("cert"))
     project = re.sub(r"[-_.]+", "-", package).lower()
     wanted = f"{project.replace('-', '_')}-{version}.tar.gz"
@@ -86,6 +87,17 @@ def _pip_settings() -> dict[str, str]:
             if key.startswith(f"{section}."):
                 found[key.removeprefix(f"{section}.")] = value.strip("'\"").replace("\\n", " ")
     return found
+
+
+def _default_index() -> str:
+    """The index pip asks where none is configured, as its own help states it. Raises Unreachable where there is no pip."""
+    command = [sys.executable, "-m", "pip", "help", "download"]
+    wide = {**os.environ, "COLUMNS": "200"}
+    said = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=wide, check=False)
+    found = DEFAULT.search(said.stdout)
+    if found is None:
+        raise Unreachable("pip names no default index: configure one (pip config set global.index-url ADDRESS)")
+    return found.group(1)
 
 
 def _last_line(text: str) -> str:
