@@ -1,19 +1,21 @@
 """The nouns of the compiler: frozen, printable as text that parses back, each with `verify`.
 
-    tensor     element types, dimensions, layouts
-    graph      Graph: SSA over logical operators, what the model says
-    index      quasi-affine index expressions
-    expr       scalar expressions over loads
-    kernel     Kernel: Blocks of loop nests; Routine: the few that are not loop nests
-    arithmetic what scalar functions, casts and monoids mean, in numpy
-    evaluate   what a Kernel means, in numpy
-    buffers    KernelGraph: kernels joined by buffers that have a layout and an address
-    tile       Tile, Variant, Menu
-    plan       Plan: which lane runs which tiles of which kernel after what, and where buffers lie
-    program    Program: generated sources, binaries, weights
-    machine    Protocols through which stages reach a device: Costs, Machine; Record
-    text       prints all of them
-    parse      reads what text prints: tokens, grammar (types, indices, expressions), parse (the nouns)
+    tensor       element types, dimensions, layouts
+    graph        Graph: SSA over logical operators, what the model says
+    index        quasi-affine index expressions
+    expr         scalar expressions over loads
+    kernel       Kernel: Blocks of loop nests; Routine: the few that are not loop nests
+    arithmetic   what scalar functions, casts and monoids mean, in numpy
+    evaluate     what a Kernel means, in numpy
+    buffers      KernelGraph: kernels joined by buffers that have a layout and an address
+    tile         Tile, Variant, Menu
+    plan         Plan: which lane runs which tiles of which kernel after what, and where buffers lie
+    program      Program: generated sources, binaries, weights
+    machine      Protocols through which stages reach a device: Costs, Machine; Record
+    normal_form  kernels as lowering wants them: axes joined, temporaries without what they need not have
+    contraction  kernels seen as matrix products, and how a constant operand is packed
+    text         prints all of them
+    parse        reads what text prints: tokens, grammar (types, indices, expressions), parse (the nouns)
 
 Nothing here belongs to a stage, and nothing here knows a device.
 """

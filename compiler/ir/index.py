@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 """Least and greatest value, both included."""
 
-UNBOUNDED: Range = (-(2**62), 2**62)
-
 
 @dataclass(frozen=True)
 class Axis:

@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Index
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType
 from compiler.ops.build import call, cast
 from compiler.ops.operator import Types, Unsupported
 
@@ -29,13 +29,6 @@ def parameter(types: Types, names: tuple[str, ...], position: int, along: Index)
     if found is None:
         raise Unsupported(f"input {position} is absent but required", "export the model again")
     return found
-
-
-def check_along(type: TensorType | None, extent: int) -> None:
-    """Raises Unsupported unless a scale or zero point is absent, has one element, or `extent` of them."""
-    if type is not None and type.elements not in (1, extent):
-        reason = f"a scale or zero point of shape {list(type.dims)} does not fit an axis of {extent}"
-        raise Unsupported(reason, "give one for the tensor or one for each channel")
 
 
 def zeroed(value: Expr, zero: Expr | None) -> Expr:
