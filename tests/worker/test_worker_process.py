@@ -14,7 +14,10 @@ from random import Random
 from typing import Any
 
 import pytest
+import redis
 import sqlalchemy as sa
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from service.db import workers
 from service.db.models import Artifact, Job, JobState
@@ -30,6 +33,10 @@ if spec["options"].get("seed") == {seed!r} and not os.path.exists({marker!r}):
     time.sleep(600)
 succeed()
 """
+
+
+PATIENT = Retry(ConstantBackoff(0.05), retries=600)
+"""Asks a server that is starting for up to half a minute."""
 
 
 class Valkey:
@@ -53,6 +60,8 @@ class Valkey:
             str(self.folder),
         ]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        with redis.Redis(unix_socket_path=socket, retry=PATIENT, retry_on_error=[redis.ConnectionError]) as client:
+            client.ping()
 
     def kill(self) -> None:
         self.process.kill()
