@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from compiler.codegen.c_expr import Emitter, Vector
-from compiler.codegen.lowered import Lowered, declarations
+from compiler.codegen.lowered import Lowered, declarations, decode
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import (
     Contraction,
@@ -379,18 +379,3 @@ class _Contraction:
                     writer.line(f"tw_store(line + column, {value});")
                 writer.line("else tw_store(line + column, tw_splat(0.0f));")
         assert lanes * shape.vectors == shape.panel
-
-
-def decode(writer: Writer, axes: Sequence[Axis], flat: str) -> None:
-    """Declares the axes of a row-major position."""
-    stride = 1
-    lines = []
-    for axis in reversed(axes):
-        place = flat if stride == 1 else f"{flat} / {stride}"
-        if axis is not axes[0]:
-            place += f" % {axis.extent}"
-        if str(axis) != place:
-            lines.append(f"const long {axis} = {place};")
-        stride *= axis.extent
-    for line in reversed(lines):
-        writer.line(line)

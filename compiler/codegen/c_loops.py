@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_scalar import C_TYPES, apply, convert, literal
-from compiler.codegen.lowered import Lowered, declarations
+from compiler.codegen.lowered import Lowered, declarations, decode
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, flatten
@@ -178,7 +178,7 @@ class _Loops:
             self._declare_temps()
             writer.line("(void)scratch;")
             with writer.block("for (long tile = begin; tile < end; tile++)"):
-                self._decode(tiled)
+                decode(writer, tiled, "tile")
                 with ExitStack() as stack:
                     for axis in outer:
                         if axis not in tiled:
@@ -197,16 +197,6 @@ class _Loops:
                 self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)(scratch + {self.scratch});")
                 lanes = self.target.vector_floats if self.vector else 1
                 self.scratch += -(-temp.type.bytes * lanes // 64) * 64
-
-    def _decode(self, tiled: Sequence[Axis]) -> None:
-        if not tiled:
-            return
-        stride = 1
-        for axis in reversed(tiled):
-            place = "tile" if stride == 1 else f"tile / {stride}"
-            modulo = f" % {axis.extent}" if axis is not tiled[0] else ""
-            self.writer.line(f"const long {axis} = {f'({place})' if stride > 1 else place}{modulo};")
-            stride *= axis.extent
 
     def _points(self, chunked: bool) -> None:
         """The blocks at each point of the outer loops, over the vector axis if there is one."""

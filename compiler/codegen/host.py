@@ -39,7 +39,7 @@ def host_source(
     _table(writer, "operand", "operands", "OPERANDS", operands)
     _tasks(writer, plan)
     scratch = max((-(-kernel.scratch_bytes // 4096) * 4096 for kernel in lowered), default=0)
-    size = len(weights.bytes())
+    size = weights.size
     writer.line(f"enum {{ LANES = {plan.lanes} }};")
     writer.line(f"#define ARENA_BYTES {plan.arena_bytes}UL")
     writer.line(f"#define WEIGHT_BYTES {size}UL")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler.codegen.c_scalar import C_TYPES
+from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Packing
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 
 
@@ -34,3 +36,18 @@ def declarations(workload: Workload) -> list[str]:
         const = "const " if position < len(kernel.inputs) else ""
         lines.append(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
     return lines
+
+
+def decode(writer: Writer, axes: Sequence[Axis], flat: str) -> None:
+    """Declares the axes of a row-major position."""
+    stride = 1
+    lines = []
+    for axis in reversed(axes):
+        place = flat if stride == 1 else f"{flat} / {stride}"
+        if axis is not axes[0]:
+            place += f" % {axis.extent}"
+        if str(axis) != place:
+            lines.append(f"const long {axis} = {place};")
+        stride *= axis.extent
+    for line in reversed(lines):
+        writer.line(line)

@@ -17,7 +17,8 @@ class Weights:
     def __init__(self) -> None:
         self._at: dict[tuple[int, Layout | Packing], int] = {}
         self._pieces: list[bytes] = []
-        self._bytes = 0
+        self.size = 0
+        """Bytes so far."""
 
     def place(self, buffer: Buffer, array: np.ndarray, packing: Packing | None) -> int:
         """The byte offset of a constant, packed or in its buffer's layout."""
@@ -25,9 +26,9 @@ class Weights:
         if key not in self._at:
             data = pack(array, packing) if packing else physical_array(array, buffer.layout)
             piece = data.tobytes()
-            self._at[key] = self._bytes
+            self._at[key] = self.size
             self._pieces.append(piece + bytes(-len(piece) % ALIGNMENT))
-            self._bytes += len(self._pieces[-1])
+            self.size += len(self._pieces[-1])
         return self._at[key]
 
     def bytes(self) -> bytes:

@@ -109,8 +109,7 @@ def _sweep(
         changed = False
         readers = draft.readers()
         for producer in list(draft.ops):
-            pairs = [(producer, reader) for value in producer.outputs for reader in readers.get(value, [])]
-            for _, consumer in pairs:
+            for consumer in [reader for value in producer.outputs for reader in readers.get(value, [])]:
                 if single_reader and not _may_vanish(draft, producer, readers):
                     continue
                 if not any(op is producer for op in draft.ops) or not any(op is consumer for op in draft.ops):
