@@ -7,7 +7,7 @@ a second run with the same lock, `pyproject.toml` and interpreter does nothing. 
 has: the environment's own pip, the system's pip (where ensurepip was left out), or uv. pip's configured index
 and find-links are honoured by all three.
 
-`python3 bootstrap.py --lock` writes the two requirements files anew from `pyproject.toml`.
+`python3 bootstrap.py --lock` writes the three requirements files anew from `pyproject.toml`.
 
 This file is read by old interpreters, if only to be told that they are too old: hence no `__future__` import and
 no syntax newer than Python 3.6 in here.
@@ -30,6 +30,7 @@ STAMP = os.path.join(VENV, "tilewright.stamp")
 INPUTS = ("requirements.txt", "pyproject.toml", "bootstrap.py")
 LOCKS = (
     ("requirements.txt", ("server", "bench", "dev")),
+    ("requirements-server.txt", ("server",)),
     ("requirements-cuda.txt", ("server", "cuda")),
 )
 OLDEST, TOO_NEW = (3, 11), (3, 15)  # the lock's range, as in pyproject.toml under tool.uv

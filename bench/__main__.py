@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from bench.demo import race, run
+from bench.service import run as load
 
 COMMANDS: Mapping[str, tuple[Callable[[list[str]], int], str]] = MappingProxyType(
     {
@@ -14,6 +15,7 @@ COMMANDS: Mapping[str, tuple[Callable[[list[str]], int], str]] = MappingProxyTyp
             run.main,
             "compile models over HTTP on a server of its own, and time the artifacts beside ONNX Runtime",
         ),
+        "service": (load.main, "what the service bears: states read per second, event streams, transfers, preflights"),
         "race": (race.main, "time one artifact beside ONNX Runtime on the model that it was compiled from"),
     }
 )

@@ -22,7 +22,7 @@ COMPILER_VERSION = "0.1.0"
 
 PRECISIONS = ("fp32",)
 SCHEDULERS = ("sequential",)
-TARGET_PATTERN = re.compile(r"cpu(:[a-z0-9._-]+)?")
+TARGET_PATTERN = re.compile(r"cpu(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 MAX_BUDGET_SECONDS = 24 * 3600.0
 
@@ -105,16 +105,7 @@ class CompileOptions:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> CompileOptions:
         """Options from a request body. Raises `OptionsError` naming the field that is wrong and the fix."""
-        if not isinstance(plain, Mapping):
-            raise OptionsError("options are not a JSON object", fix='send an object such as {"target": "cpu"}')
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(plain) - known):
-            raise OptionsError(f"unknown option {unknown[0]!r}", fix=f"known options: {', '.join(sorted(known))}")
-        given = dict(plain)
-        for name, kinds in _FIELD_KINDS.items():
-            if name in given and not _is_kind(given[name], kinds):
-                wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-                raise OptionsError(f"option {name!r} is not a {wanted}", fix=f"got {given[name]!r:.80}")
+        given = _checked_fields(cls, plain, _FIELD_KINDS)
         given["inputs"] = {name: _input_spec(name, spec) for name, spec in given.get("inputs", {}).items()}
         given["dims"] = {name: _dimension(f"dims[{name!r}]", value) for name, value in given.get("dims", {}).items()}
         return cls(**given)
@@ -137,9 +128,30 @@ _FIELD_KINDS: dict[str, tuple[type, ...]] = {
     "seed": (int,),
 }
 
+_BENCHMARK_KINDS: dict[str, tuple[type, ...]] = {
+    "threads": (int, type(None)),
+    "seconds": (float, int),
+    "profile": (bool,),
+    "seed": (int,),
+}
+
+
+def _checked_fields(cls: type, plain: object, kinds_of: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    """The fields of a request body, each of a kind it may have. Raises `OptionsError`."""
+    if not isinstance(plain, Mapping):
+        raise OptionsError("options are not a JSON object", fix='send an object such as {"seed": 1}')
+    known = {f.name for f in fields(cls)}
+    if unknown := sorted(set(plain) - known):
+        raise OptionsError(f"unknown option {unknown[0]!r}", fix=f"known options: {', '.join(sorted(known))}")
+    for name, kinds in kinds_of.items():
+        if name in plain and not _is_kind(plain[name], kinds):
+            wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise OptionsError(f"option {name!r} is not a {wanted}", fix=f"got {plain[name]!r:.80}")
+    return dict(plain)
+
 
 def _is_kind(value: object, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
 def _dimension(where: str, value: object) -> int:
@@ -166,14 +178,51 @@ def _input_spec(name: str, spec: object) -> InputSpec:
     return InputSpec(shape, value)
 
 
+MAX_BENCHMARK_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions:
+    """How artifacts are timed against each other on one device.
+
+    threads    lanes of each artifact; None: as many as its plan was made for
+    seconds    wall seconds of timed runs per artifact; rounds of all artifacts are interleaved in random order
+    profile    whether the time of each kernel is taken too, in runs of their own
+    seed       of the inputs and of the order
+    """
+
+    threads: int | None = None
+    seconds: float = 3.0
+    profile: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            raise OptionsError(f"threads is {self.threads}", fix=f"use 1 to {MAX_THREADS}, or leave it out")
+        if not 0 < self.seconds <= MAX_BENCHMARK_SECONDS:
+            raise OptionsError(
+                f"seconds is {self.seconds}", fix=f"use more than 0 and at most {MAX_BENCHMARK_SECONDS:g}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; `from_json` reads it back to an equal object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> BenchmarkOptions:
+        """Options from a request body. Raises `OptionsError` naming the field that is wrong and the fix."""
+        return cls(**_checked_fields(cls, plain, _BENCHMARK_KINDS))
+
+
 @dataclass(frozen=True)
 class Event:
     """One line of progress. `fraction` is of the whole job, 0 to 1, never falling; `data` is JSON-able.
 
-    kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`)
+    kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`),
+           `workload` (what records will refer to, once before the first: `{"workload": key, "text": kernel and buffers}`)
     """
 
-    kind: Literal["phase", "progress", "notice", "record"]
+    kind: Literal["phase", "progress", "notice", "record", "workload"]
     phase: str
     fraction: float
     message: str = ""
@@ -193,6 +242,17 @@ class OutputError:
     """Largest absolute error over the largest absolute value of the reference output."""
     max_ulp: float
     """In units of the last place of float32 at the reference value; for integer outputs the count of unequal elements."""
+
+
+def bundle_digest(model: str, data: Mapping[str, str]) -> str:
+    """The digest (hex) of a model: of one ONNX file its own SHA-256, of a bundle that of its canonical manifest.
+
+    The manifest is the JSON text `{"data": {path: sha256, ...}, "model": sha256}` with sorted keys and no spaces, in UTF-8.
+    """
+    if not data:
+        return model
+    manifest = json.dumps({"model": model, "data": dict(data)}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(manifest.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

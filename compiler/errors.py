@@ -3,6 +3,9 @@
     TilewrightError
     ├── CallerError            the request or the model is at fault
     │   ├── OptionsError           an option is unknown, ill-typed or out of range
+    │   ├── SourceUnavailable      a tuning record that no source can be generated from
+    │   ├── InputsError            arrays to be run do not fit the model, or are no arrays
+    │   ├── ArtifactUnusable       the artifact to be run is damaged, or of another format version
     │   ├── ModelError             the bytes are not a model that can be compiled
     │   │   ├── MalformedModel         truncated, cyclic, ill-typed, not ONNX
     │   │   ├── ModelTooLarge          a stated limit (bytes, nodes, elements) is exceeded
@@ -80,6 +83,18 @@ class CallerError(TilewrightError):
 
 class OptionsError(CallerError):
     code = "invalid_options"
+
+
+class InputsError(CallerError):
+    code = "invalid_inputs"
+
+
+class ArtifactUnusable(CallerError):
+    code = "artifact_unusable"
+
+
+class SourceUnavailable(CallerError):
+    code = "source_unavailable"
 
 
 class ModelError(CallerError):

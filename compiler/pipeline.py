@@ -35,7 +35,7 @@ from compiler.rewrite import rewrite
 from compiler.schedule import schedule
 from compiler.targets.cpu import CpuTarget, resolve
 from compiler.tile import tile
-from compiler.trace import Observer, Trace, ignore
+from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
@@ -53,10 +53,17 @@ def compile_model(
     records: Sequence[Mapping[str, Any]] = (),
     observe: Observer = ignore,
     dump: Path | None = None,
+    hurry: Hurry = unhurried,
+    measure: bool = True,
+    data: Mapping[str, Path] | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`, which appears whole and only once it agreed with the reference.
 
-    `records` are earlier measurements; new ones leave as events. Raises the errors of `compiler.errors`.
+    `records` are earlier measurements; new ones leave as events. Once `hurry` answers True, measuring stops within a fraction of a
+    second and the best found so far is emitted; what proves the artifact is never left out. Without `measure` earlier records and the
+    cost model decide. `data` says where all external data lies, by its path in the model; None: beside the model.
+
+    Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
     target = resolve(options.target)
@@ -65,7 +72,7 @@ def compile_model(
     count = _Counter(target)
 
     with trace.step("load"):
-        loaded = load(model, options, OPERATORS)
+        loaded = load(model, options, OPERATORS, data=data)
         for notice in loaded.notices:
             trace.notice(notice)
         trace.show("load", loaded.graph)
@@ -81,9 +88,9 @@ def compile_model(
         trace.show("fuse_refusals", _lines(fused.refusals))
     with trace.step("tile"):
         workloads = [workload_of(fused.kernels, call) for call in fused.kernels.calls]
-        machine = workbench.machine_for(target, toolchain, JOBS, options.seed)
+        machine = workbench.machine_for(target, toolchain, JOBS, options.seed, hurry) if measure else None
         known = [Record.from_json(record) for record in records]
-        tiled = tile(workloads, target, lanes, known, machine, options.tuning_budget_s, count, trace)
+        tiled = tile(workloads, target, lanes, known, machine, options.tuning_budget_s, count, trace, hurry)
         trace.show(
             "tile",
             _lines(
@@ -91,7 +98,9 @@ def compile_model(
             ),
         )
     with trace.step("schedule"):
-        handover = workbench.handover(target, toolchain, known) if lanes > 1 else None
+        handover = (
+            workbench.handover(target, toolchain, known, hurry if measure else lambda: True) if lanes > 1 else None
+        )
         if handover is not None and handover not in known:
             trace.record(handover.to_json())
         plan = schedule(fused.kernels, tiled.menus, lanes, _meeting_seconds(handover))

@@ -25,9 +25,17 @@ PHASE_SHARE: Mapping[str, float] = {
 }
 """How much of the progress bar a phase fills; sums to 1."""
 
+Hurry = Callable[[], bool]
+"""Whether whoever waits wants the best found so far: measuring ends, the rest is done. Once true it stays true."""
+
 
 def ignore(event: Event) -> None:
     """The observer that nobody watches."""
+
+
+def unhurried() -> bool:
+    """The `Hurry` of one who waits for the end."""
+    return False
 
 
 @dataclass
@@ -40,12 +48,14 @@ class Trace:
     notices: list[str] = field(default_factory=list)
     phase: str = PHASES[0]
     _shown: int = 0
+    _part: float = 0.0
 
     @contextmanager
     def step(self, phase: str) -> Iterator[None]:
         """A phase begins; its wall time is added when it ends, also when it fails."""
         self.phase = phase
-        self.observe(Event("phase", phase, self._fraction(0.0)))
+        self._part = 0.0
+        self.observe(Event("phase", phase, self._fraction()))
         begin = time.perf_counter()
         try:
             yield
@@ -62,17 +72,22 @@ class Trace:
 
     def progress(self, part: float, message: str = "") -> None:
         """`part` of the current phase (0 to 1) is done."""
-        self.observe(Event("progress", self.phase, self._fraction(part), message))
+        self._part = min(max(part, self._part), 1.0)
+        self.observe(Event("progress", self.phase, self._fraction(), message))
 
     def notice(self, message: str) -> None:
         """Something the user should know; it is kept for the report."""
         self.notices.append(message)
-        self.observe(Event("notice", self.phase, self._fraction(0.0), message))
+        self.observe(Event("notice", self.phase, self._fraction(), message))
 
     def record(self, record: Mapping[str, Any]) -> None:
         """A measurement to be kept."""
-        self.observe(Event("record", self.phase, self._fraction(0.0), data=record))
+        self.observe(Event("record", self.phase, self._fraction(), data=record))
 
-    def _fraction(self, part: float) -> float:
+    def workload(self, key: str, text: str) -> None:
+        """What records with this key refer to, as `compiler.ir.parse.parse_workload` reads it back."""
+        self.observe(Event("workload", self.phase, self._fraction(), data={"workload": key, "text": text}))
+
+    def _fraction(self) -> float:
         before = sum(PHASE_SHARE[phase] for phase in PHASES[: PHASES.index(self.phase)])
-        return round(min(1.0, before + PHASE_SHARE[self.phase] * min(max(part, 0.0), 1.0)), 4)
+        return round(min(1.0, before + PHASE_SHARE[self.phase] * self._part), 4)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler.codegen.build import Toolchain, build_library
+from compiler.codegen.build import Stopped, Toolchain, build_library
 from compiler.codegen.emit import Candidate, candidate_library, kernel_sources, lower_calls
 from compiler.codegen.lower import function_name, lower
 from compiler.codegen.lowered import Lowered
@@ -23,25 +23,34 @@ from compiler.measure.handover import measure_handover
 from compiler.measure.machine import Built, CpuMachine, Entry
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget
+from compiler.trace import Hurry, unhurried
 
 HANDOVER = "handover"
 """The kind of record that says what a hand-over between two cores costs."""
 
 
-def machine_for(target: CpuTarget, toolchain: Toolchain, jobs: int, seed: int) -> CpuMachine | None:
+def machine_for(
+    target: CpuTarget, toolchain: Toolchain, jobs: int, seed: int, hurry: Hurry = unhurried
+) -> CpuMachine | None:
     """This machine as one on which trials can be measured; None for a target that does not run here."""
     if not target.is_here:
         return None
-    return CpuMachine(target, partial(build_trials, target=target, toolchain=toolchain, jobs=jobs), seed)
+    build = partial(build_trials, target=target, toolchain=toolchain, jobs=jobs, hurry=hurry)
+    return CpuMachine(target, build, seed, hurry=hurry)
 
 
-def build_trials(trials: Sequence[Trial], target: CpuTarget, toolchain: Toolchain, jobs: int) -> Built:
-    """A library of trials with the timer, and how each is called."""
+def build_trials(
+    trials: Sequence[Trial], target: CpuTarget, toolchain: Toolchain, jobs: int, hurry: Hurry = unhurried
+) -> Built | None:
+    """A library of trials with the timer, and how each is called; None when `hurry` called it off."""
     candidates = []
     for number, trial in enumerate(trials):
         name = function_name(trial.workload, number)
         candidates.append(Candidate(trial.workload, lower(name, trial.workload, trial.tile, target)))
-    library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs)
+    try:
+        library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, hurry)
+    except Stopped:
+        return None
     return Built(library, tuple(_entry(candidate) for candidate in candidates))
 
 
@@ -53,16 +62,18 @@ def _entry(candidate: Candidate) -> Entry:
     return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
 
 
-def handover(target: CpuTarget, toolchain: Toolchain, known: Sequence[Record]) -> Record | None:
+def handover(
+    target: CpuTarget, toolchain: Toolchain, known: Sequence[Record], hurry: Hurry = unhurried
+) -> Record | None:
     """What it costs one core to see another's result: a record of this hardware if there is one, else measured now.
 
-    None where it cannot be measured. The plan depends on it, so that it is kept with the other measurements.
+    None where it cannot be measured, or no more. The plan depends on it, so that it is kept with the other measurements.
     """
     for record in known:
         if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware):
             return record
     measured = None
-    if target.is_here:
+    if target.is_here and not hurry():
         measured = measure_handover(build_library({"timer.c": TIMER_SOURCE}, target, toolchain))
     if measured is None:
         return None

@@ -2,28 +2,32 @@
 
 serve      (default) migrate the database, make the local key, answer HTTP
 migrate    bring the database to its newest step and end
-reconcile  mend expired leases and lost doorbells in a process of its own; the API does this too
+reconcile  mend expired leases and lost doorbells, and sweep, in a process of its own; the API does this too
+sweep      remove once what is kept for a time only, and bytes that nothing refers to; print what was removed
 key        make an API key for an owner and print it, once
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvicorn
 from pydantic import ValidationError
 
 from compiler.errors import TilewrightError
 from service import logs
+from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
-from service.http.app import create_app
-from service.jobs import access, reconcile
+from service.jobs import access, reconcile, retention
 from service.jobs.doorbell import CeleryRing
 
 log = logs.logger(__name__)
@@ -64,9 +68,14 @@ def _serve(settings: Settings) -> None:
             db, access.LOCAL_OWNER, settings.api_key.get_secret_value(), access.SCOPES, "TILEWRIGHT_API_KEY"
         )
     db.dispose()
-    log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
+    processes = settings.api_processes
+    log.info("serving", host=settings.host, port=settings.port, processes=processes, data_dir=str(settings.data_dir))
+    if processes > 1:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_emptied(settings.data_dir / f"metrics-{settings.port}"))
     uvicorn.run(
-        create_app(settings),
+        "service.http.app:from_environment",
+        factory=True,
+        workers=processes,
         host=settings.host,
         port=settings.port,
         access_log=False,
@@ -75,18 +84,34 @@ def _serve(settings: Settings) -> None:
     )
 
 
+def _emptied(folder: Path) -> Path:
+    """The folder in which processes add up their metrics: those of processes that are gone count no more."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 def _migrate(settings: Settings) -> None:
     """Bring the database to its newest step."""
     migrate.upgrade(settings.sqlalchemy_url)
 
 
 def _reconcile(settings: Settings) -> None:
-    """Mend expired leases and lost doorbells until SIGTERM."""
+    """Mend expired leases and lost doorbells, and sweep, until SIGTERM."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    db = Database(settings.sqlalchemy_url)
+    sweeper = threading.Thread(
+        target=retention.loop,
+        args=(db, open_blobs(settings), stop),
+        kwargs={"every_s": settings.retention_every_s, "rules": retention.Rules.of(settings)},
+        name="retention",
+        daemon=True,
+    )
+    sweeper.start()
     reconcile.loop(
-        Database(settings.sqlalchemy_url),
+        db,
         CeleryRing(settings.broker_url),
         stop,
         every_s=settings.reconcile_every_s,
@@ -96,13 +121,27 @@ def _reconcile(settings: Settings) -> None:
     )
 
 
+def _sweep(settings: Settings) -> None:
+    """Remove once what is kept for a time only, and bytes that nothing refers to."""
+    db = Database(settings.sqlalchemy_url)
+    swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
+    db.dispose()
+    for what, count in vars(swept).items():
+        print(f"{what} {count}")
+
+
 def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
     db = Database(settings.sqlalchemy_url)
     print(access.make_key(db, owner, scopes, label))
     db.dispose()
 
 
-CHORES: dict[str, Callable[[Settings], None]] = {"serve": _serve, "migrate": _migrate, "reconcile": _reconcile}
+CHORES: dict[str, Callable[[Settings], None]] = {
+    "serve": _serve,
+    "migrate": _migrate,
+    "reconcile": _reconcile,
+    "sweep": _sweep,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -30,12 +30,29 @@ class Settings(BaseSettings):
     """Where doorbells are sent: `redis://...` or `redis+socket:///path`."""
     blob_dir: Path | None = None
     """Folder of model and artifact bytes; None: `blobs` in `data_dir`."""
+    blob_url: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?)?$")
+    """`s3://bucket/prefix`: bytes are kept in that bucket of an S3-compatible store; empty: in `blob_dir`."""
+    blob_endpoint: str = Field(default="", pattern=r"^(https?://.+)?$")
+    """Address of the S3-compatible store; empty: AWS. With `http://` the bytes travel in the clear."""
+    blob_region: str = "us-east-1"
+    blob_access_key_id: str = ""
+    """With `blob_secret_access_key`; empty: the variables `AWS_*`, or the role of the machine or container."""
+    blob_secret_access_key: SecretStr | None = None
+    blob_session_token: SecretStr | None = None
+    blob_cache_dir: Path | None = None
+    """Folder for what is on its way to or from the S3-compatible store; None: `blob-cache` in `data_dir`."""
+    blob_cache_bytes: int = Field(default=20 << 30, ge=0)
+    """Fetched blobs are kept up to this size in all; those in use are kept beyond it."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8750, ge=0, le=65535)
     """TCP port of the API."""
     graceful_shutdown_s: int = Field(default=5, ge=1)
     """How long open requests and event streams may last after SIGTERM."""
+    api_processes: int = Field(default=1, ge=1, le=256)
+    """API processes that share the port."""
+    metrics: bool = True
+    """Whether `GET /metrics` answers, to anybody who can reach the port."""
     log_json: bool = False
     """JSON lines instead of text for people."""
 
@@ -55,6 +72,16 @@ class Settings(BaseSettings):
     worker_alive_s: float = Field(default=30.0, gt=0)
     """A worker not seen for this long counts as dead."""
 
+    keep_jobs_days: float = Field(default=0.0, ge=0)
+    """An ended job is removed after this time with its artifact, unless a younger job names that; 0: kept for ever."""
+    keep_uploads_hours: float = Field(default=24.0, gt=0)
+    """A resumable upload that nothing was added to for this long is removed."""
+    keep_inferences_hours: float = Field(default=24.0, gt=0)
+    """Inputs and outputs of an inference are kept for this long after its end."""
+    gc_grace_s: float = Field(default=3600.0, ge=60)
+    """Bytes that nothing refers to are removed once they are this old; a multipart body must arrive in half of it."""
+    retention_every_s: float = Field(default=600.0, gt=0)
+
     sse_keepalive_s: float = Field(default=15.0, gt=0)
     events_poll_s: float = Field(default=0.1, gt=0)
 
@@ -67,6 +94,11 @@ class Settings(BaseSettings):
     def blob_root(self) -> Path:
         """The blob folder, with the default filled in."""
         return self.blob_dir or self.data_dir / "blobs"
+
+    @property
+    def blob_cache_root(self) -> Path:
+        """The folder of the cache, with the default filled in."""
+        return self.blob_cache_dir or self.data_dir / "blob-cache"
 
     @property
     def api_key_file(self) -> Path:

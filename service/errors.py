@@ -7,12 +7,20 @@
         │   ├── NotAuthenticated         no key, or a key that is unknown or revoked
         │   ├── NotAllowed               the key lacks the scope
         │   ├── NotFound                 no such thing, or it belongs to another owner
+        │   │   └── SourceUnknown            a tuning record whose workload's text was never recorded
         │   ├── BodyTooLarge             the upload exceeds the stated limit
         │   ├── QueueFull                the owner has too many jobs waiting
         │   ├── IdempotencyKeyReused     the key was used with another body
         │   ├── JobFinished              the job has ended and cannot be changed
         │   ├── JobNotFinished           what was asked for exists only after the job has ended
-        │   └── ArtifactNeverMade        the job ended without an artifact
+        │   ├── ArtifactNeverMade        the job ended without an artifact
+        │   ├── RangeUnsatisfiable       the file has no such range of bytes
+        │   ├── PartTooLarge             a part of an artifact is too large to be served by itself
+        │   ├── DigestMismatch           the bytes are not those that were announced
+        │   ├── WrongOffset              a piece of an upload begins elsewhere than the last one ended
+        │   ├── ModelInUse               jobs of the model are queued or run
+        │   └── Removed                  it was kept for as long as the service keeps such things
+        ├── ArtifactUnreadable       an artifact is not the archive that it should be
         └── UnavailableError         the service is at fault, and trying again later may help
             ├── DatabaseUnavailable      the database does not answer
             ├── StorageUnavailable       a blob cannot be read or written (disk full, file gone)
@@ -56,6 +64,10 @@ class NotFound(RequestError):
     code = "not_found"
 
 
+class SourceUnknown(NotFound):
+    code = "source_unknown"
+
+
 class BodyTooLarge(RequestError):
     code = "body_too_large"
 
@@ -78,6 +90,34 @@ class JobNotFinished(RequestError):
 
 class ArtifactNeverMade(RequestError):
     code = "artifact_never_made"
+
+
+class RangeUnsatisfiable(RequestError):
+    code = "range_unsatisfiable"
+
+
+class PartTooLarge(RequestError):
+    code = "part_too_large"
+
+
+class DigestMismatch(RequestError):
+    code = "digest_mismatch"
+
+
+class WrongOffset(RequestError):
+    code = "wrong_offset"
+
+
+class ModelInUse(RequestError):
+    code = "model_in_use"
+
+
+class Removed(RequestError):
+    code = "removed"
+
+
+class ArtifactUnreadable(ServiceError):
+    code = "artifact_unreadable"
 
 
 class UnavailableError(ServiceError):

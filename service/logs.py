@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
@@ -14,12 +15,20 @@ def logger(name: str) -> Any:
     return structlog.get_logger(module=name)
 
 
-def configure(*, json_lines: bool, level: int = logging.INFO) -> None:
-    """Decide how log lines look, once per process: JSON for machines or text for people, on standard error."""
+def configure(*, json_lines: bool, level: int = logging.INFO, **always: str) -> None:
+    """Decide how log lines look, once per process: JSON for machines or text for people, on standard error.
+
+    `always` stands on every line, whichever thread writes it.
+    """
+
+    def identify(logger: Any, method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {**always, **line}
+
     plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     rendering: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
+            identify,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,4 +1,4 @@
-"""What holds for every test: fixed seeds, no deadlines, and a visible reason for whatever needs a package index."""
+"""What holds for every test: fixed seeds, no deadlines, servers on request, a visible reason for whatever is skipped."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
+
+from tests.servers import Databases, Missing, Redis, running_postgres, running_redis
 
 # Derandomised, so that a run can be repeated; without deadlines, because a loaded machine is no failure.
 settings.register_profile(
@@ -18,6 +22,8 @@ settings.register_profile(
 settings.load_profile("tilewright")
 
 PROBE_SECONDS = 60
+POSTGRES = "TILEWRIGHT_TEST_POSTGRES_URL"
+"""The variable that names a PostgreSQL database to use instead of a server of our own; its user may create others."""
 
 
 @functools.cache
@@ -38,3 +44,44 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a `network` test where no package index answers, except in CI, where that is a failure."""
     if item.get_closest_marker("network") and os.environ.get("CI") != "true" and not package_index_answers():
         pytest.skip("no package index answers here (CI=true runs this test all the same)")
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """PostgreSQL databases on request, of one server for all tests of this process; skips where there is none."""
+    if given := os.environ.get(POSTGRES):
+        databases = Databases(sa.make_url(given))
+        yield databases
+        databases.drop_all()
+        return
+    try:
+        with running_postgres() as server:
+            yield Databases(server.url)
+    except Missing as reason:
+        pytest.skip(f"{reason}; or name a server with {POSTGRES}")
+
+
+@pytest.fixture
+def postgres_url(databases: Databases) -> Iterator[str]:
+    """A PostgreSQL database of this test's own, at the newest step of the history."""
+    url = databases.migrated()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture
+def empty_postgres_url(databases: Databases) -> Iterator[str]:
+    """A PostgreSQL database of this test's own, without a table."""
+    url = databases.empty()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """A Redis server for all tests of this process; skips where there is none."""
+    try:
+        with running_redis() as server:
+            yield server
+    except Missing as reason:
+        pytest.skip(str(reason))

@@ -6,6 +6,7 @@ with tilewright.Client() as client: ...    # compile on a server
 
 from __future__ import annotations
 
+from tilewright.benchmark import Benchmark, Comparison, Timed
 from tilewright.client import Client
 from tilewright.errors import (
     BrokenDownload,
@@ -16,18 +17,40 @@ from tilewright.errors import (
     UsageError,
 )
 from tilewright.loading import Model, load
-from tilewright.wire import Job, JobEvent
+from tilewright.wire import (
+    ArtifactFile,
+    Inference,
+    Job,
+    JobEvent,
+    Operator,
+    Preflight,
+    StoredModel,
+    Target,
+    TuningRecord,
+    Worker,
+)
 
 __all__ = [
+    "ArtifactFile",
+    "Benchmark",
     "BrokenDownload",
     "Client",
     "ClientError",
+    "Comparison",
+    "Inference",
     "Job",
     "JobEvent",
     "JobFailed",
     "Model",
+    "Operator",
+    "Preflight",
     "RequestRefused",
     "ServerUnreachable",
+    "StoredModel",
+    "Target",
+    "Timed",
+    "TuningRecord",
     "UsageError",
+    "Worker",
     "load",
 ]

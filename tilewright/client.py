@@ -7,36 +7,61 @@ with Client() as client:
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import httpx
 
 from tilewright import download as downloads
+from tilewright import inferences, records
+from tilewright.artifacts import Artifacts
+from tilewright.benchmark import Benchmark
 from tilewright.discover import find_server
-from tilewright.errors import RequestRefused, ServerUnreachable, UsageError
-from tilewright.wire import Job, JobEvent, parse_events
+from tilewright.download import Progress, unheard
+from tilewright.errors import UsageError
+from tilewright.follow import follow
+from tilewright.http import IDEMPOTENCY_KEY, Http
+from tilewright.names import artifact_of, digest_of, id_of
+from tilewright.package import package
+from tilewright.uploads import upload
+from tilewright.wire import (
+    Inference,
+    Job,
+    JobEvent,
+    Operator,
+    Preflight,
+    StoredModel,
+    Target,
+    TuningRecord,
+    Work,
+    Worker,
+)
 
-ATTEMPTS = 4
-"""Of a request that is safe to repeat."""
-FRUITLESS = 8
-"""Broken event streams in a row, none of which brought an event, after which the server counts as gone."""
-_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 8.0
-_PAGE = 200
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PAGE = 200
+
+ModelGiven = str | Path | bytes | StoredModel
+"""The path of an ONNX file, of a zip or of a folder; the bytes; the digest of a model that the server has; or what `upload` gave."""
+Options = Mapping[str, Any]
+Followed = TypeVar("Followed", Job, Benchmark, Inference)
+Kind = TypeVar("Kind", bound=Work)
 
 
-class Client:
+def _unseen(event: JobEvent) -> None:
+    pass
+
+
+class Client(Artifacts):
     """Connections to one server; close it, or use it in a `with` block. Not for several threads at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a
-    problem. Without arguments the server is found as `tilewright.discover` says.
+    problem. What reads, and what the server recognises when it comes twice, is repeated by itself, with growing pauses
+    or those that `Retry-After` asks for. Without arguments the server is found as `tilewright.discover` says.
     """
 
     def __init__(
@@ -44,21 +69,14 @@ class Client:
         url: str = "",
         key: str = "",
         *,
+        profile: str = "",
         transport: httpx.BaseTransport | None = None,
-        timeout_s: float = 30.0,
-        pause_s: float = _PAUSE_S,
+        timeout_s: float = 60.0,
+        pause_s: float = 0.5,
     ) -> None:
-        server = find_server(url, key)
-        self.url = server.url.rstrip("/")
-        self._pause_s = pause_s
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {server.key}"} if server.key else {},
-            timeout=timeout_s,
-            transport=transport,
-            # A proxy of the environment cannot reach this machine's own loopback.
-            trust_env=httpx.URL(self.url).host not in _LOOPBACK,
-        )
+        server = find_server(url, key, profile)
+        self._http = Http.open(server.url, server.key, transport, timeout_s, pause_s)
+        self.url = self._http.url
 
     def __enter__(self) -> Self:
         return self
@@ -70,199 +88,262 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._http.client.close()
+
+    # Models
+
+    def upload(
+        self, model: str | Path | bytes, *, data: Sequence[str | Path] = (), progress: Progress = unheard
+    ) -> StoredModel:
+        """Bring a model to the server, unless it has it; a large one in pieces that outlive broken connections.
+
+        data  files of external data beside an ONNX file; without, those that the file names
+
+        Raises `UsageError` for what cannot be read.
+        """
+        return upload(self._http, package(model, data), progress)
+
+    def models(self, *, limit: int = 0) -> Iterator[StoredModel]:
+        """The caller's models, newest first; `limit` 0: all."""
+        return map(StoredModel.from_json, self._http.pages("/models", "models", {}, limit, PAGE))
+
+    def delete_model(self, model: StoredModel | str) -> dict[str, Any]:
+        """Remove a model and what hangs on it; what the server says of that, empty when it says nothing."""
+        response = self._http.request("DELETE", f"/models/{digest_of(model)}")
+        return self._http.parsed(response) if response.content else {}
+
+    # Compilations
+
+    @overload
+    def compile(
+        self,
+        model: ModelGiven,
+        options: Options | None = None,
+        *,
+        data: Sequence[str | Path] = (),
+        fresh: bool = False,
+        priority: int = 0,
+        idempotency_key: str = "",
+        progress: Progress = unheard,
+    ) -> Job: ...
+
+    @overload
+    def compile(
+        self,
+        model: ModelGiven,
+        options: Sequence[Options],
+        *,
+        data: Sequence[str | Path] = (),
+        fresh: bool = False,
+        priority: int = 0,
+        idempotency_key: str = "",
+        progress: Progress = unheard,
+    ) -> list[Job]: ...
 
     def compile(
         self,
-        model: str | Path | bytes,
-        options: Mapping[str, Any] | None = None,
+        model: ModelGiven,
+        options: Options | Sequence[Options] | None = None,
         *,
+        data: Sequence[str | Path] = (),
         fresh: bool = False,
+        priority: int = 0,
         idempotency_key: str = "",
-    ) -> Job:
-        """Queue a compilation of a model (a path, or the bytes); its job, which may have SUCCEEDED from the cache.
+        progress: Progress = unheard,
+    ) -> Job | list[Job]:
+        """Queue a compilation; its job, which may have SUCCEEDED from the cache. Several options: as many jobs, or none.
+
+        progress  of the upload, which is left out when the server has the model
+        data      as for `upload`
 
         Repeated by itself when the connection breaks: the idempotency key keeps that from making a second job.
         Raises `UsageError` for a file that cannot be read.
         """
-        size, read = _upload(model)
-        answer = self._request(
-            "POST",
-            "/compile",
-            params={"options": json.dumps(dict(options or {})), "fresh": fresh},
-            headers={
-                "Content-Type": "application/octet-stream",
-                "Content-Length": str(size),
-                "Idempotency-Key": idempotency_key or uuid.uuid4().hex,
-            },
-            content=read,
-        )
-        return Job.from_json(answer)
+        one = isinstance(options, Mapping | None)
+        plain = dict(options or {}) if isinstance(options, Mapping | None) else [dict(each) for each in options]
+        if not one and not plain:
+            raise UsageError("the list of options is empty", fix="give one object of options for each job")
+        body = {
+            "model": self._digest(model, data, progress),
+            "options": plain,
+            "fresh": fresh,
+            "priority": priority,
+        }
+        answer = self._submit("/compile", json=body, key=idempotency_key)
+        return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
 
-    def job(self, job: Job | str) -> Job:
+    def preflight(
+        self,
+        model: ModelGiven,
+        options: Options | None = None,
+        *,
+        data: Sequence[str | Path] = (),
+        progress: Progress = unheard,
+    ) -> Preflight:
+        """What would become of a compilation, without queueing one."""
+        body = {"model": self._digest(model, data, progress), "options": dict(options or {})}
+        return Preflight.from_json(self._http.json("POST", "/preflight", json=body, repeat=True))
+
+    def finish(self, job: Job | str) -> Job:
+        """Ask a compilation for the best that it has found so far."""
+        return Job.from_json(self._http.json("POST", f"/jobs/{id_of(job)}/finish", repeat=True))
+
+    def clone(
+        self, job: Job | str, options: Options | None = None, *, fresh: bool = False, idempotency_key: str = ""
+    ) -> Job:
+        """Compile the same model again; `options` replace those of the job, each as a whole."""
+        body = {"options": dict(options or {}), "fresh": fresh}
+        return Job.from_json(self._submit(f"/jobs/{id_of(job)}/clone", json=body, key=idempotency_key))
+
+    # Jobs of any kind
+
+    def job(self, job: Work | str) -> Job:
         """The job as it is now."""
-        return Job.from_json(self._request("GET", f"/jobs/{_id(job)}"))
+        return Job.from_json(self._http.json("GET", f"/jobs/{id_of(job)}"))
 
-    def jobs(self, *, states: Sequence[str] = (), limit: int = 0) -> Iterator[Job]:
+    def jobs(self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), limit: int = 0) -> Iterator[Job]:
         """The caller's jobs, newest first; `limit` 0: all."""
-        for said in self._pages("/jobs", "jobs", {"state": list(states)}, limit):
-            yield Job.from_json(said)
+        where = {"state": list(states), "kind": list(kinds)}
+        return map(Job.from_json, self._http.pages("/jobs", "jobs", where, limit, PAGE))
 
-    def cancel(self, job: Job | str) -> Job:
+    def cancel(self, job: Work | str) -> Job:
         """Ask for the end of a job; one that runs is stopped within seconds."""
-        return Job.from_json(self._request("DELETE", f"/jobs/{_id(job)}"))
+        return Job.from_json(self._http.json("DELETE", f"/jobs/{id_of(job)}"))
 
-    def report(self, job: Job | str) -> dict[str, Any]:
+    def report(self, job: Work | str) -> dict[str, Any]:
         """What an ended job says of itself."""
-        return self._request("GET", f"/jobs/{_id(job)}/report")
+        return self._http.json("GET", f"/jobs/{id_of(job)}/report")
 
-    def events(self, job: Job | str, *, after: int = 0) -> Iterator[JobEvent]:
-        """The job's log from the event after `after` on, live, up to the event that ends it; broken streams are resumed."""
-        fruitless = 0
-        while True:
-            try:
-                for event in self._stream(_id(job), after):
-                    after, fruitless = max(after, event.seq), 0
-                    yield event
-                    if event.ends_job:
-                        return
-                reason = "the stream ended early"
-            except httpx.TransportError as error:
-                reason = str(error) or type(error).__name__
-            fruitless += 1
-            if fruitless >= FRUITLESS:
-                raise self._unreachable(reason)
-            time.sleep(min(self._pause_s * 2**fruitless, _LONGEST_PAUSE_S))
+    def log(self, job: Work | str) -> str:
+        """How a job went, as text: attempts, what they printed, and the events."""
+        return self._http.request("GET", f"/jobs/{id_of(job)}/log", headers={"Accept": "text/plain"}).text
 
-    def wait(self, job: Job | str, on_event: Callable[[JobEvent], None] = lambda event: None) -> Job:
-        """The job after its end; `require_success` of it raises if that was a failure."""
-        if isinstance(job, Job) and job.ended:
+    def history(self, job: Work | str) -> dict[str, Any]:
+        """The same as an object: `state`, `attempts`, `events`."""
+        return self._http.json("GET", f"/jobs/{id_of(job)}/log", params={"format": "json"})
+
+    def events(self, job: Work | str, *, after: int = 0) -> Iterator[JobEvent]:
+        """The job's events after number `after`, live, up to the one that ends it; broken streams are resumed."""
+        return follow(self._http, id_of(job), after)
+
+    @overload
+    def wait(self, job: Followed, on_event: Callable[[JobEvent], None] = _unseen) -> Followed: ...
+
+    @overload
+    def wait(self, job: str, on_event: Callable[[JobEvent], None] = _unseen) -> Job: ...
+
+    def wait(self, job: Work | str, on_event: Callable[[JobEvent], None] = _unseen) -> Work:
+        """A job, benchmark or inference after its end; `require_success` of it raises if that was a failure."""
+        if isinstance(job, Work) and job.ended:
             return job
         for event in self.events(job):
             on_event(event)
-        return self.job(job)
+        return self.result(job, type(job) if isinstance(job, Work) else Job)
 
-    def download(
+    def result(self, job: Work | str, kind: type[Kind]) -> Kind:
+        """The job as it is now, seen as a `Job`, `Benchmark` or `Inference`."""
+        return kind.from_json(self._http.json("GET", f"{kind.path}/{id_of(job)}"))
+
+    # Runs on the server's device
+
+    def benchmark(
         self,
-        artifact: Job | str,
-        target: str | Path,
-        progress: downloads.Progress = lambda here, whole: None,
-    ) -> Path:
-        """Fetch an artifact (of a job, or by its id) to the file `target`, checked; raises `BrokenDownload`."""
-        name = artifact.artifact_id if isinstance(artifact, Job) else _plain_id(artifact)
-        return downloads.download(
-            self._http,
-            f"/artifacts/{name}",
-            name,
-            Path(target),
-            check=self._check,
-            progress=progress,
-            pause_s=self._pause_s,
-        )
+        artifacts: Sequence[Job | str],
+        options: Options | None = None,
+        *,
+        priority: int = 0,
+        idempotency_key: str = "",
+    ) -> Benchmark:
+        """Queue a benchmark of artifacts, made or in the making, against each other; `wait` for it.
 
-    def tuning_records(self, *, limit: int = 0, **where: str) -> Iterator[dict[str, Any]]:
-        """Measurements, newest first; `where` fixes any of kind operator workload target hardware job model."""
-        yield from self._pages("/tuning-records", "records", where, limit)
+        options  threads, seconds (timed per artifact), profile (each kernel's time), seed
+        """
+        body = {
+            "artifacts": [artifact_of(artifact) for artifact in artifacts],
+            "options": dict(options or {}),
+            "priority": priority,
+        }
+        return Benchmark.from_json(self._submit("/benchmarks", json=body, key=idempotency_key))
 
-    def workers(self) -> list[dict[str, Any]]:
+    def benchmarks(self, *, limit: int = 0) -> Iterator[Benchmark]:
+        """The caller's benchmarks, newest first, without their figures, which `result` brings; `limit` 0: all."""
+        return map(Benchmark.from_json, self._http.pages("/benchmarks", "benchmarks", {}, limit, PAGE))
+
+    def infer(
+        self, artifact: Job | str, inputs: Mapping[str, Any], *, threads: int | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Run an artifact on the server: arrays by name in and out. Raises `JobFailed` when it could not be run."""
+        return self.outputs(self.wait(self.start_inference(artifact, inputs, threads=threads)))
+
+    def start_inference(
+        self, artifact: Job | str, inputs: Mapping[str, Any], *, threads: int | None = None, idempotency_key: str = ""
+    ) -> Inference:
+        """Queue a run of an artifact; `wait` for it, then fetch its `outputs`."""
+        return inferences.start(self._http, artifact_of(artifact), inputs, threads, idempotency_key)
+
+    def outputs(self, inference: Inference) -> dict[str, NDArray[Any]]:
+        """The arrays that a run made. Raises `JobFailed` when it failed, `BrokenDownload`."""
+        return inferences.outputs(self._http, inference.require_success().id)
+
+    # Tuning records
+
+    def tuning_records(self, *, limit: int = 0, **where: str) -> Iterator[TuningRecord]:
+        """Measurements, newest first; `where` fixes any of `tilewright.records.FILTERS`."""
+        found = self._http.pages("/tuning-records", "records", records.checked(where), limit, PAGE)
+        return map(TuningRecord.from_json, found)
+
+    def records_to(self, path: str | Path, /, format: str = "csv", **where: str) -> Path:
+        """All records that `where` leaves, in a file of `json`, `csv` or `parquet`."""
+        return records.to_file(self._http, Path(path), format, where)
+
+    def tuning_record(self, record: str) -> TuningRecord:
+        """One measurement."""
+        return TuningRecord.from_json(self._http.json("GET", f"/tuning-records/{id_of(record)}"))
+
+    def record_source(self, record: TuningRecord | str) -> str:
+        """The C source of what was measured, generated by the server from the record."""
+        return records.source(self._http, record.id if isinstance(record, TuningRecord) else id_of(record))
+
+    def export_records(self, target: str | Path, progress: Progress = unheard) -> Path:
+        """Every record with what it takes to use it elsewhere, in a file that `import_records` reads."""
+        return downloads.save(self._http, "/tuning-records/export", Path(target), {}, progress)
+
+    def import_records(self, source: str | Path, progress: Progress = unheard) -> dict[str, Any]:
+        """Add the records of an exported file; what the server made of them. Raises `UsageError` for an unreadable file."""
+        return records.bring(self._http, Path(source), progress)
+
+    # What the server is
+
+    def targets(self) -> list[Target]:
+        """What can be compiled for."""
+        return [Target.from_json(said) for said in self._http.json("GET", "/targets")["targets"]]
+
+    def operators(self) -> list[Operator]:
+        """The operators of ONNX that can be compiled."""
+        return [Operator.from_json(said) for said in self._http.json("GET", "/operators")["operators"]]
+
+    def workers(self) -> list[Worker]:
         """The workers that are alive."""
-        found: list[dict[str, Any]] = self._request("GET", "/workers")["workers"]
-        return found
+        return [Worker.from_json(said) for said in self._http.json("GET", "/workers")["workers"]]
 
     def ready(self) -> dict[str, Any]:
         """Readiness of the server's parts, whether or not they are up."""
         try:
-            answer: dict[str, Any] = self._http.get("/readyz").json()
-            return answer
-        except (httpx.TransportError, ValueError) as error:
-            raise self._unreachable(str(error)) from error
+            return self._http.parsed(self._http.client.get("/readyz"))
+        except httpx.TransportError as error:
+            raise self._http.unreachable(str(error)) from error
 
-    def _stream(self, job_id: str, after: int) -> Iterator[JobEvent]:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
-        with self._http.stream("GET", f"/jobs/{job_id}/events", headers=headers, timeout=60.0) as response:
-            self._check(response)
-            yield from parse_events(response.iter_lines())
+    def _digest(self, model: ModelGiven, data: Sequence[str | Path], progress: Progress) -> str:
+        """Of a model that the server has, after this."""
+        if isinstance(model, StoredModel) or (isinstance(model, str) and not Path(model).exists() and _hex(model)):
+            if data:
+                raise UsageError("external data comes with a model's file, not with its digest", fix="leave `data` out")
+            return digest_of(model)
+        return self.upload(model, data=data, progress=progress).digest
 
-    def _pages(self, path: str, name: str, where: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
-        cursor, left = "", limit or None
-        while True:
-            size = min(_PAGE, left) if left else _PAGE
-            page = self._request("GET", path, params={**where, "limit": size, **({"cursor": cursor} if cursor else {})})
-            yield from page[name]
-            cursor = page["next_cursor"] or ""
-            if left is not None:
-                left -= len(page[name])
-            if not cursor or left == 0:
-                return
-
-    def _request(
-        self, method: str, path: str, content: Callable[[], Iterable[bytes]] | None = None, **request: Any
-    ) -> dict[str, Any]:
-        """JSON of the answer; repeated when the connection fails. `content` is called for each attempt."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                response = self._http.request(method, path, content=content and content(), **request)
-                break
-            except httpx.TransportError as error:
-                if attempt == ATTEMPTS:
-                    raise self._unreachable(str(error) or type(error).__name__) from error
-                time.sleep(self._pause_s * 2 ** (attempt - 1))
-        self._check(response)
-        try:
-            answer: dict[str, Any] = response.json()
-        except ValueError:
-            raise self._unreachable("its answer is not JSON") from None
-        return answer
-
-    def _check(self, response: httpx.Response) -> None:
-        """Raises `RequestRefused` with the problem document of an error."""
-        if response.is_success:
-            return
-        response.read()
-        try:
-            problem = response.json()
-        except ValueError:
-            problem = {}
-        if not isinstance(problem, dict) or "code" not in problem:
-            raise RequestRefused(
-                f"{response.url.path} answered {response.status_code}", fix=f"check that {self.url} is Tilewright's"
-            )
-        lines = [
-            problem.get("detail", ""),
-            *(f"  - {refusal.get('reason')}" for refusal in problem.get("refusals", ())),
-        ]
-        raise RequestRefused("\n".join(lines), fix=problem.get("fix", ""), problem=problem)
-
-    def _unreachable(self, reason: str) -> ServerUnreachable:
-        return ServerUnreachable(
-            f"{self.url} does not answer: {reason}", fix="start it with `tilewright up`, or check TILEWRIGHT_URL"
-        )
+    def _submit(self, path: str, key: str, **request: Any) -> dict[str, Any]:
+        return self._http.json("POST", path, headers={IDEMPOTENCY_KEY: key or uuid.uuid4().hex}, **request)
 
 
-def _upload(model: str | Path | bytes) -> tuple[int, Callable[[], Iterable[bytes]]]:
-    """The size of a model in bytes, and what reads it in pieces, each time from the start."""
-    if isinstance(model, bytes):
-        return len(model), lambda: (model,)
-    path = Path(model)
-
-    def read() -> Iterator[bytes]:
-        with path.open("rb") as file:
-            while piece := file.read(downloads.CHUNK):
-                yield piece
-
-    try:
-        with path.open("rb"):
-            return path.stat().st_size, read
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", fix="give the path of an ONNX file") from error
-
-
-def _id(job: Job | str) -> str:
-    return job.id if isinstance(job, Job) else _plain_id(job)
-
-
-def _plain_id(text: str) -> str:
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        raise UsageError(f"{text!r} is not an id", fix="list jobs and their ids with `tilewright jobs`") from None
+def _hex(text: str) -> bool:
+    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)

@@ -1,17 +1,20 @@
-"""Fetch one artifact to a file: resumed where it broke, checked against its SHA-256, there whole or not at all."""
+"""Fetch to a file: there whole or not at all; an artifact is resumed where it broke and checked against its SHA-256."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import httpx
 
-from tilewright.errors import BrokenDownload, ServerUnreachable
+from tilewright.errors import BrokenDownload, RequestRefused, ServerUnreachable, UsageError
+from tilewright.http import BUSY, Http
 
 CHUNK = 1 << 20
 ATTEMPTS = 6
@@ -22,61 +25,125 @@ Progress = Callable[[int, int], None]
 """Called with the bytes that are here and the bytes in all (0: unknown)."""
 
 
-def download(
-    http: httpx.Client,
-    url: str,
-    name: str,
-    target: Path,
-    *,
-    check: Callable[[httpx.Response], None],
-    progress: Progress = lambda here, whole: None,
-    pause_s: float = 0.5,
-) -> Path:
+def unheard(here: int, whole: int) -> None:
+    """The progress that nobody watches."""
+
+
+def download(http: Http, url: str, name: str, target: Path, progress: Progress = unheard) -> Path:
     """GET `url` into `target`; what a broken attempt left beside it under `name` is continued, today or tomorrow.
 
-    check  raises for an answer that is an error
-
     Raises `BrokenDownload` when the bytes are not those of the announced SHA-256, `ServerUnreachable` after several
-    attempts that brought nothing.
+    attempts that brought nothing, `UsageError` when `target` cannot be written.
     """
-    part = target.with_name(f".{target.name}.{name}.part")
+    try:
+        return _download(http, url, _part(target, name), target, progress)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def save(http: Http, url: str, target: Path, params: Mapping[str, Any], progress: Progress = unheard) -> Path:
+    """GET what is made anew for each request, and cannot be resumed, into `target`. Raises as `download` does."""
+    part = _new_part(target)
+    try:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                digest = _attempt(http, url, part, progress, params)
+                break
+            except (httpx.TransportError, RequestRefused) as error:
+                if not _passes(error):
+                    raise
+                if attempt == ATTEMPTS:
+                    raise ServerUnreachable(f"the download broke off: {error}", fix="run it again") from error
+                part.unlink(missing_ok=True)
+                http.pause(attempt)
+        if digest:
+            _verify(part, digest)
+        os.replace(part, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[IO[bytes]]:
+    """A file to write to that becomes `target` once it is complete. Raises `UsageError` when it cannot be written."""
+    part = _new_part(target)
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _new_part(target: Path) -> Path:
+    return _part(target, uuid.uuid4().hex[:8])
+
+
+def _part(target: Path, name: str) -> Path:
+    """The file that is to become `target`. Raises `UsageError` for a target that is no file, such as a device: it would be replaced."""
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is not a file", fix="name a file")
+    return target.with_name(f".{target.name}.{name}.part")
+
+
+def _unwritable(target: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write {target}: {error.strerror or error}", fix="name a file in a folder that is there")
+
+
+def _download(http: Http, url: str, part: Path, target: Path, progress: Progress) -> Path:
     failures = 0
     while True:
         before = _size(part)
         try:
-            digest = _attempt(http, url, part, check, progress)
+            digest = _attempt(http, url, part, progress, {})
             break
-        except httpx.TransportError as error:
+        except (httpx.TransportError, RequestRefused) as error:
+            if not _passes(error):
+                raise
             failures = failures + 1 if _size(part) == before else 0
             if failures >= ATTEMPTS:
                 raise ServerUnreachable(
                     f"the download broke off: {error}", fix="run it again: it goes on from there"
                 ) from error
-            time.sleep(pause_s * 2**failures)
-    if digest and (found := _sha256(part)) != digest:
-        part.unlink()
-        raise BrokenDownload(f"the file has SHA-256 {found}, the server announced {digest}", fix="download it again")
+            http.pause(failures + 1)
     if not digest:
         raise BrokenDownload(
             "the server announced no SHA-256 for the file", fix="check that TILEWRIGHT_URL is Tilewright's"
         )
+    _verify(part, digest)
     os.replace(part, target)
     return target
 
 
-def _attempt(
-    http: httpx.Client, url: str, part: Path, check: Callable[[httpx.Response], None], progress: Progress
-) -> str:
+def _passes(error: httpx.TransportError | RequestRefused) -> bool:
+    """Whether another attempt may end otherwise: the connection broke, or the server says that it is busy."""
+    return not isinstance(error, RequestRefused) or error.status in BUSY
+
+
+def _verify(part: Path, digest: str) -> None:
+    if (found := _sha256(part)) != digest:
+        part.unlink()
+        raise BrokenDownload(f"the file has SHA-256 {found}, the server announced {digest}", fix="download it again")
+
+
+def _attempt(http: Http, url: str, part: Path, progress: Progress, params: Mapping[str, Any]) -> str:
     """One request; the announced SHA-256, empty when there is none."""
     here = _size(part)
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={here}-"} if here else {})}
-    with http.stream("GET", url, headers=headers) as response:
+    with http.client.stream("GET", url, headers=headers, params=params) as response:
         if response.status_code == 416:
             # The part is whole already, or of something else: the checksum will tell.
-            with http.stream("GET", url, headers={"Accept-Encoding": "identity"}) as head:
-                check(head)
+            with http.client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as head:
+                http.check(head)
                 return _digest(head)
-        check(response)
+        http.check(response)
         resumed = _CONTENT_RANGE.match(response.headers.get("content-range", ""))
         if response.status_code != 206 or resumed is None or int(resumed[1]) != here:
             here = 0

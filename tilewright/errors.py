@@ -1,10 +1,10 @@
 """Every way in which using a Tilewright server can fail, and the exit status of the command line for each.
 
 ClientError
-├── JobFailed            1  the compilation failed or was cancelled; the reason is in `problem`
+├── JobFailed            1  a job failed or was cancelled; the reason is in `problem`
 ├── UsageError           2  what was given makes no sense: a file that is not there, a malformed option
 ├── ServerUnreachable    3  no server is known, or it does not answer
-├── RequestRefused       4  the server answered with a problem document
+├── RequestRefused       4  the server answered with a problem document; `status` is the HTTP status
 └── BrokenDownload       5  the bytes that arrived are not those that the server announced
 """
 
@@ -20,11 +20,14 @@ class ClientError(Exception):
     exit_status: ClassVar[int] = 1
     code: ClassVar[str] = "client_error"
 
-    def __init__(self, message: str, fix: str = "", problem: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str, fix: str = "", problem: Mapping[str, Any] | None = None, *, status: int | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.fix = fix
         self.problem = dict(problem or {})
+        self.status = status
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON: code, message, fix, and the server's own words, if any."""

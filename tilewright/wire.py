@@ -1,11 +1,11 @@
-"""What the server says, as Python objects."""
+"""What the server says, as Python objects. Each keeps all that was said in `said`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
 
 from tilewright.errors import JobFailed
 
@@ -13,43 +13,96 @@ TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
 @dataclass(frozen=True)
-class Job:
-    """One compilation, as it was when the server said this."""
+class Work:
+    """What a worker does for the caller, as it was when the server said this.
+
+    state     QUEUED, LEASED, RUNNING, SUCCEEDED, FAILED or CANCELLED
+    phase     the step that runs or ran last
+    fraction  of the present attempt, 0 to 1
+    problem   why it failed: code, fault, message, fix, refusals, details
+    """
+
+    path: ClassVar[str] = ""
+    """Where on the server its kind is found."""
 
     id: str
     state: str
-    artifact_id: str
     phase: str | None
     fraction: float
     problem: Mapping[str, Any] | None
     said: Mapping[str, Any] = field(repr=False)
-    """All that the server said."""
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Job:
-        """Raises KeyError when the answer is no job."""
-        return cls(
-            id=said["id"],
-            state=said["state"],
-            artifact_id=said["artifact_id"],
-            phase=said.get("phase"),
-            fraction=said.get("fraction") or 0.0,
-            problem=said.get("problem"),
-            said=said,
-        )
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """Raises KeyError when the answer is of another kind."""
+        return cls(**cls._fields(said))
+
+    @classmethod
+    def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "id": said["id"],
+            "state": said["state"],
+            "phase": said.get("phase"),
+            "fraction": said.get("fraction") or 0.0,
+            "problem": said.get("problem"),
+            "said": said,
+        }
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state in TERMINAL
 
-    def require_success(self) -> Job:
-        """This job. Raises `JobFailed` with the server's reason when it failed or was cancelled."""
+    def require_success(self) -> Self:
+        """Itself. Raises `JobFailed` with the server's reason when it failed or was cancelled."""
         if self.state in ("FAILED", "CANCELLED"):
             problem = self.problem or {}
             message = problem.get("message") or f"job {self.id} was cancelled"
             raise JobFailed(message, fix=problem.get("fix", ""), problem=problem)
         return self
+
+
+@dataclass(frozen=True)
+class Job(Work):
+    """Work of any kind: `compile`, `benchmark` or `inference`.
+
+    artifact_id  that a compilation makes, known before it is made; None for the other kinds
+    cached       whether it was answered with an artifact that was there already
+    """
+
+    path: ClassVar[str] = "/jobs"
+
+    kind: str
+    artifact_id: str | None
+    cached: bool
+
+    @classmethod
+    def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **super()._fields(said),
+            "kind": said.get("kind", "compile"),
+            "artifact_id": said["artifact_id"],
+            "cached": bool(said.get("cached")),
+        }
+
+
+@dataclass(frozen=True)
+class Inference(Work):
+    """One run of an artifact on the server.
+
+    seconds  of the run alone; None until it has SUCCEEDED
+    outputs  by name: dtype, shape, sha256 of the elements
+    """
+
+    path: ClassVar[str] = "/inferences"
+
+    seconds: float | None
+    outputs: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
+        report = said.get("report") or {}
+        return {**super()._fields(said), "seconds": report.get("seconds"), "outputs": report.get("outputs") or {}}
 
 
 @dataclass(frozen=True)
@@ -70,15 +123,140 @@ class JobEvent:
         return self.kind == "state" and self.data.get("state") in TERMINAL
 
 
+@dataclass(frozen=True)
+class StoredModel:
+    """A model on the server: `bytes` of all its files; `files` are its external data, path and bytes of each."""
+
+    digest: str
+    bytes: int
+    files: tuple[Mapping[str, Any], ...]
+    created_at: str
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> StoredModel:
+        """Raises KeyError when the answer is no model."""
+        return cls(said["digest"], said["bytes"], tuple(said.get("files") or ()), said.get("created_at", ""), said)
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """A file inside an artifact, and its size."""
+
+    name: str
+    bytes: int
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> ArtifactFile:
+        """Raises KeyError when the answer is no file."""
+        return cls(said["name"], said["bytes"], said)
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """One measurement on a real device; `seconds` is the median of `samples` runs, `p10` and `p90` are seconds too."""
+
+    id: str
+    kind: str
+    operator: str
+    workload: str
+    target: str
+    hardware: str
+    variant: Mapping[str, Any]
+    threads: int
+    seconds: float
+    p10: float
+    p90: float
+    samples: int
+    job: str | None
+    model: str | None
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> TuningRecord:
+        """Raises KeyError when the answer is no record."""
+        told = {one.name: said[one.name] for one in fields(cls) if one.name not in ("job", "model", "said")}
+        return cls(**told, job=said.get("job"), model=said.get("model"), said=said)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process on the server's side that takes jobs from `queues`."""
+
+    name: str
+    queues: tuple[str, ...]
+    hardware: Mapping[str, Any]
+    compiler: str
+    busy: bool
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Worker:
+        """Raises KeyError when the answer is no worker."""
+        return cls(
+            said["name"], tuple(said["queues"]), said["hardware"], said.get("compiler", ""), bool(said["busy"]), said
+        )
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device class that can be compiled for."""
+
+    name: str
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Target:
+        """Raises KeyError when the answer is no target."""
+        return cls(said["name"], said)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of ONNX that can be compiled."""
+
+    name: str
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Operator:
+        """Raises KeyError when the answer is no operator."""
+        return cls(said["name"], said)
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What is known of a compilation before it is queued.
+
+    ok         whether nothing speaks against it
+    operators  the verdict on each operator of the model
+    refusals   all reasons against it: reason, fix, node, operator
+    cached     the artifact with which a compilation would be answered at once, None: there is none
+    """
+
+    ok: bool
+    operators: tuple[Mapping[str, Any], ...]
+    refusals: tuple[Mapping[str, Any], ...]
+    cached: str | None
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Preflight:
+        """Raises KeyError when the answer is no preflight."""
+        operators, refusals = said.get("operators") or (), said.get("refusals") or ()
+        return cls(said["ok"], tuple(operators), tuple(refusals), said.get("cached"), said)
+
+
 def parse_events(lines: Iterable[str]) -> Iterator[JobEvent]:
     """Server-sent events (HTML Living Standard, 9.2) from a stream of lines; an event cut short is dropped."""
-    fields: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for line in lines:
         if not line:
-            if "data" in fields:
-                yield JobEvent(int(fields.get("id", 0)), fields.get("event", "message"), json.loads(fields["data"]))
-            fields = {}
+            if "data" in parts:
+                yield JobEvent(int(parts.get("id", 0)), parts.get("event", "message"), json.loads(parts["data"]))
+            parts = {}
         elif not line.startswith(":"):
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")
-            fields[name] = f"{fields[name]}\n{value}" if name == "data" and name in fields else value
+            parts[name] = f"{parts[name]}\n{value}" if name == "data" and name in parts else value

@@ -1,4 +1,4 @@
-"""`python -m worker --queue cpu`: one worker for one device, until SIGTERM."""
+"""`python -m worker --queue cpu --queue build`: one worker, for one device or as a builder, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,37 +8,58 @@ import socket
 import sys
 from pathlib import Path
 
-from service.blobs.local import Blobs
+from compiler.errors import TilewrightError
+from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
 from service.logs import configure, logger
-from worker import device, group, kernel, scratch
+from worker import device, group, kernel, queues, sandbox, scratch
 from worker.app import make_app, serve
 from worker.config import WorkerSettings
 from worker.desk import Desk
 from worker.presence import Presence
+from worker.published import published
+from worker.queues import Queues
 from worker.reap import reap
 
 _PRESENCE_PATIENCE_S = 0.1
 
+log = logger(__name__)
 
-def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group.COMPILE) -> int:
-    """Parse, clear away what dead workers left, serve; the exit status. `command` is what compiles each job."""
-    parser = argparse.ArgumentParser(
-        prog="python -m worker", description="Hold a device and run the jobs of one queue."
+
+def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group.CHILD) -> int:
+    """Parse, clear away what dead workers left, serve; the exit status. `command` is what does each job.
+
+    1 for a queue that cannot be served, such as `cuda`.
+    """
+    parser = argparse.ArgumentParser(prog="python -m worker", description="Run the jobs of some queues, one at a time.")
+    parser.add_argument(
+        "--queue",
+        action="append",
+        metavar="NAME",
+        help="may be repeated. cpu (default): hold this machine's device, and run whatever it can; "
+        "build: compile for every CPU that the C compiler here knows, and measure nothing; or one target such as cpu:x86-64-v3",
     )
-    parser.add_argument("--queue", default="cpu", help="which jobs to run (default: cpu)")
     parser.add_argument("--name", default="", help="name in the workers' table (default: made of queue, host, process)")
     chosen = parser.parse_args(arguments)
     settings, own = Settings(), WorkerSettings()
-    configure(json_lines=settings.log_json)
+    try:
+        asked = tuple(dict.fromkeys(chosen.queue or [queues.DEVICE]))
+        serving = queues.resolve(asked, os.environ.get("CC", ""))
+    except TilewrightError as error:
+        print(f"python -m worker: {error}", file=sys.stderr)
+        return 1
     if kernel.LINUX:
         kernel.prctl(
             kernel.PR_SET_DUMPABLE, 0
         )  # its environment, with the database's password, is not a job's business
-    desk = open_desk(settings, own, queue=chosen.queue, name=chosen.name, command=command)
+    name = chosen.name or f"{'+'.join(asked)[:100]}@{socket.gethostname()[:60]}:{os.getpid()}"
+    configure(json_lines=settings.log_json, worker=name)
+    desk = open_desk(settings, own, serving, name=name, command=command)
+    for folder in sandbox.exposed([settings.data_dir, settings.blob_root, own.scratch_dir]):
+        log.warning("every job can read this folder: it lies among Python's or a compiler's files", folder=str(folder))
     removed = reap(desk.scratch)
-    logger(__name__).info("worker starts", worker=desk.name, queue=desk.queue, leftovers_removed=removed)
+    log.info("worker starts", queues=desk.queues, leftovers_removed=removed)
     desk.presence.start()
     try:
         return serve(make_app(settings.broker_url, desk, own.look_every_s), desk)
@@ -46,20 +67,19 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
         desk.presence.stop(_PRESENCE_PATIENCE_S)
 
 
-def open_desk(settings: Settings, own: WorkerSettings, *, queue: str, name: str, command: tuple[str, ...]) -> Desk:
+def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
     db = Database(settings.sqlalchemy_url)
-    name = name or f"{queue}@{socket.gethostname()}:{os.getpid()}"
-    hardware = device.facts()
+    hardware = device.facts(serving.measures)
     return Desk(
         name=name,
-        queue=queue,
+        queues=serving.names,
         device=str(hardware["device"]),
         hardware=hardware,
         db=db,
-        blobs=Blobs(settings.blob_root),
+        blobs=open_blobs(settings),
         scratch=_scratch(own.scratch_dir),
-        presence=Presence(db, name, queue, hardware, own.seen_every_s),
+        presence=Presence(db, name, serving.names, hardware, own.seen_every_s, published),
         limits=own.limits,
         lease_s=settings.lease_s,
         max_attempts=own.max_attempts,

@@ -27,7 +27,7 @@ def make_app(broker_url: str, desk: Desk, look_every_s: float) -> Celery:
         task_acks_late=False,
         task_ignore_result=True,
         task_publish_retry=False,
-        task_default_queue=desk.queue,
+        task_default_queue=desk.queues[0],
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=True,
@@ -57,7 +57,7 @@ def serve(app: Celery, desk: Desk) -> int:
     signals.worker_shutting_down.connect(going_down, weak=False)
     worker = app.Worker(
         hostname=desk.name,
-        queues=[desk.queue],
+        queues=list(desk.queues),
         pool="solo",
         concurrency=1,
         loglevel="WARNING",
@@ -78,7 +78,7 @@ def _bound(task: Callable[[Desk, str], int], desk: Desk) -> Callable[[str], int]
 
 
 def _looking(desk: Desk, every_s: float) -> type[bootsteps.StartStopStep]:
-    """A step of the worker that drains the queue from time to time, in the one thread that runs jobs."""
+    """A step of the worker that drains the queues from time to time, in the one thread that runs jobs."""
 
     class Look(bootsteps.StartStopStep):  # type: ignore[misc]
         requires = frozenset({"celery.worker.components:Timer"})
@@ -91,7 +91,7 @@ def _looking(desk: Desk, every_s: float) -> type[bootsteps.StartStopStep]:
 
     def look() -> None:
         try:
-            drain(desk, desk.queue)
+            drain(desk, desk.queues[0])
         except Exception:
             log.exception("looking for jobs failed")
 

@@ -5,24 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from typing import Literal
 
 Reason = Literal["stop", "cancel", "lost"]
 
 
 class Bell:
-    """A set of reasons and a descriptor that turns readable when one is added. Never un-rung; thread-safe."""
+    """A set of reasons and a descriptor that turns readable when one is added. Never un-rung; thread-safe.
+
+    The lock is re-entrant and is held for a moment only, so that a signal handler may ring. It keeps a late ring from
+    writing to what has got the descriptor's number after `close`.
+    """
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._reasons: set[Reason] = set()
+        self._open = True
+        self._lock = threading.RLock()
 
     def ring(self, reason: Reason) -> None:
-        """Add a reason; takes no lock, so a signal handler may call it."""
+        """Add a reason; may be called from a signal handler, and after `close`."""
         self._reasons.add(reason)
-        with contextlib.suppress(OSError):  # full or closed: whoever listens is awake or gone
-            os.write(self._writer, b"!")
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: whoever listens is awake
+            if self._open:
+                os.write(self._writer, b"!")
 
     @property
     def reasons(self) -> frozenset[Reason]:
@@ -35,8 +43,10 @@ class Bell:
 
     def close(self) -> None:
         """Free the descriptors."""
-        os.close(self._reader)
-        os.close(self._writer)
+        with self._lock:
+            self._open = False
+            os.close(self._reader)
+            os.close(self._writer)
 
 
 class Stop:

@@ -1,8 +1,8 @@
-"""The process that compiles one model: `python -m worker.child SPEC FRAMES`, both descriptors.
+"""The process that does one job: `python -m worker.child SPEC FRAMES`, both descriptors.
 
-It reads its orders (one frame) from SPEC, closes the walls around itself, compiles, and writes events and at the
-end one report or one problem to FRAMES. The compiler is imported inside the walls: they hold only for threads
-that start after them.
+It reads its orders (one frame) from SPEC, closes the walls around itself, compiles a model or runs artifacts, and writes
+events and at the end one report or one problem to FRAMES. The compiler is imported inside the walls: they hold only for
+threads that start after them.
 """
 
 from __future__ import annotations
@@ -18,44 +18,75 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import frames
+from worker.kind import Kind
 from worker.limits import Limits
 
 if TYPE_CHECKING:
     from compiler.contract import Event
 
+BEHIND_OTHERS = 10
+"""How nice a compilation is: where an API shares its cores, answers go first. What is timed for a user is not nice."""
+
+NOT_MEASURED = (
+    "built by a worker that does not measure: tiles were chosen by the cost model and by earlier measurements"
+)
+
 
 @dataclass(frozen=True)
 class Spec:
-    """The orders of one job. Paths are absolute; `records` are earlier measurements of this hardware."""
+    """The orders of one job. Paths are absolute.
 
-    model: Path
-    artifact: Path
+    inputs   by name, in order: of a compilation the ONNX file, then its external data by their paths in the model; of a
+             benchmark the artifacts by their ids; of an inference the artifact, then the arrays
+    output   where the artifact or the arrays (.npz) are to be written; nothing is for a benchmark
+    finish   once this file exists, measuring ends and the best found so far is made
+    options  as the kind's options say in `to_json`
+    records  earlier measurements of this hardware
+    measures whether this worker holds the device; without it nothing is measured
+    """
+
+    kind: Kind
+    inputs: tuple[tuple[str, Path], ...]
+    output: Path
     scratch: Path
+    finish: Path
     options: Mapping[str, Any]
     records: tuple[Mapping[str, Any], ...]
     limits: Limits
+    measures: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": "spec",
-            "model": str(self.model),
-            "artifact": str(self.artifact),
+            "job": self.kind,
+            "inputs": [[name, str(path)] for name, path in self.inputs],
+            "output": str(self.output),
             "scratch": str(self.scratch),
+            "finish": str(self.finish),
             "options": dict(self.options),
             "records": [dict(record) for record in self.records],
             "limits": self.limits.to_json(),
+            "measures": self.measures,
         }
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Spec:
         return cls(
-            model=Path(plain["model"]),
-            artifact=Path(plain["artifact"]),
+            kind=plain["job"],
+            inputs=tuple((name, Path(path)) for name, path in plain["inputs"]),
+            output=Path(plain["output"]),
             scratch=Path(plain["scratch"]),
+            finish=Path(plain["finish"]),
             options=plain["options"],
             records=tuple(plain["records"]),
             limits=Limits.from_json(plain["limits"]),
+            measures=plain["measures"],
         )
+
+    @property
+    def readable(self) -> list[Path]:
+        """The inputs, where they are links as well, and the folder that holds them."""
+        return list(dict.fromkeys(path for _, given in self.inputs for path in (given, given.parent)))
 
 
 def main(arguments: list[str]) -> None:
@@ -65,31 +96,70 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(frames_descriptor, False)
     spec = _read_spec(spec_descriptor)
     os.chdir(spec.scratch)
+    if spec.kind == "compile":
+        os.nice(BEHIND_OTHERS)
     from worker import sandbox
 
-    standing = sandbox.enter(spec.limits, spec.scratch, readable=[spec.model], keep=[frames_descriptor])
+    standing = sandbox.enter(spec.limits, spec.scratch, readable=spec.readable, keep=[frames_descriptor])
     outbox = _Outbox(frames_descriptor)
     outbox.send({"kind": "sandbox", "standing": list(standing)})
-    outbox.send(_compile(spec, outbox))
+    outbox.send(_outcome(spec, outbox))
     # Leave at once: exit handlers of native libraries may crash after the work is done.
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+def _outcome(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
     """The last frame: the report, or the problem."""
-    from compiler.contract import CompileOptions
     from worker import problems
 
+    work = {"compile": _compile, "benchmark": _benchmark, "inference": _infer}[spec.kind]
     try:
-        from compiler.pipeline import compile_model
-
-        options = CompileOptions.from_json(spec.options)
-        report = compile_model(spec.model, spec.artifact, options, records=spec.records, observe=outbox.event)
-        return {"kind": "report", "report": report.to_json()}
+        return {"kind": "report", "report": work(spec, outbox)}
     except Exception as error:
         traceback.print_exc()
         return {"kind": "problem", "problem": problems.from_exception(error, spec.limits).to_json()}
+
+
+def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import CompileOptions, Event
+    from compiler.pipeline import compile_model
+
+    options = CompileOptions.from_json(spec.options)
+    (_, model), *data = spec.inputs
+    finish = str(spec.finish)
+
+    report = compile_model(
+        model,
+        spec.output,
+        options,
+        records=spec.records,
+        observe=outbox.event,
+        hurry=lambda: os.path.exists(finish),
+        measure=spec.measures,
+        data=dict(data),
+    ).to_json()
+    if not spec.measures:
+        report["notices"] = [*report["notices"], NOT_MEASURED]
+        outbox.event(Event("notice", "agree", 1.0, NOT_MEASURED))
+    return report
+
+
+def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import BenchmarkOptions
+    from compiler.runner import benchmark
+
+    return benchmark(spec.inputs, BenchmarkOptions.from_json(spec.options), outbox.event)
+
+
+def _infer(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import Event
+    from compiler.runner import infer
+
+    outbox.event(Event("phase", "run", 0.0))
+    (_, artifact), (_, arrays) = spec.inputs
+    return infer(artifact, arrays, spec.output, spec.options.get("threads"))
 
 
 class _Outbox:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from service.blobs.local import Blobs
+from service.blobs.store import Blobs
 from service.db.engine import Database
-from worker import group
+from worker import device, group
 from worker.bell import Stop
 from worker.limits import Limits
 from worker.presence import Presence
@@ -20,9 +20,9 @@ class Desk:
     """A worker's identity, its stores, its limits, and whether it is going down."""
 
     name: str
-    queue: str
+    queues: tuple[str, ...]
     device: str
-    """What the lock and the workers' table call the device."""
+    """What the lock and the workers' table call the device; `worker.device.NO_DEVICE` for a builder."""
     hardware: Mapping[str, Any]
     db: Database
     blobs: Blobs
@@ -31,6 +31,11 @@ class Desk:
     limits: Limits = field(default_factory=Limits)
     lease_s: float = 30.0
     max_attempts: int = 3
-    command: tuple[str, ...] = group.COMPILE
+    command: tuple[str, ...] = group.CHILD
     """What is started for each job, with the descriptors of its spec and frames appended."""
     stop: Stop = field(default_factory=Stop)
+
+    @property
+    def measures(self) -> bool:
+        """Whether it holds the device for each job; a builder measures nothing."""
+        return self.device != device.NO_DEVICE

@@ -17,10 +17,16 @@ from typing import Any
 from compiler.errors import TargetUnavailable
 from compiler.targets import cpu
 
+NO_DEVICE = ""
+"""The device of a builder: it measures nothing, so that any number of them may work at once."""
+
 
 @contextlib.contextmanager
 def hold(folder: Path, device: str) -> Iterator[int | None]:
-    """The descriptor of the taken lock of `device`, or None when another process uses the device."""
+    """The descriptor of the taken lock of `device`, or None when another process uses the device; -1 for no device."""
+    if device == NO_DEVICE:
+        yield -1
+        return
     descriptor = os.open(folder / f"{device}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -33,10 +39,14 @@ def hold(folder: Path, device: str) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def facts() -> dict[str, Any]:
-    """What the workers' table says of this machine; `fingerprint` is that of tuning records, empty if unknown."""
+def facts(measures: bool = True) -> dict[str, Any]:
+    """What the workers' table says of this machine; `fingerprint` is that of tuning records, empty if unknown.
+
+    measures  whether it holds the device; a builder does not, and has neither device nor fingerprint
+    """
     told = {
-        "device": "cpu",
+        "device": "cpu" if measures else NO_DEVICE,
+        "measures": measures,
         "machine": platform.machine(),
         "model": _cpu_model(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -50,7 +60,7 @@ def facts() -> dict[str, Any]:
     return {
         **told,
         "target": here.name,
-        "fingerprint": here.hardware,
+        "fingerprint": here.hardware if measures else "",
         "cores": here.lanes,
         "l1_bytes": here.l1_bytes,
         "l2_bytes": here.l2_bytes,

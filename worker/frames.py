@@ -13,6 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 64
+"""Of objects and lists in each other: whoever walks a message by recursion comes to its end."""
+MAX_DIGITS = 300
+"""Of a whole number: it stays within what a float can hold."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -66,12 +70,33 @@ class Decoder:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        message = json.loads(body, parse_constant=_refuse_constant)
+        message = json.loads(body, parse_constant=_refuse_constant, parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
         raise GarbledFrame("a frame is not JSON") from error
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise GarbledFrame("a frame is not an object with a kind")
+    _check_depth(message)
     return message
+
+
+def _check_depth(message: dict[str, Any]) -> None:
+    level: list[Any] = [message]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise GarbledFrame(f"a frame is nested deeper than {MAX_DEPTH} levels")
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError("a number is too long")
+    return int(text)
 
 
 def _refuse_constant(name: str) -> float:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker import frames, launch
+from worker import frames, launch, leftovers
 
-COMPILE = (sys.executable, "-P", "-m", "worker.child")
+CHILD = (sys.executable, "-P", "-m", "worker.child")
 """The job's command; the descriptors of the spec and of the frames are appended."""
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "CC", "CXX")
@@ -36,9 +36,7 @@ class Group:
     log: Path
 
     @classmethod
-    def start(
-        cls, spec: Mapping[str, Any], scratch: Path, *, command: Sequence[str] = COMPILE, lock: int = -1
-    ) -> Group:
+    def start(cls, spec: Mapping[str, Any], scratch: Path, *, command: Sequence[str] = CHILD, lock: int = -1) -> Group:
         """Start `command` under a launcher, in a group and with an environment of its own.
 
         spec     what the job reads as its one frame
@@ -69,6 +67,8 @@ class Group:
         # The launcher is not waited for yet: until then its id, the group's, cannot become another's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.launcher.pid, signal.SIGKILL)
+        if not self._swept():
+            leftovers.end(self.log.parent, self.launcher.pid)
         os.close(self.frames)
         return self.launcher.wait()
 
@@ -76,6 +76,11 @@ class Group:
     def ended(self) -> bool:
         """Whether the launcher is dead; it stays a zombie until `end`."""
         return os.waitid(os.P_PID, self.launcher.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _swept(self) -> bool:
+        """Whether the launcher ended by itself, which it does when nothing is left of the job."""
+        end = os.waitid(os.P_PID, self.launcher.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return end is not None and end.si_code == os.CLD_EXITED
 
     def usage(self) -> tuple[int, int]:
         """Bytes resident and number of processes, over the launcher's descendants; zeros where there is no /proc."""

@@ -49,16 +49,17 @@ def hold_process(limits: Limits) -> None:
     Address space is twice the resident limit and 16 GiB for thread stacks, arenas and mapped weights: it turns an
     absurd allocation into a `MemoryError`; the honest limit is the watch over resident memory.
     """
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_CPU, limits.cpu_s)
-    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
-    _lower(resource.RLIMIT_AS, 2 * limits.memory_bytes + 16 * GIB)
-    _lower(resource.RLIMIT_NOFILE, 4096)
+    lower(resource.RLIMIT_CORE, 0)
+    lower(resource.RLIMIT_CPU, limits.cpu_s)
+    lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    lower(resource.RLIMIT_AS, 2 * limits.memory_bytes + 16 * GIB)
+    lower(resource.RLIMIT_NOFILE, 4096)
     # The kernel counts every thread of the user, so the job's share lies on top of what runs now.
-    _lower(resource.RLIMIT_NPROC, _threads_now() + 8 * limits.processes)
+    lower(resource.RLIMIT_NPROC, _threads_now() + 8 * limits.processes)
 
 
-def _lower(kind: int, wanted: int) -> None:
+def lower(kind: int, wanted: int) -> None:
+    """Set one `RLIMIT_...` of this process, soft and hard, as far down as `wanted`."""
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)

@@ -1,15 +1,16 @@
-"""The thread that says in the workers' table that this worker is alive, and what it is busy with."""
+"""The thread that says in the workers' table that this worker is alive, what it is busy with, and what its compiler can do."""
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from compiler.contract import COMPILER_VERSION
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
-from service.jobs import lease
+from service.jobs import catalogue, lease
 from service.logs import logger
 
 _RETRY_S = 0.5
@@ -18,10 +19,23 @@ log = logger(__name__)
 
 
 class Presence:
-    """Reports every `every_s` seconds, from `start` to `stop`, and at once when `busy_with` changes."""
+    """Reports every `every_s` seconds, from `start` to `stop`, and at once when `busy_with` changes.
 
-    def __init__(self, db: Database, name: str, queue: str, hardware: Mapping[str, Any], every_s: float) -> None:
-        self._db, self._name, self._queue, self._hardware, self._every_s = db, name, queue, dict(hardware), every_s
+    published  gives the catalogues to publish, by name; once, as soon as the database takes them
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        name: str,
+        queues: Sequence[str],
+        hardware: Mapping[str, Any],
+        every_s: float,
+        published: Callable[[], Mapping[str, Sequence[dict[str, Any]]]] = dict,
+    ) -> None:
+        self._db, self._name, self._queues, self._hardware, self._every_s = db, name, queues, dict(hardware), every_s
+        self._published = published
+        self._unpublished: dict[str, Sequence[dict[str, Any]]] | None = None
         self._busy_with: uuid.UUID | None = None
         self._wake = threading.Event()
         self._ending = False
@@ -47,8 +61,20 @@ class Presence:
             self._wake.clear()
             pause = self._every_s
             try:
-                lease.seen(self._db, self._name, self._queue, self._hardware, self._busy_with)
+                lease.seen(self._db, self._name, self._queues, self._hardware, COMPILER_VERSION, self._busy_with)
+                self._publish()
             except DatabaseUnavailable as error:
-                log.warning("cannot report presence", worker=self._name, reason=error.message)
+                log.warning("cannot report presence", reason=error.message)
                 pause = min(pause, _RETRY_S)
+            except Exception:
+                # Whatever is wrong with the catalogues must not make a worker that works look dead.
+                log.exception("cannot publish what the compiler can do")
             self._wake.wait(pause)
+
+    def _publish(self) -> None:
+        if self._unpublished is None:
+            self._unpublished = dict(self._published())
+        while self._unpublished and not self._ending:
+            name = next(iter(self._unpublished))
+            catalogue.publish(self._db, name, COMPILER_VERSION, self._unpublished[name])
+            del self._unpublished[name]

@@ -2,7 +2,8 @@
 
 InternalError
 ├── CompilerCrashed        the compiling process died: a bug of ours, or of a library, met by this model
-└── InputsMissing          the model or its blob is gone
+├── RunCrashed             the process that ran artifacts died: a bug of ours, or of the code that was generated
+└── InputsMissing          the model, an artifact or what an inference is given is gone
 MachineError
 ├── TimeLimit              wall clock or CPU time
 ├── MemoryLimit            resident memory, or the kernel ran out
@@ -18,11 +19,16 @@ import traceback
 from typing import Any
 
 from compiler.errors import InternalError, MachineError, TilewrightError
+from worker.kind import Kind
 from worker.limits import GIB, Limits
 
 
 class CompilerCrashed(InternalError):
     code = "compiler_crashed"
+
+
+class RunCrashed(InternalError):
+    code = "run_crashed"
 
 
 class InputsMissing(InternalError):
@@ -51,7 +57,7 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def out_of_time(limits: Limits) -> TimeLimit:
     return TimeLimit(
         f"the job ran longer than its limit of {limits.wall_s:g} s",
-        fix="lower tuning_budget_s, compile a smaller model, or ask the operator to raise the time limit of jobs",
+        fix="lower the time that is to be measured, use a smaller model, or ask the operator to raise the time limit of jobs",
         details={"limit_s": limits.wall_s},
     )
 
@@ -67,7 +73,7 @@ def out_of_load_time(limits: Limits) -> TimeLimit:
 def out_of_memory(limits: Limits, seen: str) -> MemoryLimit:
     return MemoryLimit(
         f"{seen}; the limit of a job is {limits.memory_bytes / GIB:.1f} GiB",
-        fix="bind smaller input shapes, compile a smaller model, or ask the operator to raise the memory limit of jobs",
+        fix="bind smaller input shapes, use a smaller model, or ask the operator to raise the memory limit of jobs",
         details={"limit_bytes": limits.memory_bytes},
     )
 
@@ -75,24 +81,39 @@ def out_of_memory(limits: Limits, seen: str) -> MemoryLimit:
 def out_of_processes(limits: Limits) -> ProcessLimit:
     return ProcessLimit(
         f"the job had more than {limits.processes} processes at once",
-        fix="compile with fewer threads, or ask the operator to raise the process limit of jobs",
+        fix="use fewer threads, or ask the operator to raise the process limit of jobs",
         details={"limit": limits.processes},
     )
 
 
-def garbled(reason: str) -> CompilerCrashed:
-    return CompilerCrashed(
-        f"the compiling process sent what is not a message: {reason}",
-        fix="report this model: its compilation corrupted the compiling process",
+def garbled(kind: Kind, reason: str) -> TilewrightError:
+    """The process that does a job of this kind does not keep to what is agreed."""
+    if kind == "compile":
+        return CompilerCrashed(
+            f"the compiling process sent what is not a message: {reason}",
+            fix="report this model: its compilation corrupted the compiling process",
+        )
+    return RunCrashed(
+        f"the running process sent what is not a message: {reason}",
+        fix="report this artifact: running it corrupted its process",
     )
 
 
-def from_exit(code: int, limits: Limits, phase: str, log_tail: str) -> TilewrightError:
+def unreadable(kind: Kind, reason: str) -> TilewrightError:
+    """It reported success, and what it should have made cannot be read."""
+    if kind == "compile":
+        return CompilerCrashed(
+            f"the compiler reported success and left no readable artifact: {reason}", fix="report this model"
+        )
+    return RunCrashed(f"the run reported success and left no readable outputs: {reason}", fix="report this artifact")
+
+
+def from_exit(kind: Kind, code: int, limits: Limits, phase: str, log_tail: str) -> TilewrightError:
     """Why a process that ended with `code` (negative: by that signal), and without a result, did so."""
     if code == -signal.SIGXCPU:
         return out_of_time(limits)
     if code == -signal.SIGKILL:
-        return out_of_memory(limits, "the compiling process was killed by the system, most likely for lack of memory")
+        return out_of_memory(limits, "the job's process was killed by the system, most likely for lack of memory")
     if code == -signal.SIGXFSZ:
         return from_os_error(OSError(errno.EFBIG, "File too large"))
     details: dict[str, Any] = {"phase": phase, "log_tail": log_tail}
@@ -102,6 +123,12 @@ def from_exit(code: int, limits: Limits, phase: str, log_tail: str) -> Tilewrigh
     else:
         details["exit_status"] = code
         end = f"left with status {code} and no result"
+    if kind != "compile":
+        return RunCrashed(
+            f"the running process {end} in phase {phase or 'start'}",
+            fix="compile the model again; if it happens again, report it: generated code must not crash",
+            details=details,
+        )
     return CompilerCrashed(
         f"the compiling process {end} in phase {phase or 'start'}",
         fix="check that the model loads elsewhere; if it does, report it: the compiler must not crash on any input",
@@ -110,15 +137,15 @@ def from_exit(code: int, limits: Limits, phase: str, log_tail: str) -> Tilewrigh
 
 
 def from_exception(error: BaseException, limits: Limits) -> TilewrightError:
-    """The leaf for whatever the compiler raised."""
+    """The leaf for whatever was raised."""
     if isinstance(error, TilewrightError):
         return error
     if isinstance(error, MemoryError):
-        return out_of_memory(limits, "the compiler could not get the memory it asked for")
+        return out_of_memory(limits, "the job could not get the memory it asked for")
     if isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
         return from_os_error(error)
     return InternalError(
-        f"the compiler raised {type(error).__name__}: {str(error)[:500]}",
+        f"the job's process raised {type(error).__name__}: {str(error)[:500]}",
         fix="report this with the job's id and the traceback in details",
         details={"exception": type(error).__name__, "traceback": "".join(traceback.format_exception(error))[-4000:]},
     )

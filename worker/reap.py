@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from worker import scratch
+from worker import leftovers, scratch
 
 _UNSIGNED_FOR_S = 60.0
 
@@ -33,6 +33,7 @@ def reap(root: Path) -> int:
             if group.alive:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(group.pid, signal.SIGKILL)
+            leftovers.end(path, group.pid, group.started)
         left.remove()
         removed += 1
     return removed

@@ -26,11 +26,11 @@ _OOM_FIRST = "1000"
 WALLS = ("limits", "no_new_privileges", "no_dumps", "files", "system_calls")
 
 
-def enter(limits: Limits, scratch: Path, readable: Iterable[Path], keep: Iterable[int]) -> tuple[str, ...]:
+def enter(limits: Limits, scratch: Path | None, readable: Iterable[Path], keep: Iterable[int]) -> tuple[str, ...]:
     """Close the walls around this process; the names of those that stand, out of `WALLS`.
 
     limits    what the kernel holds this process to
-    scratch   the one folder that may be written
+    scratch   the one folder that may be written; None: there is none
     readable  files and folders to be read beside the system's and Python's own
     keep      descriptors that stay open beside 0, 1 and 2
     """
@@ -42,12 +42,19 @@ def enter(limits: Limits, scratch: Path, readable: Iterable[Path], keep: Iterabl
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         standing += ["no_new_privileges", "no_dumps"]
-    if landlock.restrict([*_own_paths(), *readable], [scratch, *map(Path, _DEVICES_WRITTEN)]):
+    writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
+    if landlock.restrict([*_own_paths(), *readable], writable):
         standing.append("files")
     with contextlib.suppress(OSError):  # the kernel was built without seccomp filters
         if seccomp.restrict():
             standing.append("system_calls")
     return tuple(standing)
+
+
+def exposed(folders: Iterable[Path]) -> list[Path]:
+    """Those of the folders that every job may read, because they lie where Python's or a C compiler's files do."""
+    read = [path.resolve() for path in _own_paths()]
+    return [folder for folder in folders if any(folder.resolve().is_relative_to(path) for path in read)]
 
 
 def _own_paths() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `model`, `log` and `owner`.
+"""Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `inputs/`, `log` and `owner`.
 
 `owner` names the worker and the group by process id and start time, so that `worker.reap` can tell what a
 dead worker left behind from what a living one uses, although ids are used again.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import stat
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,21 +45,35 @@ class Folder:
 
     path: Path
 
+    @classmethod
+    def of(cls, root: Path, name: str) -> Folder:
+        """The folder that an attempt of this name has below `root`."""
+        return cls(root / "jobs" / name)
+
     @property
     def work(self) -> Path:
         """Working and temporary folder of the job."""
         return self.path / "work"
 
     @property
-    def artifact(self) -> Path:
-        """Where the job is told to write its artifact."""
-        return self.work / "artifact.tw"
+    def inputs(self) -> Path:
+        """Where the job finds what it works with, and nothing of others."""
+        return self.path / "inputs"
 
-    def show(self, model: Path) -> Path:
-        """A link to the model: external data that it names is looked for here, not among the models of others."""
-        link = self.path / "model"
-        link.symlink_to(model.absolute())
-        return link
+    @property
+    def output(self) -> Path:
+        """Where the job is told to write its artifact, or its arrays."""
+        return self.work / "output"
+
+    @property
+    def finish(self) -> Path:
+        """Once it exists, the job is to stop measuring."""
+        return self.work / "finish"
+
+    def ask_to_finish(self) -> None:
+        """Make `finish`; the job may have put anything there. A full disk is met again at the next call."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.finish, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def sign(self, worker: Process, group: Process) -> None:
         """Say who uses this folder."""
@@ -75,7 +89,30 @@ class Folder:
 
     def remove(self) -> None:
         """Delete it with all that the job left."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            _remove(self.path)
+
+
+def _remove(root: Path) -> None:
+    """Delete a folder, however deep its folders lie in each other and whatever their modes are; links are not followed.
+
+    What lies below the first level is moved up to it, so that no depth asks for recursion or for a path too long. Raises `OSError`.
+    """
+    root.chmod(0o700)
+    while entries := list(os.scandir(root)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, root / uuid.uuid4().hex)
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+    root.rmdir()
 
 
 def prepare(root: Path) -> Path:
@@ -90,12 +127,13 @@ def prepare(root: Path) -> Path:
 
 
 @contextlib.contextmanager
-def folder(root: Path, name: str) -> Iterator[Folder]:
-    """A fresh folder below `root`'s `jobs`, removed afterwards."""
-    made = Folder(prepare(root) / name)
+def folder(made: Folder) -> Iterator[Folder]:
+    """The folder, fresh, removed afterwards. Raises `OSError`."""
+    prepare(made.path.parent.parent)
     made.remove()
     made.path.mkdir(mode=0o700)
     made.work.mkdir(mode=0o700)
+    made.inputs.mkdir(mode=0o700)
     try:
         yield made
     finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import selectors
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from compiler.contract import Event
@@ -16,6 +17,7 @@ from worker import problems
 from worker.bell import Bell
 from worker.frames import Decoder, GarbledFrame
 from worker.group import Group
+from worker.kind import Kind
 from worker.limits import Limits
 
 WATCH_EVERY_S = 0.2
@@ -23,8 +25,14 @@ CLOSING_EVERY_S = 0.005
 CLOSING_S = 3.0
 """How long a job may live on after it closed its pipe."""
 MAX_TEXT = 4_000
+MAX_DATA = 4_000
+"""Characters of JSON beside the text of an event; measurements are held to their own limits (`worker.measured`)."""
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+"""Of one message; the report of a benchmark of forty artifacts stays below."""
 MAX_MESSAGES = 200_000
 """Events of one job; a compiler sends hundreds, so more is a runaway."""
+MEASUREMENTS = ("record", "workload")
+"""Kinds of events that are kept for other jobs, and are no line of this job's log."""
 LOG_TAIL_BYTES = 2_000
 
 _PIECE = 1 << 16
@@ -44,29 +52,36 @@ class Ending:
     problem: Mapping[str, Any] = field(default_factory=dict)
     standing: tuple[str, ...] = ()
     """The walls of the sandbox that stood."""
+    log: str = field(default="", compare=False)
+    """The walls that stood, in one line, and the end of what the job printed."""
 
 
-def supervise(group: Group, limits: Limits, bell: Bell, observe: Callable[[Event], None]) -> Ending:
+def supervise(
+    group: Group, limits: Limits, bell: Bell, observe: Callable[[Event], None], kind: Kind = "compile"
+) -> Ending:
     """Wait for the job's end, and kill it when it breaks a limit or the bell rings; all of it is dead at return.
 
     observe  is called with each event, in order, in this thread
     """
-    attendance = _Attendance(group, limits, observe)
+    attendance = _Attendance(group, limits, observe, kind)
     try:
         early = attendance.until_ended(bell)
     finally:
         code = group.end()
-    return early or attendance.ending(code)
+    ending = early or attendance.ending(code)
+    walls = ", ".join(attendance.standing) or "none stood"
+    return replace(ending, log=f"sandbox: {walls}\n{group.log_tail()}")
 
 
 class _Attendance:
     """One job's state while it runs."""
 
-    def __init__(self, group: Group, limits: Limits, observe: Callable[[Event], None]) -> None:
+    def __init__(self, group: Group, limits: Limits, observe: Callable[[Event], None], kind: Kind) -> None:
         self.group = group
         self.limits = limits
         self.observe = observe
-        self.decoder = Decoder()
+        self.kind = kind
+        self.decoder = Decoder(MAX_MESSAGE_BYTES)
         self.started = time.monotonic()
         self.closed_at = 0.0
         self.phase = ""
@@ -93,7 +108,7 @@ class _Attendance:
                         self.closed_at = now
                         selector.unregister(self.group.frames)
                 except GarbledFrame as error:
-                    return _problem(problems.garbled(str(error)))
+                    return _problem(problems.garbled(self.kind, str(error)))
                 if now - watched >= WATCH_EVERY_S:
                     watched = now
                     if broken := self._broken_limit(now):
@@ -105,9 +120,9 @@ class _Attendance:
         if self.result is not None and code == 0:
             return self.result
         if code == 0 and self.decoder.pending:
-            return _problem(problems.garbled("the last message is cut short"))
+            return _problem(problems.garbled(self.kind, "the last message is cut short"))
         tail = self.group.log_tail(LOG_TAIL_BYTES)
-        return _problem(problems.from_exit(code, self.limits, self.phase, tail))
+        return _problem(problems.from_exit(self.kind, code, self.limits, self.phase, tail))
 
     def _read(self) -> bool:
         """Take in one piece; False at the end of the pipe."""
@@ -131,7 +146,7 @@ class _Attendance:
                     self.phase = event.phase
                 self.observe(event)
             case "sandbox":
-                self.standing = tuple(str(wall)[:40] for wall in message.get("standing", ())[:10])
+                self.standing = _standing(message, first=self.messages == 1)
             case "report":
                 self.result = Ending("report", report=_mapping(message, "report"), standing=self.standing)
             case "problem":
@@ -142,10 +157,11 @@ class _Attendance:
     def _broken_limit(self, now: float) -> TilewrightError | None:
         elapsed = now - self.started
         if self.closed_at and now - self.closed_at > CLOSING_S:
-            return problems.garbled("it closed its pipe and went on")
+            return problems.garbled(self.kind, "it closed its pipe and went on")
         if elapsed > self.limits.wall_s:
             return problems.out_of_time(self.limits)
-        if not self.loaded and self.phase in ("", "load") and elapsed > self.limits.load_s:
+        loading = self.kind == "compile" and not self.loaded and self.phase in ("", "load")
+        if loading and elapsed > self.limits.load_s:
             return problems.out_of_load_time(self.limits)
         resident, processes = self.group.usage()
         if resident > self.limits.memory_bytes:
@@ -161,13 +177,23 @@ def to_event(plain: object) -> Event:
         raise GarbledFrame("an event is not an object")
     kind, phase, fraction = plain.get("kind"), plain.get("phase"), plain.get("fraction")
     message, data = plain.get("message", ""), plain.get("data", {})
-    if kind not in ("phase", "progress", "notice", "record"):
+    if kind not in ("phase", "progress", "notice", *MEASUREMENTS):
         raise GarbledFrame("an event is of an unknown kind")
     if not isinstance(phase, str) or not isinstance(message, str) or not isinstance(data, dict):
         raise GarbledFrame("an event lacks phase, message or data")
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not math.isfinite(fraction):
         raise GarbledFrame("an event lacks its fraction")
+    if data and kind not in MEASUREMENTS and len(json.dumps(data)) > MAX_DATA:
+        raise GarbledFrame("an event has too much data")
     return Event(kind, phase[:64], min(max(float(fraction), 0.0), 1.0), message[:MAX_TEXT], data)
+
+
+def _standing(message: Mapping[str, Any], *, first: bool) -> tuple[str, ...]:
+    """The walls, as the child says before it reads anything of others: what a model makes it say later does not count."""
+    standing = message.get("standing")
+    if not first or not isinstance(standing, list) or not all(isinstance(wall, str) for wall in standing):
+        raise GarbledFrame("the walls are no list of names, or are told too late")
+    return tuple(wall[:40] for wall in standing[:10])
 
 
 def _as_problem(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What messages can make a worker do, and which failures are tried again (`worker.run.RETRIED`)."""
+"""What messages can make a worker do, and which failures are tried again (`worker.outcome.RETRIED`)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ log = logger(__name__)
 
 
 def drain(desk: Desk, queue: str) -> int:
-    """Claim and run the best job of `queue` until none is left, the device is taken or the worker stops; how many ran.
+    """Claim and run the best job of the worker's queues until none is left, the device is taken or the worker stops; how many ran.
+
+    queue  the one that was rung for; nothing happens unless it is the worker's
 
     Never raises for a database that is away or for anything a job does. Call it from one thread only.
     """
     ran = 0
-    while queue == desk.queue and not desk.stop.requested:
+    while queue in desk.queues and not desk.stop.requested:
         try:
             became = _run_best(desk)
         except DatabaseUnavailable as error:
@@ -44,10 +46,10 @@ def _run_best(desk: Desk) -> str | None:
         if lock is None:
             log.info("device is in use", device=desk.device)
             return None
-        claim = lease.claim(desk.db, desk.name, desk.queue, desk.lease_s)
+        claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s)
         if claim is None:
             return None
-        log.info("job claimed", job=str(claim.job_id), fence=claim.fence, attempt=claim.attempt)
+        log.info("job claimed", job=str(claim.job_id), kind=str(claim.kind), fence=claim.fence, attempt=claim.attempt)
         became = run(desk, claim, lock)
         log.info("job left", job=str(claim.job_id), fence=claim.fence, became=became)
         return became

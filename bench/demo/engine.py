@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilewright.cli.run import read_npz, write_npz
+from tilewright.arrays import read_npz, write_npz
 
 LEAST = 3
 """Runs of one turn, however long they take."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilewright
-from tilewright.cli.run import read_npz, write_npz
+from tilewright.arrays import read_npz, write_npz
 from tilewright.errors import ClientError
 
 ROOT = Path(__file__).parents[2]

@@ -156,7 +156,7 @@ def raced(subject: Subject, artifact: Path, rounds: int) -> dict[str, Any]:
 
 def machine_facts(client: Client) -> dict[str, Any]:
     """What the worker says of its machine, the load before the demo, and the versions of the peers."""
-    facts: dict[str, Any] = client.workers()[0]["hardware"]
+    facts: Mapping[str, Any] = client.workers()[0].hardware
     kept = ("model", "machine", "system", "cores", "memory_bytes", "l1_bytes", "l2_bytes", "target", "fingerprint")
     versions = {"python": ".".join(map(str, sys.version_info[:3])), **{name: version(name) for name in PEERS}}
     return {

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +18,7 @@ from pathlib import Path
 
 from compiler.errors import ToolchainFailed, ToolchainMissing
 from compiler.targets.cpu import CpuTarget
+from compiler.trace import Hurry, unhurried
 
 CANDIDATES = ("gcc", "cc", "clang")
 COMPILE_FLAGS = (
@@ -30,6 +35,8 @@ COMPILE_FLAGS = (
 )
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
 UNIT_TIMEOUT_S = 300
+ASK_S = 0.05
+"""How often a build is asked whether it shall stop."""
 HEADERS = ("tw_kernel.h", "tw_runtime.h", "model.h")
 
 
@@ -43,6 +50,10 @@ class Toolchain:
     def identity(self, target: CpuTarget) -> str:
         """Compiler and flags as one line: equal identities give equal code."""
         return f"{self.version}; {' '.join((*COMPILE_FLAGS, *target.flags, *LINK_FLAGS))}"
+
+
+class Stopped(Exception):
+    """A build was called off."""
 
 
 @lru_cache(maxsize=4)
@@ -61,21 +72,27 @@ def find_toolchain(preferred: str = "") -> Toolchain:
 
 
 def build_library(
-    sources: Mapping[str, str], target: CpuTarget, toolchain: Toolchain, jobs: int = 2, optimise: str = ""
+    sources: Mapping[str, str],
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int = 2,
+    optimise: str = "",
+    stop: Hurry = unhurried,
 ) -> bytes:
     """Compiles every `.c` of `sources` and links them; other files are headers beside them.
 
     `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast.
 
-    Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S.
+    Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S,
+    Stopped within ASK_S of `stop` answering True.
     """
     with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
         root = Path(folder)
         write_sources(root, sources)
         units = sorted(name for name in sources if name.endswith(".c"))
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
-            objects = list(pool.map(lambda unit: _compile(root, unit, target, toolchain, optimise), units))
-        _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *objects, "-lm"], root, "link")
+            objects = list(pool.map(lambda unit: _compile(root, unit, target, toolchain, optimise, stop), units))
+        _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *objects, "-lm"], root, "link", stop)
         return (root / "library.so").read_bytes()
 
 
@@ -91,25 +108,53 @@ def runtime_headers() -> dict[str, str]:
     return {name: (folder / name).read_text() for name in HEADERS}
 
 
-def _compile(root: Path, unit: str, target: CpuTarget, toolchain: Toolchain, optimise: str) -> str:
+def _compile(root: Path, unit: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: Hurry) -> str:
     output = unit.removesuffix(".c") + ".o"
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
     flags = (*COMPILE_FLAGS, *target.flags, *places, lanes, *([optimise] if optimise else []))
-    _run([toolchain.path, *flags, "-c", unit, "-o", output], root, unit)
+    _run([toolchain.path, *flags, "-c", unit, "-o", output], root, unit, stop)
     return output
 
 
-def _run(command: Sequence[str], root: Path, what: str) -> None:
-    try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=UNIT_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
+def _run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:
+    status, said = _watched(command, root, what, stop)
+    if status:
+        errors = [line for line in said.splitlines() if "error" in line] or said.splitlines()[-3:]
         raise ToolchainFailed(
-            f"compiling {what} took over {UNIT_TIMEOUT_S} s", fix="report this model: it is our fault"
-        ) from None
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-3:]
-        raise ToolchainFailed(
-            f"the C compiler rejected {what} (exit {done.returncode}): {' | '.join(errors[:3])[:600]}",
+            f"the C compiler rejected {what} (exit {status}): {' | '.join(errors[:3])[:600]}",
             fix="install a current gcc (10 or newer); with one, report this model: it is our fault",
         )
+
+
+def _watched(command: Sequence[str], root: Path, what: str, stop: Hurry) -> tuple[int, str]:
+    """Exit status and standard error of a process that leads a group: a compiler's driver starts others, which die with it."""
+    if stop():
+        raise Stopped
+    end = time.monotonic() + UNIT_TIMEOUT_S
+    process = subprocess.Popen(
+        command,
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    with process:
+        try:
+            while True:
+                try:
+                    _, said = process.communicate(timeout=UNIT_TIMEOUT_S if stop is unhurried else ASK_S)
+                    return process.returncode, said
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() >= end:
+                        raise ToolchainFailed(
+                            f"compiling {what} took over {UNIT_TIMEOUT_S} s", fix="report this model: it is our fault"
+                        ) from None
+                    if stop():
+                        raise Stopped from None
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise

@@ -17,6 +17,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.trace import Hurry, unhurried
 
 UNITS = 2
 """Kernel source files: one for each compiler process; the vector intrinsics' header alone costs 0.1 s in each."""
@@ -81,7 +82,13 @@ class Candidate:
 
 
 def candidate_library(
-    candidates: Sequence[Candidate], extra: str, target: CpuTarget, toolchain: Toolchain, jobs: int
+    candidates: Sequence[Candidate],
+    extra: str,
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int,
+    stop: Hurry = unhurried,
 ) -> bytes:
-    """A library of kernels to be measured, with `extra` C source (the timer) beside them."""
-    return build_library({**kernel_sources([c.lowered for c in candidates]), "timer.c": extra}, target, toolchain, jobs)
+    """A library of kernels to be measured, with `extra` C source (the timer) beside them. Raises Stopped."""
+    sources = {**kernel_sources([c.lowered for c in candidates]), "timer.c": extra}
+    return build_library(sources, target, toolchain, jobs, stop=stop)

@@ -6,9 +6,12 @@ decode     ModelProto to Model (model): versions, names, attributes; order: sort
 bind       symbolic dimensions get numbers
 infer      the walk that types, folds and inlines (functions, special, fold), each call first checked (schema)
            and upgraded (legalise, opsets), into the Graph (assembly)
+
+`load` ends at the first thing wrong with a model; `survey` finds all of them, and corrects what options it can (correct).
 """
 
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Loaded, load
+from compiler.frontend.survey import Survey, Use, survey
 
-__all__ = ["Limits", "Loaded", "load"]
+__all__ = ["Limits", "Loaded", "Survey", "Use", "load", "survey"]

@@ -20,7 +20,7 @@ from compiler.frontend.bind import Bound
 from compiler.frontend.contrib import CONTRIB, DOMAIN
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
-from compiler.frontend.legalise import check, normal_attrs, plain, upgrade
+from compiler.frontend.legalise import check, may_expand, normal_attrs, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.opsets import Site
@@ -54,6 +54,15 @@ def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits:
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
     return walk.graph.finish([(name, slot) for name, slot in outputs if isinstance(slot, int)])
+
+
+def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> bool:
+    """Whether the walk has a way for calls of this operator at all; whether this very call is taken, only the walk can say."""
+    if key_of(call) in model.functions or (call.domain == DOMAIN and call.op in CONTRIB):
+        return True
+    if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
+        return False
+    return call.op in operators or call.op in FOLDED or call.op in _STRUCTURAL or may_expand(call.op)
 
 
 @dataclass

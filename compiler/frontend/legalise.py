@@ -41,6 +41,12 @@ def upgrade(
     return None
 
 
+def may_expand(op: str) -> bool:
+    """Whether an operator of ai.onnx has an upgrade, or in its newest form a body in ONNX's tables."""
+    form = form_of(op, NEWEST_OPSET)
+    return op in _RULES or (form is not None and form.has_body)
+
+
 def normal_attrs(call: Call, form: Form) -> dict[str, Attr]:
     """The attributes of a node: those given and every default of the newest form, tensors as numbers and tuples."""
     attrs: dict[str, Attr] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -18,24 +19,24 @@ from compiler.frontend.tensors import Source
 from compiler.frontend.wire import walk
 
 
-def read(model: Path | bytes, limits: Limits) -> Model:
-    """The model of a file, with external data from the file's folder, or of bytes, without any.
+def read(model: Path | bytes, limits: Limits, data: Mapping[str, Path] | None = None) -> Model:
+    """The model of a file, with external data from `data`, by path in the model (None: from the file's folder); or of bytes, without any.
 
     Raises MalformedModel for what is not whole ONNX, ModelTooLarge past a limit, UnsupportedModel for foreign versions.
     """
-    data = model if isinstance(model, bytes) else _contents(model, limits)
-    if len(data) > limits.file_bytes:
-        raise ModelTooLarge(_size_message(len(data), limits), fix=_SIZE_FIX)
-    if not data:
+    content = model if isinstance(model, bytes) else _contents(model, limits)
+    if len(content) > limits.file_bytes:
+        raise ModelTooLarge(_size_message(len(content), limits), fix=_SIZE_FIX)
+    if not content:
         raise MalformedModel("the file is empty", fix="send the .onnx file itself")
-    walk(data, limits)
-    digest = hashlib.sha256(data).hexdigest()
+    walk(content, limits)
+    digest = hashlib.sha256(content).hexdigest()
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(data)
-        del data  # as large as the model; the message holds a copy
+        proto.ParseFromString(content)
+        del content  # as large as the model; the message holds a copy
         folder = None if isinstance(model, bytes) else model.parent
-        return decode(proto, Source(folder, limits), digest)
+        return decode(proto, Source(folder, limits, data), digest)
     except DecodeError as error:
         raise MalformedModel(f"this is not an ONNX file: {error}", fix="export the model again") from None
 

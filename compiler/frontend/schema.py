@@ -62,6 +62,8 @@ class Form:
     defaults: Mapping[str, AttrValue]
     since: int
     deprecated: bool
+    has_body: bool
+    """Whether ONNX's tables define it by other operators."""
 
 
 @cache
@@ -96,6 +98,7 @@ def form_of(op: str, opset: int) -> Form | None:
         defaults=defaults,
         since=schema.since_version,
         deprecated=schema.deprecated,
+        has_body=schema.has_function or schema.has_context_dependent_function,
     )
 
 

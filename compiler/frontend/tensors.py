@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,10 +50,14 @@ _FIELD_DTYPES = {"float_data": "f4", "double_data": "f8", "int64_data": "i8", "u
 
 @dataclass(frozen=True)
 class Source:
-    """Where tensors come from: the folder of external data (None: a model given as bytes has none) and the limits."""
+    """Where tensors come from: the folder of external data (None: a model given as bytes has none) and the limits.
+
+    `data` names all files of external data that there are, by their paths in the model; None: they lie in the folder.
+    """
 
     folder: Path | None
     limits: Limits
+    data: Mapping[str, Path] | None = None
 
 
 def dtype_of(code: int, where: str) -> DType | Foreign:
@@ -142,7 +147,10 @@ def _external(tensor: TensorProto, size: int, where: str, source: Source) -> np.
     offset = _number(entries, "offset", 0, where)
     length = _number(entries, "length", size, where)
     _expect(length, size, "bytes", where, tuple(tensor.dims))
-    descriptor = _open_inside(source.folder, location, where)
+    if source.data is None:
+        descriptor = _open_inside(source.folder, location, where)
+    else:
+        descriptor = _open_named(source.data, location, where)
     with os.fdopen(descriptor, "rb") as file:
         available = os.fstat(descriptor).st_size
         if offset + size > available:
@@ -162,6 +170,18 @@ def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise MalformedModel(f"{where} has external {key} {quoted(text)}, not a number", fix="save the model again")
     return int(text)
+
+
+def _open_named(data: Mapping[str, Path], location: str, where: str) -> int:
+    """A descriptor of the file that whoever calls the compiler, not the model, gave for a path."""
+    name = "/".join(part for part in location.split("/") if part not in ("", "."))
+    if name not in data:
+        known = ", ".join(sorted(data)[:5]) or "none"
+        raise _refused(where, location, f"is none of the files that came with the model ({known})")
+    try:
+        return os.open(data[name], os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise _refused(where, location, f"cannot be opened ({error.strerror})") from None
 
 
 def _open_inside(folder: Path, location: str, where: str) -> int:

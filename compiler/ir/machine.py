@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from compiler.contract import COMPILER_VERSION
+from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
 
 
@@ -48,6 +50,27 @@ class Workload:
     outputs: tuple[Buffer, ...]
     constant: tuple[bool, ...]
     """Whether each input is a constant, so that it may be packed ahead of time."""
+
+    def verify(self) -> None:
+        """Raises VerifyError unless the kernel is well formed and each of its slots has a buffer of its type."""
+        self.kernel.verify()
+        slots, buffers = (*self.kernel.inputs, *self.kernel.outputs), (*self.inputs, *self.outputs)
+        if len(self.inputs) != len(self.kernel.inputs) or len(buffers) != len(slots):
+            raise VerifyError(f"{len(self.inputs)} and {len(self.outputs)} buffers for other slots\n{self}")
+        if len(self.constant) != len(self.inputs):
+            raise VerifyError(f"{len(self.constant)} flags for {len(self.inputs)} inputs\n{self.kernel}")
+        for slot, buffer in zip(slots, buffers, strict=True):
+            if buffer.type != slot.type:
+                raise VerifyError(f"slot `{slot}` has the buffer `{buffer}`\n{self}")
+            try:
+                buffer.layout.verify(buffer.type.rank)
+            except ValueError as error:
+                raise VerifyError(f"buffer `{buffer}`: {error}") from error
+            if len(buffer.strides) != len(buffer.layout.dims):
+                raise VerifyError(f"buffer `{buffer}` has {len(buffer.strides)} strides for layout {buffer.layout}")
+
+    def __str__(self) -> str:
+        return print_workload(self)
 
 
 @dataclass(frozen=True)

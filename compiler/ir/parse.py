@@ -16,6 +16,7 @@ from compiler.ir.expr import Expr
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
+from compiler.ir.machine import Workload
 from compiler.ir.plan import Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
@@ -67,6 +68,23 @@ def parse_routine(text: str) -> Routine:
     routine = _routine(at)
     at.end()
     return routine
+
+
+def parse_workload(text: str) -> Workload:
+    """A workload; whether its buffers fit its kernel is for `verify` to say."""
+    at = Cursor(text)
+    at.expect("workload")
+    kernel = _kernel(at) if at.peek("kernel") else _routine(at)
+    inputs: list[Buffer] = []
+    constant: list[bool] = []
+    while at.peek("input") or at.peek("constant"):
+        constant.append(at.word() == "constant")
+        inputs.append(_buffer(at))
+    outputs: list[Buffer] = []
+    while at.accept("output"):
+        outputs.append(_buffer(at))
+    at.end()
+    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant))
 
 
 def _kernel(at: Cursor) -> Kernel:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # each of these prints itself with what is here
     from compiler.ir.buffers import Buffer, Call, KernelGraph
     from compiler.ir.graph import Attr, Graph, Node
     from compiler.ir.kernel import Kernel, Routine, Slot
+    from compiler.ir.machine import Workload
     from compiler.ir.plan import Plan, Task
 
 INLINE = 16
@@ -89,6 +90,15 @@ def print_kernel_graph(graph: KernelGraph) -> str:
             known[text] = f"k{len(known)}"
             lines.append(f"  {known[text]}: " + text.replace("\n", "\n  "))
         lines.append(f"  {_call(call, known[text])}")
+    return "\n".join(lines)
+
+
+def print_workload(workload: Workload) -> str:
+    """A workload: its kernel or routine, then its buffers in the order of the slots; `constant` marks an input that may be packed."""
+    lines = ["workload", "  " + str(workload.kernel).replace("\n", "\n  ")]
+    for buffer, constant in zip(workload.inputs, workload.constant, strict=True):
+        lines.append(f"  {'constant' if constant else 'input'} {print_buffer(buffer)}")
+    lines += [f"  output {print_buffer(buffer)}" for buffer in workload.outputs]
     return "\n".join(lines)
 
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+HIERARCHY = ("lane", "grid", "cluster", "L2", "L1", "block", "warp", "thread", "register", "fragment", "vector")
+"""The names of levels, outermost first: the order in which a tile keeps them, whatever the order they were given in."""
+ROLES = ("m", "n", "k")
+"""The axes of a contraction, in the order in which a level keeps them, before all others."""
 
 
 @dataclass(frozen=True)
 class Level:
     """One level of the hierarchy and how much of each axis is worked on there.
 
-    Names are `lane`, `L2`, `L1`, `register`, `vector` on a CPU and `grid`, `cluster`, `block`, `warp`, `thread`, `fragment` on a GPU, outermost first.
-    Axes are the kernel's, or the roles `m`, `n`, `k` of a contraction.
+    Names are `lane`, `L2`, `L1`, `block`, `register`, `vector` on a CPU and `grid`, `cluster`, `block`, `warp`, `thread`, `fragment` on a GPU.
+    Axes are the kernel's, or the roles `m`, `n`, `k` of a contraction; they are kept in the order of ROLES, others by name.
     """
 
     name: str
     extents: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extents", _ordered(self.extents, ROLES, lambda extent: extent[0]))
 
     def __str__(self) -> str:
         return f"{self.name}({' '.join(f'{axis}:{extent}' for axis, extent in self.extents)})"
@@ -24,11 +35,19 @@ class Level:
 
 @dataclass(frozen=True)
 class Tile:
-    """An algorithm (`loops`, `contraction`) and its blocking; `scopes` says where each temporary lives."""
+    """An algorithm (`loops`, `contraction`) and its blocking; `scopes` says where each temporary lives.
+
+    Levels are kept in the order of HIERARCHY, those it does not name after them, by name; scopes by name. So a tile that went
+    through a store which does not keep the order of keys (PostgreSQL's JSONB) is still equal to itself.
+    """
 
     algorithm: str
     levels: tuple[Level, ...] = ()
     scopes: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _ordered(self.levels, HIERARCHY, lambda level: level.name))
+        object.__setattr__(self, "scopes", tuple(sorted(self.scopes)))
 
     def extent(self, level: str, axis: str, default: int = 0) -> int:
         """How much of an axis one level works on; `default` where the tile does not say."""
@@ -49,16 +68,35 @@ class Tile:
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> Tile:
-        """Reads `to_json` back to an equal Tile. Raises KeyError or ValueError on anything else."""
-        levels = tuple(
-            Level(str(name), tuple((str(axis), int(extent)) for axis, extent in extents.items()))
-            for name, extents in plain["levels"].items()
+        """Reads `to_json` back to an equal Tile, in whatever order its keys come. Raises KeyError or ValueError on anything else."""
+        levels, scopes = _mapping(plain, "levels"), _mapping(plain, "scopes")
+        return Tile(
+            str(plain["algorithm"]),
+            tuple(
+                Level(name, tuple((axis, int(extent)) for axis, extent in _mapping(levels, name).items()))
+                for name in levels
+            ),
+            tuple((temp, str(scope)) for temp, scope in scopes.items()),
         )
-        return Tile(str(plain["algorithm"]), levels, tuple((str(t), str(s)) for t, s in plain["scopes"].items()))
 
     def __str__(self) -> str:
         scopes = "".join(f" {temp}@{scope}" for temp, scope in self.scopes)
         return f"{self.algorithm} {' '.join(map(str, self.levels))}{scopes}".rstrip()
+
+
+def _ordered(items: tuple[T, ...], known: tuple[str, ...], name: Callable[[T], str]) -> tuple[T, ...]:
+    """Items named in `known` in its order, then the others by name."""
+
+    def place(item: T) -> tuple[int, str]:
+        return (known.index(name(item)) if name(item) in known else len(known), name(item))
+
+    return tuple(sorted(items, key=place))
+
+
+def _mapping(plain: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    if not isinstance(plain[key], Mapping):
+        raise ValueError(f"{key!r} of a tile is no mapping")
+    return plain[key]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from compiler.measure.operands import Operands, lay_out
 from compiler.measure.spread import Spread
 from compiler.measure.timer import Sample, Timer
 from compiler.targets.cpu import CpuTarget
+from compiler.trace import Hurry, unhurried
 
 LEAST_SAMPLE_S = 20e-6
 """Short kernels are repeated until one sample lasts this long: a thousand times the clock's own cost."""
@@ -66,20 +67,22 @@ class _Run:
 class CpuMachine:
     """`ir.machine.Machine` for the cores of this machine.
 
-    build         makes a library of trials
+    build         makes a library of trials; None when `hurry` stopped it
     cold_weights  constants are found outside L2, as they are in a model; activations are read once before each sample, so that they
                   lie where a producer would have left them
     samples       clean rounds wanted of each trial
+    hurry         asked before each trial is prepared and before each sample; once it answers True no more are taken
 
     Raises TargetUnavailable when the target cannot run here.
     """
 
     target: CpuTarget
-    build: Callable[[Sequence[Trial]], Built]
+    build: Callable[[Sequence[Trial]], Built | None]
     seed: int = 0
     cold_weights: bool = True
     samples: int = 9
     clock: Callable[[], float] = time.monotonic
+    hurry: Hurry = unhurried
 
     def __post_init__(self) -> None:
         if not self.target.is_here:
@@ -97,7 +100,7 @@ class CpuMachine:
         return self.target.lanes
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
-        """Builds all trials, times them interleaved, yields one record for each that ran within `deadline_s` seconds from now.
+        """Builds all trials, times them interleaved, yields one record for each that ran within `deadline_s` seconds from now, before `hurry`.
 
         Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
         """
@@ -107,13 +110,16 @@ class CpuMachine:
             raise TargetUnavailable(
                 f"a trial wants {wanted} lanes of {self.lanes}", fix=f"set threads to at most {self.lanes}"
             )
-        if not trials or self.clock() >= end:
+        if not trials or self.clock() >= end or self.hurry():
             return
         built = self.build(trials)
+        if built is None:
+            return
         if len(built.entries) != len(trials):
             raise InternalError(f"{len(trials)} trials were built into {len(built.entries)} entries")
         with Timer(built.library) as timer:
-            runs = [self._prepare(timer, trial, entry) for trial, entry in zip(trials, built.entries, strict=True)]
+            entries = zip(trials, built.entries, strict=True)
+            runs = [self._prepare(timer, trial, entry) for trial, entry in entries if not self.hurry()]
             clean = self._sample(timer, runs, wanted, end)
         for run in runs:
             if run.samples:
@@ -141,16 +147,18 @@ class CpuMachine:
     def _sample(self, timer: Timer, runs: Sequence[_Run], lanes: int, end: float) -> frozenset[int]:
         """Takes samples round by round, every run once a round, until enough rounds are clean or the time is up. Returns the clean rounds."""
         rates: list[float] = []
+        over = False
         for turn in range(2 * self.samples):
             before = timer.probe(lanes)
             for run in runs:
-                if self.clock() >= end:
+                over = over or self.clock() >= end or self.hurry()
+                if over:
                     break
                 if not run.is_lost:
                     run.samples[turn] = _time(timer, run)
             rates.append(min(before, timer.probe(lanes)))
             _drop_losers(runs)
-            if self.clock() >= end or len(clean_rounds(rates)) >= self.samples:
+            if over or self.clock() >= end or len(clean_rounds(rates)) >= self.samples:
                 break
         return clean_rounds(rates)
 

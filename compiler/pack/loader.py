@@ -27,7 +27,7 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -310,7 +310,7 @@ class Model:
     """A loaded artifact.
 
     path      a .tw file or a folder with its members; None: where this file lies
-    lanes     threads; None: as many as the plan was made for
+    lanes     threads; None: as many as the plan was made for. With fewer than that one thread does everything, so `.lanes` is 1
     verify    whether the library and the weights are compared with their SHA-256 first
     spin_us   how long an idle lane spins before it sleeps; None: the library's default
 
@@ -341,7 +341,8 @@ class Model:
             self.manifest = self._files.manifest
             self.inputs = _specs(self.manifest["inputs"])
             self.outputs = _specs(self.manifest["outputs"])
-            self.lanes = min(lanes or self.manifest["lanes"], self.manifest["lanes"])
+            planned = self.manifest["lanes"]
+            self.lanes = planned if lanes is None or lanes >= planned else 1
             self._library = _Library(self._files.read("model.so"))
             self._create(lanes or 0, -1 if spin_us is None else spin_us)
         except BaseException:
@@ -380,15 +381,18 @@ class Model:
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Array | None] | None = None) -> list[Array]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
-        for kind, given, specs in (("inputs", inputs, self.inputs), ("outputs", out, self.outputs)):
-            if given is not None and len(given) != len(specs):
-                raise InputError(
-                    f"{len(given)} {kind} for {len(specs)}. Fix: give {', '.join(map(str, specs)) or 'none'}"
-                )
-        arrays = [_as_array(spec, value) for spec, value in zip(self.inputs, inputs, strict=True)]
-        results = self._results(list(out) if out is not None else [None] * len(self.outputs), arrays)
+        arrays, results = self._flat(inputs, out)
         self._call(arrays, results)
         return results
+
+    def bind(self, inputs: Sequence[Any], out: Sequence[Array]) -> Callable[[], float]:
+        """A run that is checked once, for loops in which checking would count: each call runs the model and returns its seconds.
+
+        `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so what is written to
+        an input between two calls is seen by the second. Raises as `run` does.
+        """
+        arrays, results = self._flat(inputs, out)
+        return lambda: self._timed(arrays, results)
 
     def random_inputs(self, seed: int = 0) -> dict[str, Array]:
         """Standard normal floats; integers and booleans of 0 and 1, which are valid indices into most things."""
@@ -484,6 +488,16 @@ class Model:
         given = self.random_inputs() if inputs is None else inputs
         _check_names("input", given, self.inputs)
         return [_as_array(spec, given[spec.name]) for spec in self.inputs]
+
+    def _flat(self, inputs: Sequence[Any], out: Sequence[Array | None] | None) -> tuple[list[Array], list[Array]]:
+        """Inputs and outputs that are in order, found fit."""
+        for kind, given, specs in (("inputs", inputs, self.inputs), ("outputs", out, self.outputs)):
+            if given is not None and len(given) != len(specs):
+                raise InputError(
+                    f"{len(given)} {kind} for {len(specs)}. Fix: give {', '.join(map(str, specs)) or 'none'}"
+                )
+        arrays = [_as_array(spec, value) for spec, value in zip(self.inputs, inputs, strict=True)]
+        return arrays, self._results(list(out) if out is not None else [None] * len(self.outputs), arrays)
 
     def _results(self, given: Sequence[Array | None], arrays: Sequence[Array]) -> list[Array]:
         """The arrays that a run fills: those given, once they are found fit, and new ones."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Trial, Workload
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms import ALGORITHMS
 from compiler.tile.model import Proposal
-from compiler.trace import Trace
+from compiler.trace import Hurry, Trace, unhurried
 
 MEASURED_PER_KERNEL = 3
 """How many of the model's favourites are measured."""
@@ -22,6 +23,8 @@ WORTH_MEASURING = 1.5
 """A tile that the model thinks this much slower than its favourite is not measured."""
 BATCH = 24
 """Trials built and timed together: large enough to interleave, small enough to show progress and meet the deadline."""
+FIRST_BATCH = 8
+"""Smaller, so that somebody who soon asks for the best found so far gets one that was measured."""
 
 CountTiles = Callable[[Workload, Tile], int]
 
@@ -37,7 +40,10 @@ class Tiled:
 
 def workload_key(workload: Workload) -> str:
     """SHA-256 (24 hex digits) of what a kernel computes and the geometry of its buffers; operator names play no part."""
-    nameless = replace(workload, kernel=replace(workload.kernel, family=""))
+    kernel = replace(workload.kernel, family="")
+    if isinstance(kernel, Routine):
+        kernel = replace(kernel, params=dict(sorted(kernel.params.items())))
+    nameless = replace(workload, kernel=kernel)
     return hashlib.sha256(repr(nameless).encode()).hexdigest()[:24]
 
 
@@ -50,11 +56,12 @@ def tile(
     budget_s: float,
     count_tiles: CountTiles,
     trace: Trace,
+    hurry: Hurry = unhurried,
 ) -> Tiled:
     """Menus for workloads in call order.
 
     A record for the same workload, tile, target and hardware is used before anything is measured; what is left is measured, the
-    dearest workloads first, until the budget is spent. Without a machine (a cross-compiled target) the model decides.
+    dearest workloads first, until the budget is spent or `hurry` says so. Without a machine (a cross-compiled target) the model decides.
     """
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
@@ -66,7 +73,7 @@ def tile(
         costs |= {(key, tile): record for tile, record in found.items() if record}
     reused = tuple(costs.values())
     missing = _worth_measuring(distinct, proposals, costs, {key: keys.count(key) for key in distinct})
-    measured = list(_measure(missing, machine, budget_s, trace)) if machine else []
+    measured = list(_measure(missing, machine, budget_s, trace, hurry)) if machine else []
     costs |= {(record.workload, _tile_of(record)): record for record in measured}
     menus = {key: _menu(key, distinct[key], options, costs, reused, count_tiles) for key, options in proposals.items()}
     return Tiled(tuple(menus[key] for key in keys), tuple(measured), reused)
@@ -113,21 +120,33 @@ def _worth_measuring(
     ]
 
 
-def _measure(trials: Sequence[Trial], machine: Machine, budget_s: float, trace: Trace) -> list[Record]:
-    found: list[Record] = []
+def _measure(
+    trials: Sequence[Trial], machine: Machine, budget_s: float, trace: Trace, hurry: Hurry
+) -> Iterator[Record]:
+    """A record for each trial that ran before the time was up; a workload is told before the first record of it."""
+    count = 0
+    told: set[str] = set()
     end = time.monotonic() + budget_s
-    for first in range(0, len(trials), BATCH):
+    begun = 0
+    while begun < len(trials):
         left = end - time.monotonic()
-        if left <= 0:
+        if left <= 0 or hurry():
             break
-        batch = trials[first : first + BATCH]
+        batch = trials[begun : begun + (BATCH if begun else FIRST_BATCH)]
+        begun += len(batch)
+        texts = {trial.key: trial.workload for trial in batch}
         for record in machine.measure(batch, left):
-            found.append(record)
+            count += 1
+            if record.workload not in told:
+                told.add(record.workload)
+                trace.workload(record.workload, str(texts[record.workload]))
             trace.record(record.to_json())
-        trace.progress((first + len(batch)) / len(trials), f"measured {len(found)} of {len(trials)} candidates")
-    if len(found) < len(trials):
-        trace.notice(f"the tuning budget of {budget_s:g} s measured {len(found)} of {len(trials)} candidates")
-    return found
+            yield record
+        trace.progress(begun / len(trials), f"measured {count} of {len(trials)} candidates")
+    if count < len(trials):
+        found = f"{count} of {len(trials)} candidates"
+        early = f"finished early on request: {found} measured"
+        trace.notice(early if hurry() else f"the tuning budget of {budget_s:g} s measured {found}")
 
 
 def _menu(

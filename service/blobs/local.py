@@ -1,94 +1,25 @@
-"""Content-addressed blobs in a local folder.
+"""Blobs in a local folder.
 
 A blob is written under a temporary name, synced, renamed to its SHA-256 and the folder synced: a key that
-exists names whole bytes, also after a power cut. Writing the same bytes twice is harmless.
+exists names whole bytes, also after a power cut. Writing the same bytes again leaves the file as it is, which somebody
+may have open or behind a sandbox's walls (those hold inodes), and renews the time of its last write.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import re
-import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
-from service.errors import BodyTooLarge, NotFound, StorageUnavailable
-
-KEY_PATTERN = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}")
-CHUNK = 1 << 20
+from service.blobs import spool
+from service.blobs.spool import Spool, SpoolWriter
+from service.blobs.store import CHUNK, KEY_PATTERN, StoredBlob, key_of, not_found, storage_errors
 
 
-@dataclass(frozen=True)
-class StoredBlob:
-    """Bytes that are safely kept: `key` finds them again, `sha256` is hex, `bytes` their length."""
-
-    key: str
-    sha256: str
-    bytes: int
-
-
-class BlobWriter:
-    """One upload in progress; leaving the `with` block without `commit` removes what was written."""
-
-    def __init__(self, blobs: Blobs, limit: int | None) -> None:
-        self._blobs = blobs
-        self._limit = limit
-        self._hash = hashlib.sha256()
-        self._size = 0
-        self._path = blobs.temporary / uuid.uuid4().hex
-        with storage_errors():
-            self._file: BinaryIO = self._path.open("xb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._size
-
-    def write(self, chunk: bytes | memoryview) -> None:
-        """Append. Raises `BodyTooLarge` past the limit, `StorageUnavailable` when the disk is full."""
-        self._size += len(chunk)
-        if self._limit is not None and self._size > self._limit:
-            raise BodyTooLarge(
-                f"the upload is larger than {self._limit} bytes",
-                fix="send a smaller model, or raise TILEWRIGHT_MAX_MODEL_BYTES",
-                details={"limit_bytes": self._limit},
-            )
-        self._hash.update(chunk)
-        with storage_errors():
-            self._file.write(chunk)
-
-    def commit(self) -> StoredBlob:
-        """Make the bytes durable and give them their key. Raises `StorageUnavailable`."""
-        digest = self._hash.hexdigest()
-        final = self._blobs.root / digest[:2] / digest
-        with storage_errors():
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            if not final.parent.is_dir():
-                final.parent.mkdir(exist_ok=True)
-                sync_folder(self._blobs.root)
-            os.replace(self._path, final)
-            sync_folder(final.parent)
-        return StoredBlob(f"{digest[:2]}/{digest}", digest, self._size)
-
-
-class Blobs:
+class LocalBlobs:
     """The blob store below one folder, which is made when missing. Safe for many processes at once."""
 
     def __init__(self, root: Path) -> None:
@@ -97,17 +28,13 @@ class Blobs:
         with storage_errors():
             self.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def writer(self, limit: int | None = None) -> BlobWriter:
+    def writer(self, limit: int | None = None) -> SpoolWriter:
         """Begin a blob of at most `limit` bytes."""
-        return BlobWriter(self, limit)
+        return SpoolWriter(self.temporary, limit, self._keep)
 
     def put_file(self, path: Path) -> StoredBlob:
         """Copy a finished file in."""
-        with self.writer() as writer:
-            with storage_errors(), path.open("rb") as file:
-                while chunk := file.read(CHUNK):
-                    writer.write(chunk)
-            return writer.commit()
+        return spool.copy_in(path, self.writer())
 
     def put_bytes(self, data: bytes) -> StoredBlob:
         """Keep bytes that are in memory."""
@@ -119,8 +46,71 @@ class Blobs:
         """The file of a blob, to be read only. Raises `NotFound` for a key that this store never gave out."""
         path = self.root / key
         if not KEY_PATTERN.fullmatch(key) or not path.is_file():
-            raise NotFound(f"blob {key!r} is not in the store", fix="restore the blob folder from its backup")
+            raise not_found(key)
         return path
+
+    @contextlib.contextmanager
+    def local(self, key: str) -> Iterator[Path]:
+        """The file itself."""
+        yield self.path(key)
+
+    def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` up to but not including `end`, in chunks."""
+        return _chunks(self._open(key), start, end)
+
+    def size(self, key: str) -> int:
+        """Length in bytes."""
+        with self._open(key) as file:
+            return os.fstat(file.fileno()).st_size
+
+    def delete(self, key: str, *, unless_written_since: float | None = None) -> None:
+        """Remove; a key that is not there, or that was written again since that time, is no error."""
+        if not KEY_PATTERN.fullmatch(key):
+            return
+        path = self.root / key
+        with storage_errors(), contextlib.suppress(FileNotFoundError):
+            if unless_written_since is None:
+                path.unlink()
+            elif path.stat().st_mtime < unless_written_since:
+                self._remove_unless_renewed(path, unless_written_since)
+
+    def _keep(self, written: Spool) -> StoredBlob:
+        """Make the bytes durable and give them their key."""
+        digest = written.seal(durable=True)
+        key = key_of(digest)
+        final = self.root / key
+        with storage_errors():
+            if not final.parent.is_dir():
+                final.parent.mkdir(exist_ok=True)
+                sync_folder(self.root)
+            try:
+                os.utime(final)
+            except FileNotFoundError:
+                os.replace(written.path, final)
+            sync_folder(final.parent)
+        return StoredBlob(key, digest, written.size)
+
+    def _remove_unless_renewed(self, path: Path, since: float) -> None:
+        """Take the file away first and look then: a writer either renewed it before, or finds it gone and puts its own."""
+        aside = self.temporary / uuid.uuid4().hex
+        path.rename(aside)
+        if aside.stat().st_mtime >= since:
+            with contextlib.suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
+
+    def keys(self) -> Iterator[tuple[str, float]]:
+        """Every key and its last write, in seconds since 1970."""
+        with storage_errors():
+            folders = [path for path in self.root.iterdir() if len(path.name) == 2]
+        for folder in sorted(folders):
+            with storage_errors():
+                files = sorted(folder.iterdir())
+            for path in files:
+                key = f"{folder.name}/{path.name}"
+                if KEY_PATTERN.fullmatch(key):
+                    with contextlib.suppress(FileNotFoundError):
+                        yield key, path.stat().st_mtime
 
     def check(self) -> None:
         """Write and remove a few bytes; raises `StorageUnavailable` when that fails."""
@@ -128,14 +118,16 @@ class Blobs:
             writer.write(b"ready?")
 
     def sweep(self, older_than_s: float) -> int:
-        """Remove abandoned temporary files older than this; returns how many."""
-        removed = 0
-        for path in self.temporary.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > older_than_s:
-                    path.unlink()
-                    removed += 1
-        return removed
+        """Remove abandoned uploads older than this; returns how many."""
+        return spool.sweep(self.temporary, older_than_s)
+
+    def _open(self, key: str) -> BinaryIO:
+        path = self.path(key)
+        with storage_errors():
+            try:
+                return path.open("rb", buffering=0)
+            except FileNotFoundError:  # removed since
+                raise not_found(key) from None
 
 
 def sync_folder(folder: Path) -> None:
@@ -147,13 +139,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def storage_errors() -> Iterator[None]:
-    """Turn an error of the file system into `StorageUnavailable`."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageUnavailable(
-            f"the blob store failed: {error.strerror or error}",
-            fix="free disk space or mend the blob folder, then retry",
-        ) from error
+def _chunks(file: BinaryIO, start: int, end: int | None) -> Iterator[bytes]:
+    with file, storage_errors():
+        file.seek(start)
+        left = float("inf") if end is None else end - start
+        while left > 0 and (chunk := file.read(int(min(CHUNK, left)))):
+            left -= len(chunk)
+            yield chunk

@@ -7,6 +7,7 @@ Reads and writes are separate calls. On SQLite a write takes the write lock at i
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,12 @@ from service.errors import DatabaseUnavailable
 
 PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON")
 """FULL: an accepted job survives a power cut."""
+
+DISPOSE_WITHIN_S = 10.0
+"""A connection that is in use when its pool goes is closed by nobody."""
+
+AT_COMMIT = "at_commit"
+"""Under this name `Session.info` lists what is to be called with the session at the end of a write, before the commit."""
 
 
 class clock(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
@@ -49,24 +56,46 @@ class Database:
         self.engine = _sqlite_engine(self.url) if self.url.get_backend_name() == "sqlite" else _engine(self.url)
         self.writer = self.engine.execution_options(tilewright_writes=True)
         self._reader = self.engine
+        self._sessions = 0
+        self._changed = threading.Condition()
         if self.url.get_backend_name() == "postgresql":
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
         """A session over one consistent view, which is given up at the end. Raises `DatabaseUnavailable`."""
-        with unavailable(), Session(self._reader, expire_on_commit=False) as session:
+        with self._busy(), unavailable(), Session(self._reader, expire_on_commit=False) as session:
             yield session
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Session]:
         """A session that commits at the end, or rolls back when the block raises. Raises `DatabaseUnavailable`."""
-        with unavailable(), Session(self.writer, expire_on_commit=False) as session, session.begin():
+        with (
+            self._busy(),
+            unavailable(),
+            Session(self.writer, expire_on_commit=False) as session,
+            session.begin(),
+        ):
             yield session
+            for last in session.info.pop(AT_COMMIT, ()):
+                last(session)
 
     def dispose(self) -> None:
-        """Close the pooled connections."""
+        """Close the connections, once the sessions that other threads have open are done, or after `DISPOSE_WITHIN_S`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._sessions == 0, DISPOSE_WITHIN_S)
         self.engine.dispose()
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        with self._changed:
+            self._sessions += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sessions -= 1
+                self._changed.notify_all()
 
 
 def _engine(url: sa.URL) -> sa.Engine:

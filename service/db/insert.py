@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from service.db.models import Row
+from service.db.models import Row, Share, Total
 
 
 def unless_present(session: Session, table: type[Row], **values: Any) -> None:
@@ -16,3 +16,11 @@ def unless_present(session: Session, table: type[Row], **values: Any) -> None:
         session.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
     else:
         session.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())
+
+
+def add_up(session: Session, table: type[Share] | type[Total], column: str, amount: float, **keys: Any) -> None:
+    """Add `amount` to a number in the row with these keys, which is made when missing; safe against others who do so."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(table).values({**keys, column: amount})
+    present = getattr(table, column)
+    session.execute(insert.on_conflict_do_update(index_elements=list(keys), set_={column: present + amount}))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from service.db.engine import clock
-from service.db.models import Job, JobState
+from service.db.models import Job, JobKind, JobState, Share
 
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
@@ -29,18 +30,32 @@ def locked(session: Session, job_id: uuid.UUID) -> Job:
     return session.scalars(query.execution_options(populate_existing=True)).one()
 
 
-def of_owner(session: Session, owner_id: uuid.UUID, job_id: uuid.UUID) -> Job | None:
-    """The owner's job, or None."""
-    return session.scalar(sa.select(Job).where(Job.id == job_id, Job.owner_id == owner_id))
+def of_owner(session: Session, owner_id: uuid.UUID, job_id: uuid.UUID, *, lock: bool = False) -> Job | None:
+    """The owner's job, or None; with `lock` it stays as it is until the transaction ends."""
+    query = sa.select(Job).where(Job.id == job_id, Job.owner_id == owner_id)
+    return session.scalar(query.with_for_update() if lock else query)
+
+
+def by_ids(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Job]:
+    """The jobs with these ids, of any owner."""
+    return session.scalars(sa.select(Job).where(Job.id.in_(job_ids))).all()
 
 
 def page(
-    session: Session, owner_id: uuid.UUID, *, states: Collection[JobState], before: uuid.UUID | None, limit: int
+    session: Session,
+    owner_id: uuid.UUID,
+    *,
+    states: Collection[JobState],
+    kinds: Collection[JobKind],
+    before: uuid.UUID | None,
+    limit: int,
 ) -> Sequence[Job]:
-    """The owner's jobs, newest first, older than `before`; `states` empty means all."""
+    """The owner's jobs, newest first, older than `before`; empty `states` or `kinds` mean all."""
     query = sa.select(Job).where(Job.owner_id == owner_id)
     if states:
         query = query.where(Job.state.in_(states))
+    if kinds:
+        query = query.where(Job.kind.in_(kinds))
     if before is not None:
         query = query.where(Job.id < before)
     return session.scalars(query.order_by(Job.id.desc()).limit(limit)).all()
@@ -65,33 +80,74 @@ def cached(session: Session, owner_id: uuid.UUID, cache_key: str) -> Job | None:
     return session.scalar(query.order_by(Job.id.desc()).limit(1))
 
 
+def open_counts(session: Session) -> Sequence[tuple[str, str, str, int]]:
+    """Kind, state, queue and number of the jobs that have not ended, of all owners."""
+    query = sa.select(Job.kind, Job.state, Job.queue, sa.func.count()).where(Job.state.in_((JobState.QUEUED, *HELD)))
+    rows = session.execute(query.group_by(Job.kind, Job.state, Job.queue))
+    return [(str(kind), str(state), queue, count) for kind, state, queue, count in rows]
+
+
+def queue_ages(session: Session) -> Sequence[tuple[str, float]]:
+    """Each queue in which jobs wait, and the seconds that the oldest has."""
+    age = clock() - sa.func.min(Job.created_at)
+    query = sa.select(Job.queue, age).where(Job.state == JobState.QUEUED, Job.blocked_by == 0).group_by(Job.queue)
+    return [(queue, seconds) for queue, seconds in session.execute(query)]
+
+
 def waiting(session: Session, owner_id: uuid.UUID) -> int:
     """How many of the owner's jobs are queued."""
     query = sa.select(sa.func.count()).where(Job.owner_id == owner_id, Job.state == JobState.QUEUED)
     return session.scalar(query) or 0
 
 
-def position(session: Session, job: Job) -> int:
-    """How many jobs go before a queued one in its queue, of all owners."""
-    ahead = sa.or_(
-        Job.priority > job.priority,
-        sa.and_(Job.priority == job.priority, Job.created_at < job.created_at),
-        sa.and_(Job.priority == job.priority, Job.created_at == job.created_at, Job.id < job.id),
-    )
-    query = sa.select(sa.func.count()).where(Job.queue == job.queue, Job.state == JobState.QUEUED, ahead)
-    return session.scalar(query) or 0
+def waiting_in(session: Session, queues: Collection[str]) -> dict[str, int]:
+    """How many jobs, of all owners, each of these queues holds that a worker could begin now."""
+    query = sa.select(Job.queue, sa.func.count()).where(Job.queue.in_(queues), Job.state == JobState.QUEUED)
+    rows = session.execute(query.where(Job.blocked_by == 0).group_by(Job.queue))
+    return {queue: count for queue, count in rows}  # noqa: C416 - a Row is no pair to mypy
 
 
-def best(session: Session, queue: str) -> uuid.UUID | None:
-    """The job to run next: priority, then age. On PostgreSQL the row is locked and rows locked by others skipped."""
+def positions(session: Session, asked: Collection[Job]) -> dict[uuid.UUID, int]:
+    """By id, for those that are queued: how many jobs go before it in its queue, of all owners, if all had had the same share."""
+    queued = [job for job in asked if job.state == JobState.QUEUED]
+    if not queued:
+        return {}
+    order = (Job.priority.desc(), Job.created_at, Job.id)
+    ready = sa.case((Job.blocked_by == 0, 1), else_=0)
+    before = sa.func.sum(ready).over(partition_by=Job.queue, order_by=order, rows=(None, -1))
+    line = sa.select(Job.id, sa.func.coalesce(before, 0).label("ahead"))
+    line = line.where(Job.queue.in_({job.queue for job in queued}), Job.state == JobState.QUEUED)
+    places = line.subquery()
+    found = session.execute(sa.select(places).where(places.c.id.in_([job.id for job in queued])))
+    return {row.id: int(row.ahead) for row in found}
+
+
+def best(session: Session, queues: Collection[str]) -> uuid.UUID | None:
+    """The job to run next: priority, then the owner who has had least of the queue, then age.
+
+    On PostgreSQL the row is locked, and rows locked by others are skipped.
+    """
+    had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
         sa.select(Job.id)
-        .where(Job.queue == queue, Job.state == JobState.QUEUED)
-        .order_by(Job.priority.desc(), Job.created_at, Job.id)
+        .outerjoin(Share, had)
+        .where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0)
+        .order_by(Job.priority.desc(), sa.func.coalesce(Share.used_s, 0.0), Job.created_at, Job.id)
         .limit(1)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, of=Job)
     )
     return session.scalar(query)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A job whose state was changed."""
+
+    kind: JobKind
+    queue: str
+    owner_id: uuid.UUID
+    artifact_id: uuid.UUID | None
+    attempts: int
 
 
 def advance(
@@ -103,28 +159,41 @@ def advance(
     fence: int | None,
     expired: bool,
     values: dict[str, Any],
-) -> bool:
-    """One guarded UPDATE of the state: only from `sources`, only with this fence, only (if asked) past its lease."""
+) -> Moved | None:
+    """One guarded UPDATE of the state: only from `sources`, only with this fence, only (if asked) past its lease.
+
+    None when nothing was written.
+    """
     update = sa.update(Job).where(Job.id == job_id, Job.state.in_(sources))
     if fence is not None:
         update = update.where(Job.fence == fence)
     if expired:
         update = update.where(Job.lease_until < clock())
     update = update.values(state=to, **values).execution_options(synchronize_session=False)
-    return session.execute(update.returning(Job.id)).first() is not None
+    row = session.execute(update.returning(Job.kind, Job.queue, Job.owner_id, Job.artifact_id, Job.attempts)).first()
+    return None if row is None else Moved(**row._asdict())
 
 
-def extend(session: Session, job_id: uuid.UUID, fence: int, lease_s: float) -> tuple[JobState, bool] | None:
-    """Renew the lease of a held job; its state and whether cancelling is asked for, None when it is not held."""
+@dataclass(frozen=True)
+class Held:
+    """A job whose lease was renewed, and what its owner wants."""
+
+    state: JobState
+    cancel: bool
+    finish: bool
+
+
+def extend(session: Session, job_id: uuid.UUID, fence: int, lease_s: float) -> Held | None:
+    """Renew the lease of a held job; None when it is not held."""
     update = (
         sa.update(Job)
         .where(Job.id == job_id, Job.fence == fence, Job.state.in_(HELD))
         .values(lease_until=clock() + lease_s)
-        .returning(Job.state, Job.cancel_requested)
+        .returning(Job.state, Job.cancel_requested, Job.finish_requested)
         .execution_options(synchronize_session=False)
     )
     row = session.execute(update).first()
-    return None if row is None else (JobState(row.state), row.cancel_requested)
+    return None if row is None else Held(JobState(row.state), row.cancel_requested, row.finish_requested)
 
 
 def progress(session: Session, job_id: uuid.UUID, phase: str, fraction: float) -> None:
@@ -142,6 +211,12 @@ def ask_to_cancel(session: Session, job_id: uuid.UUID) -> None:
     session.execute(update.execution_options(synchronize_session=False))
 
 
+def ask_to_finish(session: Session, job_id: uuid.UUID) -> None:
+    """Leave the wish for the worker that holds the job, or will."""
+    update = sa.update(Job).where(Job.id == job_id).values(finish_requested=True)
+    session.execute(update.execution_options(synchronize_session=False))
+
+
 def expired(session: Session, limit: int) -> Sequence[Job]:
     """Held jobs whose lease has run out, longest ago first."""
     query = sa.select(Job).where(Job.state.in_(HELD), Job.lease_until < clock())
@@ -156,7 +231,7 @@ def unannounced(session: Session, queued_before_s: float) -> dict[str, int]:
     stale = sa.or_(Job.published_at.is_(None), Job.published_at < clock() - queued_before_s)
     update = (
         sa.update(Job)
-        .where(Job.state == JobState.QUEUED, stale)
+        .where(Job.state == JobState.QUEUED, Job.blocked_by == 0, stale)
         .values(published_at=clock())
         .returning(Job.queue)
         .execution_options(synchronize_session=False)

@@ -40,6 +40,14 @@ def new_id() -> uuid.UUID:
     return uuid_utils.compat.uuid7()
 
 
+class JobKind(StrEnum):
+    """What a worker is to do."""
+
+    COMPILE = "compile"
+    BENCHMARK = "benchmark"
+    INFERENCE = "inference"
+
+
 class Row(DeclarativeBase):
     """What all tables share."""
 
@@ -50,6 +58,7 @@ class Row(DeclarativeBase):
         int: sa.BigInteger(),
         dict[str, Any]: PLAIN,
         list[str]: PLAIN,
+        list[dict[str, Any]]: PLAIN,
     }
 
 
@@ -78,45 +87,86 @@ class ApiKey(Row):
 
 
 class Model(Row):
-    """Uploaded model bytes, once per owner and digest (SHA-256, hex)."""
+    """An uploaded model, once per owner and digest.
+
+    One ONNX file has its SHA-256 (hex) as digest; one with external data that of its canonical manifest
+    (`compiler.contract.bundle_digest`).
+    """
 
     __tablename__ = "models"
 
     owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), primary_key=True)
     digest: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     bytes: Mapped[int]
+    """Of all its files."""
     blob_key: Mapped[str] = mapped_column(sa.String(200))
+    """Of the ONNX file."""
+    files: Mapped[list[dict[str, Any]]]
+    """External data beside the ONNX file: `path` (relative), `sha256`, `bytes`, `key`."""
     created_at: Mapped[float] = mapped_column(default=clock())
 
 
+class Upload(Row):
+    """A model that arrives in pieces; each piece is a blob, and the whole becomes a model when the last has come."""
+
+    __tablename__ = "uploads"
+
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
+    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), index=True)
+    media_type: Mapped[str] = mapped_column(sa.String(100))
+    bytes: Mapped[int]
+    """Of the whole."""
+    sha256: Mapped[str | None] = mapped_column(sa.String(64))
+    """Of the whole, if the caller announced it."""
+    received: Mapped[int] = mapped_column(default=0)
+    parts: Mapped[list[dict[str, Any]]]
+    """`key` and `bytes` of each piece, in order."""
+    model_digest: Mapped[str | None] = mapped_column(sa.String(64))
+    """The model it became."""
+    created_at: Mapped[float] = mapped_column(default=clock())
+    updated_at: Mapped[float] = mapped_column(default=clock(), index=True)
+
+
 class Job(Row):
-    """One compilation, from request to outcome."""
+    """One piece of work for a worker, from request to outcome: a compilation, a benchmark or an inference."""
 
     __tablename__ = "jobs"
     __table_args__ = (
         sa.CheckConstraint(sa.column("state").in_([str(state) for state in JobState]), name="state"),
+        sa.CheckConstraint(sa.column("kind").in_([str(kind) for kind in JobKind]), name="kind"),
         sa.ForeignKeyConstraint(["owner_id", "model_digest"], ["models.owner_id", "models.digest"]),
         sa.UniqueConstraint("owner_id", "idempotency_key"),
         sa.Index("ix_jobs_owner_id_id", "owner_id", "id"),
         sa.Index("ix_jobs_owner_id_cache_key", "owner_id", "cache_key"),
+        sa.Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
+        sa.Index("ix_jobs_owner_id_model_digest", "owner_id", "model_digest"),
         sa.Index("ix_jobs_queue_state_priority_created_at", "queue", "state", "priority", "created_at"),
         sa.Index("ix_jobs_state_lease_until", "state", "lease_until"),
+        sa.Index("ix_jobs_state_finished_at", "state", "finished_at"),
     )
 
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
     owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"))
-    artifact_id: Mapped[uuid.UUID] = mapped_column(default=new_id, index=True)
-    """The id the artifact has or will have; a job answered from the cache names the artifact that was there."""
-    model_digest: Mapped[str] = mapped_column(sa.String(64))
+    kind: Mapped[JobKind] = mapped_column(sa.String(16), default=JobKind.COMPILE)
+    artifact_id: Mapped[uuid.UUID | None] = mapped_column(index=True)
+    """Of a compilation: the id the artifact has or will have; one answered from the cache names the artifact that was there."""
+    model_digest: Mapped[str | None] = mapped_column(sa.String(64))
+    """Of a compilation."""
     options: Mapped[dict[str, Any]]
-    cache_key: Mapped[str] = mapped_column(sa.String(64))
+    """`CompileOptions`, `BenchmarkOptions`, or for an inference `{"threads"}`."""
+    cache_key: Mapped[str | None] = mapped_column(sa.String(64))
+    """Of a compilation."""
     cached: Mapped[bool] = mapped_column(default=False)
+    cloned_from: Mapped[uuid.UUID | None]
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
     body_hash: Mapped[str] = mapped_column(sa.String(64))
 
-    queue: Mapped[str] = mapped_column(sa.String(64))
+    queue: Mapped[str] = mapped_column(sa.String(200))
+    """The device class: a target (`cpu`, `cpu:x86-64-v3`), for what runs artifacts `run:` and a target."""
     priority: Mapped[int] = mapped_column(default=0)
     """Greater goes first."""
+    blocked_by: Mapped[int] = mapped_column(default=0)
+    """How many of the artifacts it needs are not made yet; it is not claimed before there are none."""
     state: Mapped[JobState] = mapped_column(sa.String(16))
     phase: Mapped[str | None] = mapped_column(sa.String(64))
     fraction: Mapped[float] = mapped_column(default=0.0)
@@ -129,6 +179,8 @@ class Job(Row):
     attempts: Mapped[int] = mapped_column(default=0)
     lost_leases: Mapped[int] = mapped_column(default=0)
     cancel_requested: Mapped[bool] = mapped_column(default=False)
+    finish_requested: Mapped[bool] = mapped_column(default=False)
+    """The owner wants the best found so far: measuring ends, the rest is done."""
     published_at: Mapped[float | None]
     """When a doorbell was last sent for this row; None: not since it was queued."""
     event_seq: Mapped[int] = mapped_column(default=0)
@@ -141,6 +193,34 @@ class Job(Row):
     started_at: Mapped[float | None]
     """When the present or last attempt was claimed."""
     finished_at: Mapped[float | None]
+
+
+class Need(Row):
+    """An artifact that a benchmark or an inference runs."""
+
+    __tablename__ = "job_needs"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    artifact_id: Mapped[uuid.UUID] = mapped_column(index=True)
+
+
+class Attempt(Row):
+    """One worker's try at a job."""
+
+    __tablename__ = "attempts"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    worker: Mapped[str] = mapped_column(sa.String(200))
+    started_at: Mapped[float] = mapped_column(default=clock())
+    ended_at: Mapped[float | None]
+    outcome: Mapped[str | None] = mapped_column(sa.String(32))
+    """The state the job was left in, or `lost` when the worker vanished."""
+    log: Mapped[str] = mapped_column(sa.Text, default="")
+    """The end of what the process that did the work printed."""
+    batches: Mapped[int] = mapped_column(default=0)
+    """Number of the newest batch of events and measurements that was written: one whose answer was lost is not written again."""
 
 
 class Event(Row):
@@ -170,23 +250,83 @@ class Artifact(Row):
     created_at: Mapped[float] = mapped_column(default=clock())
 
 
+class Benchmark(Row):
+    """What a benchmark found; made in the transaction that moves its job to SUCCEEDED."""
+
+    __tablename__ = "benchmarks"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    report: Mapped[dict[str, Any]]
+    """As `compiler.runner.benchmark` returns it."""
+    created_at: Mapped[float] = mapped_column(default=clock())
+
+
+class Inference(Row):
+    """Inputs and, once it has SUCCEEDED, outputs of an inference: two .npz files."""
+
+    __tablename__ = "inferences"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    input_key: Mapped[str] = mapped_column(sa.String(200))
+    input_bytes: Mapped[int]
+    output_key: Mapped[str | None] = mapped_column(sa.String(200))
+    output_bytes: Mapped[int | None]
+    output_sha256: Mapped[str | None] = mapped_column(sa.String(64))
+    report: Mapped[dict[str, Any] | None]
+    """As `compiler.runner.infer` returns it."""
+
+
+class Workload(Row):
+    """What the records of one workload measured: a kernel and its buffers, as text that the compiler reads back."""
+
+    __tablename__ = "workloads"
+
+    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), primary_key=True)
+    workload: Mapped[str] = mapped_column(sa.String(500), primary_key=True)
+    text: Mapped[str] = mapped_column(sa.Text)
+    created_at: Mapped[float] = mapped_column(default=clock())
+
+
+NARROWING = ("kind", "operator", "target", "hardware", "threads", "imported")
+"""By these columns records are filtered too, and each holds few distinct values."""
+
+
+def _records_by(*leading: str) -> sa.Index:
+    """An index of an owner's records by some columns, then by age.
+
+    It ends in the other columns of `NARROWING`: where many rows match the first columns and none the rest, they are passed
+    over inside the index, without a look at each row.
+    """
+    others = (column for column in NARROWING if column not in leading)
+    name = "_".join(("ix_tuning_records_owner_id", *(leading or ("created_at",))))
+    return sa.Index(name, "owner_id", *leading, "created_at", "id", *others)
+
+
 class TuningRecord(Row):
-    """One measurement on a real device. `seconds` is the median of `samples`; p10 and p90 are seconds too."""
+    """One measurement on a real device. `seconds` is the median of `samples`; p10 and p90 are seconds too.
+
+    It outlives its job: `job_id` is empty once the job was removed, and for a record that was imported.
+    """
 
     __tablename__ = "tuning_records"
     __table_args__ = (
-        sa.Index("ix_tuning_records_owner_id_id", "owner_id", "id"),
-        sa.Index("ix_tuning_records_owner_id_target_hardware_id", "owner_id", "target", "hardware", "id"),
-        sa.Index("ix_tuning_records_owner_id_workload_id", "owner_id", "workload", "id"),
-        sa.Index("ix_tuning_records_owner_id_operator_id", "owner_id", "operator", "id"),
-        sa.Index("ix_tuning_records_owner_id_model_digest_id", "owner_id", "model_digest", "id"),
-        sa.Index("ix_tuning_records_job_id_id", "job_id", "id"),
+        _records_by(),
+        _records_by("kind"),
+        _records_by("operator"),
+        _records_by("target"),
+        _records_by("hardware"),
+        _records_by("threads"),
+        _records_by("imported"),
+        _records_by("model_digest"),
+        sa.Index("ix_tuning_records_owner_id_workload", "owner_id", "workload", "created_at", "id"),
+        sa.Index("ix_tuning_records_job_id", "job_id", "owner_id", "created_at", "id"),
     )
 
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
     owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"))
-    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"))
-    model_digest: Mapped[str] = mapped_column(sa.String(64))
+    job_id: Mapped[uuid.UUID | None] = mapped_column(sa.ForeignKey("jobs.id", ondelete="SET NULL"))
+    model_digest: Mapped[str | None] = mapped_column(sa.String(64))
+    imported: Mapped[bool] = mapped_column(default=False)
     kind: Mapped[str] = mapped_column(sa.String(32))
     operator: Mapped[str] = mapped_column(sa.Text)
     workload: Mapped[str] = mapped_column(sa.Text)
@@ -204,13 +344,50 @@ class TuningRecord(Row):
 
 
 class Worker(Row):
-    """A process that holds a device, as it last reported."""
+    """A process that holds a device, or builds for others, as it last reported."""
 
     __tablename__ = "workers"
 
     name: Mapped[str] = mapped_column(sa.String(200), primary_key=True)
-    queue: Mapped[str] = mapped_column(sa.String(64))
+    queues: Mapped[list[str]]
+    """Whose jobs it takes."""
     hardware: Mapped[dict[str, Any]]
+    compiler: Mapped[str] = mapped_column(sa.String(50))
+    """Version of the compiler it runs."""
     busy_with: Mapped[uuid.UUID | None]
     """The job it runs, if any."""
+    started_at: Mapped[float] = mapped_column(default=clock())
     last_seen: Mapped[float] = mapped_column(default=clock(), index=True)
+
+
+class Share(Row):
+    """Device seconds that an owner has had of a queue; who has had least goes first."""
+
+    __tablename__ = "shares"
+
+    queue: Mapped[str] = mapped_column(sa.String(200), primary_key=True)
+    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), primary_key=True)
+    used_s: Mapped[float] = mapped_column(default=0.0)
+
+
+class Catalogue(Row):
+    """What workers publish of their compiler, so that the API need not load it: `operators`, `targets`."""
+
+    __tablename__ = "catalogue"
+
+    name: Mapped[str] = mapped_column(sa.String(50), primary_key=True)
+    compiler: Mapped[str] = mapped_column(sa.String(50), primary_key=True)
+    """Version of the compiler it tells of."""
+    entries: Mapped[list[dict[str, Any]]]
+    published_at: Mapped[float] = mapped_column(default=clock())
+
+
+class Total(Row):
+    """A sum that only grows, of all processes together: what `/metrics` shows as a counter."""
+
+    __tablename__ = "totals"
+
+    name: Mapped[str] = mapped_column(sa.String(100), primary_key=True)
+    labels: Mapped[str] = mapped_column(sa.String(400), primary_key=True)
+    """JSON object with sorted keys; `{}` for none."""
+    value: Mapped[float]

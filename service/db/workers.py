@@ -13,9 +13,22 @@ from service.db.engine import clock
 from service.db.models import Worker
 
 
-def report(session: Session, name: str, queue: str, hardware: dict[str, Any], busy_with: uuid.UUID | None) -> None:
+def report(
+    session: Session,
+    name: str,
+    queues: Sequence[str],
+    hardware: dict[str, Any],
+    compiler: str,
+    busy_with: uuid.UUID | None,
+) -> None:
     """Insert or renew the worker's row; one process writes one name."""
-    values = {"queue": queue, "hardware": hardware, "busy_with": busy_with, "last_seen": clock()}
+    values = {
+        "queues": list(queues),
+        "hardware": hardware,
+        "compiler": compiler,
+        "busy_with": busy_with,
+        "last_seen": clock(),
+    }
     update = sa.update(Worker).where(Worker.name == name).values(values).returning(Worker.name)
     if session.execute(update.execution_options(synchronize_session=False)).first() is None:
         session.execute(sa.insert(Worker).values(name=name, **values))

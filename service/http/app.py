@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from anyio import to_thread
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from compiler.contract import COMPILER_VERSION
-from service.blobs.local import Blobs
+from service import logs
+from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
-from service.http import errors
+from service.http import errors, openapi
+from service.http.metrics import Meter, answers
 from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
-from service.jobs import reconcile
+from service.jobs import reconcile, retention
+from service.jobs.access import Door
+from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
-
-ABANDONED_UPLOAD_S = 24 * 3600.0
+from service.jobs.oracle import Oracle
 
 DESCRIPTION = """Send an ONNX model, get back one file that runs it fast.
 
@@ -30,33 +35,57 @@ Every failure is an RFC 9457 problem document with a stable `code`, whose `fault
 """
 
 
-def create_app(settings: Settings, *, ring: Ring | None = None) -> FastAPI:
-    """The app over a database that is already at its newest step; `ring` replaces the doorbell of the settings."""
+def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle | None = None) -> FastAPI:
+    """The app over a database that is already at its newest step.
+
+    `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
+    """
     db = Database(settings.sqlalchemy_url)
     state = State(
         settings=settings,
         db=db,
-        blobs=Blobs(settings.blob_root),
+        blobs=open_blobs(settings),
         ring=ring or CeleryRing(settings.broker_url),
         feed=Feed(db, settings.events_poll_s),
+        board=Board(db),
+        door=Door(db),
+        metrics=CollectorRegistry(),
+        oracle=oracle or Oracle(),
     )
     app = FastAPI(
-        title="Tilewright", version=COMPILER_VERSION, description=DESCRIPTION, lifespan=_lifespan, redoc_url=None
+        title="Tilewright",
+        version=COMPILER_VERSION,
+        description=DESCRIPTION,
+        lifespan=_lifespan,
+        redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
     )
     app.state.tilewright = state
     app.add_middleware(RequestIds)
+    app.add_middleware(Meter, answers=answers(state.metrics))
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    openapi.install(app)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The app that the settings describe: what each of several API processes serves."""
+    settings = Settings()
+    logs.configure(json_lines=settings.log_json)
+    app = create_app(settings)
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it again and again would hold up answers
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Reconcile in a thread for as long as the app runs."""
+    """Reconcile and sweep, each in a thread, for as long as the app runs."""
     state: State = app.state.tilewright
     settings = state.settings
-    await to_thread.run_sync(state.blobs.sweep, ABANDONED_UPLOAD_S)
+    await to_thread.run_sync(state.blobs.sweep, retention.ABANDONED_S)
     stop = threading.Event()
     thread = threading.Thread(
         target=reconcile.loop,
@@ -71,9 +100,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         daemon=True,
     )
     thread.start()
+    sweeper = threading.Thread(
+        target=retention.loop,
+        args=(state.db, state.blobs, stop),
+        kwargs={"every_s": settings.retention_every_s, "rules": retention.Rules.of(settings)},
+        name="retention",
+        daemon=True,
+    )
+    sweeper.start()
+    await to_thread.run_sync(state.oracle.warm)
     try:
         yield
     finally:
         stop.set()
+        await to_thread.run_sync(state.oracle.close)
         await to_thread.run_sync(thread.join)
+        await to_thread.run_sync(sweeper.join)
         state.db.dispose()

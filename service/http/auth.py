@@ -4,36 +4,47 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from anyio import to_thread
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.errors import NotAuthenticated
 from service.http.state import Here
-from service.jobs.access import Caller, authenticate
+from service.jobs.access import Caller
 
 KEY_HELP = "An API key, as `Authorization: Bearer twk_...`. A local service keeps one in the file `api_key` of its data folder."
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="API key", description=KEY_HELP)
 
 
-def _caller(here: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+async def _caller(here: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
     if given is None:
         raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
-    return authenticate(here.db, given.credentials)
+    key = given.credentials
+    remembered = here.door.remembered(key)
+    return remembered if remembered is not None else await to_thread.run_sync(here.door.enter, key)
 
 
-def _reader(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+async def _reader(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     caller.require("read")
     return caller
 
 
-def _compiler(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+async def _administrator(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+    caller.require("admin")
+    return caller
+
+
+async def _compiler(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     caller.require("compile")
     return caller
 
 
 Reader = Annotated[Caller, Depends(_reader)]
 """A caller whose key has the scope `read`."""
+
+Administrator = Annotated[Caller, Depends(_administrator)]
+"""A caller whose key has the scope `admin`."""
 
 Submitter = Annotated[Caller, Depends(_compiler)]
 """A caller whose key has the scope `compile`."""

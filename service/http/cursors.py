@@ -1,11 +1,13 @@
-"""Cursors of lists: opaque to the caller, the id of the last row seen to us."""
+"""Cursors of lists: opaque to the caller; to us the last row seen, by its id, or by its time and what tells it from others."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
+import struct
 import uuid
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 
@@ -17,16 +19,56 @@ Limit = Annotated[int, Query(ge=1, le=500, description="Rows per page.")]
 
 def encode(last: uuid.UUID | None) -> str | None:
     """The cursor of the page after this row."""
-    return None if last is None else base64.urlsafe_b64encode(last.bytes).decode().rstrip("=")
+    return None if last is None else _pack(_ID, last.bytes)
 
 
 def decode(cursor: str | None) -> uuid.UUID | None:
     """The row before the page. Raises `BadRequest` for what `encode` never made."""
     if cursor is None:
         return None
+    (id,) = _unpack(_ID, cursor)
+    return uuid.UUID(bytes=id)
+
+
+def encode_place(last: tuple[float, uuid.UUID] | None) -> str | None:
+    """The cursor of the page after the row with this time and id."""
+    return None if last is None else _pack(_PLACE, last[0], last[1].bytes)
+
+
+def decode_place(cursor: str | None) -> tuple[float, uuid.UUID] | None:
+    """The row before the page. Raises `BadRequest` for what `encode_place` never made."""
+    if cursor is None:
+        return None
+    seconds, id = _unpack(_PLACE, cursor)
+    return seconds, uuid.UUID(bytes=id)
+
+
+def encode_moment(last: tuple[float, str] | None) -> str | None:
+    """The cursor of the page after the row with this time and SHA-256 (hex)."""
+    return None if last is None else _pack(_MOMENT, last[0], bytes.fromhex(last[1]))
+
+
+def decode_moment(cursor: str | None) -> tuple[float, str] | None:
+    """The row before the page. Raises `BadRequest` for what `encode_moment` never made."""
+    if cursor is None:
+        return None
+    seconds, digest = _unpack(_MOMENT, cursor)
+    return seconds, digest.hex()
+
+
+_ID, _PLACE, _MOMENT = struct.Struct(">16s"), struct.Struct(">d16s"), struct.Struct(">d32s")
+
+
+def _pack(form: struct.Struct, *values: float | bytes) -> str:
+    return base64.urlsafe_b64encode(form.pack(*values)).decode().rstrip("=")
+
+
+def _unpack(form: struct.Struct, cursor: str) -> tuple[Any, ...]:
+    """What `_pack` was given. Raises `BadRequest` for what it never made; a time that is not finite is none."""
     try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(cursor + "=="))
-    except (binascii.Error, ValueError) as error:
-        raise BadRequest(
-            f"cursor {cursor!r:.60} is malformed", fix="pass next_cursor of a page, or leave it out"
-        ) from error
+        values = form.unpack(base64.urlsafe_b64decode(cursor + "=="))
+    except (binascii.Error, ValueError, struct.error):
+        values = (math.nan,)
+    if not all(math.isfinite(value) for value in values if isinstance(value, float)):
+        raise BadRequest(f"cursor {cursor!r:.60} is malformed", fix="pass next_cursor of a page, or leave it out")
+    return values

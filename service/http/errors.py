@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +15,7 @@ from compiler import errors as compiler
 from compiler.errors import Refusal, TilewrightError
 from service import errors
 from service.db.plain import storable
-from service.http.schemas import Problem
+from service.http.problem_samples import SAMPLES
 from service.logs import logger
 
 STATUS: dict[type[TilewrightError], int] = {
@@ -32,6 +33,12 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
     errors.ArtifactNeverMade: 410,
+    errors.RangeUnsatisfiable: 416,
+    errors.PartTooLarge: 422,
+    errors.DigestMismatch: 422,
+    errors.WrongOffset: 409,
+    errors.ModelInUse: 409,
+    errors.Removed: 410,
     errors.UnavailableError: 503,
     errors.StorageUnavailable: 507,
 }
@@ -44,8 +51,14 @@ HEADERS: dict[type[TilewrightError], dict[str, str]] = {
     errors.UnavailableError: {"Retry-After": "5"},
 }
 
-BY_STATUS = {404: "no_such_route", 405: "method_not_allowed"}
+TOLD: dict[type[TilewrightError], dict[str, str]] = {errors.WrongOffset: {"Upload-Offset": "received"}}
+"""Headers that repeat one of the error's details."""
+
+BY_STATUS = {400: "bad_request", 404: "no_such_route", 405: "method_not_allowed"}
 """Codes of what the router itself refuses."""
+
+PROBLEM = "application/problem+json"
+PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 log = logger(__name__)
 
@@ -58,18 +71,36 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route declares for OpenAPI of the errors it may answer with, beside 401, 403 and 503."""
-    described = {"model": Problem, "content": {"application/problem+json": {}}}
-    return {status: {**described, "description": HTTPStatus(status).phrase} for status in (*statuses, 401, 403, 503)}
+def problem_responses(*told: int | type[TilewrightError]) -> dict[int | str, dict[str, Any]]:
+    """What a route declares for OpenAPI of the errors that it answers with, by status or more exactly by class.
+
+    What every route answers with that asks for a key or has parameters is added in `service.http.openapi`.
+    """
+    responses: dict[int | str, dict[str, Any]] = {}
+    for one in told:
+        sample = next(
+            error for error in SAMPLES if (_status(type(error)) == one if isinstance(one, int) else type(error) is one)
+        )
+        answer = response_to(sample, "/")
+        response = responses.setdefault(answer.status_code, {"description": HTTPStatus(answer.status_code).phrase})
+        media = response.setdefault("content", {}).setdefault(PROBLEM, {"schema": PROBLEM_SCHEMA, "examples": {}})
+        media["examples"][sample.code] = {"value": json.loads(bytes(answer.body))}
+        for name in HEADERS.get(type(sample), {}):
+            response.setdefault("headers", {})[name] = {"schema": {"type": "string"}}
+    return responses
+
+
+def _status(kind: type[TilewrightError]) -> int:
+    return next(STATUS[one] for one in kind.__mro__ if one in STATUS)
 
 
 def response_to(error: TilewrightError, path: str) -> JSONResponse:
     """The problem document of an error."""
-    tree = [kind for kind in type(error).__mro__ if kind in STATUS]
     said = error.to_json()
     headers = next((HEADERS[kind] for kind in type(error).__mro__ if kind in HEADERS), {})
-    return _document(STATUS[tree[0]], said.pop("message"), path, headers, **said)
+    repeated = TOLD.get(type(error), {})
+    told = {name: str(error.details[detail]) for name, detail in repeated.items() if detail in error.details}
+    return _document(_status(type(error)), said.pop("message"), path, {**headers, **told}, **said)
 
 
 def _document(status: int, detail: str, path: str, headers: dict[str, str], **said: Any) -> JSONResponse:
@@ -81,7 +112,7 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
         "instance": path,
         **said,
     }
-    return JSONResponse(storable(body), status, headers, media_type="application/problem+json")
+    return JSONResponse(storable(body), status, headers, media_type=PROBLEM)
 
 
 def _tilewright(request: Request, error: Exception) -> JSONResponse:
@@ -110,7 +141,8 @@ def _validation(request: Request, error: Exception) -> JSONResponse:
 def _router(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code = BY_STATUS.get(error.status_code, "http_error")
-    said = {"code": code, "fault": "caller", "fix": "see /docs for what there is", "refusals": [], "details": {}}
+    fix = "send a body of valid JSON" if error.status_code == 400 else "see /docs for what there is"
+    said = {"code": code, "fault": "caller", "fix": fix, "refusals": [], "details": {}}
     return _document(error.status_code, str(error.detail), request.url.path, dict(error.headers or {}), **said)
 
 

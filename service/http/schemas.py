@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.db.models import Event, Job, JobState, TuningRecord, Worker
+from service.db.models import Event, Job, JobKind, JobState, Worker
 from service.jobs.find import Found
 from service.jobs.health import Check
-from service.jobs.records import to_json
 
 JOB_EXAMPLE: dict[str, Any] = {
     "id": "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11",
+    "kind": "compile",
     "state": "RUNNING",
     "phase": "tile",
     "fraction": 0.42,
@@ -24,8 +24,11 @@ JOB_EXAMPLE: dict[str, Any] = {
     "cached": False,
     "attempt": 1,
     "cancel_requested": False,
+    "finish_requested": False,
+    "cloned_from": None,
     "queue": "cpu",
     "priority": 0,
+    "blocked_by": 0,
     "queue_position": None,
     "created_at": "2026-11-21T04:00:00.000Z",
     "started_at": "2026-11-21T04:00:00.180Z",
@@ -36,28 +39,21 @@ JOB_EXAMPLE: dict[str, Any] = {
     "links": {"self": "/jobs/019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"},
 }
 
-RECORD_EXAMPLE: dict[str, Any] = {
-    "id": "019aa1f0-9d11-7c52-8e0a-0f6d2b7a4c10",
-    "job": "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11",
-    "model": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "created_at": "2026-11-21T04:00:03.000Z",
-    "kind": "kernel",
-    "workload": "1f0c9a52be7d4e83a6b1c0d2",
-    "operator": "Conv+Relu",
-    "description": "Conv+Relu: f32[1, 64, 56, 56], f32[64, 64, 1, 1], f32[64] -> f32[1, 64, 56, 56]",
+REPORT_EXAMPLE: dict[str, Any] = {
+    "phase_seconds": {"load": 0.11, "tile": 15.2, "verify": 0.4},
+    "model_digest": JOB_EXAMPLE["model"],
     "target": "cpu:x86-64-v4",
-    "hardware": "cpu:x86-64-v4/62047a4b3376a6f5",
-    "variant": {
-        "algorithm": "contraction",
-        "levels": {"block": {"m": 392, "n": 64}, "register": {"m": 14, "n": 32}, "vector": {"n": 16}},
-        "scopes": {"t0": "register"},
-    },
-    "threads": 1,
-    "seconds": 0.000213,
-    "p10": 0.00021,
-    "p90": 0.000225,
-    "samples": 31,
+    "records_measured": 412,
+    "latency_s": 0.0041,
+}
+WORKER_EXAMPLE: dict[str, Any] = {
+    "name": "worker-1/811",
+    "queues": ["cpu", "cpu:x86-64-v4", "run:cpu:x86-64-v4"],
+    "hardware": {"target": "cpu:x86-64-v4", "cores": 4},
     "compiler": "0.1.0",
+    "busy": True,
+    "started_at": "2026-11-21T03:00:00.000Z",
+    "last_seen": "2026-11-21T04:00:01.000Z",
 }
 
 
@@ -99,17 +95,23 @@ class JobOut(BaseModel):
     model_config = ConfigDict(json_schema_extra={"example": JOB_EXAMPLE})
 
     id: uuid.UUID
+    kind: JobKind
     state: JobState
-    phase: str | None = Field(description="The compiler's step that runs or ran last.")
+    phase: str | None = Field(description="The step that runs or ran last.")
     fraction: float = Field(description="Of the present attempt, 0 to 1.")
-    artifact_id: uuid.UUID = Field(description="The id that the artifact has, or will have when the job succeeds.")
-    model: str = Field(description="SHA-256 of the model.")
+    artifact_id: uuid.UUID | None = Field(
+        description="The id that the artifact has, or will have when the job succeeds; null for what compiles nothing."
+    )
+    model: str | None = Field(description="The model's digest; null for what compiles nothing.")
     options: dict[str, Any] = Field(description="The whole options, defaults filled in.")
     cached: bool = Field(description="Answered with an artifact that was there already.")
     attempt: int
     cancel_requested: bool
-    queue: str
-    priority: int
+    finish_requested: bool = Field(description="Measuring ends early, the best found so far is kept.")
+    cloned_from: uuid.UUID | None
+    queue: str = Field(description="The device class it waits for.")
+    priority: int = Field(description="Greater goes first.")
+    blocked_by: int = Field(description="How many artifacts it needs that are not made yet.")
     queue_position: int | None = Field(
         None, description="How many jobs go first; null unless asked for one queued job."
     )
@@ -124,10 +126,9 @@ class JobOut(BaseModel):
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> Self:
         """From a row."""
-        here = f"/jobs/{job.id}"
-        artifact = f"/artifacts/{job.artifact_id}"
         return cls(
             id=job.id,
+            kind=job.kind,
             state=job.state,
             phase=job.phase,
             fraction=job.fraction,
@@ -137,8 +138,11 @@ class JobOut(BaseModel):
             cached=job.cached,
             attempt=job.attempts,
             cancel_requested=job.cancel_requested,
+            finish_requested=job.finish_requested,
+            cloned_from=job.cloned_from,
             queue=job.queue,
             priority=job.priority,
+            blocked_by=job.blocked_by,
             queue_position=queue_position,
             created_at=utc(job.created_at),
             started_at=utc(job.started_at) if job.started_at is not None else None,
@@ -146,13 +150,7 @@ class JobOut(BaseModel):
             queue_seconds=span(job.created_at, job.started_at),
             run_seconds=span(job.started_at, job.finished_at),
             problem=job.problem,
-            links={
-                "self": here,
-                "events": f"{here}/events",
-                "report": f"{here}/report",
-                "artifact": artifact,
-                "receipt": f"{artifact}/receipt",
-            },
+            links=_links(job),
         )
 
     @classmethod
@@ -161,8 +159,24 @@ class JobOut(BaseModel):
         return cls.of(found.job, found.queue_position)
 
 
+def _links(job: Job) -> dict[str, str]:
+    """Where what belongs to a job is found, or will be."""
+    here = f"/jobs/{job.id}"
+    links = {"self": here, "events": f"{here}/events", "log": f"{here}/log"}
+    match job.kind:
+        case JobKind.COMPILE:
+            artifact = f"/artifacts/{job.artifact_id}"
+            return {**links, "report": f"{here}/report", "artifact": artifact, "receipt": f"{artifact}/receipt"}
+        case JobKind.BENCHMARK:
+            return {**links, "benchmark": f"/benchmarks/{job.id}"}
+        case JobKind.INFERENCE:
+            return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
+
+
 class JobPage(BaseModel):
     """Jobs, newest first."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"jobs": [JOB_EXAMPLE], "next_cursor": None}})
 
     jobs: list[JobOut]
     next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last.")
@@ -170,6 +184,19 @@ class JobPage(BaseModel):
 
 class ReportOut(BaseModel):
     """What an ended job says of itself: a report when it succeeded, a problem when it failed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "job": JOB_EXAMPLE["id"],
+                "state": "SUCCEEDED",
+                "report": REPORT_EXAMPLE,
+                "problem": None,
+                "queue_seconds": 0.18,
+                "run_seconds": 24.1,
+            }
+        }
+    )
 
     job: uuid.UUID
     state: JobState
@@ -196,6 +223,24 @@ class ReportOut(BaseModel):
 class ReceiptOut(BaseModel):
     """What varies from one compilation to the next, beside the artifact's bytes."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "artifact": JOB_EXAMPLE["artifact_id"],
+                "job": JOB_EXAMPLE["id"],
+                "sha256": "5feceb66ffc86f38d952786c6d696c79" * 2,
+                "bytes": 31457280,
+                "created_at": "2026-11-21T04:00:24.000Z",
+                "receipt": {
+                    "attempt": 1,
+                    "worker": "worker-1/811",
+                    "hardware": "cpu:x86-64-v4/62047a4b3376a6f5",
+                    "report": REPORT_EXAMPLE,
+                },
+            }
+        }
+    )
+
     artifact: uuid.UUID
     job: uuid.UUID
     sha256: str
@@ -204,55 +249,38 @@ class ReceiptOut(BaseModel):
     receipt: dict[str, Any]
 
 
-class RecordOut(BaseModel):
-    """One measurement on a real device; `seconds` is the median."""
+class ArtifactFile(BaseModel):
+    """A file inside an artifact."""
 
-    model_config = ConfigDict(json_schema_extra={"example": RECORD_EXAMPLE})
-
-    id: uuid.UUID
-    job: uuid.UUID
-    model: str
-    created_at: datetime
-    kind: str
-    workload: str
-    operator: str
-    description: str
-    target: str
-    hardware: str
-    variant: dict[str, Any]
-    threads: int
-    seconds: float
-    p10: float
-    p90: float
-    samples: int
-    compiler: str
-
-    @classmethod
-    def of(cls, record: TuningRecord) -> Self:
-        """From a row."""
-        return cls(
-            id=record.id,
-            job=record.job_id,
-            model=record.model_digest,
-            created_at=utc(record.created_at),
-            **to_json(record),
-        )
+    name: str
+    bytes: int
 
 
-class RecordPage(BaseModel):
-    """Tuning records, newest first."""
+class ArtifactFilesOut(BaseModel):
+    """What an artifact holds; `manifest.json` tells what each is for."""
 
-    records: list[RecordOut]
-    next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last.")
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "artifact": "019aa1f0-7c2f-7d1b-8f5a-3c9e2b7d4a10",
+                "files": [{"name": "manifest.json", "bytes": 2841}, {"name": "source/kernel_0.c", "bytes": 9120}],
+            }
+        }
+    )
+
+    artifact: uuid.UUID
+    files: list[ArtifactFile]
 
 
 class WorkerOut(BaseModel):
     """A worker that is alive."""
 
     name: str
-    queue: str
+    queues: list[str]
     hardware: dict[str, Any]
+    compiler: str = Field(description="Version of the compiler it runs.")
     busy: bool
+    started_at: datetime
     last_seen: datetime
 
     @classmethod
@@ -260,9 +288,11 @@ class WorkerOut(BaseModel):
         """From a row; which job it runs is its owner's business alone."""
         return cls(
             name=worker.name,
-            queue=worker.queue,
+            queues=worker.queues,
             hardware=worker.hardware,
+            compiler=worker.compiler,
             busy=worker.busy_with is not None,
+            started_at=utc(worker.started_at),
             last_seen=utc(worker.last_seen),
         )
 
@@ -270,7 +300,17 @@ class WorkerOut(BaseModel):
 class WorkerList(BaseModel):
     """The workers that are alive."""
 
+    model_config = ConfigDict(json_schema_extra={"example": {"workers": [WORKER_EXAMPLE]}})
+
     workers: list[WorkerOut]
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"status": "alive"}})
+
+    status: Literal["alive"] = "alive"
 
 
 class CheckOut(BaseModel):
@@ -283,6 +323,12 @@ class CheckOut(BaseModel):
 
 class Readiness(BaseModel):
     """Whether a model sent now would be compiled."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"ready": True, "checks": [{"name": "database", "ok": True, "detail": "answers"}]}
+        }
+    )
 
     ready: bool
     checks: list[CheckOut]

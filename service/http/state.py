@@ -6,26 +6,34 @@ from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
+from prometheus_client import CollectorRegistry
 
-from service.blobs.local import Blobs
+from service.blobs.store import Blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.jobs.access import Door
+from service.jobs.board import Board
 from service.jobs.doorbell import Ring
 from service.jobs.events import Feed
+from service.jobs.oracle import Oracle
 
 
 @dataclass(frozen=True)
 class State:
-    """The settings and the open doors to database, blobs, broker and event logs."""
+    """The settings and the open doors to database, blobs, broker, event logs, states and keys."""
 
     settings: Settings
     db: Database
     blobs: Blobs
     ring: Ring
     feed: Feed
+    board: Board
+    door: Door
+    metrics: CollectorRegistry
+    oracle: Oracle
 
 
-def _state(request: Request) -> State:
+async def _state(request: Request) -> State:
     return cast(State, request.app.state.tilewright)
 
 

@@ -1,171 +1,215 @@
-"""Take the body of `POST /compile` in as it streams: the model goes to a blob, hashed on the way, never to memory."""
+"""Take the body of a request in as it streams: files go to the blob store, hashed on the way, never to memory."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
+import anyio
 import anyio.to_thread
 from fastapi import Request
-from python_multipart import MultipartParser
-from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
+from starlette.requests import ClientDisconnect
 
-from compiler.contract import CompileOptions
-from compiler.errors import OptionsError
-from service.blobs.local import Blobs, BlobWriter, StoredBlob
-from service.db.plain import storable
+from service.blobs.store import Blobs
 from service.errors import BadRequest, BodyTooLarge
+from service.http.parts import DATA, MAX_OPTIONS_BYTES, MODEL, Parts, too_large
+from service.jobs.bundle import Bundle
+from service.jobs.pieces import Piece
+from service.jobs.unpack import unpack
+from service.jobs.uploads import ZIP, demand_digest
 
-MAX_OPTIONS_BYTES = 1 << 20
-ENVELOPE_BYTES = 64 << 10
-"""What boundaries and part headers may add to a multipart body."""
-GATHER_BYTES = 1 << 20
-"""Chunks are gathered to this size before a thread writes them."""
+ENVELOPE_BYTES = 4 << 20
+"""What boundaries and part headers may add to a multipart body, or headers and directory to a zip."""
+GATHER_BYTES = 2 << 20
+"""Chunks are gathered to this size before a thread hashes and writes them; two such blocks are in memory."""
 
 RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx")
 MULTIPART = "multipart/form-data"
+JSON = "application/json"
+
+_SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A model in the blob store, and the options that came with it."""
+    """A model in the blob store, and the text of the part `options` that came with it."""
 
-    model: StoredBlob
-    options: CompileOptions
+    bundle: Bundle
+    options: bytes | None = None
 
 
-async def receive(request: Request, blobs: Blobs, *, options: str | None, limit: int) -> Upload:
-    """Read the body. `options` is the query parameter, for a body that is the model and nothing else.
+def media_type(request: Request) -> str:
+    """What the body is said to be, in small letters; a model when nothing is said."""
+    return media(request)[0]
 
-    Raises `BodyTooLarge` (also at once, when the announced length says so), `BadRequest` for a body of another
-    form, `OptionsError` and `StorageUnavailable`.
+
+async def receive(
+    request: Request,
+    blobs: Blobs,
+    *,
+    limit: int,
+    patience_s: float,
+    parts: Collection[str] = (MODEL, DATA),
+    sha256: str | None = None,
+    model: str | None = None,
+) -> Upload:
+    """Read a body that is a model, a zip, or multipart with these `parts`, of at most `limit` bytes of files.
+
+    patience_s  as in `Parts`
+    sha256      what the body must have (hex), beside what its `Content-Digest` says
+    model       the path of the ONNX file in a zip
+
+    Raises `BodyTooLarge` (also at once, when the announced length says so), `DigestMismatch`, `BadRequest` for a body
+    that is of another form or breaks off, and `StorageUnavailable`; then nothing is kept.
     """
-    kind, parameters = parse_options_header(request.headers.get("content-type") or RAW_TYPES[0])
-    media = kind.decode("latin-1")
-    given = None if options is None else parse_options(options.encode("utf-8", "surrogatepass"))
+    kind, boundary = media(request)
+    if kind not in (*RAW_TYPES, ZIP, MULTIPART):
+        raise BadRequest(
+            f"a body of type {kind!r:.100} is not understood", fix=f"send {MULTIPART}, {ZIP} or {RAW_TYPES[0]}"
+        )
+    demanded = {digest for digest in (sha256, content_digest(request)) if digest is not None}
+    most = limit if kind in RAW_TYPES else limit + MAX_OPTIONS_BYTES + ENVELOPE_BYTES
+    demand_length(request, most, limit)
+    try:
+        if kind == MULTIPART:
+            return await _multipart(request, blobs, boundary, parts, demanded, most, limit, patience_s)
+        writer = await anyio.to_thread.run_sync(lambda: blobs.writer(most))
+        with writer:
+            tally = Tally(writer.write, most, limit, hashed=bool(demanded))
+            await pour(request, tally)
+            if tally.size == 0:
+                raise BadRequest("the model is missing or empty", fix="send its bytes as the body")
+            tally.demand(demanded)
+            stored = await anyio.to_thread.run_sync(writer.commit)
+    except ClientDisconnect:
+        raise BadRequest("the body broke off", fix="send it again, or in pieces: POST /uploads") from None
+    if kind in RAW_TYPES:
+        return Upload(Bundle(stored))
+    pieces = [Piece(stored.key, stored.bytes)]
+    return Upload(await anyio.to_thread.run_sync(lambda: unpack(blobs, pieces, model=model, limit=limit)))
+
+
+async def _multipart(
+    request: Request,
+    blobs: Blobs,
+    boundary: bytes | None,
+    known: Collection[str],
+    demanded: set[str],
+    most: int,
+    limit: int,
+    patience_s: float,
+) -> Upload:
+    with Parts(blobs, boundary, known, limit=limit, patience_s=patience_s) as parts:
+        tally = Tally(parts.feed, most, limit, hashed=bool(demanded))
+        await pour(request, tally)
+        tally.demand(demanded)
+        return Upload(await anyio.to_thread.run_sync(parts.keep), parts.options)
+
+
+async def small_body(request: Request, limit: int) -> bytes:
+    """The whole body in memory. Raises `BodyTooLarge` and `BadRequest`."""
+    gathered = bytearray()
+    demand_length(request, limit, limit)
+    try:
+        async for chunk in request.stream():
+            gathered += chunk
+            if len(gathered) > limit:
+                raise BodyTooLarge(f"the body is larger than {limit} bytes", fix="ask for less at once")
+    except ClientDisconnect:
+        raise BadRequest("the body broke off", fix="send it again") from None
+    return bytes(gathered)
+
+
+def demand_length(request: Request, most: int, limit: int) -> None:
+    """Raises `BodyTooLarge`, which names `limit`, when the body is announced with more than `most` bytes."""
     announced = request.headers.get("content-length", "")
-    slack = MAX_OPTIONS_BYTES + ENVELOPE_BYTES if media == MULTIPART else 0
-    if announced.isdigit() and int(announced) > limit + slack:
+    if announced.isdigit() and int(announced) > most:
         raise BodyTooLarge(
             f"the body is announced with {announced} bytes, more than the {limit} allowed",
-            fix="send a smaller model, or raise TILEWRIGHT_MAX_MODEL_BYTES",
+            fix="send a smaller file, or raise TILEWRIGHT_MAX_MODEL_BYTES",
             details={"limit_bytes": limit},
         )
-    writer = await anyio.to_thread.run_sync(lambda: blobs.writer(limit))
-    with writer:
-        if media == MULTIPART:
-            parts = _Parts(writer, parameters.get(b"boundary"))
-            await _pour(request, parts.feed)
-            given = parts.options(given)
-        elif media in RAW_TYPES:
-            await _pour(request, writer.write)
-        else:
-            raise BadRequest(f"a body of type {media!r} is not understood", fix=f"send {MULTIPART} or {RAW_TYPES[0]}")
-        if writer.size == 0:
-            raise BadRequest("the model is missing or empty", fix="send its bytes as the part 'model', or as the body")
-        return Upload(await anyio.to_thread.run_sync(writer.commit), given or CompileOptions())
 
 
-def parse_options(text: bytes) -> CompileOptions:
-    """Options from JSON text. Raises `OptionsError`."""
-    if len(text) > MAX_OPTIONS_BYTES:
-        raise BodyTooLarge(f"the options are larger than {MAX_OPTIONS_BYTES} bytes", fix="name fewer inputs")
+def content_digest(request: Request) -> str | None:
+    """The SHA-256 (hex) in `Content-Digest` (RFC 9530, section 2); None without one. Raises `BadRequest`."""
+    header = request.headers.get("content-digest")
+    if header is None:
+        return None
+    found = _SHA256.search(header)
     try:
-        plain = json.loads(text.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise OptionsError(f"options are not JSON: {error}", fix='send an object such as {"target": "cpu"}') from error
-    if storable(plain) != plain:
-        raise OptionsError("options hold U+0000, half a surrogate pair or an infinite number", fix="leave them out")
-    return CompileOptions.from_json(plain)
+        return base64.b64decode(found[1], validate=True).hex() if found else _no_digest(header)
+    except binascii.Error:
+        return _no_digest(header)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
+def _no_digest(header: str) -> str:
+    raise BadRequest(
+        f"Content-Digest {header!r:.100} holds no SHA-256",
+        fix="send sha-256=:<base64 of the 32 bytes>:, or leave it out",
+    )
 
 
-async def _pour(request: Request, write: Callable[[bytes], None]) -> None:
-    gathered = bytearray()
-    async for chunk in request.stream():
-        gathered += chunk
-        if len(gathered) >= GATHER_BYTES:
-            await anyio.to_thread.run_sync(write, bytes(gathered))
-            gathered.clear()
-    if gathered:
-        await anyio.to_thread.run_sync(write, bytes(gathered))
+class Tally:
+    """Counts, and if need be hashes, what it hands on; raises `BodyTooLarge`, which names `limit`, past `most` bytes."""
+
+    def __init__(self, write: Callable[[bytes], None], most: int, limit: int, *, hashed: bool) -> None:
+        self.size = 0
+        self._write = write
+        self._most = most
+        self._limit = limit
+        self._hash = hashlib.sha256() if hashed else None
+
+    def __call__(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        if self.size > self._most:
+            raise too_large(self._limit)
+        if self._hash is not None:
+            self._hash.update(chunk)
+        self._write(chunk)
+
+    def demand(self, digests: Collection[str]) -> None:
+        """Raises `DigestMismatch` unless these are the SHA-256 of it all."""
+        for digest in digests:
+            assert self._hash is not None, "a digest is demanded, so it was hashed"
+            demand_digest(self._hash.hexdigest(), digest)
 
 
-class _Parts:
-    """The parts of a multipart body as the parser meets them: `model` to the blob, `options` to memory."""
+def media(request: Request) -> tuple[str, bytes | None]:
+    """What the body is said to be, in small letters (a model when nothing is said), and its multipart boundary."""
+    kind, parameters = parse_options_header(request.headers.get("content-type") or RAW_TYPES[0])
+    return kind.decode("latin-1"), parameters.get(b"boundary")
 
-    def __init__(self, model: BlobWriter, boundary: bytes | None) -> None:
-        if not boundary:
-            raise BadRequest("the multipart body has no boundary", fix="let the HTTP client set the Content-Type")
-        self._model = model
-        self._options = bytearray()
-        self._seen: set[str] = set()
-        self._part = ""
-        self._field = b""
-        self._value = b""
-        self._complete = False
-        callbacks: dict[str, Any] = {
-            "on_part_begin": self._begin,
-            "on_header_field": self._header_field,
-            "on_header_value": self._header_value,
-            "on_header_end": self._header_end,
-            "on_part_data": self._data,
-            "on_end": self._end,
-        }
-        self._parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]
 
-    def feed(self, chunk: bytes) -> None:
-        """Parse more of the body."""
-        try:
-            self._parser.write(chunk)
-        except FormParserError as error:
-            raise BadRequest(f"the multipart body is malformed: {error}", fix="let an HTTP client write it") from error
-
-    def options(self, given: CompileOptions | None) -> CompileOptions | None:
-        """The options once the body has ended; from the query when there was no such part."""
-        if not self._complete:
-            raise BadRequest("the multipart body is cut off", fix="send it again, whole")
-        if "options" not in self._seen:
-            return given
-        if given is not None:
-            raise BadRequest("options were given twice", fix="give them as a part or in the query, not both")
-        return parse_options(bytes(self._options))
-
-    def _begin(self) -> None:
-        self._part, self._field, self._value = "", b"", b""
-
-    def _header_field(self, data: bytes, start: int, end: int) -> None:
-        self._field += data[start:end]
-
-    def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def _header_end(self) -> None:
-        if self._field.lower() == b"content-disposition":
-            _, parameters = parse_options_header(self._value)
-            self._part = parameters.get(b"name", b"").decode("latin-1")
-            if self._part not in ("model", "options"):
-                raise BadRequest(f"unknown part {self._part!r}", fix="send the parts 'model' and 'options' only")
-            if self._part in self._seen:
-                raise BadRequest(f"part {self._part!r} was sent twice", fix="send it once")
-            self._seen.add(self._part)
-        self._field, self._value = b"", b""
-
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        if self._part == "model":
-            self._model.write(data[start:end])
-        elif self._part == "options":
-            self._options += data[start:end]
-            if len(self._options) > MAX_OPTIONS_BYTES:
-                raise BodyTooLarge(f"the options are larger than {MAX_OPTIONS_BYTES} bytes", fix="name fewer inputs")
-        else:
-            raise BadRequest("a part has no name", fix="send the parts 'model' and 'options'")
-
-    def _end(self) -> None:
-        self._complete = True
+async def pour(request: Request, write: Callable[[bytes], None]) -> None:
+    """Call `write` with the whole body, in a thread that works on one block while the next one arrives."""
+    gathered: list[bytes] = []
+    size = 0
+    writing: asyncio.Task[None] | None = None
+    try:
+        async for chunk in request.stream():
+            gathered.append(chunk)
+            size += len(chunk)
+            if size >= GATHER_BYTES:
+                if writing is not None:
+                    await asyncio.shield(writing)
+                writing = asyncio.create_task(anyio.to_thread.run_sync(write, b"".join(gathered)))
+                gathered.clear()
+                size = 0
+        if writing is not None:
+            await asyncio.shield(writing)
+        if size:
+            writing = asyncio.create_task(anyio.to_thread.run_sync(write, b"".join(gathered)))
+            await asyncio.shield(writing)
+    finally:
+        if writing is not None:
+            with anyio.CancelScope(shield=True):  # the writer must not be closed under its thread
+                await asyncio.wait([writing])
+            if not writing.cancelled():
+                writing.exception()  # was raised above, or gives way to what ended the request

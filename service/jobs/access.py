@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import secrets
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ SCOPES = ("read", "compile", "admin")
 """read: look at and download one's own; compile: submit and cancel; admin: all of them."""
 
 LOCAL_OWNER = "local"
+
+REMEMBERED_S = 2.0
+MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,39 @@ def authenticate(db: Database, key: str) -> Caller:
             "the API key is unknown or revoked", fix="send Authorization: Bearer <key> with a valid key"
         )
     return Caller(row.owner_id, frozenset(row.scopes))
+
+
+class Door:
+    """Lets callers in; what a key allows is remembered for `REMEMBERED_S`, so a revoked key ends that much later."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._known: dict[str, tuple[float, Caller]] = {}
+
+    def remembered(self, key: str) -> Caller | None:
+        """The caller, if the key was looked up a moment ago.
+
+        When the moment is over one asker is told None, to look it up again; the others go on meanwhile.
+        """
+        digest = _digest(key)
+        since, caller = self._known.get(digest, (-math.inf, None))
+        now = time.monotonic()
+        if caller is None or now - since < REMEMBERED_S:
+            return caller
+        self._known[digest] = (now, caller)
+        return None
+
+    def enter(self, key: str) -> Caller:
+        """The caller who holds this key. Raises `NotAuthenticated`."""
+        try:
+            caller = authenticate(self._db, key)
+        except NotAuthenticated:
+            self._known.pop(_digest(key), None)
+            raise
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[_digest(key)] = (time.monotonic(), caller)
+        return caller
 
 
 def make_key(db: Database, owner: str, scopes: Sequence[str], label: str) -> str:

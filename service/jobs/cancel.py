@@ -18,8 +18,7 @@ def cancel(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
     Asking again changes nothing. Raises `NotFound`, and `JobFinished` for one that succeeded or failed.
     """
     with db.write() as session:
-        required(session, owner, job_id)
-        job = jobs.locked(session, job_id)
+        job = required(session, owner, job_id, lock=True)
         if job.state in (JobState.SUCCEEDED, JobState.FAILED):
             raise JobFinished(f"job {job_id} has ended as {job.state}", fix="there is nothing left to cancel")
         if job.state == JobState.QUEUED:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.db import artifacts, events, jobs
 from service.db.engine import Database
-from service.db.models import Artifact, Event, Job, JobState
+from service.db.models import Artifact, Event, Job, JobKind, JobState
 from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
 from service.jobs import life
 
@@ -25,27 +25,38 @@ class Found:
     queue_position: int | None
 
 
-def required(session: Session, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
-    """The owner's job. Raises `NotFound`."""
-    job = jobs.of_owner(session, owner, job_id)
+def required(session: Session, owner: uuid.UUID, job_id: uuid.UUID, *, lock: bool = False) -> Job:
+    """The owner's job; with `lock` it stays as it is until the transaction ends. Raises `NotFound`."""
+    job = jobs.of_owner(session, owner, job_id, lock=lock)
     if job is None:
-        raise NotFound(f"there is no job {job_id}", fix="list jobs with GET /jobs")
+        raise no_such_job(job_id)
     return job
+
+
+def no_such_job(job_id: uuid.UUID) -> NotFound:
+    """What is said of a job that does not exist, or belongs to another owner."""
+    return NotFound(f"there is no job {job_id}", fix="list jobs with GET /jobs")
 
 
 def job(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Found:
     """One job. Raises `NotFound`."""
     with db.read() as session:
         row = required(session, owner, job_id)
-        return Found(row, jobs.position(session, row) if row.state == JobState.QUEUED else None)
+        return Found(row, jobs.positions(session, [row]).get(row.id))
 
 
 def page(
-    db: Database, owner: uuid.UUID, *, states: Collection[JobState], before: uuid.UUID | None, limit: int
+    db: Database,
+    owner: uuid.UUID,
+    *,
+    states: Collection[JobState],
+    kinds: Collection[JobKind],
+    before: uuid.UUID | None,
+    limit: int,
 ) -> tuple[list[Job], uuid.UUID | None]:
     """Jobs of the owner, newest first, and the cursor of the next page (None: there is none)."""
     with db.read() as session:
-        rows = list(jobs.page(session, owner, states=states, before=before, limit=limit + 1))
+        rows = list(jobs.page(session, owner, states=states, kinds=kinds, before=before, limit=limit + 1))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 

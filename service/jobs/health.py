@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from service.blobs.local import Blobs
+from service.blobs.store import Blobs
 from service.db import workers
 from service.db.engine import Database
 from service.db.migrate import require_current

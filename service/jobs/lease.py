@@ -10,45 +10,83 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
 from compiler.contract import Event
-from service.blobs.local import StoredBlob
-from service.db import artifacts, events, jobs, records, workers
+from service.blobs.store import StoredBlob
+from service.db import artifacts, attempts, events, jobs, needs, records, results, shares, totals, workers, workloads
 from service.db.engine import Database, clock
-from service.db.models import Artifact, Job, JobState
+from service.db.models import Artifact, Job, JobKind, JobState
 from service.db.plain import storable
 from service.jobs import life
 from service.jobs.records import records_for, to_row
 
-__all__ = ["Claim", "cancelled", "claim", "fail", "heartbeat", "records_for", "release", "seen", "succeed"]
+__all__ = [
+    "Claim",
+    "Input",
+    "Measured",
+    "benchmarked",
+    "cancelled",
+    "claim",
+    "fail",
+    "heartbeat",
+    "inferred",
+    "records_for",
+    "release",
+    "seen",
+    "succeed",
+]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file that a job works with: `name` is what the job calls it, `key` finds it in the blob store."""
+
+    name: str
+    key: str
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to run a job, until `lease_s` seconds pass without a heartbeat."""
+    """The right to do a job, until `lease_s` seconds pass without a heartbeat.
+
+    inputs   of a compilation: the ONNX file, named `model`, then its external data by relative path; of a benchmark and
+             an inference: the artifacts by their ids; of an inference then the arrays, named `inputs`
+    options  as the kind's options say in `to_json`
+    finish   the owner wants the best that is known already, from the start
+    """
 
     job_id: uuid.UUID
+    kind: JobKind
     fence: int
     owner: uuid.UUID
-    model_digest: str
-    """SHA-256 of the model, hex."""
-    model_key: str
-    """Its key in the blob store."""
+    model_digest: str | None
+    inputs: tuple[Input, ...]
     options: dict[str, Any]
-    """As `CompileOptions.to_json`."""
     attempt: int
     """1 for the first."""
     lease_s: float
+    finish: bool
 
 
-def claim(db: Database, worker: str, queue: str, lease_s: float) -> Claim | None:
-    """Take the best queued job of `queue` (priority, then age) for `lease_s` seconds; None when there is none."""
+@dataclass(frozen=True)
+class Measured:
+    """What a compilation measured since the last heartbeat: tuning records, and the text of each workload by its key."""
+
+    records: Sequence[Mapping[str, Any]] = ()
+    workloads: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING = Measured()
+
+
+def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:
+    """Take the best queued job of `queues` (priority, fair share, age) for `lease_s` seconds; None when there is none."""
     with db.write() as session:
-        job_id = jobs.best(session, queue)
+        job_id = jobs.best(session, queues)
         if job_id is None:
             return None
         taken = {
@@ -60,26 +98,38 @@ def claim(db: Database, worker: str, queue: str, lease_s: float) -> Claim | None
         }
         if not life.move(session, job_id, JobState.LEASED, said={"worker": worker}, also=taken):
             return None
-        return _claim(session, job_id, lease_s)
+        job = jobs.locked(session, job_id)
+        attempts.begin(session, job_id, job.attempts, worker)
+        shares.charge(session, job.queue, job.owner_id, shares.ADVANCE_S)
+        return _claim(session, job, lease_s)
 
 
-def heartbeat(db: Database, claim: Claim, events: Sequence[Event]) -> Literal["ok", "cancel", "lost"]:
-    """Renew the lease and append `events` to the job's log, in order.
+def heartbeat(
+    db: Database, claim: Claim, events: Sequence[Event], measured: Measured = NOTHING, *, batch: int | None = None
+) -> Literal["ok", "cancel", "finish", "lost"]:
+    """Renew the lease, append `events` to the job's log in order and keep what was measured.
 
-    `ok` go on; `cancel` the owner wants it stopped: stop and call `cancelled`; `lost` the lease is another's or
-    the job has ended: stop, write nothing more. The first call with events moves LEASED to RUNNING. Phase and
-    fraction of the job follow the events; the fraction never falls.
+    `ok` go on; `cancel` the owner wants it stopped: stop and call `cancelled`; `finish` the owner wants the best found so
+    far; `lost` the lease is another's or the job has ended: stop, write nothing more. The first call with events
+    moves LEASED to RUNNING. Phase and fraction of the job follow the events; the fraction never falls.
+
+    batch  numbers what one attempt sends, 1, 2, 3...: a batch that is sent again, because the answer was lost, is written
+           once. None: it is not sent again
     """
     with db.write() as session:
         held = jobs.extend(session, claim.job_id, claim.fence, claim.lease_s)
         if held is None:
             return "lost"
-        state, cancel = held
+        if batch is not None and not attempts.takes(session, claim.job_id, claim.attempt, batch):
+            events, measured = (), NOTHING
         if events:
-            if state is JobState.LEASED:
+            if held.state is JobState.LEASED:
                 life.move(session, claim.job_id, JobState.RUNNING, fence=claim.fence)
             _append(session, claim.job_id, events)
-        return "cancel" if cancel else "ok"
+        _keep(session, claim, measured)
+        if held.cancel:
+            return "cancel"
+        return "finish" if held.finish else "ok"
 
 
 def succeed(
@@ -89,18 +139,20 @@ def succeed(
     artifact: StoredBlob,
     report: Mapping[str, Any],
     receipt: Mapping[str, Any],
-    records: Sequence[Mapping[str, Any]],
+    measured: Measured = NOTHING,
+    log: str = "",
 ) -> bool:
-    """Artifact row, tuning records and SUCCEEDED in one transaction; False (nothing written) when fenced out.
+    """Artifact row, what is left of the measurements, and SUCCEEDED in one transaction; False (nothing written) when fenced out.
 
     `artifact` is already in the blob store; `report` is `CompileReport.to_json`. Raises `InternalError` for a
     record that breaks the form in `service.jobs.records`.
     """
     with db.write() as session:
         made = {"report": dict(report), "fraction": 1.0}
-        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made):
+        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         row = jobs.locked(session, claim.job_id)
+        assert row.artifact_id is not None, "a compilation names its artifact from the start"
         artifacts.add(
             session,
             Artifact(
@@ -113,64 +165,113 @@ def succeed(
                 receipt=dict(receipt),
             ),
         )
-        _keep(session, claim, records)
+        _keep(session, claim, measured)
+        for phase, seconds in dict(report.get("phase_seconds", {})).items():
+            totals.count(session, "phase_seconds", float(seconds), phase=str(phase))
+            totals.count(session, "phases", phase=str(phase))
         return True
 
 
-def fail(db: Database, claim: Claim, problem: Mapping[str, Any], *, records: Sequence[Mapping[str, Any]] = ()) -> bool:
-    """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then may be kept."""
+def benchmarked(db: Database, claim: Claim, report: Mapping[str, Any], *, log: str = "") -> bool:
+    """The result of a benchmark and SUCCEEDED in one transaction; False (nothing written) when fenced out."""
+    with db.write() as session:
+        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also={"fraction": 1.0}, log=log):
+            return _ended_as(session, claim, JobState.SUCCEEDED)
+        results.add_benchmark(session, claim.job_id, storable(report))
+        return True
+
+
+def inferred(db: Database, claim: Claim, *, outputs: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
+    """The outputs of an inference (in the blob store) and SUCCEEDED in one transaction; False when fenced out."""
+    with db.write() as session:
+        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also={"fraction": 1.0}, log=log):
+            return _ended_as(session, claim, JobState.SUCCEEDED)
+        results.end_inference(session, claim.job_id, outputs.key, outputs.bytes, outputs.sha256, storable(report))
+        return True
+
+
+def fail(
+    db: Database, claim: Claim, problem: Mapping[str, Any], *, measured: Measured = NOTHING, log: str = ""
+) -> bool:
+    """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then are kept."""
     with db.write() as session:
         why = {"problem": dict(problem)}
-        if not life.move(session, claim.job_id, JobState.FAILED, fence=claim.fence, said=why, also=why):
+        if not life.move(session, claim.job_id, JobState.FAILED, fence=claim.fence, said=why, also=why, log=log):
             return _ended_as(session, claim, JobState.FAILED)
-        _keep(session, claim, records)
+        _keep(session, claim, measured)
         return True
 
 
-def cancelled(db: Database, claim: Claim, *, records: Sequence[Mapping[str, Any]] = ()) -> bool:
+def cancelled(db: Database, claim: Claim, *, measured: Measured = NOTHING, log: str = "") -> bool:
     """End the job as CANCELLED, after `heartbeat` answered `cancel` and the work has stopped."""
     with db.write() as session:
-        if not life.move(session, claim.job_id, JobState.CANCELLED, fence=claim.fence):
+        if not life.move(session, claim.job_id, JobState.CANCELLED, fence=claim.fence, log=log):
             return _ended_as(session, claim, JobState.CANCELLED)
-        _keep(session, claim, records)
+        _keep(session, claim, measured)
         return True
 
 
-def release(db: Database, claim: Claim, *, records: Sequence[Mapping[str, Any]] = ()) -> bool:
-    """Give the job back, QUEUED, because the worker is going down; it does not count as a lost lease.
+def release(
+    db: Database,
+    claim: Claim,
+    *,
+    reason: str = "the worker is shutting down",
+    measured: Measured = NOTHING,
+    log: str = "",
+) -> bool:
+    """Give the job back, QUEUED, for another attempt; it does not count as a lost lease.
 
     A job that was to be cancelled is CANCELLED instead.
     """
     with db.write() as session:
-        to = JobState.CANCELLED if jobs.locked(session, claim.job_id).cancel_requested else JobState.QUEUED
-        if not life.move(session, claim.job_id, to, fence=claim.fence, said={"reason": "the worker is shutting down"}):
+        job = session.get(Job, claim.job_id, with_for_update=True)
+        to = JobState.CANCELLED if job is not None and job.cancel_requested else JobState.QUEUED
+        if not life.move(session, claim.job_id, to, fence=claim.fence, said={"reason": reason}, log=log):
             return _ended_as(session, claim, to)
-        _keep(session, claim, records)
+        _keep(session, claim, measured)
         return True
 
 
 def seen(
-    db: Database, worker: str, queue: str, hardware: Mapping[str, Any], busy_with: uuid.UUID | None = None
+    db: Database,
+    worker: str,
+    queues: Sequence[str],
+    hardware: Mapping[str, Any],
+    compiler: str,
+    busy_with: uuid.UUID | None = None,
 ) -> None:
     """Report that the worker process `worker` is alive, what it runs on and which job it has."""
     with db.write() as session:
-        workers.report(session, worker, queue, dict(hardware), busy_with)
+        workers.report(session, worker, queues, dict(hardware), compiler, busy_with)
 
 
-def _claim(session: Session, job_id: uuid.UUID, lease_s: float) -> Claim:
-    job = jobs.locked(session, job_id)
-    model = artifacts.model(session, job.owner_id, job.model_digest)
-    assert model is not None, "a foreign key holds the model"
+def _claim(session: Session, job: Job, lease_s: float) -> Claim:
     return Claim(
         job_id=job.id,
+        kind=job.kind,
         fence=job.fence,
         owner=job.owner_id,
         model_digest=job.model_digest,
-        model_key=model.blob_key,
+        inputs=_inputs(session, job),
         options=job.options,
         attempt=job.attempts,
         lease_s=lease_s,
+        finish=job.finish_requested,
     )
+
+
+def _inputs(session: Session, job: Job) -> tuple[Input, ...]:
+    if job.model_digest is not None:
+        model = artifacts.model(session, job.owner_id, job.model_digest)
+        assert model is not None, "a foreign key holds the model"
+        return (Input("model", model.blob_key), *(Input(file["path"], file["key"]) for file in model.files))
+    made = needs.artifacts(session, job.id)
+    inputs = [Input(str(artifact.id), artifact.blob_key) for artifact in made]
+    if job.kind == JobKind.INFERENCE:
+        given = results.inference(session, job.id)
+        assert given is not None, "it was made with the job"
+        inputs.append(Input("inputs", given.input_key))
+    return tuple(inputs)
 
 
 def _append(session: Session, job_id: uuid.UUID, said: Sequence[Event]) -> None:
@@ -182,12 +283,15 @@ def _append(session: Session, job_id: uuid.UUID, said: Sequence[Event]) -> None:
     jobs.progress(session, job_id, storable(said[-1].phase), max(event.fraction for event in said))
 
 
-def _keep(session: Session, claim: Claim, measured: Sequence[Mapping[str, Any]]) -> None:
-    rows = [to_row(r, owner=claim.owner, job=claim.job_id, model_digest=claim.model_digest) for r in measured]
+def _keep(session: Session, claim: Claim, measured: Measured) -> None:
+    workloads.keep_all(session, claim.owner, measured.workloads)
+    rows = [to_row(r, owner=claim.owner, job=claim.job_id, model_digest=claim.model_digest) for r in measured.records]
     records.add(session, rows)
+    for row in rows:
+        totals.count(session, "tuning_records", kind=row["kind"], target=row["target"])
 
 
 def _ended_as(session: Session, claim: Claim, state: JobState) -> bool:
     """Whether this very claim has already brought the job there."""
-    row = jobs.locked(session, claim.job_id)
-    return row.state == state and row.fence == claim.fence
+    row = session.get(Job, claim.job_id, populate_existing=True, with_for_update=True)
+    return row is not None and row.state == state and row.fence == claim.fence  # None: it was removed with its model

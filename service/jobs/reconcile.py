@@ -9,9 +9,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.orm import Session
-
-from service.db import jobs, workers
+from service.db import jobs, totals, workers
 from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.errors import DatabaseUnavailable
@@ -49,10 +47,12 @@ def reconcile(
     Expired leases go back to QUEUED, or to FAILED when `max_lost_leases` have been lost. Queues with jobs whose
     doorbell is missing or older than `ring_again_after_s` are rung: once per job, once per live worker at most.
     """
+    with db.read() as session:
+        late = jobs.expired(session, BATCH)
+    ends = [_expire(db, job, max_lost_leases) for job in late]
     with db.write() as session:
-        ends = [_expire(session, job, max_lost_leases) for job in jobs.expired(session, BATCH)]
         waiting = jobs.unannounced(session, ring_again_after_s)
-        awake = [worker.queue for worker in workers.alive(session, worker_alive_s)]
+        awake = [queue for worker in workers.alive(session, worker_alive_s) for queue in worker.queues]
         workers.forget(session, FORGET_WORKER_S)
     bells = [queue for queue, count in waiting.items() for _ in range(min(count, max(1, awake.count(queue))))]
     answers = [try_ring(ring, queue) for queue in bells]
@@ -92,8 +92,11 @@ def loop(
             log.info("reconciled", **vars(summary))
 
 
-def _expire(session: Session, job: Job, max_lost_leases: int) -> JobState | None:
-    """Take a job from a worker that stopped reporting; where it went, None when somebody else moved it first."""
+def _expire(db: Database, job: Job, max_lost_leases: int) -> JobState | None:
+    """Take a job from a worker that stopped reporting; where it went, None when somebody else moved it first.
+
+    One transaction for each job: it holds the rows of no other job, for whose workers it would have to wait.
+    """
     lost = job.lost_leases + 1
     said: dict[str, Any] = {"reason": f"worker {job.lease_owner} stopped reporting", "lost_leases": lost}
     values: dict[str, Any] = {"lost_leases": lost}
@@ -104,7 +107,10 @@ def _expire(session: Session, job: Job, max_lost_leases: int) -> JobState | None
     else:
         to = JobState.FAILED
         values["problem"] = said["problem"] = _worker_lost(lost)
-    moved = life.move(session, job.id, to, fence=job.fence, expired=True, said=said, also=values)
+    with db.write() as session:
+        moved = life.move(session, job.id, to, fence=job.fence, expired=True, said=said, also=values, outcome="lost")
+        if moved:
+            totals.count(session, "leases_lost")
     return to if moved else None
 
 

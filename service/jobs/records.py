@@ -7,16 +7,19 @@ A record in JSON: {"kind": "kernel", "workload": str, "operator": str, "descript
 
 from __future__ import annotations
 
-import json
+import operator
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import orjson
 
 from compiler.errors import InternalError
 from service.db import records
 from service.db.engine import Database
 from service.db.models import TuningRecord, new_id
 from service.db.plain import storable
+from service.db.records import Place, Wanted
 from service.errors import NotFound
 
 FIELDS: Mapping[str, type] = {
@@ -35,6 +38,8 @@ FIELDS: Mapping[str, type] = {
     "compiler": str,
 }
 
+NAMES = tuple(FIELDS)
+
 LONGEST: Mapping[str, int] = {
     "kind": 32,
     "target": 100,
@@ -44,16 +49,24 @@ LONGEST: Mapping[str, int] = {
     "hardware": 500,
     "description": 10_000,
 }
-"""Characters; what is indexed has to fit into a page of PostgreSQL's index."""
+"""Bytes of UTF-8; what one index holds together has to fit into a third of a page of PostgreSQL."""
 
 MOST = 2**53
 """Greatest whole number that JSON carries everywhere."""
+
+BATCH = 2_000
+"""Rows that are read at a time where all are wanted."""
+
+MOST_IN_A_FILE = 1_000_000
+"""Records that one answer holds where a file of all is asked for."""
 
 SNAPSHOT = 50_000
 """The most rows that one compilation is handed."""
 
 
-def to_row(plain: Mapping[str, Any], *, owner: uuid.UUID, job: uuid.UUID, model_digest: str) -> dict[str, Any]:
+def to_row(
+    plain: Mapping[str, Any], *, owner: uuid.UUID, job: uuid.UUID | None, model_digest: str | None
+) -> dict[str, Any]:
     """The columns of a record. Raises `InternalError` naming the field that is missing, ill-typed or out of range."""
     row: dict[str, Any] = {"id": new_id(), "owner_id": owner, "job_id": job, "model_digest": model_digest}
     for name, kind in FIELDS.items():
@@ -66,8 +79,8 @@ def to_row(plain: Mapping[str, Any], *, owner: uuid.UUID, job: uuid.UUID, model_
             )
         if isinstance(value, int | float) and not 0 <= value <= MOST:
             raise InternalError(f"tuning record field {name!r} is out of range: {value:g}")
-        if isinstance(value, str) and len(value) > LONGEST[name]:
-            raise InternalError(f"tuning record field {name!r} is longer than {LONGEST[name]} characters")
+        if isinstance(value, str) and len(value.encode()) > LONGEST[name]:
+            raise InternalError(f"tuning record field {name!r} is longer than {LONGEST[name]} bytes")
         row[name] = value
     return row
 
@@ -78,29 +91,52 @@ def to_json(record: TuningRecord) -> dict[str, Any]:
 
 
 def records_for(db: Database, owner: uuid.UUID, target: str, hardware: str) -> list[dict[str, Any]]:
-    """The snapshot handed to a compilation: all that the owner measured for this target on this hardware.
+    """The snapshot handed to a compilation: what the owner measured for this target on this hardware, the newest `SNAPSHOT`.
 
     Of several measurements of one variant (same kind, workload, threads and variant) the newest counts. Oldest first.
     """
+    same = operator.itemgetter(*(NAMES.index(name) for name in ("kind", "workload", "threads", "variant")))
+    newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     with db.read() as session:
-        rows = records.measured(session, owner, target, hardware, SNAPSHOT)
-    newest: dict[tuple[object, ...], dict[str, Any]] = {}
-    for row in rows:
-        key = (row.kind, row.workload, row.threads, json.dumps(row.variant, sort_keys=True))
-        newest.setdefault(key, to_json(row))
-    return list(newest.values())[::-1]
+        for row in records.measured(session, owner, target, hardware, NAMES, SNAPSHOT):
+            newest.setdefault(same(row), row)
+    snapshot = [dict(zip(NAMES, row, strict=True)) for row in reversed(newest.values())]
+    for plain in snapshot:
+        plain["variant"] = orjson.loads(plain["variant"])
+    return snapshot
 
 
 def page(
-    db: Database, owner: uuid.UUID, *, where: Mapping[str, Any], before: uuid.UUID | None, limit: int
-) -> tuple[list[TuningRecord], uuid.UUID | None]:
-    """Records of the owner, newest first, and the cursor of the next page (None: there is none).
-
-    `where` fixes any of `kind operator workload target hardware job_id model_digest` to one value.
-    """
+    db: Database, owner: uuid.UUID, wanted: Wanted, *, before: Place | None, limit: int
+) -> tuple[list[TuningRecord], Place | None]:
+    """Records of the owner, newest first, and where the next page begins (None: there is none)."""
     with db.read() as session:
-        rows = list(records.page(session, owner, where=where, before=before, limit=limit + 1))
-    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+        rows = list(records.page(session, owner, wanted, before=before, limit=limit + 1))
+    return rows[:limit], place(rows[limit - 1]) if len(rows) > limit else None
+
+
+def everything(db: Database, owner: uuid.UUID, wanted: Wanted, *, most: int | None) -> Iterator[Sequence[TuningRecord]]:
+    """The owner's records that are wanted, newest first, in batches; no more than `most` in all.
+
+    Each batch is read by itself, so that a slow reader holds up nobody; what is recorded meanwhile is newer and left out.
+    """
+    before: Place | None = None
+    left = most
+    while left is None or left > 0:
+        limit = BATCH if left is None else min(BATCH, left)
+        with db.read() as session:
+            rows = records.page(session, owner, wanted, before=before, limit=limit)
+        if rows:
+            yield rows
+        if len(rows) < limit:
+            return
+        before = place(rows[-1])
+        left = None if left is None else left - len(rows)
+
+
+def place(record: TuningRecord) -> Place:
+    """Where a record stands among the others by age."""
+    return record.created_at, record.id
 
 
 def get(db: Database, owner: uuid.UUID, record_id: uuid.UUID) -> TuningRecord:

@@ -1,44 +1,52 @@
-"""Accept a compilation: at most one job per idempotency key, and none at all for what the cache can answer."""
+"""Accept compilations: at most one job per idempotency key, and none at all for what the cache can answer."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from compiler.contract import CompileOptions
-from service.blobs.local import StoredBlob
-from service.db import artifacts, events, jobs, owners
+from compiler.errors import OptionsError
+from service.db import artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
-from service.db.models import Job, JobState, new_id
-from service.errors import IdempotencyKeyReused, QueueFull
+from service.db.models import Job, JobKind, JobState, new_id
+from service.errors import IdempotencyKeyReused, NotFound, QueueFull
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a request asks for. The model is already in the blob store and has not been read."""
+    """What a request asks for. The model is already kept (`service.jobs.models`) and has not been read."""
 
     owner: uuid.UUID
-    model: StoredBlob
+    model: str
+    """The model's digest."""
     options: CompileOptions
     fresh: bool = False
     """Compile even if the cache holds the answer."""
     idempotency_key: str | None = None
     priority: int = 0
+    cloned_from: uuid.UUID | None = None
+    whole: str = ""
+    """Fingerprint of the request, of one that asks for several jobs."""
 
     @property
     def body_hash(self) -> str:
-        """What two requests with one idempotency key must share: model, options and `fresh` (SHA-256, hex)."""
-        text = json.dumps([self.model.sha256, self.options.to_json(), self.fresh], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """What two requests with one idempotency key must share: model, all options and `fresh` (SHA-256, hex)."""
+        parts = (self.model, self.options.to_json(), self.fresh)
+        return fingerprint(*parts, self.whole) if self.whole else fingerprint(*parts)
 
     @property
     def queue(self) -> str:
-        """The device class that has to compile it: `cpu` for `cpu` and every `cpu:<profile>`."""
-        return self.options.target.split(":")[0]
+        """The device class that has to compile it."""
+        return self.options.target
 
 
 @dataclass(frozen=True)
@@ -50,58 +58,105 @@ class Submitted:
 
 
 def submit(db: Database, submission: Submission, *, max_queued: int) -> Submitted:
-    """Make the job's row, durably; the caller rings the doorbell afterwards if the job is QUEUED.
+    """Make one job's row, durably; the caller rings the doorbell afterwards if the job is QUEUED.
 
-    Raises `IdempotencyKeyReused` (key known with another body) and `QueueFull` (`max_queued` jobs are waiting).
+    Raises `NotFound` (no such model), `OptionsError` (no such target), `IdempotencyKeyReused` (key known with another body) and `QueueFull`
+    (`max_queued` jobs are waiting).
     """
+    return submit_all(db, [submission], max_queued=max_queued)[0]
+
+
+def submit_all(db: Database, submissions: Sequence[Submission], *, max_queued: int) -> list[Submitted]:
+    """Make the rows of one owner's jobs, all or none; the errors of `submit`."""
     with db.write() as session:
-        owners.lock(session, submission.owner)  # two requests of one owner at once: the later sees the earlier's row
-        return _submit(session, submission, max_queued)
+        owners.lock(
+            session, submissions[0].owner
+        )  # two requests of one owner at once: the later sees the earlier's row
+        return [_submit(session, submission, max_queued) for submission in submissions]
 
 
-def _submit(session: Session, submission: Submission, max_queued: int) -> Submitted:
-    if (earlier := _earlier(session, submission)) is not None:
-        return Submitted(earlier, replayed=True)
-    digest, owner = submission.model.sha256, submission.owner
-    artifacts.keep_model(session, owner, digest, submission.model.bytes, submission.model.key)
-    job = Job(
-        id=new_id(),
-        owner_id=owner,
-        model_digest=digest,
-        options=submission.options.to_json(),
-        cache_key=submission.options.cache_key(digest),
-        idempotency_key=submission.idempotency_key,
-        body_hash=submission.body_hash,
-        queue=submission.queue,
-        priority=submission.priority,
-        state=JobState.QUEUED,
-    )
-    source = None if submission.fresh else jobs.cached(session, owner, job.cache_key)
-    if source is not None:
-        _answer_from(job, source)
-    elif jobs.waiting(session, owner) >= max_queued:
+def fingerprint(*parts: object) -> str:
+    """SHA-256 (hex) over plain JSON."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def earlier(session: Session, owner: uuid.UUID, key: str | None, body_hash: str) -> Job | None:
+    """The job that an earlier request with this idempotency key made. Raises `IdempotencyKeyReused`."""
+    if key is None:
+        return None
+    job = jobs.by_idempotency_key(session, owner, key)
+    if job is not None and job.body_hash != body_hash:
+        raise IdempotencyKeyReused(
+            f"idempotency key {key!r} was used with another request",
+            fix="use a new key for a new request",
+            details={"job": str(job.id)},
+        )
+    return job
+
+
+def enqueue(session: Session, job: Job, max_queued: int) -> None:
+    """Insert a QUEUED job in its owner's turn. Raises `QueueFull`."""
+    if jobs.waiting(session, job.owner_id) >= max_queued:
         raise QueueFull(
             f"{max_queued} jobs are waiting already",
             fix="wait for some to finish, cancel some, or raise TILEWRIGHT_MAX_QUEUED_PER_OWNER",
             details={"limit": max_queued},
         )
+    shares.arrive(session, job.queue, job.owner_id)
+    begin(session, job)
+
+
+def begin(session: Session, job: Job) -> None:
+    """Insert a job with the first line of its log."""
     jobs.add(session, job)
     events.append(session, job.id, [("state", {"state": str(job.state), "cached": job.cached})])
+    totals.count(session, "jobs_accepted", kind=str(job.kind), queue=job.queue)
     session.refresh(job)
+
+
+def _submit(session: Session, submission: Submission, max_queued: int) -> Submitted:
+    owner, digest = submission.owner, submission.model
+    if (known := earlier(session, owner, submission.idempotency_key, submission.body_hash)) is not None:
+        return Submitted(known, replayed=True)
+    if artifacts.model(session, owner, digest) is None:
+        raise NotFound(f"there is no model {digest}", fix="upload it with POST /models")
+    job = Job(
+        id=new_id(),
+        owner_id=owner,
+        kind=JobKind.COMPILE,
+        artifact_id=new_id(),
+        model_digest=digest,
+        options=submission.options.to_json(),
+        cache_key=submission.options.cache_key(digest),
+        idempotency_key=submission.idempotency_key,
+        body_hash=submission.body_hash,
+        cloned_from=submission.cloned_from,
+        queue=submission.queue,
+        priority=submission.priority,
+        state=JobState.QUEUED,
+    )
+    _demand_known(session, submission.options.target)
+    source = None if submission.fresh else jobs.cached(session, owner, submission.options.cache_key(digest))
+    if source is None:
+        enqueue(session, job, max_queued)
+    else:
+        _answer_from(job, source)
+        begin(session, job)
+        totals.count(session, "cache_hits")
     return Submitted(job, replayed=False)
 
 
-def _earlier(session: Session, submission: Submission) -> Job | None:
-    if submission.idempotency_key is None:
-        return None
-    job = jobs.by_idempotency_key(session, submission.owner, submission.idempotency_key)
-    if job is not None and job.body_hash != submission.body_hash:
-        raise IdempotencyKeyReused(
-            f"idempotency key {submission.idempotency_key!r} was used with another model, options or fresh",
-            fix="use a new key for a new request",
-            details={"job": str(job.id)},
-        )
-    return job
+def _demand_known(session: Session, target: str) -> None:
+    """A job for a target that no compiler knows would wait for ever. Raises `OptionsError`.
+
+    Before any worker has told what there is, every target is taken; a worker is what can know.
+    """
+    told = catalogue.newest(session, "targets")
+    names = [str(entry["name"]) for entry in told.entries] if told else [target]
+    if target not in names:
+        near = difflib.get_close_matches(target, names, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise OptionsError(f"target {target!r} is unknown", fix=f"{meant}Known: {', '.join(names)}")
 
 
 def _answer_from(job: Job, source: Job) -> None:

@@ -25,7 +25,7 @@ from bench.demo.race import Engine, EngineFailed, judge, largest_difference
 from bench.demo.server import empty
 from bench.zoo import NoSuchNetwork, build
 from compiler.contract import PHASES
-from tilewright.cli.run import read_npz, write_npz
+from tilewright.arrays import read_npz, write_npz
 from tilewright.errors import UsageError
 from worker.launch import descendants
 

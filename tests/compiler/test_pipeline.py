@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
     options = CompileOptions(threads=1, tuning_budget_s=60)
     first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
     records = [event.data for event in events if event.kind == "record"]
+    texts = {event.data["workload"]: event.data["text"] for event in events if event.kind == "workload"}
+    assert set(texts) == {record["workload"] for record in records if record["kind"] == "kernel"}
     assert len(records) == first.records_measured > 0
     fractions = [event.fraction for event in events]
     assert fractions == sorted(fractions)
@@ -69,6 +72,28 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
         again = compile_model(model, tmp_path / f"{number}.tw", CompileOptions(threads=1, tuning_budget_s=0), records)
         assert (again.records_measured, again.records_reused) == (0, first.records_measured)
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
+
+
+def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compile, tmp_path: Path) -> None:
+    model = compiled("tiny_cnn").model
+    events: list[Event] = []
+
+    def hurry() -> bool:
+        return any(event.kind == "record" for event in events)
+
+    options = CompileOptions(threads=1, tuning_budget_s=600)
+    report = compile_model(model, tmp_path / "m.tw", options, observe=events.append, hurry=lambda: True)
+    assert report.records_measured == 0
+    assert [notice for notice in report.notices if notice.startswith("finished early on request: 0 of ")]
+    assert report.errors
+    judged(model, tmp_path / "m.tw")
+    # A request that comes while the first batch's records arrive: those are kept, and no second batch is begun.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["compiler.tile.tile"], "FIRST_BATCH", 2)
+        report = compile_model(model, tmp_path / "n.tw", options, observe=events.append, hurry=hurry)
+    assert report.records_measured == 2
+    assert [notice for notice in report.notices if notice.startswith("finished early on request: 2 of ")]
+    judged(model, tmp_path / "n.tw")
 
 
 def test_two_builds_without_measuring_are_equal(compiled: Compile, tmp_path: Path) -> None:

@@ -79,12 +79,24 @@ def test_trials_are_built_timed_and_recorded() -> None:
         workload = workload_of(kernels, call)
         trials += [Trial(workload, workload_key(workload), option.tile, 1) for option in propose(workload, TARGET, 1)]
     built = workbench.build_trials(trials, TARGET, find_toolchain(), 2)
+    assert built is not None
     assert [entry.tiles for entry in built.entries] == [count_tiles(t.workload, t.tile, TARGET) for t in trials]
     machine = workbench.machine_for(TARGET, find_toolchain(), 2, 0)
     assert machine is not None
     records = list(replace(machine, samples=3).measure(trials, 30.0))
     assert [record.workload for record in records] == [trial.key for trial in trials]
     assert all(record.seconds > 0 and record.hardware == TARGET.hardware for record in records)
+
+
+def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
+    kernels = small()
+    workload = workload_of(kernels, kernels.calls[0])
+    trials = [Trial(workload, "key", option.tile, 1) for option in propose(workload, TARGET, 1)]
+    assert workbench.build_trials(trials, TARGET, find_toolchain(), 2, hurry=lambda: True) is None
+    machine = workbench.machine_for(TARGET, find_toolchain(), 2, 0, hurry=lambda: True)
+    assert machine is not None
+    assert list(machine.measure(trials, 30.0)) == []
+    assert workbench.handover(TARGET, find_toolchain(), (), hurry=lambda: True) is None
 
 
 def test_a_target_that_is_elsewhere_has_no_machine_and_no_handover() -> None:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from onnx import defs
 
-import compiler.ops
 from compiler.frontend.contrib import CONTRIB
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
-from compiler.ir.graph import Node
 from compiler.ops import FAMILIES, OPERATORS
-from compiler.ops.operator import Operator, Unsupported
+from compiler.ops.operator import Operator
+from worker.catalogue import INLINED, NEVER, about, composed, limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
-INLINED = ("Dropout", "If")
-"""Resolved while the graph is read: `compiler.frontend.infer` names them."""
-NEVER = ("Bernoulli", "SequenceMap")
-"""Their bodies are random or hold sequences, which nothing here compiles."""
 
 HEAD = """\
 # Operators
@@ -44,46 +37,20 @@ def page() -> str:
 
 def _families() -> Iterator[str]:
     for family in FAMILIES:
-        yield f"## {_about(family)}\n"
+        yield f"## {about(family)}\n"
         yield "| operator | opsets | known when compiling | |\n|---|---|---|---|"
         yield from map(_row, sorted(family, key=lambda operator: operator.name))
         yield ""
 
 
-def _about(family: tuple[Operator, ...]) -> str:
-    """The first line of the docstring of the module that holds a family, without the part after the colon."""
-    for module in vars(compiler.ops).values():
-        if isinstance(module, ModuleType) and getattr(module, "OPERATORS", None) is family:
-            return (module.__doc__ or "").split("\n")[0].split(":")[0].split(". ")[0].rstrip(".")
-    raise LookupError(f"no module of compiler.ops holds {family[0].name}")
-
-
 def _row(operator: Operator) -> str:
     oldest, newest = operator.opsets
     known = ", ".join(f"`{name}`" for _, name in operator.parameters)
-    return f"| {operator.name} | {oldest} to {newest} | {known} | {_note(operator)} |"
-
-
-def _note(operator: Operator) -> str:
-    """Why an operator is refused whatever its inputs are, unless they are constants; empty for all others."""
-    no_node = Node(operator.name, (), ())
-    try:
-        operator.define(no_node, (), ())
-    except Unsupported as refusal:
-        return f"only of constants: {refusal.reason}" if "depends on data" in refusal.reason else ""
-    except (AssertionError, IndexError, KeyError, TypeError, ValueError):
-        return ""
-    return ""
+    return f"| {operator.name} | {oldest} to {newest} | {known} | {'; '.join(limits(operator))} |"
 
 
 def _others() -> Iterator[str]:
     elsewhere = {*OPERATORS, *FOLDED, *INLINED, *NEVER}
-    schemas: Iterable[Any] = defs.get_all_schemas()  # whose type information lacks the functions
-    composed = {
-        schema.name
-        for schema in schemas
-        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
-    }
     yield "## Beside these\n"
     yield f"**Folded.** Their results follow from types and constants alone, so they never become kernels: {_names(FOLDED)}.\n"
     yield (
@@ -94,7 +61,7 @@ def _others() -> Iterator[str]:
     yield f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.\n"
     yield (
         "**By their ONNX function body.** Compiled when every operator of the body is; so are functions that the model itself "
-        f"defines: {_names(composed - elsewhere)}.\n"
+        f"defines: {_names(composed() - elsewhere)}.\n"
     )
     yield f"**Of com.microsoft**: {_names(CONTRIB)}.\n"
 

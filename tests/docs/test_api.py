@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import dataclass
@@ -10,16 +11,19 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from compiler.contract import CompileOptions
+from compiler.contract import BenchmarkOptions, CompileOptions
+from compiler.errors import InternalError, OptionsError, SourceUnavailable, TilewrightError
 from service.config import Settings
+from service.errors import ArtifactNeverMade, RequestError, ServiceError
 from service.http.app import create_app
 from service.http.auth import KEY_HELP
-from service.http.errors import STATUS
+from service.http.errors import BY_STATUS, response_to
 from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS, PAGES, ROOT, commands
+from worker import problems
 
 API = (DOCS / "api.md").read_text()
-OPEN = ("/", "/healthz", "/readyz")
+OPEN = ("/", "/healthz", "/readyz", "/metrics")
 """Paths that need no key."""
 VARIABLE = re.compile(r"\$[A-Z]+")
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
@@ -43,8 +47,9 @@ class Curl:
 
 def parsed(words: list[str]) -> Curl:
     url = next(word for word in words if word.startswith("$TW/"))
-    posts = any(word in ("-F", "--data-binary") for word in words)
-    method = words[words.index("-X") + 1] if "-X" in words else "POST" if posts else "GET"
+    posts = any(word in ("-F", "-d", "--data-binary") for word in words)
+    implied = "POST" if posts else "HEAD" if "-I" in words else "GET"
+    method = words[words.index("-X") + 1] if "-X" in words else implied
     parts = urlsplit(url.removeprefix("$TW"))
     return Curl(method, parts.path, parse_qs(parts.query), "$KEY" in words, tuple(words))
 
@@ -67,27 +72,35 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_every_operation_has_a_heading_and_a_curl_line(method: str, path: str) -> None:
-    assert f"## {method} {path}\n" in API
+    assert f"\n### {method} {path}\n" in API
     routes = [route for route in ROUTES if route.path == path]
     assert any(curl.method == method and curl.fits(route) for curl in curls(API) for route in routes)
 
 
 def test_the_page_has_a_heading_for_no_operation_that_is_not_there() -> None:
-    assert sorted(re.findall(r"^## (GET|POST|PUT|PATCH|DELETE) (\S+)$", API, re.MULTILINE)) == OPERATIONS
+    assert sorted(re.findall(r"^### (GET|HEAD|POST|PUT|PATCH|DELETE) (\S+)$", API, re.MULTILINE)) == OPERATIONS
 
 
 def test_the_app_has_the_operations_of_the_routers_and_its_own_description(app: FastAPI) -> None:
     described = {(method.upper(), path) for path, found in app.openapi()["paths"].items() for method in found}
-    assert described | {("GET", "/")} == set(OPERATIONS), "only the page for people is not part of the contract"
+    routed = {(method, route.path_format) for route in ROUTES for method in route.methods or ()}
+    assert described | {("GET", "/")} == routed, "only the page for people is not part of the contract"
     for path in (app.docs_url, app.openapi_url):
         assert f"`{path}`" in API
 
 
 @EVERY_EXAMPLE
-def test_a_curl_line_asks_for_a_route_with_parameters_that_it_has(curl: Curl) -> None:
+def test_a_curl_line_asks_for_a_route_with_parameters_that_it_has(curl: Curl, app: FastAPI) -> None:
     fitting = [route for route in ROUTES if curl.fits(route)]
     assert len(fitting) == 1, curl
-    known = {field.alias for field in fitting[0].dependant.query_params}
+    known = {
+        parameter["name"]
+        for parameter in app.openapi()["paths"]
+        .get(fitting[0].path_format, {})
+        .get(curl.method.lower(), {})
+        .get("parameters", ())
+        if parameter["in"] == "query"
+    }
     assert set(curl.query) <= known
     assert curl.sends_key == (curl.path not in OPEN)
 
@@ -110,9 +123,43 @@ def test_the_address_and_the_key_are_those_of_the_defaults(page: Path, monkeypat
     assert "Authorization: Bearer" in KEY_HELP
 
 
-def test_every_status_that_an_error_can_have_is_explained() -> None:
-    explained = {int(number) for row in re.findall(r"^\| ([\d, ]+) \|", API, re.MULTILINE) for number in row.split(",")}
-    assert set(STATUS.values()) <= explained
+def subclasses(kind: type[TilewrightError]) -> set[type[TilewrightError]]:
+    return {kind}.union(*(subclasses(child) for child in kind.__subclasses__()))
+
+
+def rows(head: str) -> list[list[str]]:
+    """The cells of the table under this head, less the head."""
+    _, _, rest = API.partition(f"\n{head}\n")
+    lines = itertools.takewhile(lambda line: line.startswith("|"), rest.splitlines())
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines][1:]
+
+
+def test_every_error_of_a_request_has_a_row_with_its_status_and_fault() -> None:
+    kinds = subclasses(ServiceError) - {ServiceError, RequestError} | {OptionsError, SourceUnavailable, InternalError}
+    kinds = {kind for kind in kinds if kind.__module__ in ("service.errors", "compiler.errors")}
+    answers = {kind: response_to(kind("why"), "/").status_code for kind in kinds}
+    expected = {(f"`{kind.code}`", str(status), kind.fault) for kind, status in answers.items()}
+    router = {(f"`{code}`", str(status), "caller") for status, code in BY_STATUS.items()}
+    assert {tuple(row[:3]) for row in rows("| code | status | fault | what to do |")} == expected | router
+
+
+def test_every_error_of_a_job_has_a_row_with_its_fault() -> None:
+    leaves = {kind for kind in subclasses(TilewrightError) if not kind.__subclasses__()}
+    ended = {kind for kind in leaves if kind.__module__ in ("compiler.errors", problems.__name__)}
+    ended = ended - {OptionsError, SourceUnavailable} | {InternalError, ArtifactNeverMade}
+    told = {(code, row[1]) for row in rows("| code of a job | fault | |") for code in re.findall(r"`(\w+)`", row[0])}
+    assert told == {(kind.code, kind.fault) for kind in ended} | {("worker_lost", "machine")}
+
+
+def test_every_option_of_a_benchmark_has_a_row_with_its_default() -> None:
+    told = {row[0].strip("`"): json.loads(row[1].strip("`")) for row in rows("| option | default | |")}
+    assert told == BenchmarkOptions().to_json()
+
+
+def test_every_filter_of_records_has_a_row(app: FastAPI) -> None:
+    parameters = {one["name"] for one in app.openapi()["paths"]["/tuning-records"]["get"]["parameters"]}
+    named = {name for row in rows("| filter | |") for name in re.findall(r"`(\w+)`", row[0])}
+    assert named == parameters - {"format", "limit", "cursor", "accept"}
 
 
 def test_variables_in_examples_are_defined_on_the_page() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from service.__main__ import CHORES
 from service.config import Settings
+from service.http.metrics import DESCRIPTIONS
 from tests.docs.pages import DOCS, first_cells
 from worker.config import WorkerSettings
 
@@ -38,3 +39,10 @@ def test_a_row_states_the_default_where_it_is_a_plain_value(name: str) -> None:
 @pytest.mark.parametrize("chore", [name for name in CHORES if name != "serve"] + ["key"])
 def test_every_chore_of_the_service_is_shown(chore: str) -> None:
     assert f"python -m service {chore}" in PAGE
+
+
+def test_every_metric_has_a_row() -> None:
+    _, _, table = PAGE.partition("\n| metric | tells |\n")
+    rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
+    named = {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
+    assert named == set(DESCRIPTIONS) | {"http_requests", "http_seconds"}

@@ -68,7 +68,7 @@ def test_a_fresh_compilation_reuses_every_record_and_measures_none(client: Clien
     report = report_of(client, job)
     assert report["records_measured"] == 0
     assert report["records_reused"] == first.report["records_measured"]
-    assert [record["kind"] for record in client.tuning_records(job=job.id)] == []
+    assert [record.kind for record in client.tuning_records(job=job.id)] == []
 
 
 def test_equal_records_give_equal_bytes(client: Client, first: First, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,9 @@ import pytest
 import tilewright
 from tests.end_to_end import models
 from tests.end_to_end.house import GUARD_S, House
-from tilewright.cli.run import read_npz, write_npz
+from tilewright.arrays import read_npz, write_npz
+
+TARGETS = ("cpu:x86-64-v2", "cpu:x86-64-v3")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def test_jobs_lists_them_and_download_fetches_one_again(house: House, compiled: 
     assert (job["state"], job["artifact_id"]) == ("SUCCEEDED", compiled.said["artifact_id"])
     assert compiled.said["id"] in house.command_line("jobs", "--limit", "0").stdout
 
-    told = house.command_line("download", "--job", compiled.said["id"], "-o", str(tmp_path / "again.tw"), "--json")
+    told = house.command_line("download", compiled.said["id"], "-o", str(tmp_path / "again.tw"), "--json")
     assert Path(json.loads(told.stdout)["artifact"]).read_bytes() == compiled.artifact.read_bytes()
 
 
@@ -106,3 +109,110 @@ def test_a_refused_model_leaves_with_status_1_and_its_reasons(house: House) -> N
     for_people = house.command_line("compile", "foreign.onnx", status=1).stderr
     assert "Frobnicate" in for_people
     assert not (house.folder / "foreign.tw").exists()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the targets are x86-64's")
+def test_several_targets_are_one_request_and_run_against_each_other(house: House) -> None:
+    (house.folder / "two.onnx").write_bytes(models.tiny(models.QUICK))
+    targets = [argument for name in TARGETS for argument in ("--target", name)]
+    told = house.command_line("compile", "two.onnx", "--budget", "0", *targets, "-o", "two", "--json")
+    jobs = json.loads(told.stdout)["jobs"]
+    assert [job["options"]["target"] for job in jobs] == list(TARGETS)
+    assert all((house.folder / job["artifact"]).exists() for job in jobs)
+
+    ids = [job["id"] for job in jobs]
+    measured = json.loads(house.command_line("bench", *ids, "--seconds", "0.2", "--json").stdout)
+    assert measured["artifacts"] == [job["artifact_id"] for job in jobs]
+    report = measured["report"]
+    assert [len(one["samples_s"]) > 10 for one in report["artifacts"]] == [True, True]
+    assert measured["verdict"] == report["comparisons"][0]["verdict"]
+    shown = house.command_line("watch", measured["id"]).stdout
+    assert jobs[0]["artifact_id"] in shown
+    assert "faster by" in shown or "cannot tell" in shown
+
+
+def test_the_server_infers_what_the_artifact_infers_here(house: House, tmp_path: Path) -> None:
+    (house.folder / "lstm.onnx").write_bytes(models.tiny(models.QUICK))
+    said = json.loads(house.command_line("compile", "lstm.onnx", "--budget", "0", "--json").stdout)
+    with tilewright.load(house.folder / "lstm.tw") as model:
+        inputs = model.random_inputs(seed=11)
+        expected = model.run(inputs)
+    write_npz(tmp_path / "in.npz", inputs)
+    arguments = [said["artifact_id"], str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"), "--json"]
+    told = json.loads(house.command_line("infer", *arguments).stdout)
+    assert set(told["report"]["outputs"]) == set(expected)
+    for name, value in read_npz(tmp_path / "out.npz").items():
+        np.testing.assert_array_equal(value, expected[name])
+
+    write_npz(tmp_path / "wrong.npz", {"nobody": np.zeros(3)})
+    refused = house.command_line("infer", said["id"], str(tmp_path / "wrong.npz"), "--json", status=1)
+    assert json.loads(refused.stdout)["error"]["code"] == "invalid_inputs"
+
+
+def test_a_preflight_says_beforehand_what_compile_says_afterwards(house: House) -> None:
+    (house.folder / "foreign.onnx").write_bytes(models.foreign())
+    (house.folder / "fine.onnx").write_bytes(models.relu([8, 8]))
+    refused = json.loads(house.command_line("preflight", "foreign.onnx", "--json", status=1).stdout)
+    assert (refused["ok"], refused["refusals"][0]["operator"]) == (False, "Frobnicate")
+    assert "Frobnicate" in house.command_line("preflight", "foreign.onnx", status=1).stdout
+    stopped = house.command_line("compile", "foreign.onnx", "--preflight", "--json", status=1)
+    assert json.loads(stopped.stdout)["error"]["code"] == "unsupported_model"
+    found = json.loads(house.command_line("preflight", "fine.onnx", "--json").stdout)
+    assert found["ok"]
+    again = json.loads(house.command_line("compile", found["request"]["model"], "-o", "fine.tw", "--json").stdout)
+    assert again["model"] == found["request"]["model"]
+
+
+def test_records_are_listed_with_source_and_carried_as_files(house: House) -> None:
+    (house.folder / "measured.onnx").write_bytes(models.tiny(models.QUICK))
+    said = json.loads(
+        house.command_line(
+            "compile", "measured.onnx", "--fresh", "--budget", str(models.ALL_CANDIDATES_S), "--json"
+        ).stdout
+    )
+    found = json.loads(house.command_line("records", "--model", said["model"], "-n", "0", "--json").stdout)["records"]
+    assert found
+    assert {record["model"] for record in found} == {said["model"]}
+    kernel = next(record for record in found if record["kind"] == "kernel")
+    assert "void" in house.command_line("records", "show", kernel["id"], "--source").stdout
+    written = house.command_line("records", "--model", said["model"], "--csv").stdout
+    assert len(written.splitlines()) == len(found) + 1
+    house.command_line("records", "export", "all.jsonl")
+    taken = json.loads(house.command_line("records", "import", "all.jsonl", "--json").stdout)
+    assert taken["records"]["refused"] == 0
+    assert said["id"] in house.command_line("log", said["id"]).stdout
+
+
+def test_what_the_house_can_do_is_told(house: House) -> None:
+    for command, name in (("workers", ""), ("targets", "cpu:x86-64-v3"), ("operators", "Conv")):
+        found = json.loads(house.command_line(command, "--json").stdout)[command]
+        assert found
+        assert name in [one["name"] for one in found] or not name
+        assert name in house.command_line(command).stdout
+
+
+def test_a_job_is_cloned_finished_and_cancelled(house: House) -> None:
+    (house.folder / "cloned.onnx").write_bytes(models.relu([4, 4]))
+    said = json.loads(house.command_line("compile", "cloned.onnx", "--budget", "0", "--json").stdout)
+    clone = json.loads(house.command_line("clone", said["id"], "--option", "seed=9", "--json").stdout)
+    assert clone["options"] == {**said["options"], "seed": 9}
+    assert clone["cloned_from"] == said["id"]
+    house.command_line("cancel", clone["id"])
+    house.command_line("watch", clone["id"], status=1)
+    refused = json.loads(house.command_line("finish", clone["id"], "--json", status=4).stdout)
+    assert refused["error"]["code"] == "job_finished"
+
+
+def test_a_profile_stands_for_the_house(house: House, tmp_path: Path) -> None:
+    environment = {**house.environment, "XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+
+    def tilewright_(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "tilewright", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=GUARD_S, check=False)
+
+    assert tilewright_("workers").returncode == 3
+    assert tilewright_("profiles", "add", "house", house.url, "--key", house.key).returncode == 0
+    assert (tmp_path / "tilewright" / "config.toml").stat().st_mode & 0o777 == 0o600
+    assert tilewright_("workers", "--profile", "house").returncode == 0
+    assert tilewright_("profiles", "use", "house").returncode == 0
+    assert tilewright_("workers").returncode == 0

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 from compiler.contract import PHASES
@@ -170,8 +172,10 @@ def test_report_receipt_and_records_tell_of_the_same_compilation(curl: Curl, don
     assert {record["job"] for record in records} == {done["id"]}
     assert len({(record["workload"], json.dumps(record["variant"])) for record in records}) == len(records)
     assert all(0 < record["p10"] <= record["seconds"] <= record["p90"] for record in records)
-    one = curl(f"/tuning-records/{records[0]['id']}")
-    assert one.json == records[0]
+    one = curl(f"/tuning-records/{records[0]['id']}").json
+    assert {name: one[name] for name in records[0]} == records[0]
+    assert one["workload_text"].startswith("workload")
+    assert b"void " in curl(one["links"]["source"]).body
     other = curl("/tuning-records?job=00000000-0000-7000-8000-000000000000")
     assert other.json["records"] == []
 
@@ -209,17 +213,29 @@ def test_every_refusal_is_a_problem_document(curl: Curl, done: dict[str, Any]) -
     assert_problem(curl(f"/jobs/{done['id']}", "-X", "DELETE"), 409, "job_finished")
 
 
-def shell(house: House, folder: Path, text: str) -> list[int]:
-    """Run a page's commands in one shell, with this house's address and key; the status of each request."""
-    (folder / "model.onnx").write_bytes(models.tiny(models.QUICK))
+def shell(house: House, folder: Path, text: str, model: bytes) -> list[int]:
+    """Run a page's commands in one shell, with this house's address and key; the status of each request.
+
+    The files `model.onnx` and `inputs.npz` are there, as the pages presume.
+    """
+    (folder / "model.onnx").write_bytes(model)
+    arrays: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in inputs_of(model).items()}
+    np.savez(folder / "inputs.npz", **arrays)
     text = text.replace("http://127.0.0.1:8750", house.url)
     text = text.replace("~/.local/share/tilewright/api_key", str(house.data / "api_key"))
     assert house.url in text
     assert str(house.data) in text
-    spy = f"curl() {{ command curl -w '%{{stderr}}HTTP %{{http_code}}\\n' \"$@\"; }}\nset -u\n{text}"
+    spy = f"curl() {{ command curl -w '%{{stderr}}\nHTTP %{{http_code}}\\n' \"$@\"; }}\nset -u\n{text}"
     done = subprocess.run(["bash", "-c", spy], cwd=folder, capture_output=True, text=True, timeout=GUARD_S, check=False)
     assert done.returncode == 0, done.stderr
     return [int(status) for status in re.findall(r"^HTTP (\d+)$", done.stderr, re.MULTILINE)]
+
+
+def inputs_of(model: bytes) -> dict[str, list[int]]:
+    """The shapes of a model's inputs, all of float32; an open dimension is 1."""
+    told = onnx.load_from_string(model).graph.input
+    assert {value.type.tensor_type.elem_type for value in told} == {onnx.TensorProto.FLOAT}
+    return {value.name: [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim] for value in told}
 
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
@@ -228,7 +244,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on
 @needs_bash
 def test_the_commands_of_the_readme_do_what_they_say(house: House, tmp_path: Path) -> None:
     (page,) = [block for block in blocks((ROOT / "README.md").read_text(), "sh") if "curl" in block]
-    assert shell(house, tmp_path, page) == [202, 200, 200, 200]
+    assert shell(house, tmp_path, page, models.tiny(models.QUICK)) == [202, 200, 200, 200]
     digest = hashlib.sha256((tmp_path / "model.tw").read_bytes()).hexdigest()
     curl = Curl(house, tmp_path)
     job = json.loads((tmp_path / "job.json").read_text())
@@ -237,8 +253,15 @@ def test_the_commands_of_the_readme_do_what_they_say(house: House, tmp_path: Pat
 
 @needs_bash
 def test_the_commands_of_the_api_page_do_what_they_say(house: House, tmp_path: Path) -> None:
-    statuses = shell(house, tmp_path, "\n".join(blocks((DOCS / "api.md").read_text(), "sh")))
-    assert len(statuses) > 15
+    page = "\n".join(blocks((DOCS / "api.md").read_text(), "sh"))
+    statuses = shell(house, tmp_path, page, models.tiny("tiny_mobile"))
+    assert len(statuses) == page.count("\ncurl ")
     finished, nothing_left = 409, 416
-    assert set(statuses) <= {200, 202, 206, finished, nothing_left}
+    assert set(statuses) <= {200, 201, 202, 204, 206, finished, nothing_left}
     assert statuses.count(finished) == 1, "the DELETE of the job that the page has followed to its end"
+    assert json.loads((tmp_path / "bench.json").read_text())["blocked_by"] <= 1
+    with np.load(tmp_path / "outputs.npz") as outputs:
+        assert all(np.isfinite(outputs[name]).all() for name in outputs.files)
+        assert outputs.files
+    assert (tmp_path / "records.csv").read_text().count("\n") > 1
+    assert (tmp_path / "records.parquet").read_bytes()[:4] == b"PAR1"

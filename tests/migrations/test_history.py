@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import uuid
@@ -13,28 +12,23 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.orm import Session
 
 from service.db import migrate
 from service.db.engine import Database
-from service.db.models import JobState, Row
+from service.db.models import Job, JobKind, Model, Row, TuningRecord
 from service.errors import NotReady
 
 ROOT = Path(__file__).parents[2]
-POSTGRES = os.environ.get("TILEWRIGHT_TEST_POSTGRES_URL", "")
 STEPS = [step.revision for step in ScriptDirectory(str(ROOT / "migrations")).walk_revisions()][::-1]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"] if POSTGRES else ["sqlite"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'history.db'}"
-    engine = sa.create_engine(POSTGRES)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
-        connection.exec_driver_sql("CREATE SCHEMA public")
-    engine.dispose()
-    return POSTGRES
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("empty_postgres_url"))
+    return f"sqlite:///{tmp_path / 'history.db'}"
 
 
 @pytest.fixture
@@ -49,14 +43,42 @@ def tables(db: Database) -> set[str]:
         return set(sa.inspect(session.connection()).get_table_names())
 
 
-def filler(column: sa.Column[Any], keys: dict[str, uuid.UUID]) -> Any:
-    """A value for a column, the same for columns that refer to each other."""
-    if column.name == "state":
-        return JobState.SUCCEEDED
-    if column.name in keys:
-        return keys[column.name]
+OWNER, JOB, DIGEST = uuid.UUID(int=1), uuid.UUID(int=2), "d" * 64
+NAMED: dict[str, Any] = {
+    "owners.id": OWNER,
+    "jobs.id": JOB,
+    "owner_id": OWNER,
+    "job_id": JOB,
+    "digest": DIGEST,
+    "model_digest": DIGEST,
+    "state": "SUCCEEDED",
+    "jobs.kind": "compile",
+    "jobs.options": {"target": "cpu:x86-64-v3"},
+    "jobs.queue": "cpu:x86-64-v3",
+    "models.files": [],
+}
+"""Columns whose value is not free, by table and column or by column alone."""
+
+Contents = dict[str, list[dict[str, Any]]]
+
+
+def reflected(session: Session) -> list[sa.Table]:
+    """The tables as they are at the present step, parents before children; the models tell of the newest only."""
+    metadata = sa.MetaData()
+    metadata.reflect(session.connection())
+    return [table for table in metadata.sorted_tables if table.name != "alembic_version"]
+
+
+def value(column: sa.Column[Any], **given: Any) -> Any:
+    """What to write into a column: what was given, what it must be, or something of its type."""
+    for name in (column.name, f"{column.table.name}.{column.name}"):
+        if name in (known := {**NAMED, **given}):
+            found = known[name]
+            is_text = isinstance(column.type, sa.String)
+            return found.hex if isinstance(found, uuid.UUID) and is_text else found
     kinds: tuple[tuple[type[Any], Any], ...] = (
-        (sa.Uuid, uuid.uuid4()),
+        (sa.CHAR, uuid.UUID(int=9).hex),
+        (sa.Uuid, uuid.UUID(int=9)),
         (sa.Boolean, True),
         (sa.JSON, {"deep": [1, None, "é"]}),
         (sa.Double, 1.5),
@@ -66,25 +88,27 @@ def filler(column: sa.Column[Any], keys: dict[str, uuid.UUID]) -> Any:
     return next(value for kind, value in kinds if isinstance(column.type, kind))
 
 
-def fill(db: Database) -> dict[str, Any]:
-    """One row in every table, every column set."""
-    keys = {"owner_id": uuid.uuid4(), "job_id": uuid.uuid4()}
-    rows: dict[str, Any] = {}
+def insert(session: Session, name: str, **given: Any) -> None:
+    """A row with every column set."""
+    table = next(table for table in reflected(session) if table.name == name)
+    session.execute(sa.insert(table).values({column.name: value(column, **given) for column in table.columns}))
+
+
+def fill(db: Database) -> Contents:
+    """One row in every table, every column set; what was written."""
     with db.write() as session:
-        for table in Row.metadata.sorted_tables:
-            names = {"id": {"owners": keys["owner_id"], "jobs": keys["job_id"]}.get(table.name, uuid.uuid4())}
-            values = {column.name: filler(column, {**keys, **names}) for column in table.columns}
-            for text in ("model_digest", "digest"):
-                if text in values:
-                    values[text] = "text"
-            session.execute(sa.insert(table).values(values))
-            rows[table.name] = tuple(values.values())
-    return rows
+        for table in reflected(session):
+            session.execute(sa.insert(table).values({column.name: value(column) for column in table.columns}))
+    return contents(db)
 
 
-def contents(db: Database) -> dict[str, Any]:
+def contents(db: Database) -> Contents:
+    """Every row of every table, by its columns' names."""
     with db.read() as session:
-        return {table.name: tuple(session.execute(sa.select(table)).one()) for table in Row.metadata.sorted_tables}
+        return {
+            table.name: [dict(row) for row in session.execute(sa.select(table)).mappings()]
+            for table in reflected(session)
+        }
 
 
 def test_the_history_goes_up_and_down_step_by_step(url: str, db: Database) -> None:
@@ -99,18 +123,98 @@ def test_the_history_goes_up_and_down_step_by_step(url: str, db: Database) -> No
 def test_data_is_held_and_the_way_down_and_up_again_is_open_with_data(url: str, db: Database) -> None:
     migrate.upgrade(url)
     rows = fill(db)
+    assert all(len(found) == 1 for found in rows.values())
     migrate.upgrade(url)
     assert contents(db) == rows
     migrate.downgrade(url, "base")
     assert tables(db) == {"alembic_version"}
     migrate.upgrade(url)
-    assert contents_are_empty(db)
+    assert not any(contents(db).values())
     fill(db)
 
 
-def contents_are_empty(db: Database) -> bool:
+REPORTS_OF_THE_LIVING = {"workers"}
+"""Tables that a step may empty: whoever lives reports again within seconds."""
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_what_was_written_at_a_step_survives_every_later_one_and_the_way_back(
+    url: str, db: Database, step: str
+) -> None:
+    migrate.upgrade(url, step)
+    before = fill(db)
+    migrate.upgrade(url)
+    after = contents(db)
+    for name, (row,) in before.items():
+        if name not in REPORTS_OF_THE_LIVING:
+            assert len(after[name]) == 1, name
+            assert {column: after[name][0][column] for column in row} == row, name
+    assert all(rows == [] for name, rows in after.items() if name not in before)
+    migrate.downgrade(url, step)
+    kept = contents(db)
+    assert kept.keys() == before.keys()
+    for name in before.keys() - REPORTS_OF_THE_LIVING:
+        (row,), (expected,) = kept[name], before[name]
+        assert row.keys() == expected.keys(), name
+        assert {column for column in row if row[column] != expected[column]} <= {"queue"}, name
+
+
+def test_the_models_read_what_was_written_at_the_first_step(url: str, db: Database) -> None:
+    migrate.upgrade(url, STEPS[0])
+    fill(db)
+    migrate.upgrade(url)
     with db.read() as session:
-        return all(session.execute(sa.select(table)).first() is None for table in Row.metadata.sorted_tables)
+        job = session.scalars(sa.select(Job)).one()
+        model = session.scalars(sa.select(Model)).one()
+        record = session.scalars(sa.select(TuningRecord)).one()
+    assert (job.id, job.kind, job.blocked_by, job.finish_requested, job.cloned_from) == (
+        JOB,
+        JobKind.COMPILE,
+        0,
+        False,
+        None,
+    )
+    assert (model.owner_id, model.digest, model.files) == (OWNER, DIGEST, [])
+    assert (record.job_id, record.imported) == (JOB, False)
+
+
+def test_a_job_that_waited_at_0001_waits_in_the_queue_of_its_target(url: str, db: Database) -> None:
+    """At 0001 there was one queue for all targets of a kind of device."""
+    migrate.upgrade(url, "0001")
+    with db.write() as session:
+        for name in ("owners", "models"):
+            insert(session, name)
+        insert(session, "jobs", **{"jobs.queue": "cpu"})
+    migrate.upgrade(url, "0002")
+    assert contents(db)["jobs"][0]["queue"] == "cpu:x86-64-v3"
+    migrate.downgrade(url, "0001")
+    assert contents(db)["jobs"][0]["queue"] == "cpu"
+
+
+def test_the_way_back_to_0001_removes_what_it_cannot_hold_and_nothing_else(url: str, db: Database) -> None:
+    migrate.upgrade(url, "0002")
+    split, bundle, benchmark = "e" * 64, uuid.UUID(int=3), uuid.UUID(int=4)
+    kept = fill(db)
+    with db.write() as session:
+        insert(session, "models", digest=split, files=[{"path": "w", "sha256": "f", "bytes": 1, "key": "k"}])
+        unlike = {"idempotency_key": None}
+        insert(session, "jobs", **{"jobs.id": bundle}, model_digest=split, **unlike)
+        nothing = {"model_digest": None, "cache_key": None, "artifact_id": None}
+        insert(session, "jobs", **{"jobs.id": benchmark, "jobs.kind": "benchmark"}, **nothing, **unlike)
+        for number, job_id in enumerate((bundle, benchmark), 10):
+            insert(session, "events", job_id=job_id)
+            insert(session, "artifacts", id=uuid.UUID(int=number), job_id=job_id)
+            insert(session, "tuning_records", id=uuid.UUID(int=number), job_id=job_id)
+        insert(session, "benchmarks", job_id=benchmark)
+        insert(session, "job_needs", job_id=benchmark, artifact_id=uuid.UUID(int=10))
+        insert(session, "tuning_records", id=uuid.UUID(int=20), job_id=None)
+        insert(session, "tuning_records", id=uuid.UUID(int=21), model_digest=None)
+    migrate.downgrade(url, "0001")
+    left = contents(db)
+    for name in left.keys() - REPORTS_OF_THE_LIVING:
+        (row,), (expected,) = left[name], kept[name]
+        assert {column for column in row if row[column] != expected[column]} <= {"queue"}, name
+    migrate.upgrade(url)
 
 
 def test_the_history_ends_where_the_models_are(url: str, db: Database) -> None:
@@ -159,7 +263,9 @@ def test_foreign_keys_that_dangle_stop_a_migration(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     migrate.upgrade(url)
     with pytest.raises(sa.exc.IntegrityError, match="dangling"), migrate.connected(url) as connection:
-        connection.exec_driver_sql("INSERT INTO models VALUES ('nobody', 'd', 1, 'k', 0.0)")
+        connection.exec_driver_sql(
+            "INSERT INTO models (owner_id, digest, bytes, blob_key, files, created_at) VALUES ('x', 'd', 1, 'k', '[]', 0)"
+        )
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import io
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,18 +15,17 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from compiler.contract import CompileOptions
-from service.blobs.local import Blobs
+from service.blobs.local import LocalBlobs
 from service.config import Settings
 from service.db import migrate, owners
 from service.db.engine import Database
 from service.db.models import Job
 from service.errors import NotReady
 from service.http.app import create_app
-from service.jobs import access, lease
+from service.jobs import access, lease, models
+from service.jobs.oracle import Oracle
 from service.jobs.submit import Submission, submit
-
-POSTGRES = os.environ.get("TILEWRIGHT_TEST_POSTGRES_URL", "")
-"""An empty PostgreSQL database that the tests may fill and wipe; without it they run on SQLite alone."""
+from tests.service.s3_server import S3Server, running_s3
 
 HARDWARE = {"cpu": "test"}
 
@@ -47,12 +47,11 @@ class RecordingRing:
             raise NotReady("no broker")
 
 
-def _wipe_postgres(url: str) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
-        connection.exec_driver_sql("CREATE SCHEMA public")
-    engine.dispose()
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One S3-compatible store for all tests of this process; each takes a bucket of its own."""
+    with running_s3() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -63,13 +62,11 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(params=["sqlite", "postgresql"] if POSTGRES else ["sqlite"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> str:
     """A fresh, migrated database."""
     if request.param == "postgresql":
-        _wipe_postgres(POSTGRES)
-        migrate.upgrade(POSTGRES)
-        return POSTGRES
+        return str(request.getfixturevalue("postgres_url"))
     shutil.copy(migrated, tmp_path / "tilewright.db")
     return f"sqlite:///{tmp_path / 'tilewright.db'}"
 
@@ -96,8 +93,8 @@ def db(url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def blobs(settings: Settings) -> Blobs:
-    return Blobs(settings.blob_root)
+def blobs(settings: Settings) -> LocalBlobs:
+    return LocalBlobs(settings.blob_root)
 
 
 @pytest.fixture
@@ -112,13 +109,13 @@ def owner(db: Database) -> uuid.UUID:
 
 
 @pytest.fixture
-def queued(db: Database, blobs: Blobs, owner: uuid.UUID) -> Callable[..., Job]:
+def queued(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> Callable[..., Job]:
     """Makes a queued job; its model's bytes, options and more may be given."""
 
     def make(model: bytes = b"model", *, priority: int = 0, fresh: bool = True, **options: object) -> Job:
         submission = Submission(
             owner=owner,
-            model=blobs.put_bytes(model),
+            model=models.keep(db, owner, blobs.put_bytes(model)).digest,
             options=CompileOptions.from_json(options),
             fresh=fresh,
             priority=priority,
@@ -133,7 +130,7 @@ def claimed(db: Database) -> Callable[..., lease.Claim]:
     """Claims the best job of the queue `cpu`, which must exist."""
 
     def take(worker: str = "w1", lease_s: float = 60.0) -> lease.Claim:
-        claim = lease.claim(db, worker, "cpu", lease_s)
+        claim = lease.claim(db, worker, ["cpu"], lease_s)
         assert claim is not None
         return claim
 
@@ -172,14 +169,19 @@ def record() -> dict[str, object]:
 
 
 @pytest.fixture
-def finish(db: Database, blobs: Blobs, claimed: Callable[..., lease.Claim]) -> Callable[..., lease.Claim]:
+def finish(db: Database, blobs: LocalBlobs, claimed: Callable[..., lease.Claim]) -> Callable[..., lease.Claim]:
     """Brings the best queued job to SUCCEEDED with these bytes as its artifact."""
 
     def end(data: bytes = b"artifact", records: tuple[dict[str, object], ...] = ()) -> lease.Claim:
         claim = claimed()
         stored = blobs.put_bytes(data)
         assert lease.succeed(
-            db, claim, artifact=stored, report={"kernels": 3}, receipt={"latency_s": 0.5}, records=records
+            db,
+            claim,
+            artifact=stored,
+            report={"kernels": 3},
+            receipt={"latency_s": 0.5},
+            measured=lease.Measured(records),
         )
         return claim
 
@@ -190,7 +192,9 @@ def finish(db: Database, blobs: Blobs, claimed: Callable[..., lease.Claim]) -> C
 def client(db: Database, settings: Settings, ring: RecordingRing) -> Iterator[TestClient]:
     """A client of owner `ada` with the scopes read and compile."""
     key = access.make_key(db, "ada", ["read", "compile"], "test")
-    with TestClient(create_app(settings, ring=ring), headers={"Authorization": f"Bearer {key}"}) as made:
+    with TestClient(
+        create_app(settings, ring=ring, oracle=Oracle(ready=0)), headers={"Authorization": f"Bearer {key}"}
+    ) as made:
         yield made
 
 
@@ -198,3 +202,17 @@ def client(db: Database, settings: Settings, ring: RecordingRing) -> Iterator[Te
 def stranger(db: Database) -> dict[str, str]:
     """Headers of another owner."""
     return {"Authorization": f"Bearer {access.make_key(db, 'eve', ['admin'], 'test')}"}
+
+
+@pytest.fixture(scope="session")
+def zipped() -> Callable[..., bytes]:
+    """Makes a zip of files by name; `method` packs them."""
+
+    def make(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", method) as archive:
+            for name, data in files.items():
+                archive.writestr(zipfile.ZipInfo(name), data, method)
+        return file.getvalue()
+
+    return make

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -39,3 +40,12 @@ def test_lines_for_people_are_plain_and_show_no_locals(capsys: pytest.CaptureFix
     assert "it broke" in said
     assert "ValueError: broken 4" in said
     assert "hush" not in said.replace('secret = "hush"', "")
+
+
+def test_who_writes_stands_on_every_line_of_every_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json_lines=True, worker="w1")
+    thread = threading.Thread(target=lambda: logs.logger("here").info("beats", job="j1"))
+    thread.start()
+    thread.join()
+    line = json.loads(capsys.readouterr().err)
+    assert (line["worker"], line["job"], line["event"]) == ("w1", "j1", "beats")

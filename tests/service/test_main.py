@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.servers import free_port
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,19 +25,14 @@ class Running:
     data: Path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Of a service that finds an empty database."""
+    url = "" if request.param == "sqlite" else request.getfixturevalue("empty_postgres_url")
     return {
         **os.environ,
         "TILEWRIGHT_DATA_DIR": str(tmp_path / "data"),
-        "TILEWRIGHT_DATABASE_URL": "",
+        "TILEWRIGHT_DATABASE_URL": url,
         "TILEWRIGHT_BROKER_URL": f"redis+socket://{tmp_path}/nobody",
         "TILEWRIGHT_PORT": str(free_port()),
         "TILEWRIGHT_GRACEFUL_SHUTDOWN_S": "1",
@@ -97,8 +93,29 @@ def test_a_key_for_another_owner_is_printed_and_works(service: Running, environm
     assert service.client.post("/compile", files={"model": b"m"}, headers=headers).status_code == 403
 
 
-def test_an_unusable_database_is_named_with_the_fix(environment: dict[str, str]) -> None:
-    environment["TILEWRIGHT_DATABASE_URL"] = "sqlite:////nowhere/at/all.db"
+def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str, str]) -> None:
+    swept = subprocess.run(
+        [sys.executable, "-m", "service", "sweep"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert dict(line.split() for line in swept.stdout.splitlines()) == dict.fromkeys(
+        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary"), "0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("sqlite:////nowhere/at/all.db", "unable to open database file"),
+        ("postgresql+psycopg://u:a-secret@127.0.0.1:1/d", "refused"),
+    ],
+)
+def test_an_unusable_database_is_named_with_the_fix(tmp_path: Path, url: str, reason: str) -> None:
+    environment = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path), "TILEWRIGHT_DATABASE_URL": url}
     done = subprocess.run(
         [sys.executable, "-m", "service", "migrate"],
         cwd=ROOT,
@@ -108,6 +125,36 @@ def test_an_unusable_database_is_named_with_the_fix(environment: dict[str, str])
         check=False,
     )
     assert done.returncode == 1
-    assert "unable to open database file" in done.stderr
+    assert reason in done.stderr
+    assert "a-secret" not in done.stderr
     assert "TILEWRIGHT_DATABASE_URL" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_several_processes_share_the_port_and_add_up_what_they_count(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment = {**environment, "TILEWRIGHT_API_PROCESSES": "2"}
+    process = subprocess.Popen([sys.executable, "-m", "service"], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{environment['TILEWRIGHT_PORT']}"
+    try:
+        for _ in range(600):
+            try:
+                httpx.get(f"{address}/healthz")
+                break
+            except httpx.TransportError:
+                assert process.poll() is None, "it died"
+                time.sleep(0.05)
+        for _ in range(40):  # a connection for each: the kernel deals them out
+            assert httpx.get(f"{address}/healthz").status_code == 200
+        counts = [
+            float(line.rpartition(" ")[2])
+            for line in httpx.get(f"{address}/metrics").text.splitlines()
+            if line.startswith("tilewright_http_requests_total") and 'route="/healthz"' in line
+        ]
+        assert sum(counts) >= 40
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) is not None
+    finally:
+        process.kill()
+        process.wait()

@@ -1,43 +1,76 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 
-from tilewright.client import FRUITLESS, Client
+from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT
+from tilewright.arrays import read_npz, write_npz
+from tilewright.client import Client
 from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, ServerUnreachable, UsageError
+from tilewright.follow import FRUITLESS
 from tilewright.wire import JobEvent
 
-ID = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"
+ID = JOB
 
 
-def test_a_model_is_sent_with_key_options_and_length(client: Client, server: Any, tmp_path: Path) -> None:
+def body(request: Any) -> Any:
+    return json.loads(request.content)
+
+
+def test_a_model_is_sent_once_and_compiled_by_its_digest(client: Client, server: Any, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"onnx" * 1000)
-    job = client.compile(tmp_path / "m.onnx", {"threads": 2})
-    assert (job.id, job.state) == (ID, "QUEUED")
-    (request,) = server.seen
-    assert request.content == b"onnx" * 1000
-    assert request.headers["content-length"] == "4000"
-    assert request.headers["authorization"] == "Bearer twk_key"
-    assert request.url.params["options"] == '{"threads": 2}'
+    job = client.compile(tmp_path / "m.onnx", {"threads": 2}, fresh=True, priority=-1)
+    assert (job.id, job.state, job.kind) == (ID, "QUEUED", "compile")
+    (sent,) = server.sent("/models")
+    assert sent.content == b"onnx" * 1000
+    assert sent.headers["content-length"] == "4000"
+    assert {request.headers["authorization"] for request in server.seen} == {"Bearer twk_key"}
+    (asked,) = server.sent("/compile")
+    digest = hashlib.sha256(b"onnx" * 1000).hexdigest()
+    assert body(asked) == {"model": digest, "options": {"threads": 2}, "fresh": True, "priority": -1}
 
-
-def test_a_submission_is_repeated_whole_under_one_idempotency_key(client: Client, server: Any, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"onnx")
-    server.refusals = [0, 1, 1]
     client.compile(tmp_path / "m.onnx")
-    assert len(server.seen) == 3
-    assert len({request.headers["idempotency-key"] for request in server.seen}) == 1
-    assert {request.content for request in server.seen} == {b"onnx"}
+    client.compile(digest)
+    assert len(server.sent("/models")) == 1
+    assert len(server.sent("/compile")) == 3
 
 
-def test_bytes_can_be_sent_too(client: Client, server: Any) -> None:
-    client.compile(b"bytes")
-    assert server.seen[0].content == b"bytes"
+def test_several_options_make_one_request_and_a_job_each(client: Client, server: Any) -> None:
+    jobs = client.compile(b"onnx", [{"target": "cpu:x86-64-v2"}, {"target": "cpu:x86-64-v3"}])
+    assert [job.said["options"]["target"] for job in jobs] == ["cpu:x86-64-v2", "cpu:x86-64-v3"]
+    assert len(server.sent("/compile")) == 1
+    assert client.compile(b"onnx", MappingProxyType({"threads": 2})).id == ID
+    with pytest.raises(UsageError, match="empty"):
+        client.compile(b"onnx", [])
+
+
+def test_a_submission_is_repeated_under_one_idempotency_key(client: Client, server: Any) -> None:
+    client.upload(b"onnx")
+    server.seen, server.refusals = [], [0, 1, 503, 1, 0, 0]
+    client.compile(b"onnx")
+    tried = server.sent("/compile")
+    assert len(tried) == 4
+    assert len({request.headers["idempotency-key"] for request in tried}) == 1
+    assert len({request.content for request in tried}) == 1
+    client.compile(b"onnx", idempotency_key="mine")
+    assert server.seen[-1].headers["idempotency-key"] == "mine"
+
+
+def test_a_model_given_by_digest_takes_no_external_data(client: Client, server: Any) -> None:
+    with pytest.raises(UsageError, match="external data"):
+        client.compile("0" * 64, data=["weights.bin"])
+    assert server.seen == []
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(client: Client) -> None:
@@ -82,12 +115,176 @@ def test_a_problem_document_becomes_an_error_with_code_and_fix(client: Client) -
 
 def test_records_are_read_page_by_page(client: Client, server: Any) -> None:
     server.pages = {
-        "": {"records": [{"n": 1}, {"n": 2}], "next_cursor": "c"},
-        "c": {"records": [{"n": 3}], "next_cursor": None},
+        "": {"records": [record(1), record(2)], "next_cursor": "c"},
+        "c": {"records": [record(3)], "next_cursor": None},
     }
-    assert [record["n"] for record in client.tuning_records(operator="Conv")] == [1, 2, 3]
+    assert [found.samples for found in client.tuning_records(operator="Conv")] == [1, 2, 3]
     assert server.seen[0].url.params["operator"] == "Conv"
-    assert [record["n"] for record in client.tuning_records(limit=2)] == [1, 2]
+    assert [found.samples for found in client.tuning_records(limit=2)] == [1, 2]
+
+
+def test_a_misspelt_filter_is_a_usage_error_and_not_a_list_of_everything(client: Client, server: Any) -> None:
+    with pytest.raises(UsageError, match="'opertor'"):
+        next(client.tuning_records(opertor="Conv"))
+    with pytest.raises(UsageError, match="'xml'"):
+        client.records_to("records.xml", "xml")
+    assert server.seen == []
+
+
+def test_records_are_written_whole_or_not_at_all(client: Client, server: Any, tmp_path: Path) -> None:
+    server.cuts = [4, None]
+    target = client.records_to(tmp_path / "r.csv", operator="Conv")
+    assert target.read_bytes() == b"id,seconds\n1,2\n"
+    assert dict(server.seen[0].url.params) == {"operator": "Conv", "format": "csv"}
+    server.cuts = [4] * 20
+    with pytest.raises(ServerUnreachable, match="broke off"):
+        client.export_records(tmp_path / "all")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["r.csv"]
+    with pytest.raises(UsageError, match="cannot write"):
+        client.records_to(tmp_path / "none" / "r.csv")
+
+
+def test_json_records_are_gathered_page_by_page(client: Client, server: Any, tmp_path: Path) -> None:
+    server.pages = {
+        "": {"records": [record(1), record(2)], "next_cursor": "c"},
+        "c": {"records": [record(3)], "next_cursor": None},
+    }
+    written = client.records_to(tmp_path / "r.json", "json")
+    assert json.loads(written.read_text())["records"] == [record(1), record(2), record(3)]
+    server.pages = {"": {"records": [], "next_cursor": None}}
+    assert json.loads(client.records_to(tmp_path / "r.json", "json").read_text()) == {"records": []}
+
+
+def test_an_import_that_broke_off_is_repeated_since_records_are_taken_once(
+    client: Client, server: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "records").write_bytes(b"{}\n")
+    server.answers["/tuning-records/import"] = {"imported": 3, "known": 1}
+    assert client.import_records(tmp_path / "records") == {"imported": 3, "known": 1}
+    assert server.seen[0].content == b"{}\n"
+    server.seen, server.refusals = [], [0, 1]
+    client.import_records(tmp_path / "records")
+    assert [request.content for request in server.seen] == [b"{}\n"] * 2
+    with pytest.raises(UsageError, match="No such file"):
+        client.import_records(tmp_path / "none")
+
+
+def test_the_source_of_a_record_is_text_however_it_is_wrapped(client: Client, server: Any) -> None:
+    server.answers[f"/tuning-records/{ID}/source"] = {"source": "int x;", "record": ID}
+    assert client.record_source(ID) == "int x;"
+    server.answers[f"/tuning-records/{ID}/source"] = httpx.Response(200, text="int y;")
+    assert client.record_source(ID) == "int y;"
+
+
+def record(samples: int) -> dict[str, Any]:
+    told = {"id": ID, "kind": "kernel", "operator": "Conv", "workload": "w", "target": "cpu", "hardware": "h"}
+    return {**told, "variant": {}, "threads": 1, "seconds": 1.0, "p10": 0.9, "p90": 1.1, "samples": samples}
+
+
+def test_a_benchmark_is_waited_for_and_typed(client: Client, server: Any) -> None:
+    queued = client.benchmark([client.job(ID), OTHER], {"seconds": 1})
+    assert body(server.seen[-1]) == {"artifacts": [ARTIFACT, OTHER], "options": {"seconds": 1}, "priority": 0}
+    assert (queued.id, queued.artifacts, queued.comparisons) == (BENCHMARK, (), ())
+    found = client.wait(queued).require_success()
+    assert [one.artifact for one in found.artifacts] == [ARTIFACT, OTHER]
+    assert found.artifacts[0].warm_load_s == 0.012
+    assert found.comparisons[0].verdict == "a is faster by 1.23x ± 0.02"
+    assert found.said["report"] == REPORT
+    assert client.wait(found) is found
+
+
+def test_parts_of_an_artifact_are_read_without_the_rest(client: Client, server: Any) -> None:
+    of = f"/artifacts/{ARTIFACT}"
+    server.answers[f"{of}/files"] = {"artifact": ARTIFACT, "files": [{"name": "source/kernel_0.c", "bytes": 7}]}
+    server.answers[f"{of}/receipt"] = {"artifact": ARTIFACT, "receipt": {"attempt": 1}}
+    server.answers[f"{of}/source/kernel 0.c"] = httpx.Response(200, text="int x;\n")
+    job = client.job(ID)
+    assert [(file.name, file.bytes) for file in client.files(job)] == [("source/kernel_0.c", 7)]
+    assert client.receipt(ARTIFACT)["receipt"] == {"attempt": 1}
+    assert client.source(job, "kernel 0.c") == client.source(job, "source/kernel 0.c") == "int x;\n"
+    for name in ("", "../manifest.json", "source/", "a//b", "./a"):
+        with pytest.raises(UsageError, match="no file below source/"):
+            client.source(job, name)
+
+
+def test_benchmarks_are_listed_without_their_figures(client: Client, server: Any) -> None:
+    one = server.job(id=BENCHMARK, state="SUCCEEDED", artifacts=[ARTIFACT, OTHER])
+    server.answers["/benchmarks"] = {"benchmarks": [one], "next_cursor": None}
+    (found,) = client.benchmarks(limit=3)
+    assert (found.id, found.state, found.artifacts) == (BENCHMARK, "SUCCEEDED", ())
+    assert server.seen[-1].url.params["limit"] == "3"
+
+
+def test_a_job_that_compiles_nothing_has_no_artifact(client: Client, server: Any) -> None:
+    server.kind = "benchmark"
+    job = client.job(ID)
+    assert (job.kind, job.artifact_id) == ("benchmark", None)
+    for use in (client.manifest, client.plan, lambda job: client.benchmark([job])):
+        with pytest.raises(UsageError, match="makes no artifact"):
+            use(job)
+
+
+def test_inference_sends_and_receives_arrays(client: Client, server: Any) -> None:
+    server.state = "SUCCEEDED"
+    packed = io.BytesIO()
+    write_npz(packed, {"a/b": np.arange(3, dtype=np.float32)})
+    about = {"seconds": 0.1, "outputs": {"a/b": {"dtype": "float32", "shape": [3]}}}
+    server.answers["/inferences"] = server.job(id=INFERENCE, artifact_id=None)
+    server.answers[f"/inferences/{INFERENCE}"] = server.job(id=INFERENCE, report=about)
+    outputs = f"/inferences/{INFERENCE}/outputs"
+    etag = f'"{hashlib.sha256(packed.getvalue()).hexdigest()}"'
+    server.answers[outputs] = httpx.Response(200, content=packed.getvalue(), headers={"ETag": etag})
+
+    found = client.infer(ARTIFACT, {"file": np.ones((2, 2))}, threads=3)
+    np.testing.assert_array_equal(found["a/b"], np.arange(3))
+    asked = server.sent("/inferences")[0]
+    assert dict(asked.url.params) == {"artifact": ARTIFACT, "threads": "3"}
+    np.testing.assert_array_equal(read_npz(io.BytesIO(asked.content))["file"], np.ones((2, 2)))
+
+    server.answers[outputs] = httpx.Response(200, content=packed.getvalue(), headers={"ETag": f'"{"0" * 64}"'})
+    with pytest.raises(BrokenDownload, match="announced"):
+        client.infer(ARTIFACT, {"file": np.ones(1)})
+    with pytest.raises(UsageError, match="'file' is no array"):
+        client.infer(ARTIFACT, {"file": object()})
+
+
+def test_what_the_server_is_comes_typed(client: Client, server: Any) -> None:
+    worker = {"name": "w/1", "queues": ["cpu"], "hardware": {"cores": 2}, "compiler": "0.1.0", "busy": True}
+    server.answers["/workers"] = {"workers": [worker]}
+    server.answers["/targets"] = {"targets": [{"name": "cpu:x86-64-v4", "queued": 2}]}
+    server.answers["/operators"] = {"operators": [{"name": "Conv", "opsets": [7, 28]}]}
+    (found,) = client.workers()
+    assert (found.name, found.queues, found.hardware, found.busy) == ("w/1", ("cpu",), {"cores": 2}, True)
+    assert [(one.name, one.said["queued"]) for one in client.targets()] == [("cpu:x86-64-v4", 2)]
+    assert [one.name for one in client.operators()] == ["Conv"]
+
+
+def test_a_preflight_queues_nothing(client: Client, server: Any) -> None:
+    refusal = {"reason": "unknown", "fix": "replace it", "node": "n", "operator": "Odd"}
+    server.answers["/preflight"] = {"ok": False, "operators": [], "refusals": [refusal], "cached": None}
+    found = client.preflight(b"onnx", {"threads": 1})
+    assert (found.ok, found.cached, found.refusals) == (False, None, (refusal,))
+    assert body(server.seen[-1])["options"] == {"threads": 1}
+    assert server.sent("/compile") == []
+
+
+def test_models_are_listed_and_deleted(client: Client, server: Any) -> None:
+    kept = client.upload(b"onnx")
+    assert [model.digest for model in client.models()] == [kept.digest]
+    assert client.delete_model(kept)["deleted"]["jobs"] == 2
+    with pytest.raises(RequestRefused) as caught:
+        client.delete_model(kept.digest)
+    assert caught.value.status == 404
+    with pytest.raises(UsageError, match="not a digest"):
+        client.delete_model("../jobs")
+
+
+def test_finish_clone_and_log_speak_of_a_job(client: Client, server: Any) -> None:
+    server.answers[f"/jobs/{ID}/log"] = httpx.Response(200, text="job went well")
+    assert client.finish(ID).id == ID
+    assert client.clone(ID, {"threads": 1}, fresh=True).said["options"] == {"threads": 1}
+    assert server.seen[-1].headers["idempotency-key"]
+    assert client.log(ID) == "job went well"
 
 
 def test_an_id_that_is_none_never_reaches_a_path(client: Client, server: Any) -> None:
@@ -108,6 +305,26 @@ def test_a_broken_download_is_resumed_by_range(client: Client, server: Any, tmp_
     server.cuts = [3000, 2000, None]
     assert client.download(ID, tmp_path / "m.tw").read_bytes() == server.artifact
     assert [request.headers.get("range") for request in server.seen] == [None, "bytes=3000-", "bytes=5000-"]
+
+
+def test_a_download_outlasts_a_busy_server(client: Client, server: Any, tmp_path: Path) -> None:
+    server.refusals = [0, 503, 429]
+    assert client.download(ID, tmp_path / "m.tw").read_bytes() == server.artifact
+    server.refusals = [0, 503, 429]
+    assert client.records_to(tmp_path / "r.csv").read_bytes() == b"id,seconds\n1,2\n"
+    server.refusals = [404]
+    with pytest.raises(RequestRefused):
+        client.download(ID, tmp_path / "other.tw")
+
+
+def test_what_is_no_file_is_never_replaced(client: Client, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for target in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(UsageError, match="is not a file"):
+            client.download(ID, target)
+        with pytest.raises(UsageError, match="is not a file"):
+            client.records_to(target)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_download_given_up_is_resumed_by_the_next_one(client: Client, server: Any, tmp_path: Path) -> None:

@@ -6,18 +6,19 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.blobs.local import Blobs
-from service.db import events
+from service.blobs.local import LocalBlobs
+from service.db import attempts, events
 from service.db.engine import Database
 from service.db.migrate import upgrade
-from service.db.models import Event, Job, JobState, Model, Owner
+from service.db.models import Artifact, Attempt, Event, Job, JobKind, JobState, Model, Owner
+from service.jobs import runs
 from worker.desk import Desk
 from worker.limits import Limits
 from worker.presence import Presence
@@ -35,8 +36,10 @@ def send(**message):
 def event(phase, fraction, kind="phase", message="", data={}):
     send(kind="event", event=dict(kind=kind, phase=phase, fraction=fraction, message=message, data=data))
 def succeed(content=b"artifact"):
-    open(spec["artifact"], "wb").write(content)
+    open(spec["output"], "wb").write(content)
     send(kind="report", report={"kernels": 3, "artifact_digest": "claimed by the child"})
+def given(name="model"):
+    return dict(spec["inputs"])[name]
 def here():  # proof that this process ran, for the test to find
     open(os.environ["HOME"] + "/../pid", "w").write(str(os.getpid()))
 """
@@ -65,30 +68,53 @@ class Office:
     folder: Path
     url: str
     db: Database
-    blobs: Blobs
+    blobs: LocalBlobs
     owner: uuid.UUID
     model: str
 
-    def submit(self, **options: Any) -> uuid.UUID:
+    def submit(self, queue: str = "cpu", **options: Any) -> uuid.UUID:
         with self.db.write() as session:
             job = Job(
                 owner_id=self.owner,
+                artifact_id=uuid.uuid4(),
                 model_digest=self.model,
-                options={"target": "cpu", **options},
+                options={"target": queue, **options},
                 cache_key="k",
                 body_hash="b",
-                queue="cpu",
+                queue=queue,
                 state=JobState.QUEUED,
             )
             session.add(job)
             session.flush()
             return job.id
 
+    def made(self, content: bytes = b"artifact") -> uuid.UUID:
+        """An artifact, and the compilation that made it."""
+        job_id = self.submit()
+        blob = self.blobs.put_bytes(content)
+        with self.db.write() as session:
+            job = session.get_one(Job, job_id)
+            job.state = JobState.SUCCEEDED
+            assert job.artifact_id is not None
+            fields = {"sha256": blob.sha256, "bytes": blob.bytes, "blob_key": blob.key, "receipt": {}}
+            session.add(Artifact(id=job.artifact_id, owner_id=self.owner, job_id=job_id, **fields))
+            return job.artifact_id
+
+    def run_of(self, kind: JobKind) -> uuid.UUID:
+        """A queued benchmark or inference of one artifact."""
+        inputs = self.blobs.put_bytes(b"arrays") if kind is JobKind.INFERENCE else None
+        wanted = runs.Run(self.owner, [self.made()], {}, inputs)
+        return runs.run(self.db, wanted, max_queued=100).job.id
+
     def job(self, job_id: uuid.UUID) -> Job:
         with self.db.read() as session:
             job = session.get(Job, job_id)
             assert job is not None
             return job
+
+    def attempts(self, job_id: uuid.UUID) -> list[Attempt]:
+        with self.db.read() as session:
+            return list(attempts.of(session, job_id))
 
     def events(self, job_id: uuid.UUID) -> list[Event]:
         with self.db.read() as session:
@@ -108,13 +134,13 @@ def office(tmp_path: Path) -> Iterator[Office]:
     url = f"sqlite:///{tmp_path}/tilewright.db"
     upgrade(url)
     db = Database(url)
-    blobs = Blobs(tmp_path / "blobs")
+    blobs = LocalBlobs(tmp_path / "blobs")
     model = blobs.put_bytes(b"the model")
     with db.write() as session:
         owner = Owner(name="local")
         session.add(owner)
         session.flush()
-        session.add(Model(owner_id=owner.id, digest=model.sha256, bytes=model.bytes, blob_key=model.key))
+        session.add(Model(owner_id=owner.id, digest=model.sha256, bytes=model.bytes, blob_key=model.key, files=[]))
         owner_id = owner.id
     yield Office(tmp_path, url, db, blobs, owner_id, model.sha256)
     db.dispose()
@@ -136,13 +162,13 @@ def script(tmp_path: Path) -> Callable[[str], tuple[str, ...]]:
 def desk(office: Office) -> Desk:
     return Desk(
         name="tester",
-        queue="cpu",
+        queues=("cpu", "run:cpu"),
         device="cpu",
         hardware={"fingerprint": "h"},
         db=office.db,
         blobs=office.blobs,
         scratch=office.folder / "scratch",
-        presence=Presence(office.db, "tester", "cpu", {}, 1.0),
+        presence=Presence(office.db, "tester", ["cpu"], {}, 1.0),
         limits=Limits(wall_s=30.0, memory_bytes=1 << 30),
         lease_s=5.0,
     )
@@ -177,8 +203,13 @@ def start_worker(
     """Start `python -m worker` over the office's database and `broker_url`; killed at the end of the test."""
     started: list[WorkerProcess] = []
 
-    def start(child: str, broker_url: str, **settings: str) -> WorkerProcess:
-        program = f"import sys; from worker.__main__ import main; sys.exit(main(['--queue', 'cpu'], command={script(child)!r}))"
+    def start(
+        child: str, broker_url: str, arguments: Sequence[str] = ("--queue", "cpu"), **settings: str
+    ) -> WorkerProcess:
+        arguments = list(arguments)
+        program = (
+            f"import sys; from worker.__main__ import main; sys.exit(main({arguments!r}, command={script(child)!r}))"
+        )
         log = tmp_path / f"worker-{len(started)}.log"
         environment = {
             **os.environ,

@@ -18,7 +18,7 @@ WITH_PIPELINE = """
 import sys, types
 from compiler import contract, errors
 pipeline = types.ModuleType("compiler.pipeline")
-def compile_model(model, artifact, options, records=(), observe=None):
+def compile_model(model, artifact, options, records=(), observe=None, hurry=None, measure=True, data=None):
 {body}
 pipeline.compile_model = compile_model
 sys.modules["compiler.pipeline"] = pipeline
@@ -50,7 +50,16 @@ def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spe
         program = tmp_path / "child.py"
         program.write_text(WITH_PIPELINE.format(body=body))
         limits = Limits(wall_s=60.0, memory_bytes=1 << 30)
-        spec = Spec(model, scratch / "artifact.tw", scratch, options or {}, ({"workload": "earlier"},), limits)
+        spec = Spec(
+            kind="compile",
+            inputs=(("model", model),),
+            output=scratch / "output",
+            scratch=scratch,
+            finish=scratch / "finish",
+            options=options or {},
+            records=({"workload": "earlier"},),
+            limits=limits,
+        )
         seen: list[Event] = []
         bell = Bell()
         group = Group.start(spec.to_json(), scratch, command=(sys.executable, "-P", str(program)))
@@ -68,12 +77,36 @@ def test_a_model_is_compiled_behind_the_walls(compile_with: Callable[..., Any]) 
     assert "limits" in ending.standing
     assert [event.kind for event in seen] == ["phase", "record"]
     assert seen[1].data == {"workload": "new"}
-    assert spec.artifact.read_bytes() == b"model:cpu"
+    assert spec.output.read_bytes() == b"model:cpu"
 
 
 def test_a_spec_survives_the_pipe(tmp_path: Path) -> None:
-    spec = Spec(tmp_path / "m", tmp_path / "a", tmp_path, {"target": "cpu"}, ({"x": 1},), Limits(wall_s=1.5))
+    spec = Spec(
+        kind="inference",
+        inputs=(("a", tmp_path / "0.tw"), ("inputs", tmp_path / "x.npz")),
+        output=tmp_path / "output",
+        scratch=tmp_path,
+        finish=tmp_path / "finish",
+        options={"threads": 2},
+        records=({"x": 1},),
+        limits=Limits(wall_s=1.5),
+        measures=False,
+    )
     assert Spec.from_json(spec.to_json()) == spec
+
+
+def test_the_compiler_is_told_to_hurry_once_the_file_is_there(compile_with: Callable[..., Any]) -> None:
+    asked = "    before = hurry(); open('finish', 'w').close(); assert (before, hurry()) == (False, True)\n"
+    ending, _, _ = compile_with(asked + SUCCESS)
+    assert ending.kind == "report", ending
+
+
+def test_what_the_job_printed_follows_the_walls_that_stood(compile_with: Callable[..., Any]) -> None:
+    ending, _, _ = compile_with("    print('a word'); raise ZeroDivisionError('oh')")
+    first, *rest = ending.log.splitlines()
+    assert first == f"sandbox: {', '.join(ending.standing)}"
+    assert "a word" in rest
+    assert "ZeroDivisionError: oh" in rest
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,12 @@ def test_a_frame_longer_than_the_limit_is_refused_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[1]", b'{"kind": 3}', b'{"no": 1}', b"\xff", b'{"kind": "a", "x": NaN}', b"[" * 100_000]
+    "body",
+    [
+        *(b"", b"[1]", b'{"kind": 3}', b'{"no": 1}', b"\xff", b'{"kind": "a", "x": NaN}', b"[" * 100_000),
+        b'{"kind": "a", "x": 1' + b"0" * 400 + b"}",
+        b'{"kind": "a", "x": ' + b"[" * 100 + b"]" * 100 + b"}",
+    ],
 )
 def test_what_is_not_an_object_with_a_kind_is_garbled(body: bytes) -> None:
     with pytest.raises(frames.GarbledFrame):

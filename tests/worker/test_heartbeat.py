@@ -7,36 +7,54 @@ from typing import Any
 import pytest
 
 from compiler.contract import Event
+from service.db.models import JobKind
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
+from service.jobs.lease import Measured
 from worker import heartbeat as module
 from worker.bell import Bell
 from worker.heartbeat import Heartbeat
 
 CLAIM = lease.Claim(
     job_id=uuid.uuid4(),
+    kind=JobKind.COMPILE,
     fence=1,
     owner=uuid.uuid4(),
     model_digest="d",
-    model_key="k",
+    inputs=(),
     options={},
     attempt=1,
     lease_s=600.0,
+    finish=False,
 )
 
 
 class Answers:
-    """Stands for `lease.heartbeat`: notes the batches, answers what it is told to."""
+    """Stands for `lease.heartbeat`: notes the batches and what was measured, answers what it is told to."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
+        self.records: list[Any] = []
+        self.workloads: dict[str, str] = {}
         self.next: list[Any] = []
+        self.sent: list[tuple[int | None, list[str]]] = []
 
-    def __call__(self, db: object, claim: lease.Claim, events: list[Event]) -> Any:
+    def __call__(
+        self,
+        db: object,
+        claim: lease.Claim,
+        events: list[Event],
+        measured: lease.Measured = lease.NOTHING,
+        *,
+        batch: int | None = None,
+    ) -> Any:
         answer = self.next.pop(0) if self.next else "ok"
+        self.sent.append((batch, [event.message for event in events]))
         if isinstance(answer, Exception):
             raise answer
         self.batches.append([event.message for event in events])
+        self.records += measured.records
+        self.workloads |= measured.workloads
         return answer
 
 
@@ -74,7 +92,7 @@ def test_events_wait_for_a_database_that_is_away(answers: Answers, eventually: C
     answers.next = ["ok", DatabaseUnavailable("away"), DatabaseUnavailable("away")]
     beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
     beats.start()
-    eventually(lambda: answers.batches == [[]])
+    eventually(lambda: answers.batches[:1] == [[]])
     beats.tell(said("notice", "kept"))
     eventually(lambda: ["kept"] in answers.batches)
     beats.stop(5.0)
@@ -88,3 +106,93 @@ def test_the_answer_rings_the_bell(answers: Answers, eventually: Callable[..., A
     beats.start()
     eventually(lambda: bell.reasons == {answer})
     beats.stop(5.0)
+
+
+def test_measurements_go_with_the_next_beat_and_survive_a_database_that_is_away(
+    answers: Answers, eventually: Callable[..., Any]
+) -> None:
+    answers.next = ["ok", DatabaseUnavailable("away")]
+    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats.start()
+    eventually(lambda: answers.batches)
+    beats.keep(Measured(workloads={"w": "text"}))
+    beats.keep(Measured(records=({"workload": "w"},)))
+    eventually(lambda: answers.records == [{"workload": "w"}] and answers.workloads == {"w": "text"})
+    beats.stop(5.0)
+    assert answers.records == [{"workload": "w"}], "once"
+
+
+def test_what_the_database_refuses_does_not_end_the_beats(answers: Answers, eventually: Callable[..., Any]) -> None:
+    answers.next = ["ok", ValueError("poison"), "ok"]
+    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats.start()
+    eventually(lambda: answers.batches)
+    beats.tell(said("notice", "poison"))
+    eventually(lambda: not answers.next)
+    beats.tell(said("notice", "healthy"))
+    eventually(lambda: ["healthy"] in answers.batches)
+    beats.stop(5.0)
+    assert ["poison"] not in answers.batches
+
+
+def test_flushing_writes_events_and_hands_back_what_was_measured(answers: Answers) -> None:
+    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats.tell(said("notice", "a"))
+    beats.keep(Measured(records=({"workload": "w"},)))
+    assert beats.flush() == Measured(records=({"workload": "w"},))
+    assert (answers.batches, answers.records) == ([["a"]], [])
+
+
+def test_the_wish_to_finish_is_passed_on_while_the_job_goes_on(
+    answers: Answers, eventually: Callable[..., Any]
+) -> None:
+    asked: list[bool] = []
+    answers.next = ["finish"]
+    bell = Bell()
+    beats = Heartbeat(None, CLAIM, bell, lambda: asked.append(True))  # type: ignore[arg-type]
+    beats.start()
+    eventually(lambda: asked)
+    beats.stop(5.0)
+    assert not bell.reasons
+
+
+def test_the_owners_wish_is_asked_for_often_however_long_the_lease(
+    answers: Answers, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BEAT_EVERY_S", 0.01)
+    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats.start()
+    eventually(lambda: len(answers.batches) > 3)
+    beats.stop(5.0)
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was_under_its_number(
+    answers: Answers, eventually: Callable[..., Any]
+) -> None:
+    answers.next = ["ok", DatabaseUnavailable("away")]
+    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats.start()
+    eventually(lambda: answers.batches)
+    beats.tell(said("progress", "first"))
+    eventually(lambda: not answers.next)
+    beats.tell(said("progress", "second"))
+    eventually(lambda: ["second"] in answers.batches)
+    beats.stop(5.0)
+    told = [(number, batch) for number, batch in answers.sent if batch]
+    first, again, second = (number for number, _ in told)
+    assert [batch for _, batch in told] == [["first"], ["first"], ["second"]]
+    assert first is not None
+    assert first == again != second
+
+
+def test_flushing_sends_a_batch_whose_answer_was_lost_first(answers: Answers) -> None:
+    answers.next = [DatabaseUnavailable("away")]
+    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats.tell(said("notice", "a"))
+    beats.keep(Measured(records=({"workload": "w"},)))
+    with pytest.raises(DatabaseUnavailable):
+        beats.flush()
+    beats.tell(said("notice", "b"))
+    assert beats.flush() == Measured(records=({"workload": "w"},))
+    assert answers.batches == [["a"], ["b"]]
+    assert [number for number, _ in answers.sent] == [1, 1, 2]

@@ -1,24 +1,29 @@
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from compiler.targets import cpu
-from service.db.models import Artifact, Job, JobState, TuningRecord
+from service.db import results
+from service.db.models import Artifact, Job, JobKind, JobState, TuningRecord, Workload
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
+from service.jobs.finish import finish
 from worker.desk import Desk
+from worker.limits import Limits
 from worker.run import run
 
 DeskWith = Callable[..., Desk]
 
 
 def claimed(desk: Desk) -> lease.Claim:
-    claim = lease.claim(desk.db, "tester", "cpu", desk.lease_s)
+    claim = lease.claim(desk.db, "tester", desk.queues, desk.lease_s)
     assert claim is not None
     return claim
 
@@ -37,20 +42,175 @@ def test_success_leaves_artifact_receipt_records_and_events(
 event("load", 0.1)
 event("tile", 0.5, "record", data={record!r})
 event("tile", 0.6, "notice", "mind this")
-succeed(b"bytes of " + open(spec["model"], "rb").read())
+succeed(b"bytes of " + open(given(), "rb").read())
 """
     )
     assert run(desk, claimed(desk)) == "succeeded"
     job = office.job(job_id)
     assert (job.state, job.fraction, job.report["kernels"]) == (JobState.SUCCEEDED, 1.0, 3)
     (artifact,) = rows(office, Artifact)
-    assert desk.blobs.path(artifact.blob_key).read_bytes() == b"bytes of the model"
+    assert office.blobs.path(artifact.blob_key).read_bytes() == b"bytes of the model"
     assert job.report["artifact_digest"] == artifact.sha256, "the child's own claim is not believed"
     assert artifact.receipt["fence"] == 1
     (measured,) = rows(office, TuningRecord)
     assert (measured.workload, measured.job_id) == ("w", job_id)
     assert office.said(job_id) == ["LEASED", "RUNNING", "load", "tile", "SUCCEEDED"]
     assert list((desk.scratch / "jobs").iterdir()) == []
+
+
+def test_what_is_measured_reaches_the_database_long_before_the_outcome(
+    office: Any, desk_with: DeskWith, record: dict[str, Any], eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    job_id = office.submit()
+    done = tmp_path / "done"
+    desk = desk_with(
+        f"""
+event("tile", 0.5, "workload", data={{"workload": "w", "text": "kernel w"}})
+event("tile", 0.5, "record", data={record!r})
+while not os.path.exists({str(done)!r}): time.sleep(0.01)
+event("tile", 0.6, "record", data={record!r})
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+    )
+    claim = claimed(desk)
+    thread = threading.Thread(target=run, args=(desk, claim))
+    thread.start()
+    try:
+        eventually(lambda: rows(office, TuningRecord))
+        assert [(row.workload, row.text) for row in rows(office, Workload)] == [("w", "kernel w")]
+        assert office.job(job_id).state in (JobState.LEASED, JobState.RUNNING)
+    finally:
+        done.touch()
+        thread.join()
+    assert office.job(job_id).state == JobState.FAILED
+    assert len(rows(office, TuningRecord)) == 2, "what came last is kept with the outcome"
+
+
+def test_the_wish_to_finish_reaches_a_job_that_runs(
+    office: Any, desk_with: DeskWith, eventually: Callable[..., Any]
+) -> None:
+    job_id = office.submit()
+    desk = desk_with(
+        """
+event("tile", 0.5)
+while not os.path.exists(spec["finish"]): time.sleep(0.01)
+event("tile", 0.6, "notice", "finished early")
+succeed()
+"""
+    )
+
+    def ask() -> None:
+        eventually(lambda: office.job(job_id).state == JobState.RUNNING)
+        finish(office.db, office.owner, job_id)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert run(desk, claimed(desk)) == "succeeded"
+    asking.join()
+    assert "finished early" in [entry.data.get("message") for entry in office.events(job_id)]
+
+
+def test_each_attempt_leaves_its_log(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    problem = {"code": "disk_full", "fault": "machine", "message": "full", "fix": "free some"}
+    child = f"""
+send(kind="sandbox", standing=["limits", "files"])
+print("last words\\0 of " + str(os.getppid()), flush=True)
+send(kind="problem", problem={problem!r})
+"""
+    desk = desk_with(child, max_attempts=2)
+    assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "failed"]
+    first, second = office.attempts(job_id)
+    assert (first.outcome, second.outcome) == ("QUEUED", "FAILED")
+    for attempt in (first, second):
+        walls, words = attempt.log.splitlines()
+        assert walls == "sandbox: limits, files"
+        assert words.startswith("last words\ufffd of ")
+    reasons = [entry.data["reason"] for entry in office.events(job_id) if "reason" in entry.data]
+    assert reasons == ["this machine was at fault: disk full; tried again"]
+
+
+def test_the_log_of_a_job_that_was_stopped_is_kept(
+    office: Any, desk_with: DeskWith, eventually: Callable[..., Any]
+) -> None:
+    job_id = office.submit()
+    desk = desk_with('print("so far", flush=True); event("tile", 0.5); time.sleep(600)')
+    claim = claimed(desk)
+    with office.db.write() as session:
+        session.execute(sa.update(Job).values(cancel_requested=True))
+    assert run(desk, claim) == "cancelled"
+    (attempt,) = office.attempts(job_id)
+    assert attempt.outcome == "CANCELLED"
+    assert attempt.log.startswith("sandbox: none stood\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"), [(JobKind.BENCHMARK, "pass"), (JobKind.INFERENCE, 'open(spec["output"], "wb").write(b"npz")')]
+)
+def test_a_run_that_dies_is_said_to_have_crashed_and_makes_nothing(
+    office: Any, desk_with: DeskWith, kind: JobKind, made: str
+) -> None:
+    job_id = office.run_of(kind)
+    desk = desk_with(f'{made}\nevent("time", 0.5); os.kill(os.getpid(), signal.SIGSEGV)')
+    assert run(desk, claimed(desk)) == "failed"
+    problem = office.job(job_id).problem
+    assert (problem["code"], problem["details"]["signal"]) == ("run_crashed", "SIGSEGV")
+    with office.db.read() as session:
+        assert results.benchmark(session, job_id) is None
+
+
+@pytest.mark.parametrize("kind", [JobKind.BENCHMARK, JobKind.INFERENCE])
+def test_going_down_gives_a_run_back(
+    office: Any, desk_with: DeskWith, eventually: Callable[..., Any], kind: JobKind
+) -> None:
+    job_id = office.run_of(kind)
+    desk = desk_with('event("time", 0.5); time.sleep(600)')
+
+    def stop_when_running() -> None:
+        eventually(lambda: office.job(job_id).state == JobState.RUNNING)
+        desk.stop.request()
+
+    threading.Thread(target=stop_when_running).start()
+    assert run(desk, claimed(desk)) == "released"
+    assert office.job(job_id).state == JobState.QUEUED
+
+
+def test_a_run_that_is_quiet_for_long_does_not_meet_the_limit_on_loading(office: Any, desk_with: DeskWith) -> None:
+    office.run_of(JobKind.BENCHMARK)
+    desk = desk_with('time.sleep(0.8); send(kind="report", report={})', limits=Limits(wall_s=30.0, load_s=0.2))
+    assert run(desk, claimed(desk)) == "succeeded"
+
+
+def test_a_report_beyond_all_measure_is_garbled(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.run_of(JobKind.BENCHMARK)
+    desk = desk_with('send(kind="report", report={"x": "y" * (9 << 20)})')
+    assert run(desk, claimed(desk)) == "failed"
+    assert office.job(job_id).problem["code"] == "run_crashed"
+    assert "limit is 8388608" in office.job(job_id).problem["message"]
+
+
+def test_what_a_child_claims_of_its_phases_is_checked_before_it_is_summed(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    claims = {"load": 1.5, "tile": "long", "emit": -1, "made up": 3.0}
+    desk = desk_with(f'open(spec["output"], "w").close(); send(kind="report", report={{"phase_seconds": {claims!r}}})')
+    assert run(desk, claimed(desk)) == "succeeded"
+    assert office.job(job_id).report["phase_seconds"] == {"load": 1.5}
+
+
+def test_a_disk_that_has_no_room_for_the_jobs_folder_is_tried_again(
+    office: Any, desk_with: DeskWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = office.submit()
+    desk = desk_with("succeed()")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        assert run(desk, claimed(desk)) == "retried"
+    assert office.job(job_id).state == JobState.QUEUED
+    assert run(desk, claimed(desk)) == "succeeded"
 
 
 def test_a_problem_fails_the_job_and_keeps_what_was_measured(
@@ -150,8 +310,8 @@ def test_the_lease_is_renewed_for_as_long_as_the_job_runs(
     untils = []
     real = lease.heartbeat
 
-    def noted(*arguments: Any) -> str:
-        answer = real(*arguments)
+    def noted(*arguments: Any, **named: Any) -> str:
+        answer = real(*arguments, **named)
         untils.append(rows(office, Job)[0].lease_until)
         return answer
 
@@ -163,11 +323,11 @@ def test_the_lease_is_renewed_for_as_long_as_the_job_runs(
 @pytest.mark.parametrize(
     "trick",
     [
-        'os.symlink("/etc/hostname", spec["artifact"])',
-        'os.mkfifo(spec["artifact"])',
-        'os.mkdir(spec["artifact"])',
+        'os.symlink("/etc/hostname", spec["output"])',
+        'os.mkfifo(spec["output"])',
+        'os.mkdir(spec["output"])',
         "pass",
-        'open("x", "w").close(); os.link("x", spec["artifact"])',
+        'open("x", "w").close(); os.link("x", spec["output"])',
     ],
 )
 def test_an_artifact_that_is_not_a_plain_file_is_refused(office: Any, desk_with: DeskWith, trick: str) -> None:
@@ -186,18 +346,17 @@ def test_a_malformed_record_fails_the_job_with_the_field(office: Any, desk_with:
 
 def test_the_job_sees_its_model_in_a_folder_without_the_models_of_others(office: Any, desk_with: DeskWith) -> None:
     office.submit()
-    desk = desk_with("import os; succeed(' '.join(os.listdir(os.path.dirname(spec['model']))).encode())")
+    desk = desk_with("import os; succeed(' '.join(os.listdir(os.path.dirname(given()))).encode())")
     assert run(desk, claimed(desk)) == "succeeded"
     (artifact,) = rows(office, Artifact)
-    beside = desk.blobs.path(artifact.blob_key).read_text().split()
-    assert {"model"} <= set(beside) <= {"model", "log", "owner", "work"}
+    assert office.blobs.path(artifact.blob_key).read_text().split() == ["0"]
 
 
 def test_a_missing_model_is_a_clear_failure(office: Any, desk_with: DeskWith) -> None:
     job_id = office.submit()
     desk = desk_with("succeed()")
     claim = claimed(desk)
-    desk.blobs.path(claim.model_key).unlink()
+    office.blobs.path(claim.inputs[0].key).unlink()
     assert run(desk, claim) == "failed"
     assert office.job(job_id).problem["code"] == "inputs_missing"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from worker import landlock, seccomp
-from worker.kernel import LINUX, MACHINE
+from worker import landlock, sandbox, seccomp
+from worker.kernel import LINUX
 
 pytestmark = pytest.mark.skipif(not LINUX, reason="the walls are of Linux")
 
 PROGRAM = """
-import errno, json, os, resource, signal, socket, subprocess, sys
+import ctypes, errno, json, os, resource, signal, socket, subprocess, sys, threading
 from pathlib import Path
 from worker import sandbox
 from worker.limits import Limits
@@ -30,10 +31,28 @@ def attempt(action):
         return "done"
     except (OSError, MemoryError) as error:
         return errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
+def call(number, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    if libc.syscall(*map(ctypes.c_long, (number, *arguments))) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+def new_user_namespace(number):
+    if (child := libc_clone(number)) == 0:
+        os._exit(0)
+def libc_clone(number):
+    found = ctypes.CDLL(None, use_errno=True).syscall(number, ctypes.c_ulong(0x10000000 | signal.SIGCHLD), 0, 0, 0, 0)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    return found
+def thread():
+    worker = threading.Thread(target=int)
+    worker.start()
+    worker.join()
+x86 = os.uname().machine == "x86_64"
 def compile_c():
-    (scratch / "x.c").write_text("int main(void) { return 0; }")
-    subprocess.run(["cc", "-o", str(scratch / "x"), str(scratch / "x.c")], check=True)
-    subprocess.run([str(scratch / "x")], check=True)
+    (scratch / "x.c").write_text("int seven(void) { return 7; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(scratch / "x.so"), str(scratch / "x.c")], check=True)
+    assert ctypes.CDLL(str(scratch / "x.so")).seven() == 7
 print(json.dumps({
     "standing": standing,
     "spare": attempt(lambda: os.fstat(spare)),
@@ -51,6 +70,16 @@ print(json.dumps({
     "socketpair": attempt(lambda: [end.close() for end in socket.socketpair()]),
     "huge_file": attempt(lambda: (scratch / "big").write_bytes(bytes(2 << 20))),
     "huge_array": attempt(lambda: numpy.empty(10**15)),
+    "mode_of_secret": attempt(lambda: os.chmod(secret, 0o777)),
+    "owner_of_secret": attempt(lambda: os.chown(secret, os.getuid(), os.getgid())),
+    "attribute_of_secret": attempt(lambda: os.setxattr(secret, "user.x", b"1")),
+    "truncated_secret": attempt(lambda: os.truncate(secret, 0)),
+    "limit_of_parent": attempt(lambda: resource.prlimit(parent, resource.RLIMIT_CORE)),
+    "own_limit": attempt(lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))),
+    "shared_memory": attempt(lambda: call(29 if x86 else 194, 0, 4096, 0o1600)),
+    "new_user_namespace": attempt(lambda: new_user_namespace(56 if x86 else 220)),
+    "clone3": attempt(lambda: call(435, 0, 0)),
+    "thread": attempt(thread),
     "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
     "compile": attempt(compile_c),
     "home": attempt(lambda: (scratch / "own").write_text("x")),
@@ -80,7 +109,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_job_can_do_its_work(inside: dict[str, Any]) -> None:
-    names = ("model", "compile", "home", "socketpair", "own_status")
+    names = ("model", "compile", "home", "socketpair", "own_status", "own_limit", "thread")
     assert {name: inside[name] for name in names} == dict.fromkeys(names, "done")
 
 
@@ -108,17 +137,71 @@ def test_other_processes_cannot_be_signalled(inside: dict[str, Any]) -> None:
     assert inside["signal_parent"] == "EPERM"
 
 
-@pytest.mark.skipif(MACHINE not in ("x86_64", "aarch64"), reason="no filter for this machine")
-def test_there_is_no_network(inside: dict[str, Any]) -> None:
+def test_folders_that_jobs_can_read_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "installed"
+    monkeypatch.setenv("PATH", f"/usr/bin:{installed}")
+    (tmp_path / "link").symlink_to(installed)
+    folders = [installed / "data", tmp_path / "link" / "blobs", tmp_path / "data", Path("/opt/tilewright")]
+    assert sandbox.exposed(folders) == [folders[0], folders[1], folders[3]]
+
+
+@pytest.fixture
+def filtered(inside: dict[str, Any]) -> dict[str, Any]:
+    """The same, where system calls are filtered."""
     if "system_calls" not in inside["standing"]:
-        pytest.skip("this kernel has no seccomp filters")
-    assert inside["tcp"] == "EPERM"
-    assert inside["unix"] == "EPERM"
+        pytest.skip("this kernel has no seccomp filters, or no filter is known for this machine")
+    return inside
+
+
+def test_there_is_no_network(filtered: dict[str, Any]) -> None:
+    assert filtered["tcp"] == "EPERM"
+    assert filtered["unix"] == "EPERM"
+
+
+def test_files_that_cannot_be_opened_cannot_be_changed_either(filtered: dict[str, Any]) -> None:
+    names = ("mode_of_secret", "owner_of_secret", "attribute_of_secret", "truncated_secret")
+    assert {name: filtered[name] for name in names} == dict.fromkeys(names, "EPERM")
+
+
+def test_there_is_no_new_namespace_and_no_way_to_other_processes(filtered: dict[str, Any]) -> None:
+    names = ("new_user_namespace", "limit_of_parent", "shared_memory")
+    assert {name: filtered[name] for name in names} == dict.fromkeys(names, "EPERM")
+    assert filtered["clone3"] == "ENOSYS"
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_every_jump_of_the_filter_lands_on_the_last_line(machine: str) -> None:
-    code = seccomp.program(machine)
-    lines = [code[start : start + 8] for start in range(0, len(code), 8)]
-    jumps = [(index, line[2]) for index, line in enumerate(lines) if line[0] in (0x15, 0x35) and index > 1]
-    assert {index + 1 + jump for index, jump in jumps} == {len(lines) - 1}
+def test_the_filter_answers_each_call_as_it_should(machine: str) -> None:
+    """The program, carried out: (system call, its first argument) and what becomes of it."""
+    x86 = machine == "x86_64"
+    expected = {
+        (0 if x86 else 63, 0): "allow",  # read
+        (41 if x86 else 198, 0): "refuse",  # socket
+        (240 if x86 else 180, 0): "refuse",  # mq_open, the last
+        (435, 0): "missing",
+        (56 if x86 else 220, 0x10000000): "refuse",  # clone with CLONE_NEWUSER
+        (56 if x86 else 220, 0x003D0F00): "allow",  # as a thread is made
+        (302 if x86 else 261, 0): "allow",  # prlimit64
+        (302 if x86 else 261, 17): "refuse",
+        (0x40000000, 0): "refuse",
+    }
+    assert {call: _carried_out(seccomp.program(machine), machine, *call) for call in expected} == expected
+    assert _carried_out(seccomp.program(machine), "another", 0, 0) == "kill"
+
+
+def _carried_out(program: bytes, machine: str, number: int, argument: int) -> str:
+    arch = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}.get(machine, 0)
+    data = {0: number, 4: arch, 16: argument}
+    ends = {0x7FFF0000: "allow", 0x80000000: "kill", 0x00050001: "refuse", 0x00050026: "missing"}
+    lines = list(struct.iter_unpack("=HBBI", program))
+    held = at = 0
+    while True:
+        code, yes, no, value = lines[at]
+        at += 1
+        match code:
+            case 0x20:
+                held = data[value]
+            case 0x06:
+                return ends[value]
+            case _:
+                holds = {0x15: held == value, 0x35: held >= value, 0x45: bool(held & value)}[code]
+                at += yes if holds else no

@@ -31,7 +31,7 @@ def attend(tmp_path: Path, script: Callable[[str], tuple[str, ...]]) -> Attend:
             if ring:
                 threading.Thread(target=bell.ring, args=(ring,)).start()
 
-        spec = {"kind": "spec", "artifact": str(scratch / "artifact.tw")}
+        spec = {"kind": "spec", "output": str(scratch / "output")}
         group = Group.start(spec, scratch, command=script(child))
         try:
             return supervise(group, Limits(**{"wall_s": 60.0, **limits}), bell, observe)
@@ -147,3 +147,17 @@ def test_garbage_on_the_pipe_is_a_crash(attend: Attend, garbage: str) -> None:
 def test_a_child_that_closes_its_pipe_without_a_word_does_not_hang_the_worker(attend: Attend) -> None:
     ending = attend("os.close(out); time.sleep(600)")
     assert ending.kind == "problem"
+
+
+@pytest.mark.parametrize("standing", ["5", "{}", "[5]", "None"])
+def test_walls_that_are_no_list_of_names_are_garbled(attend: Attend, standing: str) -> None:
+    assert attend(f'send(kind="sandbox", standing={standing}); succeed()').problem["code"] == "compiler_crashed"
+
+
+def test_walls_do_not_stand_because_a_model_makes_its_process_say_so(attend: Attend) -> None:
+    ending = attend('event("load", 0.1); send(kind="sandbox", standing=["files"]); succeed()')
+    assert (ending.problem["code"], ending.standing) == ("compiler_crashed", ())
+
+
+def test_a_number_that_no_float_holds_is_garbled(attend: Attend) -> None:
+    assert attend('event("load", 10**400); succeed()').problem["code"] == "compiler_crashed"

@@ -19,11 +19,14 @@ import sqlalchemy as sa
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from compiler.contract import COMPILER_VERSION
+from compiler.targets import cpu
 from service.db import workers
-from service.db.models import Artifact, Job, JobState
+from service.db.models import Artifact, Job, JobKind, JobState, Worker
 from service.jobs.doorbell import CeleryRing
 from service.jobs.reconcile import reconcile
 from tilewright.up.broker import server_program
+from worker import device
 
 ONCE_SLOW = """
 open(spec["scratch"] + "/pid", "w").write(str(os.getpid()))
@@ -83,6 +86,12 @@ def broker(valkey: Valkey) -> str:
     return valkey.url
 
 
+def alive(office: Any) -> list[Worker]:
+    """The workers that have reported."""
+    with office.db.read() as session:
+        return list(workers.alive(session, 30.0))
+
+
 class Silent:
     """A broker that loses every message."""
 
@@ -116,12 +125,40 @@ def test_a_doorbell_wakes_a_worker_that_would_not_look_by_itself(
     job_id = office.submit()
     CeleryRing(broker)("cpu")
     eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
-    with office.db.read() as session:
-        (row,) = workers.alive(session, 30.0)
-    assert row.queue == "cpu"
+    (row,) = alive(office)
+    assert {"cpu", "run:cpu"} <= set(row.queues)
     assert row.hardware["cores"] >= 1
     worker.process.terminate()
     assert worker.process.wait(20) == 0, worker.text()
+
+
+def test_a_doorbell_of_any_of_its_queues_wakes_a_worker(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
+) -> None:
+    start_worker('send(kind="report", report={"verdict": "fast"})', broker, TILEWRIGHT_LOOK_EVERY_S="600")
+    eventually(lambda: alive(office))
+    job_id = office.run_of(JobKind.BENCHMARK)
+    CeleryRing(broker)("run:cpu")
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+
+
+def test_a_builder_works_beside_the_device_and_takes_nothing_that_runs_on_it(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    profile = cpu.this_machine().name
+    foreign = office.run_of(JobKind.BENCHMARK)
+    (tmp_path / "scratch").mkdir(mode=0o700)
+    with device.hold(tmp_path / "scratch", "cpu") as lock:
+        assert lock is not None
+        start_worker("assert not spec['measures']; succeed()", broker, ("--queue", "build"))
+        job_id = office.submit(profile)
+        eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+    assert office.job(foreign).state == JobState.QUEUED
+    (row,) = alive(office)
+    assert profile in row.queues
+    assert (row.hardware["measures"], row.hardware["device"], row.hardware["fingerprint"]) == (False, "", "")
+    assert row.compiler == COMPILER_VERSION
+    assert row.name.startswith("build@")
 
 
 def test_an_idle_worker_looks_although_every_message_was_lost(

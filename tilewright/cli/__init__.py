@@ -1,27 +1,60 @@
 """The command line.
 
-Exit status: 0 done; 1 the job failed or was cancelled; 2 the command or a file makes no sense; 3 the server does not
-answer; 4 the server refused the request; 5 a download was damaged; 130 interrupted. With `--json` standard output
-is JSON, for a failure `{"error": {"code", "message", "fix", "problem"}}`.
+Exit status: 0 done; 1 a job failed or was cancelled, or a preflight says that it would; 2 the command or a file makes
+no sense; 3 the server does not answer; 4 the server refused the request; 5 a download was damaged; 130 interrupted.
+With `--json` standard output is JSON, for a failure `{"error": {"code", "message", "fix", "problem"}}`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
+from tilewright.cli import (
+    bench,
+    download,
+    infer,
+    jobs,
+    models,
+    output,
+    preflight,
+    profiles,
+    records,
+    run,
+    server,
+    up,
+    watch,
+)
 from tilewright.cli import compile as compile_command
-from tilewright.cli import download, jobs, run, up, watch
+from tilewright.errors import UsageError
 
-COMMANDS = (
+COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("up", up.up),
     ("compile", compile_command.compile_model),
+    ("preflight", preflight.preflight),
+    ("bench", bench.bench),
+    ("infer", infer.infer),
     ("jobs", jobs.jobs),
     ("watch", watch.watch),
+    ("finish", jobs.finish),
+    ("clone", jobs.clone),
+    ("cancel", jobs.cancel),
+    ("log", jobs.log),
     ("download", download.download),
     ("run", run.run),
+    ("targets", server.targets),
+    ("operators", server.operators),
+    ("workers", server.workers),
 )
+GROUPS: tuple[tuple[str, typer.Typer], ...] = (
+    ("models", models.models),
+    ("records", records.records),
+    ("profiles", profiles.profiles),
+)
+"""Commands that have commands of their own."""
 
 app = typer.Typer(
     name="tilewright",
@@ -33,11 +66,37 @@ app = typer.Typer(
 )
 for _name, _command in COMMANDS:
     app.command(_name)(_command)
+for _name, _group in GROUPS:
+    app.add_typer(_group, name=_name)
+
+Misused: Any = typer.BadParameter.__mro__[1]
+"""What typer raises for a command line that makes no sense."""
+
+
+@app.callback()
+def root(profile: output.ProfileName = "") -> None:
+    """Options before the command."""
+    output.chosen_profile.set(profile)
 
 
 def main() -> None:
     """The entry point of the command `tilewright`."""
     try:
+        if "--json" in sys.argv[1:]:
+            sys.exit(_for_programs())
         app()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _for_programs() -> int:
+    """Run a command whose misuse, too, is told as JSON; its exit status."""
+    try:
+        status = typer.main.get_command(app).main(standalone_mode=False)
+    except Misused as error:
+        fix = "see `tilewright --help`, and `--help` of the command"
+        output.print_json(
+            {"error": {"code": UsageError.code, "message": error.format_message(), "fix": fix, "problem": None}}
+        )
+        return UsageError.exit_status
+    return status if isinstance(status, int) else 0

@@ -2,95 +2,149 @@
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tilewright.cli.output import Json, Key, Url, connect, console, failures, print_json
-from tilewright.cli.progress import download_bar, job_bar
-from tilewright.errors import UsageError
+from tilewright.cli import options as given
+from tilewright.cli.output import (
+    Json,
+    Key,
+    ProfileName,
+    Url,
+    connect,
+    console,
+    failures,
+    print_json,
+    print_problem,
+)
+from tilewright.cli.preflight import show as show_preflight
+from tilewright.cli.progress import job_bar, transfer_bar
+from tilewright.client import Client
+from tilewright.errors import ClientError, JobFailed, UsageError
+from tilewright.wire import Job
 
 
 def compile_model(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: the model's name with .tw.")] = None,
-    target: Annotated[str, typer.Option(help="`cpu`, or `cpu:<profile>`.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="Default: every core of the worker.")] = None,
-    dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
-    shape: Annotated[list[str] | None, typer.Option("--shape", help="INPUT=1x3x224x224.")] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="Seconds for measuring candidates.")] = None,
-    tolerance: Annotated[float | None, typer.Option(help="Largest accepted error.")] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", help="NAME=JSON of any other option.")] = None,
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Default: the model's name with .tw; for several targets a folder."),
+    ] = None,
+    target: given.Targets = None,
+    threads: given.Threads = None,
+    dim: given.Dims = None,
+    shape: given.Shapes = None,
+    budget: given.Budget = None,
+    tolerance: given.Tolerance = None,
+    option: given.Others = None,
+    data: given.Data = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
+    priority: given.Priority = 0,
+    preflight: Annotated[bool, typer.Option("--preflight", help="Queue nothing that would be refused.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end and download.")] = True,
     url: Url = "",
     key: Key = "",
+    profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """Compile a model and download the artifact. With `--json`: the job at the end, and `artifact`, the file."""
+    """Compile a model and download the artifact. With `--json`: the job at the end, and `artifact`, the file.
+
+    Several targets make one request and one artifact each; with `--json` then `{"jobs": [...]}`.
+    """
     with failures(as_json):
-        options = build_options(target, threads, dim or [], shape or [], budget, tolerance, option or [])
-        with connect(url, key) as client:
-            job = client.compile(model, options, fresh=fresh)
+        wanted = given.for_targets(given.build_options(threads, dim, shape, budget, tolerance, option), target)
+        paths = _outputs(model, output, target or [])
+        with connect(url, key, profile) as client:
+            with transfer_bar("upload", quiet=as_json) as progress:
+                source = client.upload(model, data=data or (), progress=progress) if _is_file(model) else model
+            if preflight:
+                for one in wanted:
+                    _check(client, source, one, as_json)
+            jobs = client.compile(source, wanted, fresh=fresh, priority=priority) if len(wanted) > 1 else None
+            if jobs is None:
+                jobs = [client.compile(source, wanted[0], fresh=fresh, priority=priority)]
             if not wait:
-                print_json(job.said) if as_json else print(job.id)
+                _print([job.said for job in jobs], as_json) if as_json else print(*(job.id for job in jobs), sep="\n")
                 return
-            try:
-                with job_bar(quiet=as_json) as show:
-                    job = client.wait(job, show)
-            except KeyboardInterrupt:
-                console().print(f"The job goes on: tilewright watch {job.id}, or tilewright jobs --cancel {job.id}")
-                raise
-            job.require_success()
-            with download_bar(quiet=as_json) as progress:
-                artifact = client.download(job, output or model.with_suffix(".tw"), progress)
-            if as_json:
-                print_json({**job.said, "artifact": str(artifact)})
-            else:
-                console().print(f"{artifact}  (job {job.id})", markup=False)
+            _finish(client, jobs, paths, as_json)
 
 
-def build_options(
-    target: str,
-    threads: int | None,
-    dims: list[str],
-    shapes: list[str],
-    budget: float | None,
-    tolerance: float | None,
-    others: list[str],
-) -> dict[str, Any]:
-    """Compile options as the server reads them; what was not given is left to its defaults. Raises `UsageError`."""
-    options: dict[str, Any] = {"target": target}
-    given = {"threads": threads, "tuning_budget_s": budget, "tolerance": tolerance}
-    options |= {name: value for name, value in given.items() if value is not None}
-    if dims:
-        options["dims"] = {name: _whole("--dim", value) for name, value in map(_pair, dims)}
-    if shapes:
-        options["inputs"] = {
-            name: [_whole("--shape", size) for size in text.lower().split("x") if text]
-            for name, text in map(_pair, shapes)
-        }
-    for name, text in map(_pair, others):
-        try:
-            options[name] = json.loads(text)
-        except ValueError:
-            raise UsageError(
-                f"--option {name}: {text!r} is not JSON", fix="quote strings, as in --option 'a=\"b\"'"
-            ) from None
-    return options
+def _finish(client: Client, jobs: Sequence[Job], paths: Sequence[Path], as_json: bool) -> None:
+    """Wait for all, download what was made. Raises `JobFailed` for one job; of several it leaves with its status."""
+    told: list[dict[str, Any]] = []
+    for job, path in zip(jobs, paths, strict=True):
+        ended = _waited(client, job, as_json)
+        if not ended.ended or ended.state != "SUCCEEDED":
+            if len(jobs) == 1:
+                ended.require_success()
+            told.append(dict(ended.said))
+            if not as_json:
+                print_problem(ended)
+            continue
+        with transfer_bar("download", quiet=as_json) as progress:
+            artifact = client.download(ended, path, progress)
+        told.append({**ended.said, "artifact": str(artifact)})
+        if not as_json:
+            cached = ", from the cache" if ended.cached else ""
+            console().print(f"{artifact}  (job {ended.id}{cached})", markup=False)
+    if as_json:
+        _print(told, as_json)
+    if any("artifact" not in one for one in told):
+        raise typer.Exit(JobFailed.exit_status)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.rpartition("=") if text.count("=") > 1 and text[-1] not in '"]}' else text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"{text!r} is not NAME=VALUE", fix="write it as name=value")
-    return name, value
-
-
-def _whole(option: str, text: str) -> int:
+def _waited(client: Client, job: Job, as_json: bool) -> Job:
     try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{option}: {text!r} is not a whole number", fix="give dimensions as whole numbers") from None
+        with job_bar(quiet=as_json) as show:
+            return client.wait(job, show)
+    except KeyboardInterrupt:
+        console().print(
+            f"The job goes on: tilewright watch {job.id}, tilewright finish {job.id}, or tilewright cancel {job.id}"
+        )
+        raise
+
+
+def _check(client: Client, source: Any, options: dict[str, Any], as_json: bool) -> None:
+    """Raises `JobFailed` when the compilation would be refused."""
+    found = client.preflight(source, options)
+    if found.ok:
+        return
+    if not as_json:
+        show_preflight(found)
+    problem = found.said.get("problem") or {"refusals": list(found.refusals)}
+    message = problem.get("message") or "the model would be refused"
+    raise _refused(message, problem)
+
+
+def _refused(message: str, problem: dict[str, Any]) -> ClientError:
+    return JobFailed(message, fix=problem.get("fix", ""), problem=problem)
+
+
+def _print(said: list[dict[str, Any]] | list[Any], as_json: bool) -> None:
+    print_json(said[0] if len(said) == 1 else {"jobs": said})
+
+
+def _is_file(model: str) -> bool:
+    """Whether it is to be read here; what looks like a digest and is no file is one that the server has."""
+    return Path(model).exists() or not re.fullmatch(r"[0-9a-f]{64}", model)
+
+
+def _outputs(model: str, output: Path | None, targets: Sequence[str]) -> list[Path]:
+    """Where each artifact goes. Raises `UsageError` when several are to go to one file."""
+    source = Path(model)
+    name = source.resolve() if source.is_dir() else source
+    if len(targets) < 2:
+        beside = name if source.is_dir() else source
+        return [output / f"{name.stem}.tw" if output and output.is_dir() else output or beside.with_suffix(".tw")]
+    if output and output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file, and there are several artifacts", fix="give a folder with --output")
+    folder = output or name.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder}: {error.strerror}", fix="name another folder with --output") from error
+    return [folder / f"{name.stem}.{target.replace(':', '-')}.tw" for target in targets]

@@ -1,43 +1,97 @@
-"""`tilewright jobs`."""
+"""`tilewright jobs`, `finish`, `clone`, `cancel` and `log`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
-from tilewright.cli.output import Json, Key, Url, connect, failures, print_json
+from tilewright.cli import options as given
+from tilewright.cli.output import (
+    Json,
+    Key,
+    ProfileName,
+    Url,
+    connect,
+    failures,
+    id_column,
+    number_column,
+    print_json,
+    results,
+    table,
+    time_of,
+)
 from tilewright.wire import Job
+
+JobId = Annotated[str, typer.Argument(help="The id of a job, benchmark or inference.")]
+Compilation = Annotated[str, typer.Argument(help="The id of a compilation.")]
 
 
 def jobs(
     state: Annotated[list[str] | None, typer.Option("--state", help="Only these states, such as RUNNING.")] = None,
+    kind: Annotated[list[str] | None, typer.Option("--kind", help="compile, benchmark or inference.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The newest so many; 0: all.")] = 20,
-    cancel: Annotated[str, typer.Option("--cancel", help="Cancel the job with this id instead.")] = "",
     url: Url = "",
     key: Key = "",
+    profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """List your jobs, newest first, or cancel one. With `--json`: `{"jobs": [...]}`, or the cancelled job."""
-    with failures(as_json), connect(url, key) as client:
-        if cancel:
-            job = client.cancel(cancel)
-            print_json(job.said) if as_json else print(f"{job.id} {job.state}")
-            return
-        found = list(client.jobs(states=[name.upper() for name in state or ()], limit=limit))
-        if as_json:
-            print_json({"jobs": [job.said for job in found]})
-        else:
-            Console().print(_table(found))
+    """List your jobs, newest first. With `--json`: `{"jobs": [...]}`."""
+    with failures(as_json), connect(url, key, profile) as client:
+        states = [name.upper() for name in state or ()]
+        found = list(client.jobs(states=states, kinds=[name.lower() for name in kind or ()], limit=limit))
+        print_json({"jobs": [job.said for job in found]}) if as_json else results().print(_table(found))
+
+
+def cancel(job: JobId, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
+    """Cancel a job; one that runs is stopped within seconds. With `--json`: the job."""
+    with failures(as_json), connect(url, key, profile) as client:
+        _print(client.cancel(job), as_json)
+
+
+def finish(job: Compilation, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
+    """End the measuring of a compilation and keep the best found so far. With `--json`: the job."""
+    with failures(as_json), connect(url, key, profile) as client:
+        _print(client.finish(job), as_json)
+
+
+def clone(
+    job: Compilation,
+    target: Annotated[str, typer.Option("--target", help="`cpu`, or `cpu:<profile>`.")] = "",
+    threads: given.Threads = None,
+    dim: given.Dims = None,
+    shape: given.Shapes = None,
+    budget: given.Budget = None,
+    tolerance: given.Tolerance = None,
+    option: given.Others = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Compile a job's model again; options given replace the job's. With `--json`: the new job."""
+    with failures(as_json):
+        wanted = given.build_options(threads, dim, shape, budget, tolerance, option)
+        with connect(url, key, profile) as client:
+            _print(client.clone(job, {**wanted, **({"target": target} if target else {})}, fresh=fresh), as_json)
+
+
+def log(job: JobId, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
+    """Show how a job went: attempts, events, what was printed. With `--json`: the same as an object."""
+    with failures(as_json), connect(url, key, profile) as client:
+        print_json(client.history(job)) if as_json else print(client.log(job), end="")
+
+
+def _print(job: Job, as_json: bool) -> None:
+    print_json(job.said) if as_json else print(f"{job.id} {job.state}")
 
 
 def _table(found: list[Job]) -> Table:
-    id = Column("job", min_width=36, no_wrap=True)  # whole: it is what other commands are given
-    table = Table(id, "state", "phase", "done", "created", "why it failed", box=None)
+    shown = table(id_column("job"), "kind", "state", "phase", number_column("done"), "created", "why it failed")
     for job in found:
-        problem = (job.problem or {}).get("message", "")
-        created = str(job.said.get("created_at", ""))[:19]
-        table.add_row(job.id, job.state, job.phase or "", f"{job.fraction:.0%}", created, problem.partition("\n")[0])
-    return table
+        problem = (job.problem or {}).get("message", "").partition("\n")[0]
+        created = time_of(job.said.get("created_at"))
+        shown.add_row(job.id, job.kind, job.state, job.phase or "", f"{job.fraction:.0%}", created, problem)
+    return shown

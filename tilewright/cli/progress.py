@@ -1,11 +1,20 @@
-"""A progress bar fed by a job's events or by a download."""
+"""Progress bars on standard error, fed by a job's events or by a transfer; without a terminal there are none."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
 from tilewright.cli.output import console
 from tilewright.wire import JobEvent
@@ -17,16 +26,19 @@ def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
     if quiet:
         yield lambda event: None
         return
+    shown = console()
+    if not shown.is_terminal:
+        yield lambda event: _notice(event, shown)
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description:10}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console()) as progress:
+    with Progress(*columns, console=shown) as progress:
         bar = progress.add_task("queued", total=1.0)
 
         def show(event: JobEvent) -> None:
+            _notice(event, progress.console)
             if event.kind == "state":
                 state = str(event.data.get("state", "")).lower()
                 progress.update(bar, description=state, completed=1.0 if state == "succeeded" else None)
-            elif event.kind == "notice":
-                progress.console.print(str(event.data.get("message", "")), markup=False)
             elif event.kind in ("phase", "progress"):
                 progress.update(
                     bar, description=str(event.data.get("phase", "")), completed=float(event.data.get("fraction", 0.0))
@@ -36,12 +48,18 @@ def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
 
 
 @contextlib.contextmanager
-def download_bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """What shows a download: bytes here, bytes in all; nothing when `quiet`."""
-    if quiet:
+def transfer_bar(name: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """What shows an upload or a download: bytes there, bytes in all; nothing when `quiet`."""
+    shown = console()
+    if quiet or not shown.is_terminal:
         yield lambda here, whole: None
         return
-    columns = (TextColumn("{task.description:10}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=console()) as progress:
-        bar = progress.add_task("download", total=None)
+    columns = (TextColumn("{task.description:10}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=shown, transient=True) as progress:
+        bar = progress.add_task(name, total=None)
         yield lambda here, whole: progress.update(bar, completed=here, total=whole or None)
+
+
+def _notice(event: JobEvent, shown: Console) -> None:
+    if event.kind == "notice":
+        shown.print(str(event.data.get("message", "")), markup=False)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 import tilewright
+from tilewright.arrays import read_npz, write_npz
 from tilewright.cli.output import Json, console, failures, print_json
+from tilewright.download import whole
 from tilewright.errors import UsageError
 
 BENCH_S = 2.0
@@ -35,7 +34,8 @@ def run(
         given = read_npz(inputs) if inputs else model.random_inputs(seed)
         outputs = model.run(given)
         if output:
-            write_npz(output, outputs)
+            with whole(output) as file:
+                write_npz(file, outputs)
         shown = {name: {"shape": list(value.shape), "dtype": str(value.dtype)} for name, value in outputs.items()}
         measured = model.bench(BENCH_S, given) if bench else None
         if as_json:
@@ -56,20 +56,3 @@ def refusals(model: tilewright.Model) -> Iterator[None]:
     except model.errors as error:
         message, _, fix = str(error).partition(" Fix: ")
         raise UsageError(message, fix) from error
-
-
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file, by name. Raises `UsageError`."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix="give an .npz file, as numpy.savez writes it") from error
-
-
-def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """What `numpy.savez` does, for names that are any string: `savez` takes them as keyword arguments."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, value in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)

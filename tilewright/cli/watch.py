@@ -6,18 +6,23 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.output import Json, Key, Url, connect, console, failures, print_json
+from tilewright.benchmark import Benchmark
+from tilewright.cli import bench, infer
+from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json
 from tilewright.cli.progress import job_bar
+from tilewright.client import Client
+from tilewright.wire import Inference, Job
 
 
 def watch(
-    job: Annotated[str, typer.Argument(help="A job's id.")],
+    job: Annotated[str, typer.Argument(help="The id of a job, benchmark or inference.")],
     url: Url = "",
     key: Key = "",
+    profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """Follow a job to its end. With `--json`: a line for each event, then the job."""
-    with failures(as_json), connect(url, key) as client:
+    """Follow a job to its end, and show what it made. With `--json`: a line for each event, then the job."""
+    with failures(as_json), connect(url, key, profile) as client:
         with job_bar(quiet=as_json) as show:
             for event in client.events(job):
                 if as_json:
@@ -28,4 +33,14 @@ def watch(
             print_json(ended.said)
         ended.require_success()
         if not as_json:
-            console().print(f"done; its artifact is {ended.artifact_id}", markup=False)
+            _result(client, ended)
+
+
+def _result(client: Client, ended: Job) -> None:
+    match ended.kind:
+        case "benchmark":
+            bench.show(client.result(ended, Benchmark))
+        case "inference":
+            infer.show(client.result(ended, Inference))
+        case _:
+            console().print(f"done: tilewright download {ended.id}", markup=False)

@@ -100,7 +100,7 @@ def _processes(ready: Ready) -> list[Supervised]:
     commands = (
         ("broker", broker.command(ready.data, address)),
         ("service", [*python, "service"]),
-        ("worker", [*python, "worker", "--queue", "cpu"]),
+        ("worker", [*python, "worker", "--queue", "cpu", "--queue", "build"]),
     )
     return [Supervised(name, command, environment, ready.data / "logs" / f"{name}.log") for name, command in commands]
 

@@ -2,66 +2,101 @@
 
 from __future__ import annotations
 
-import uuid
-from typing import Annotated, Any
+import hashlib
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 
+from service.blobs.members import member, members
+from service.db.models import Artifact
+from service.errors import JobNotFinished, PartTooLarge
 from service.http.auth import Reader
+from service.http.download import IMMUTABLE, blob_response, matches
 from service.http.errors import problem_responses
-from service.http.schemas import ReceiptOut, utc
+from service.http.ids import ArtifactId
+from service.http.schemas import ArtifactFile, ArtifactFilesOut, ReceiptOut, utc
 from service.http.state import Here
 from service.jobs import find
 
+ETAG = {"ETag": {"description": "SHA-256 of the file, quoted.", "schema": {"type": "string"}}}
 FILE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The artifact, a zip file with the extension .tw.",
         "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-        "headers": {"ETag": {"description": "SHA-256 of the file, quoted.", "schema": {"type": "string"}}},
+        "headers": ETAG,
     },
-    206: {"description": "The parts that `Range` asked for."},
+    206: {
+        "description": "The part that `Range` asked for; several parts are answered with the whole file.",
+        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+    },
     304: {"description": "The caller's copy (`If-None-Match`) is this file."},
-    416: {"description": "The file has no such range."},
 }
+INERT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+"""What a browser lets a file do that came from a job: be drawn, in an origin of its own, without scripts."""
+
+Name = Annotated[str, Path(description="As `/artifacts/{id}/files` lists it, less `source/`.", examples=["kernel_0.c"])]
+IfNoneMatch = Annotated[str | None, Header(description="ETags that the caller has.")]
+MEDIA = {"json": "application/json", "svg": "image/svg+xml", "html": "text/html", "text": "text/plain"}
+PROBLEMS = problem_responses(404, JobNotFinished, 410)
+PART_PROBLEMS = problem_responses(404, JobNotFinished, 410, PartTooLarge)
 
 router = APIRouter(tags=["artifacts"])
+
+
+def _of(description: str, **examples: Any) -> dict[int | str, dict[str, Any]]:
+    """What a route declares that answers with one file of an artifact, an example for each of its forms."""
+    content = {MEDIA[form]: {"schema": _schema(example), "example": example} for form, example in examples.items()}
+    return {
+        **PART_PROBLEMS,
+        200: {"description": description, "content": content, "headers": ETAG},
+        304: {"description": "The caller's copy (`If-None-Match`) is this file."},
+    }
+
+
+def _schema(example: Any) -> dict[str, str]:
+    return {"type": "string" if isinstance(example, str) else "object"}
 
 
 @router.get(
     "/artifacts/{artifact_id}",
     summary="Download an artifact",
-    response_class=FileResponse,
-    responses={**problem_responses(404, 409, 410), **FILE},
+    response_class=Response,
+    responses={**problem_responses(404, JobNotFinished, 410, 416), **FILE},
 )
-def download(
+@router.head(
+    "/artifacts/{artifact_id}",
+    summary="Look at an artifact without downloading it",
+    operation_id="has_artifact",
+    response_class=Response,
+    responses={**problem_responses(404, JobNotFinished, 410, 416), **FILE},
+)
+def download_artifact(
+    request: Request,
     here: Here,
     caller: Reader,
-    artifact_id: uuid.UUID,
-    if_none_match: Annotated[str | None, Header(description="ETags that the caller has.")] = None,
+    artifact_id: ArtifactId,
+    if_none_match: IfNoneMatch = None,
+    range_: Annotated[str | None, Header(alias="Range", description="Bytes that the caller lacks.")] = None,
+    if_range: Annotated[str | None, Header(description="`Range` holds only for the file with this ETag.")] = None,
 ) -> Response:
     """The file. Before the job is done 409 with `Retry-After`; after it failed 410 with the reason.
 
     `Range` and `If-Range` are honoured, so that a broken download goes on where it stopped.
     """
     artifact = find.artifact(here.db, caller.owner, artifact_id)
-    etag = f'"{artifact.sha256}"'
-    headers = {
-        "ETag": etag,
-        "Cache-Control": "private, max-age=31536000, immutable",
-        "X-Content-Type-Options": "nosniff",
-    }
-    if _matches(if_none_match, etag):
-        return Response(status_code=304, headers=headers)
-    return FileResponse(
-        here.blobs.path(artifact.blob_key), headers=headers, media_type="application/zip", filename=f"{artifact.id}.tw"
+    return blob_response(
+        request,
+        here.blobs,
+        key=artifact.blob_key,
+        size=artifact.bytes,
+        etag=f'"{artifact.sha256}"',
+        media_type="application/zip",
+        filename=f"{artifact.id}.tw",
     )
 
 
-@router.get(
-    "/artifacts/{artifact_id}/receipt", summary="Receipt of an artifact", responses=problem_responses(404, 409, 410)
-)
-def receipt(here: Here, caller: Reader, artifact_id: uuid.UUID) -> ReceiptOut:
+@router.get("/artifacts/{artifact_id}/receipt", summary="Receipt of an artifact", responses=PROBLEMS)
+def get_receipt(here: Here, caller: Reader, artifact_id: ArtifactId) -> ReceiptOut:
     """What varies between two compilations of the same bytes: times, measurements, the numeric verdict."""
     artifact = find.artifact(here.db, caller.owner, artifact_id)
     return ReceiptOut(
@@ -74,9 +109,83 @@ def receipt(here: Here, caller: Reader, artifact_id: uuid.UUID) -> ReceiptOut:
     )
 
 
-def _matches(if_none_match: str | None, etag: str) -> bool:
-    """RFC 9110, 13.1.2: any of the listed tags, compared weakly, or `*`."""
-    if if_none_match is None:
-        return False
-    tags = [tag.strip() for tag in if_none_match.split(",")]
-    return "*" in tags or any(tag.removeprefix("W/") == etag for tag in tags)
+@router.get("/artifacts/{artifact_id}/files", summary="List the files inside an artifact", responses=PROBLEMS)
+def list_files(here: Here, caller: Reader, artifact_id: ArtifactId) -> ArtifactFilesOut:
+    """Names and sizes. Those below `source/` are served by themselves, as are manifest, plan and report."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    return ArtifactFilesOut(
+        artifact=artifact.id,
+        files=[ArtifactFile(name=one.name, bytes=one.bytes) for one in members(here.blobs, artifact.blob_key)],
+    )
+
+
+@router.get(
+    "/artifacts/{artifact_id}/manifest",
+    summary="Manifest of an artifact",
+    response_class=Response,
+    responses=_of(
+        "`manifest.json`: format, inputs and outputs, files with their digests.",
+        json={"format": "tilewright-artifact", "inputs": [], "outputs": []},
+    ),
+)
+def get_manifest(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
+    """The artifact's `manifest.json` without the rest."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    return _part(here, artifact, "manifest.json", "application/json", if_none_match)
+
+
+@router.get(
+    "/artifacts/{artifact_id}/plan",
+    summary="Execution plan of an artifact",
+    response_class=Response,
+    responses=_of(
+        "`plan.json`, or `plan.svg` with `format=svg`.", json={"lanes": 4, "calls": []}, svg="<svg>...</svg>"
+    ),
+)
+def get_plan(
+    here: Here,
+    caller: Reader,
+    artifact_id: ArtifactId,
+    format: Annotated[Literal["json", "svg"], Query(description="For programs, or as a picture.")] = "json",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Which kernel runs when, on which lane, over which memory."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    media = "image/svg+xml" if format == "svg" else "application/json"
+    return _part(here, artifact, f"plan.{format}", media, if_none_match)
+
+
+@router.get(
+    "/artifacts/{artifact_id}/report.html",
+    summary="Report of an artifact, for people",
+    response_class=Response,
+    responses=_of("`report.html`: what was made of the model and why.", html="<!doctype html>..."),
+)
+def get_report_page(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
+    """One page without scripts or outside parts; a browser is told to allow none."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    return _part(here, artifact, "report.html", "text/html", if_none_match)
+
+
+@router.get(
+    "/artifacts/{artifact_id}/source/{name:path}",
+    summary="Generated source of an artifact",
+    response_class=Response,
+    responses=_of("The file, as text.", text='#include "tw_kernel.h"\n...'),
+)
+def get_artifact_source(
+    here: Here, caller: Reader, artifact_id: ArtifactId, name: Name, if_none_match: IfNoneMatch = None
+) -> Response:
+    """A file below `source/`, by the name that `/artifacts/{id}/files` lists."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    return _part(here, artifact, f"source/{name}", "text/plain", if_none_match)
+
+
+def _part(here: Here, artifact: Artifact, name: str, media_type: str, if_none_match: str | None) -> Response:
+    """One file of the artifact; a browser never takes it for anything but what it is said to be."""
+    content = member(here.blobs, artifact.blob_key, name)
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    headers = {**IMMUTABLE, "ETag": etag, "Content-Security-Policy": INERT}
+    if matches(if_none_match, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=media_type)

@@ -2,66 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, BackgroundTasks, Header, Query, Request, Response
+from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 
-from service.db.models import JobState
+from compiler.contract import CompileOptions
+from compiler.errors import OptionsError
+from service.errors import DigestMismatch, IdempotencyKeyReused
+from service.http.accepted import IdempotencyKey, accepted
+from service.http.asked import Wanted, asked_for
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
+from service.http.model_bodies import OPTIONS_EXAMPLE, SEVERAL_SCHEMA, model_body
+from service.http.model_schemas import DIGEST_EXAMPLE, JobList
 from service.http.schemas import JobOut
-from service.http.state import Here
-from service.http.upload import receive
-from service.jobs.doorbell import announce
-from service.jobs.submit import Submission, submit
+from service.http.state import Here, State
+from service.jobs import priority as priorities
+from service.jobs.batch import batch
+from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submission, Submitted, submit, submit_all
 
-OPTIONS_EXAMPLE = {"target": "cpu", "precision": "fp32", "threads": 4, "dims": {"batch": 1}, "tuning_budget_s": 20}
-
-OPTIONS_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "example": OPTIONS_EXAMPLE,
-    "properties": {
-        "target": {"type": "string", "default": "cpu", "description": "`cpu` or `cpu:<profile>`"},
-        "precision": {"type": "string", "default": "fp32"},
-        "tolerance": {
-            "type": ["number", "null"],
-            "description": "largest accepted error; null: the precision's default",
-        },
-        "threads": {"type": ["integer", "null"], "minimum": 1, "description": "null: every core"},
-        "inputs": {
-            "type": "object",
-            "description": 'by input name: a shape, or {"shape": [...], "value": scalar}',
-            "additionalProperties": {},
-        },
-        "dims": {
-            "type": "object",
-            "description": "by symbolic dimension: its value",
-            "additionalProperties": {"type": "integer", "minimum": 0},
-        },
-        "tuning_budget_s": {"type": "number", "minimum": 0, "default": 15},
-        "scheduler": {"type": "string", "default": "sequential"},
-        "seed": {"type": "integer", "default": 0},
+BODY = model_body(
+    SEVERAL_SCHEMA,
+    {
+        "fresh": {"type": "boolean", "default": False},
+        "priority": {"type": "integer", "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY},
     },
-}
-
-BINARY = {"type": "string", "format": "binary", "description": "the bytes of an ONNX model"}
-
-BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["model"],
-                "properties": {"model": BINARY, "options": OPTIONS_SCHEMA},
-            },
-            "encoding": {"options": {"contentType": "application/json"}},
-        },
-        "application/octet-stream": {"schema": BINARY},
+    {
+        "one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE},
+        "several targets": {"model": DIGEST_EXAMPLE, "options": [{"target": "cpu"}, {"target": "cpu:x86-64-v3"}]},
     },
-}
+)
 
 router = APIRouter(tags=["compile"])
 
@@ -70,8 +42,8 @@ router = APIRouter(tags=["compile"])
     "/compile",
     status_code=202,
     summary="Compile a model",
-    response_model=JobOut,
-    responses=problem_responses(400, 413, 422, 429, 507),
+    response_model=JobOut | JobList,
+    responses=problem_responses(404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 429, 507),
     openapi_extra={"requestBody": BODY},
 )
 async def compile_model(
@@ -82,35 +54,46 @@ async def compile_model(
     caller: Submitter,
     options: Annotated[
         str | None,
-        Query(description="Options as JSON, when the body is the model itself.", examples=['{"threads": 4}']),
+        Query(
+            description="Options as JSON, one object or a list, when the body is the model itself.",
+            examples=['{"threads": 4}'],
+        ),
     ] = None,
     fresh: Annotated[bool, Query(description="Compile even if the cache holds the answer.")] = False,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=200, description="Repeating a request with the same key makes no second job."),
-    ] = None,
-) -> JobOut:
-    """Send a model; the answer is a job that names the artifact it will make.
+    priority: Annotated[
+        int,
+        Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
+    ] = 0,
+    idempotency_key: IdempotencyKey = None,
+) -> JobOut | JobList:
+    """Send a model, or name one that was uploaded; the answer is a job that names the artifact it will make.
 
-    The model is the part `model` of a multipart body (options as JSON in the part `options`), or the body itself.
-    It is not read here: a malformed model is accepted and fails as a job. The same model with the same options is
-    answered at once by a job that has SUCCEEDED, unless `fresh`.
+    The body is JSON with the digest of an uploaded model, or multipart (part `model`, external data as parts `data`, options
+    as JSON in the part `options`), or the model itself, or a zip. A list of options makes a job for each, answered
+    as `{"jobs": [...]}`. The model is not read here: a malformed one is accepted and fails as a job. The same model with the
+    same options is answered at once by a job that has SUCCEEDED, unless `fresh`.
     """
-    limit = here.settings.max_model_bytes
-    upload = await receive(request, here.blobs, options=options, limit=limit)
+    priorities.allowed(caller, priority)
+    asked, wanted = await asked_for(request, here, caller, options)
     submission = Submission(
         owner=caller.owner,
-        model=upload.model,
-        options=upload.options,
-        fresh=fresh,
+        model=asked.model,
+        options=CompileOptions(),
+        fresh=fresh or asked.fresh,
         idempotency_key=idempotency_key,
+        priority=priorities.allowed(caller, priority if asked.priority is None else asked.priority),
     )
-    max_queued = here.settings.max_queued_per_owner
-    submitted = await to_thread.run_sync(lambda: submit(here.db, submission, max_queued=max_queued))
-    job = submitted.job
-    if job.state == JobState.QUEUED:
-        background.add_task(announce, here.db, here.ring, job.id, job.queue)
-    response.headers["Location"] = f"/jobs/{job.id}"
-    if submitted.replayed:
-        response.headers["Idempotent-Replayed"] = "true"
-    return JobOut.of(job)
+    submitted = await to_thread.run_sync(_submit, here, submission, wanted)
+    for one in submitted:
+        accepted(here, response, background, one, f"/jobs/{one.job.id}")
+    if not isinstance(wanted, list):
+        return JobOut.of(submitted[0].job)
+    response.headers["Location"] = "/jobs"
+    return JobList(jobs=[JobOut.of(one.job) for one in submitted])
+
+
+def _submit(here: State, submission: Submission, wanted: Wanted) -> list[Submitted]:
+    limit = here.settings.max_queued_per_owner
+    if isinstance(wanted, list):
+        return submit_all(here.db, batch(submission, wanted), max_queued=limit)
+    return [submit(here.db, replace(submission, options=wanted), max_queued=limit)]

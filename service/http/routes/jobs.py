@@ -7,25 +7,40 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 
-from service.db.models import JobState
+from compiler.errors import OptionsError
+from service.db.models import JobKind, JobState
 from service.db.plain import dumps
-from service.errors import BadRequest, DatabaseUnavailable
+from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobNotFinished, NotFound
+from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import problem_responses
+from service.http.ids import JobId
+from service.http.run_schemas import CloneIn
 from service.http.schemas import JobOut, JobPage, ReportOut, event_json
 from service.http.state import Here, State
-from service.jobs import cancel, find
+from service.http.wishes import demand_storable
+from service.jobs import cancel, clone, find, finish, priority
 
 KEEP_ALIVE = format_sse_event(comment="still here")
 
 EVENT_STREAM_EXAMPLE = (
     'event: state\ndata: {"state":"LEASED","seq":2,"kind":"state","at":"2026-11-21T04:00:00+00:00"}\nid: 2\n\n'
 )
+
+EVENT_SCHEMA = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"type": "string", "enum": ["state", "phase", "progress", "notice"]},
+        "id": {"type": "string", "pattern": "^[1-9][0-9]*$"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 
 router = APIRouter(tags=["jobs"])
 
@@ -35,22 +50,25 @@ def list_jobs(
     here: Here,
     caller: Reader,
     state: Annotated[list[JobState] | None, Query(description="Only these states; may be repeated.")] = None,
+    kind: Annotated[list[JobKind] | None, Query(description="Only these kinds; may be repeated.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JobPage:
     """The caller's jobs, newest first."""
-    rows, last = find.page(here.db, caller.owner, states=state or (), before=decode(cursor), limit=limit)
+    before = decode(cursor)
+    rows, last = find.page(here.db, caller.owner, states=state or (), kinds=kind or (), before=before, limit=limit)
     return JobPage(jobs=[JobOut.of(row) for row in rows], next_cursor=encode(last))
 
 
-@router.get("/jobs/{job_id}", summary="One job", responses=problem_responses(404))
-def get_job(here: Here, caller: Reader, job_id: uuid.UUID) -> JobOut:
+@router.get("/jobs/{job_id}", summary="One job", response_model=JobOut, responses=problem_responses(404))
+async def get_job(here: Here, caller: Reader, job_id: JobId) -> Response:
     """State, phase, progress, times and, when it failed, why."""
-    return JobOut.found(find.job(here.db, caller.owner, job_id))
+    found = await here.board.job(caller.owner, job_id)
+    return Response(JobOut.found(found).model_dump_json(), media_type="application/json")
 
 
 @router.delete("/jobs/{job_id}", summary="Cancel a job", responses=problem_responses(404, 409))
-def cancel_job(here: Here, caller: Submitter, job_id: uuid.UUID, response: Response) -> JobOut:
+def cancel_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> JobOut:
     """At once (200) while it waits; while it runs (202) its worker stops it within seconds."""
     job = cancel.cancel(here.db, caller.owner, job_id)
     if job.state != JobState.CANCELLED:
@@ -58,8 +76,55 @@ def cancel_job(here: Here, caller: Submitter, job_id: uuid.UUID, response: Respo
     return JobOut.of(job)
 
 
-@router.get("/jobs/{job_id}/report", summary="Report of an ended job", responses=problem_responses(404, 409))
-def get_report(here: Here, caller: Reader, job_id: uuid.UUID) -> ReportOut:
+@router.post(
+    "/jobs/{job_id}/finish",
+    status_code=202,
+    summary="Keep the best found so far",
+    responses=problem_responses(404, 409),
+)
+def finish_job(here: Here, caller: Submitter, job_id: JobId) -> JobOut:
+    """End the measuring of a compilation, within a second, and go on to its artifact; asked of a job that waits, it never begins.
+
+    Asking again changes nothing.
+    """
+    return JobOut.of(finish.finish(here.db, caller.owner, job_id))
+
+
+@router.post(
+    "/jobs/{job_id}/clone",
+    status_code=202,
+    summary="Compile the same model again",
+    responses=problem_responses(404, OptionsError, IdempotencyKeyReused, 429),
+)
+def clone_job(
+    here: Here,
+    caller: Submitter,
+    job_id: JobId,
+    wanted: CloneIn,
+    response: Response,
+    background: BackgroundTasks,
+    idempotency_key: IdempotencyKey = None,
+) -> JobOut:
+    """A new job for the model of an earlier compilation, with that one's options but for those given here.
+
+    Without a change and without `fresh` it is answered from the cache, if the earlier one succeeded.
+    """
+    submitted = clone.clone(
+        here.db,
+        caller.owner,
+        job_id,
+        demand_storable(wanted.options),
+        fresh=wanted.fresh,
+        priority=priority.allowed(caller, wanted.priority),
+        idempotency_key=idempotency_key,
+        max_queued=here.settings.max_queued_per_owner,
+    )
+    accepted(here, response, background, submitted, f"/jobs/{submitted.job.id}")
+    return JobOut.of(submitted.job)
+
+
+@router.get("/jobs/{job_id}/report", summary="Report of an ended job", responses=problem_responses(404, JobNotFinished))
+def get_report(here: Here, caller: Reader, job_id: JobId) -> ReportOut:
     """What was done and how long each phase took; for a failed job the problem."""
     return ReportOut.of(find.finished(here.db, caller.owner, job_id))
 
@@ -69,19 +134,19 @@ def get_report(here: Here, caller: Reader, job_id: uuid.UUID) -> ReportOut:
     summary="Follow a job",
     response_class=StreamingResponse,
     responses={
-        **problem_responses(400, 404),
+        **problem_responses(404),
         200: {
             "description": "Server-sent events. `id` runs 1, 2, 3, ... without gaps; `event` is `state`, `phase`, "
             "`progress` or `notice`; `data` is JSON with `seq`, `kind`, `at` and what the event tells. "
             "The stream ends after the event that ends the job.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": EVENT_STREAM_EXAMPLE}},
+            "content": {"text/event-stream": {"itemSchema": EVENT_SCHEMA, "example": EVENT_STREAM_EXAMPLE}},
         },
     },
 )
 async def follow_job(
     here: Here,
     caller: Reader,
-    job_id: uuid.UUID,
+    job_id: JobId,
     last_event_id: Annotated[
         str | None, Header(description="Go on after this event; sent by itself on reconnecting.")
     ] = None,
@@ -106,6 +171,8 @@ async def _stream(here: State, owner: uuid.UUID, job_id: uuid.UUID, after: int) 
                 yield format_sse_event(event=event.kind, data_str=text, id=str(event.seq))
     except DatabaseUnavailable:
         yield format_sse_event(comment="the database is away: reconnect", retry=2000)
+    except NotFound:
+        yield format_sse_event(comment="the job was removed with its model")
 
 
 def _after(last_event_id: str | None) -> int:

@@ -2,38 +2,81 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import uuid
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import AwareDatetime, BeforeValidator
 
-from service.errors import BadRequest
+from compiler.errors import SourceUnavailable
+from service.db.plain import storable
+from service.db.records import Wanted
+from service.errors import BadRequest, NotFound, SourceUnknown
 from service.http.auth import Reader
-from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.cursors import Cursor, Limit, decode_place, encode_place
 from service.http.errors import problem_responses
-from service.http.schemas import RecordOut, RecordPage
+from service.http.ids import RecordId
+from service.http.record_files import Batches, csv_file, parquet_file
+from service.http.records_schemas import RecordDetail, RecordOut, RecordPage
 from service.http.state import Here
-from service.jobs import records
+from service.jobs import records, source
+from service.jobs.records import MOST, MOST_IN_A_FILE
+
+CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
+BY_TYPE = {CSV: "csv", PARQUET: "parquet"}
+
+CSV_EXAMPLE = "id,kind,operator,seconds\n019aa1f0-9d11-7c52-8e0a-0f6d2b7a4c10,kernel,Conv+Relu,0.000213\n"
+
+FILES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": RecordPage,
+        "description": "A page as JSON, or everything that is asked for as a file.",
+        "content": {
+            CSV: {"schema": {"type": "string"}, "example": CSV_EXAMPLE},
+            PARQUET: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]")
 
 router = APIRouter(tags=["tuning records"])
 
 
-@router.get("/tuning-records", summary="List tuning records", responses=problem_responses(400))
-def list_records(
-    here: Here,
-    caller: Reader,
-    kind: Annotated[str | None, Query(description="`kernel`, `stage`, `plan`, `model`, ...")] = None,
-    operator: Annotated[str | None, Query(examples=["Conv"])] = None,
-    workload: Annotated[str | None, Query(description="The workload's key.")] = None,
-    target: Annotated[str | None, Query(examples=["cpu:x86-64-v4"])] = None,
-    hardware: Annotated[str | None, Query(description="Fingerprint of the machine that measured.")] = None,
-    device: Annotated[str | None, Query(description="The same as `hardware`.")] = None,
+def _with_date(text: Any) -> Any:
+    """Seconds since 1970, which pydantic would take, are no RFC 3339."""
+    if isinstance(text, str) and not DATE.match(text):
+        raise ValueError("write a time as 2026-11-21T04:00:00Z")
+    return text
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_with_date)]
+
+
+async def _wanted(
+    kind: Annotated[str | None, Query(max_length=100, description="`kernel`, `stage`, `plan` or `model`.")] = None,
+    operator: Annotated[str | None, Query(max_length=1000, description="Exactly, as in `Conv+Relu`.")] = None,
+    workload: Annotated[str | None, Query(max_length=1000, description="The workload's key.")] = None,
+    target: Annotated[
+        str | None, Query(max_length=1000, description="What was measured on.", examples=["cpu:x86-64-v4"])
+    ] = None,
+    hardware: Annotated[
+        str | None, Query(max_length=1000, description="Fingerprint of the machine that measured.")
+    ] = None,
+    device: Annotated[str | None, Query(max_length=1000, description="The same as `hardware`.")] = None,
     job: Annotated[uuid.UUID | None, Query(description="Measured by this job.")] = None,
-    model: Annotated[str | None, Query(description="SHA-256 of the model that was compiled.")] = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-) -> RecordPage:
-    """The caller's measurements, newest first."""
+    model: Annotated[str | None, Query(max_length=100, description="Digest of the model that was compiled.")] = None,
+    threads: Annotated[int | None, Query(ge=0, le=MOST, description="Measured on so many lanes.")] = None,
+    since: Annotated[Moment | None, Query(description="Measured then or later; RFC 3339.")] = None,
+    until: Annotated[Moment | None, Query(description="Measured before; RFC 3339.")] = None,
+    imported: Annotated[bool | None, Query(description="Whether they were measured by another installation.")] = None,
+) -> Wanted:
+    """The filters, which all have to match."""
     if None not in (hardware, device) and hardware != device:
         raise BadRequest("hardware and device differ", fix="give one of them")
     given = {
@@ -41,16 +84,90 @@ def list_records(
         "operator": operator,
         "workload": workload,
         "target": target,
-        "hardware": hardware or device,
+        "hardware": device if hardware is None else hardware,
         "job_id": job,
         "model_digest": model,
+        "threads": threads,
+        "imported": imported,
     }
-    where = {name: value for name, value in given.items() if value is not None}
-    rows, last = records.page(here.db, caller.owner, where=where, before=decode(cursor), limit=limit)
-    return RecordPage(records=[RecordOut.of(row) for row in rows], next_cursor=encode(last))
+    where = {name: storable(value) for name, value in given.items() if value is not None}
+    return Wanted(where, since=_seconds(since), until=_seconds(until))
+
+
+@router.get(
+    "/tuning-records",
+    summary="List tuning records",
+    response_class=Response,
+    responses={**problem_responses(400), **FILES},
+)
+def list_records(
+    here: Here,
+    caller: Reader,
+    wanted: Annotated[Wanted, Depends(_wanted)],
+    format: Annotated[
+        Literal["json", "csv", "parquet"] | None, Query(description="Left out: as `Accept` says, else JSON.")
+    ] = None,
+    accept: Annotated[str | None, Header(description=f"`{CSV}` or `{PARQUET}` for a file.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """The caller's measurements, newest first.
+
+    JSON comes in pages. CSV and Parquet are everything that matches, up to 1,000,000 records (`limit` and `cursor` have no part in
+    them); a file of that many goes on with `until` set to its last `created_at`. In both, a variant is JSON text. In CSV, a text that
+    a spreadsheet would take for a formula is preceded by an apostrophe.
+    """
+    form = format or _by_accept(accept)
+    if form == "json":
+        rows, last = records.page(here.db, caller.owner, wanted, before=decode_place(cursor), limit=limit)
+        found = RecordPage(records=[RecordOut.of(row) for row in rows], next_cursor=encode_place(last))
+        return Response(found.model_dump_json(), media_type="application/json")
+    batches = records.everything(here.db, caller.owner, wanted, most=MOST_IN_A_FILE)
+    if form == "csv":
+        return _file(csv_file, batches, CSV, "tuning-records.csv")
+    return _file(parquet_file, batches, PARQUET, "tuning-records.parquet")
 
 
 @router.get("/tuning-records/{record_id}", summary="One tuning record", responses=problem_responses(404))
-def get_record(here: Here, caller: Reader, record_id: uuid.UUID) -> RecordOut:
-    """One measurement."""
-    return RecordOut.of(records.get(here.db, caller.owner, record_id))
+def get_record(here: Here, caller: Reader, record_id: RecordId) -> RecordDetail:
+    """One measurement, with what was measured as text."""
+    record = records.get(here.db, caller.owner, record_id)
+    return RecordDetail.told(record, source.workload_text(here.db, caller.owner, record))
+
+
+@router.get(
+    "/tuning-records/{record_id}/source",
+    summary="Source of a tuning record",
+    response_class=PlainTextResponse,
+    responses={
+        **problem_responses(NotFound, SourceUnknown, SourceUnavailable, 500),
+        200: {
+            "description": "C, as it stands in an artifact.",
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": '#include "tw_kernel.h"\n...'}},
+        },
+    },
+)
+def get_source(here: Here, caller: Reader, record_id: RecordId) -> PlainTextResponse:
+    """The code that was measured, generated anew from the record and its workload in a sealed process; 404 `source_unknown` without that text."""
+    made = source.source(here.db, here.oracle, caller.owner, record_id)
+    return PlainTextResponse(made, headers={"X-Content-Type-Options": "nosniff"})
+
+
+def _file(
+    write: Callable[[Batches], Iterator[bytes]], batches: Batches, media_type: str, name: str
+) -> StreamingResponse:
+    """The first piece is made before the answer begins: a database that is away is a problem document still."""
+    pieces = write(batches)
+    first = next(pieces)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(itertools.chain((first,), pieces), media_type=media_type, headers=headers)
+
+
+def _by_accept(accept: str | None) -> str:
+    """The first form among the listed types that we have; JSON for anything else."""
+    listed = [kind.partition(";")[0].strip().lower() for kind in (accept or "").split(",")]
+    return next((BY_TYPE.get(kind, "json") for kind in listed if kind in BY_TYPE or kind == "application/json"), "json")
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()

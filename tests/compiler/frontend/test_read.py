@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, bundle_digest
 from compiler.errors import MalformedModel, ModelTooLarge, TilewrightError, UnboundDimension, UnsupportedModel
 from compiler.frontend import Limits, load
 from compiler.ops.operator import Operator
@@ -310,6 +311,24 @@ def test_external_data_is_mapped(
     (constant,) = load(tmp_path / "m.onnx", CompileOptions(), operators).graph.constants.values()
     np.testing.assert_array_equal(constant, WEIGHTS)
     assert not constant.flags.writeable
+
+
+def test_external_data_of_a_mapping_counts_into_the_digest(operators: Operators, tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(WEIGHTS.tobytes())
+    (tmp_path / "m.onnx").write_bytes(external("sub/w.bin"))
+    given = {"sub/w.bin": tmp_path / "blob"}
+    loaded = load(tmp_path / "m.onnx", CompileOptions(), operators, data=given)
+    (constant,) = loaded.graph.constants.values()
+    np.testing.assert_array_equal(constant, WEIGHTS)
+    digests = [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("m.onnx", "blob")]
+    assert loaded.digest == bundle_digest(digests[0], {"sub/w.bin": digests[1]})
+
+
+def test_files_beside_a_model_that_came_without_data_are_not_looked_into(operators: Operators, tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(WEIGHTS.tobytes())
+    (tmp_path / "m.onnx").write_bytes(external("w.bin"))
+    with pytest.raises(MalformedModel, match="none of the files that came with the model"):
+        load(tmp_path / "m.onnx", CompileOptions(), operators, data={})
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
+from compiler.ir.machine import Workload
 from compiler.ir.parse import (
     parse_expr,
     parse_graph,
@@ -24,6 +26,7 @@ from compiler.ir.parse import (
     parse_routine,
     parse_tile,
     parse_type,
+    parse_workload,
 )
 from compiler.ir.plan import Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, Layout, Symbol, TensorType
@@ -349,6 +352,64 @@ def test_a_kernel_is_defined_where_it_is_called_first() -> None:
         'b3 = k0(b2) from "relu_2"',
         "b4 = k1(b4)",
     ]
+
+
+def strided(type: TensorType, layout: Layout | None = None) -> Buffer:
+    """Every second element of a storage."""
+    whole = Buffer.whole(0, type, layout)
+    return Buffer(0, type, whole.layout, 0, tuple(2 * stride for stride in whole.strides))
+
+
+def test_workloads_round_trip_with_their_kernel_their_buffers_and_their_flags() -> None:
+    kernel = parse_kernel(KERNEL)
+    blocked = Layout(((0, 0), (1, 0), (2, 0), (3, 0), (1, 16)), "zero")
+    inputs = (Buffer.whole(0, kernel.inputs[0].type, blocked), strided(kernel.inputs[1].type))
+    outputs = (Buffer.whole(0, kernel.outputs[0].type, Layout.channels_last(4)), strided(kernel.outputs[1].type))
+    type = TensorType(F32, (2, 5))
+    top = Routine("TopK", "topk", (Slot("x0", type),), (Slot("y0", type),), {"k": 3, "axis": -1, "largest": True})
+    for workload in (
+        Workload(kernel, inputs, outputs, (False, True)),
+        Workload(kernel, inputs[::-1], outputs, (True, True)),
+        Workload(
+            parse_kernel("kernel Fill(out y: f32[2, 5]) for i:2, j:5 y[i, j] = 1.0:f32"), (), (strided(type),), ()
+        ),
+        Workload(top, (Buffer.whole(0, type),), (Buffer.whole(0, type),), (False,)),
+    ):
+        assert parse_workload(str(workload)) == workload
+
+
+def test_a_workload_is_pleasant_to_read() -> None:
+    kernel = parse_kernel("kernel Relu(in x: f32[2, 3]; out y: f32[2, 3]) for i:2, j:3 y[i, j] = max(x[i, j], 0.0:f32)")
+    type = kernel.inputs[0].type
+    assert str(Workload(kernel, (strided(type),), (Buffer.whole(0, type),), (True,))) == (
+        "workload\n"
+        "  kernel Relu(in x: f32[2, 3]; out y: f32[2, 3])\n"
+        "    for i:2, j:3\n"
+        "      y[i, j] = max(x[i, j], 0.0:f32)\n"
+        "  constant b0: f32[2, 3] plain strides (6, 2)\n"
+        "  output b0: f32[2, 3] plain"
+    )
+
+
+def test_a_workload_whose_buffers_do_not_fit_its_kernel_is_refused() -> None:
+    slots = "in x: f32[1, 3, 8, 8], in w: f32[3]; out y: f32[1, 3, 8, 8], out z: f32[3]"
+    blocks = "for i:3: z[i] = w[i] for j:3, k:8, l:8: y[0, j, k, l] = x[0, j, k, l]"
+    kernel = parse_kernel(f"kernel Two({slots}) {blocks}")
+    inputs = tuple(Buffer.whole(0, slot.type) for slot in kernel.inputs)
+    outputs = tuple(Buffer.whole(0, slot.type) for slot in kernel.outputs)
+    Workload(kernel, inputs, outputs, (False, False)).verify()
+    bent = Buffer(0, inputs[0].type, inputs[0].layout, 0, (1,))
+    folded = Buffer(0, inputs[0].type, Layout(((0, 0), (0, 0), (1, 0), (2, 0))), 0, (1, 1, 1, 1))
+    for wrong, says in (
+        (Workload(kernel, inputs[:1], outputs, (False,)), "other slots"),
+        (Workload(kernel, inputs, outputs[:1], (False, False)), "other slots"),
+        (Workload(kernel, inputs, outputs, (False,)), "1 flags for 2 inputs"),
+        (Workload(kernel, inputs[::-1], outputs, (False, False)), "slot `x: .*has the buffer"),
+        (Workload(kernel, (bent, inputs[1]), outputs, (False, False)), "1 strides"),
+        (Workload(kernel, (folded, inputs[1]), outputs, (False, False)), "does not cover"),
+    ):
+        with pytest.raises(VerifyError, match=says):
+            wrong.verify()
 
 
 def test_plans_and_tiles_round_trip() -> None:

@@ -170,6 +170,20 @@ def test_at_the_deadline_what_was_measured_is_still_told(scaling: Callable[[Sequ
     assert [(record.workload, record.samples) for record in records] == [("key0", 1), ("key1", 1)]
 
 
+def test_in_a_hurry_what_was_measured_is_still_told(scaling: Callable[[Sequence[Trial]], Built]) -> None:
+    trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(5)]
+    # Asked once before the build and once for each of five trials prepared: two samples are taken.
+    asked = iter([False] * 8)
+    machine = CpuMachine(TARGET, scaling, hurry=lambda: next(asked, True))
+    records = list(machine.measure(trials, 60.0))
+    assert [(record.workload, record.samples) for record in records] == [("key0", 1), ("key1", 1)]
+
+
+def test_a_build_that_was_called_off_gives_no_records() -> None:
+    machine = CpuMachine(TARGET, lambda trials: None)
+    assert list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 60.0)) == []
+
+
 def test_a_trial_that_is_far_behind_the_best_of_its_workload_is_sampled_no_further(
     scaling: Callable[[Sequence[Trial]], Built],
 ) -> None:

@@ -82,8 +82,9 @@ def test_it_tells_inputs_and_outputs(loader: ModuleType, artifact: Path) -> None
         assert model.inputs == (("x", "float32", (2, 3)), ("n", "int64", ()))
         assert [str(spec) for spec in model.outputs] == ["float32[2, 3]", "bool[2, 3]"]
         assert model.lanes == 2
-    with loader.Model(artifact, lanes=1) as model:
-        assert model.lanes == 1
+    for asked, given in ((1, 1), (2, 2), (9, 2)):
+        with loader.Model(artifact, lanes=asked) as model:
+            assert model.lanes == given
 
 
 def test_lists_strided_arrays_and_dlpack_tensors_are_inputs(loader: ModuleType, artifact: Path) -> None:
@@ -114,6 +115,23 @@ def test_outputs_are_written_where_the_caller_wants_them(loader: ModuleType, art
         np.testing.assert_array_equal(flat[0], Y)
         assert flat[1] is z
         np.testing.assert_array_equal(z, X > 0)
+
+
+def test_a_bound_run_sees_what_is_written_to_its_inputs_and_tells_its_seconds(
+    loader: ModuleType, artifact: Path
+) -> None:
+    x, y, z = X.copy(), np.zeros((2, 3), np.float32), np.zeros((2, 3), np.bool_)
+    with loader.Model(artifact) as model:
+        run = model.bind([x, N], [y, z])
+        assert run() > 0
+        np.testing.assert_array_equal(y, Y)
+        x[:] = -1
+        run()
+        np.testing.assert_array_equal(y, model.run({"x": x, "n": N})["y"])
+        with pytest.raises(loader.InputError, match="1 outputs for 2"):
+            model.bind([x, N], [y])
+    with pytest.raises(loader.RunError, match="closed"):
+        run()
 
 
 WRONG_INPUTS = [

@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 
+from compiler.contract import Event
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Record, Trial, Workload
-from compiler.ir.parse import parse_kernel
+from compiler.ir.parse import parse_kernel, parse_workload
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import PROFILES, CpuTarget
 from compiler.tile import tile
 from compiler.tile.tile import Tiled, propose, workload_key
-from compiler.trace import Trace
+from compiler.trace import Hurry, Trace, unhurried
 
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
 PRODUCT = """
@@ -64,9 +66,14 @@ def record_of(trial: Trial, seconds: float) -> Record:
 
 
 def tiled(
-    machine: FakeMachine | None, records: Sequence[Record] = (), budget_s: float = 60.0, target: CpuTarget = TARGET
+    machine: FakeMachine | None,
+    records: Sequence[Record] = (),
+    budget_s: float = 60.0,
+    target: CpuTarget = TARGET,
+    trace: Trace | None = None,
+    hurry: Hurry = unhurried,
 ) -> Tiled:
-    return tile(WORKLOADS, target, 2, records, machine, budget_s, lambda workload, tile: 4, Trace())
+    return tile(WORKLOADS, target, 2, records, machine, budget_s, lambda workload, tile: 4, trace or Trace(), hurry)
 
 
 def test_the_fastest_measured_tile_leads_each_menu() -> None:
@@ -132,6 +139,45 @@ def test_without_a_budget_or_a_machine_the_model_decides(machine: FakeMachine | 
     for menu, work in zip(result.menus, WORKLOADS, strict=True):
         assert [variant.cost.source for variant in menu.variants] == ["model"]
         assert menu.best.tile == propose(work, TARGET, 2)[0].tile
+
+
+def test_each_workload_is_told_once_before_the_first_record_of_it_as_a_text_that_reads_back() -> None:
+    events: list[Event] = []
+    tiled(FakeMachine(), trace=Trace(events.append))
+    told: dict[str, str] = {}
+    for event in events:
+        if event.kind == "workload":
+            assert event.data["workload"] not in told
+            told[event.data["workload"]] = event.data["text"]
+        if event.kind == "record":
+            assert event.data["workload"] in told
+    assert set(told) == {workload_key(work) for work in WORKLOADS}
+    for key, text in told.items():
+        assert workload_key(parse_workload(text)) == key
+
+
+def test_a_workload_known_from_records_alone_is_not_told() -> None:
+    events: list[Event] = []
+    tiled(FakeMachine(), tiled(FakeMachine()).measured, trace=Trace(events.append))
+    assert not [event for event in events if event.kind == "workload"]
+
+
+def test_whoever_is_in_a_hurry_gets_the_best_found_so_far_and_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["compiler.tile.tile"], "FIRST_BATCH", 2)
+    machine, trace = FakeMachine(), Trace()
+    result = tiled(machine, trace=trace, hurry=lambda: len(machine.asked) >= 2)
+    everything = len(tiled(FakeMachine()).measured)
+    assert len(result.measured) == len(machine.asked) == 2 < everything
+    assert trace.notices == [f"finished early on request: 2 of {everything} candidates measured"]
+    assert {variant.cost.source for menu in result.menus for variant in menu.variants} == {"measured", "model"}
+
+
+def test_a_finish_that_comes_after_the_last_candidate_changes_nothing() -> None:
+    machine, trace = FakeMachine(), Trace()
+    everything = len(tiled(FakeMachine()).measured)
+    result = tiled(machine, trace=trace, hurry=lambda: len(machine.asked) == everything)
+    assert len(result.measured) == everything
+    assert not trace.notices
 
 
 def test_equal_workloads_are_measured_once() -> None:

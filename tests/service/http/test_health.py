@@ -28,7 +28,7 @@ def test_alive_without_a_key(client: TestClient) -> None:
 
 def test_each_part_that_is_missing_is_listed(client: TestClient, db: Database, ring: Any, settings: Settings) -> None:
     assert failing(client) == ["workers"]
-    lease.seen(db, "w1", "cpu", {"cores": 2})
+    lease.seen(db, "w1", ["cpu"], {"cores": 2}, "0.1.0")
     assert failing(client) == []
     ring.broken = True
     assert failing(client) == ["broker"]
@@ -37,7 +37,7 @@ def test_each_part_that_is_missing_is_listed(client: TestClient, db: Database, r
 
 
 def test_a_worker_that_went_silent_does_not_count(client: TestClient, db: Database, settings: Settings) -> None:
-    lease.seen(db, "w1", "cpu", {"cores": 2})
+    lease.seen(db, "w1", ["cpu"], {"cores": 2}, "0.1.0")
     workers = client.get("/workers").json()["workers"]
     assert [(worker["name"], worker["busy"]) for worker in workers] == [("w1", False)]
     with db.write() as session:

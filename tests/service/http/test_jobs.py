@@ -198,3 +198,17 @@ def test_what_does_not_exist_is_not_found(client: TestClient) -> None:
     for path in ("/jobs/{}", "/jobs/{}/events", "/artifacts/{}", "/tuning-records/{}"):
         assert client.get(path.format(uuid.uuid4())).status_code == 404
     assert client.get("/nothing").json()["code"] == "no_such_route"
+
+
+def test_the_stream_of_a_job_that_is_removed_ends(client: TestClient, db: Database) -> None:
+    job = submit(client)
+    removed: list[str] = []
+    last = ""
+    with client.stream("GET", f"/jobs/{job['id']}/events") as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data") and not removed:
+                removed.append(client.delete(f"/models/{job['model']}", params={"cancel": True}).json()["digest"])
+            last = line or last
+    assert removed == [job["model"]]
+    assert last.startswith(": the job was removed")
+    assert client.get(f"/jobs/{job['id']}/events").status_code == 404

@@ -62,3 +62,17 @@ def test_unknown_keys_and_scopes_are_refused(db: Database) -> None:
         access.authenticate(db, "twk_x")
     with pytest.raises(BadRequest, match="fly"):
         access.make_key(db, "ada", ["fly"], "")
+
+
+def test_when_what_a_key_allows_is_looked_up_again_one_asker_does_it(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = access.Door(db)
+    key = access.make_key(db, "ada", ["read"], "")
+    assert door.remembered(key) is None
+    caller = door.enter(key)
+    assert door.remembered(key) == caller
+    monkeypatch.setattr(access, "REMEMBERED_S", 0.0)
+    assert door.remembered(key) is None
+    monkeypatch.setattr(access, "REMEMBERED_S", 60.0)
+    assert [door.remembered(key) for _ in range(3)] == [caller] * 3

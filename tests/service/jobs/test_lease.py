@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from compiler.contract import Event as Said
 from compiler.errors import InternalError
-from service.blobs.local import Blobs
+from service.blobs.local import LocalBlobs
 from service.db import jobs
 from service.db.engine import Database
 from service.db.models import Artifact, Event, Job, JobState, TuningRecord, Worker
@@ -48,28 +48,28 @@ def count(db: Database, table: type[Any]) -> int:
 def test_the_best_job_is_claimed_first_by_priority_then_age(db: Database, queued: Make, claimed: Take) -> None:
     old, new, urgent = queued(), queued(), queued(priority=1)
     assert [claimed().job_id for _ in range(3)] == [urgent.id, old.id, new.id]
-    assert lease.claim(db, "w1", "cpu", 60) is None
+    assert lease.claim(db, "w1", ["cpu"], 60) is None
 
 
-def test_a_claim_carries_what_the_child_needs(db: Database, blobs: Blobs, queued: Make, claimed: Take) -> None:
+def test_a_claim_carries_what_the_child_needs(db: Database, blobs: LocalBlobs, queued: Make, claimed: Take) -> None:
     job = queued(b"the model", threads=2)
     claim = claimed()
     assert claim.job_id == job.id
     assert (claim.fence, claim.attempt) == (1, 1)
     assert claim.options["threads"] == 2
-    assert blobs.path(claim.model_key).read_bytes() == b"the model"
+    assert blobs.path(claim.inputs[0].key).read_bytes() == b"the model"
     assert row(db, job.id).state == JobState.LEASED
 
 
 def test_other_queues_are_left_alone(db: Database, queued: Make) -> None:
     queued()
-    assert lease.claim(db, "w1", "cuda", 60) is None
+    assert lease.claim(db, "w1", ["cuda"], 60) is None
 
 
 def test_each_job_is_claimed_once_however_many_workers_ask(db: Database, queued: Make) -> None:
     made = {queued().id for _ in range(12)}
     with ThreadPoolExecutor(6) as pool:
-        claims = list(pool.map(lambda n: lease.claim(db, f"w{n}", "cpu", 60), range(18)))
+        claims = list(pool.map(lambda n: lease.claim(db, f"w{n}", ["cpu"], 60), range(18)))
     taken = [claim.job_id for claim in claims if claim is not None]
     assert len(taken) == 12
     assert set(taken) == made
@@ -104,6 +104,20 @@ def test_the_fraction_never_falls(db: Database, queued: Make, claimed: Take) -> 
     lease.heartbeat(db, claim, [Said("progress", "schedule", 0.5)])
     now = row(db, claim.job_id)
     assert (now.phase, now.fraction) == ("schedule", 0.7)
+
+
+def test_a_batch_that_is_sent_twice_is_written_once(
+    db: Database, queued: Make, claimed: Take, record: dict[str, Any]
+) -> None:
+    queued()
+    claim = claimed()
+    for batch in (1, 1, 2):
+        told = [Said("progress", "tile", batch / 10)]
+        assert lease.heartbeat(db, claim, told, lease.Measured([record]), batch=batch) == "ok"
+    said = [event.data["fraction"] for event in log(db, claim.job_id) if event.kind == "progress"]
+    assert said == [0.1, 0.2]
+    with db.read() as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(TuningRecord)) == 2
 
 
 def test_event_numbers_have_no_gaps_when_many_threads_report(db: Database, queued: Make, claimed: Take) -> None:
@@ -143,24 +157,29 @@ def test_success_writes_artifact_records_and_state_at_once(
 
 
 def test_a_bad_record_leaves_nothing_of_the_success_behind(
-    db: Database, blobs: Blobs, queued: Make, claimed: Take, record: dict[str, object]
+    db: Database, blobs: LocalBlobs, queued: Make, claimed: Take, record: dict[str, object]
 ) -> None:
     queued()
     claim = claimed()
     stored = blobs.put_bytes(b"x")
     with pytest.raises(InternalError, match="seconds"):
         lease.succeed(
-            db, claim, artifact=stored, report={}, receipt={}, records=[record, {**record, "seconds": "fast"}]
+            db,
+            claim,
+            artifact=stored,
+            report={},
+            receipt={},
+            measured=lease.Measured([record, {**record, "seconds": "fast"}]),
         )
     assert row(db, claim.job_id).state == JobState.LEASED
     assert (count(db, Artifact), count(db, TuningRecord)) == (0, 0)
-    assert lease.succeed(db, claim, artifact=stored, report={}, receipt={}, records=[record])
+    assert lease.succeed(db, claim, artifact=stored, report={}, receipt={}, measured=lease.Measured([record]))
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "cancelled", "release", "heartbeat"])
 def test_a_worker_that_lost_its_lease_cannot_write(
     db: Database,
-    blobs: Blobs,
+    blobs: LocalBlobs,
     queued: Make,
     claimed: Take,
     expire: Callable[..., None],
@@ -177,13 +196,13 @@ def test_a_worker_that_lost_its_lease_cannot_write(
     before = [(line.seq, line.kind) for line in log(db, dead.job_id)]
     if outcome == "succeed":
         stored = blobs.put_bytes(b"stale")
-        assert not lease.succeed(db, dead, artifact=stored, report={}, receipt={}, records=[record])
+        assert not lease.succeed(db, dead, artifact=stored, report={}, receipt={}, measured=lease.Measured([record]))
     elif outcome == "heartbeat":
         assert lease.heartbeat(db, dead, [Said("progress", "tile", 0.9)]) == "lost"
     elif outcome == "fail":
-        assert not lease.fail(db, dead, PROBLEM, records=[record])
+        assert not lease.fail(db, dead, PROBLEM, measured=lease.Measured([record]))
     else:
-        assert not getattr(lease, outcome)(db, dead, records=[record])
+        assert not getattr(lease, outcome)(db, dead, measured=lease.Measured([record]))
     assert [(line.seq, line.kind) for line in log(db, dead.job_id)] == before
     now = row(db, dead.job_id)
     assert (now.state, now.lease_owner, now.fraction) == (JobState.LEASED, "alive", 0.0)
@@ -191,13 +210,13 @@ def test_a_worker_that_lost_its_lease_cannot_write(
 
 
 def test_an_outcome_may_be_repeated_when_its_answer_was_lost(
-    db: Database, blobs: Blobs, queued: Make, claimed: Take, record: dict[str, object]
+    db: Database, blobs: LocalBlobs, queued: Make, claimed: Take, record: dict[str, object]
 ) -> None:
     queued()
     claim = claimed()
     stored = blobs.put_bytes(b"x")
     for _ in range(2):
-        assert lease.succeed(db, claim, artifact=stored, report={}, receipt={}, records=[record])
+        assert lease.succeed(db, claim, artifact=stored, report={}, receipt={}, measured=lease.Measured([record]))
     assert count(db, TuningRecord) == 1
     assert not lease.fail(db, claim, PROBLEM)
     assert row(db, claim.job_id).state == JobState.SUCCEEDED
@@ -208,7 +227,7 @@ def test_failure_keeps_the_problem_and_the_measurements(
 ) -> None:
     queued()
     claim = claimed()
-    assert lease.fail(db, claim, PROBLEM, records=[record])
+    assert lease.fail(db, claim, PROBLEM, measured=lease.Measured([record]))
     now = row(db, claim.job_id)
     assert (now.state, now.problem) == (JobState.FAILED, PROBLEM)
     assert count(db, TuningRecord) == 1
@@ -273,8 +292,46 @@ def test_the_snapshot_holds_the_newest_measurement_of_each_variant(
 
 def test_a_worker_reports_that_it_is_alive(db: Database, queued: Make) -> None:
     job = queued()
-    lease.seen(db, "w1", "cpu", {"cores": 2})
-    lease.seen(db, "w1", "cpu", {"cores": 2}, job.id)
+    lease.seen(db, "w1", ["cpu"], {"cores": 2}, "0.1.0")
+    lease.seen(db, "w1", ["cpu"], {"cores": 2}, "0.1.0", job.id)
     with db.read() as session:
         worker = session.scalars(sa.select(Worker)).one()
     assert (worker.name, worker.busy_with, worker.hardware) == ("w1", job.id, {"cores": 2})
+
+
+@pytest.mark.parametrize("outcome", ["fail", "cancelled", "release", "heartbeat"])
+def test_a_worker_whose_job_was_removed_is_told_that_it_lost_it(
+    db: Database, queued: Make, claimed: Take, record: dict[str, object], outcome: str
+) -> None:
+    queued()
+    claim = claimed()
+    with db.write() as session:
+        session.execute(sa.delete(Job).where(Job.id == claim.job_id))
+    measured = lease.Measured([record], {"b7c4f1": "text"})
+    if outcome == "heartbeat":
+        assert lease.heartbeat(db, claim, [Said("progress", "tile", 0.9)], measured) == "lost"
+    elif outcome == "fail":
+        assert not lease.fail(db, claim, PROBLEM, measured=measured)
+    else:
+        assert not getattr(lease, outcome)(db, claim, measured=measured)
+    assert count(db, TuningRecord) == 0
+
+
+def test_workloads_are_written_in_one_order_whatever_the_order_they_come_in(
+    db: Database, queued: Make, claimed: Take
+) -> None:
+    queued()
+    claim = claimed()
+    written: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, *more: Any) -> None:
+        if "INTO workloads" in statement:
+            written.extend(value for value in _values(parameters) if value in ("w1", "w2", "w3"))
+
+    sa.event.listen(db.engine, "before_cursor_execute", note)
+    lease.heartbeat(db, claim, [], lease.Measured((), {"w3": "c", "w1": "a", "w2": "b"}))
+    assert written == ["w1", "w2", "w3"]
+
+
+def _values(parameters: Any) -> list[Any]:
+    return list(parameters.values() if isinstance(parameters, dict) else parameters)

@@ -45,9 +45,19 @@ def test_a_job_moves_exactly_where_the_table_allows(db: Database, queued: Callab
 def test_a_move_demands_the_fence(db: Database, queued: Callable[..., Job]) -> None:
     job = queued()
     with db.write() as session:
-        assert not life.move(session, job.id, JobState.LEASED, fence=7)
+        life.move(session, job.id, JobState.LEASED)
+        assert not life.move(session, job.id, JobState.RUNNING, fence=7)
+        assert jobs.locked(session, job.id).state == JobState.LEASED
+        assert life.move(session, job.id, JobState.RUNNING, fence=0)
+
+
+def test_a_fence_opens_nothing_once_the_job_was_taken_away(db: Database, queued: Callable[..., Job]) -> None:
+    job = queued()
+    with db.write() as session:
+        life.move(session, job.id, JobState.LEASED)
+        life.move(session, job.id, JobState.QUEUED)
+        assert not life.move(session, job.id, JobState.FAILED, fence=0)
         assert jobs.locked(session, job.id).state == JobState.QUEUED
-        assert life.move(session, job.id, JobState.LEASED, fence=0)
 
 
 def test_the_end_of_a_job_is_timed_and_frees_its_lease(db: Database, queued: Callable[..., Job]) -> None:

@@ -108,8 +108,8 @@ def test_a_lost_doorbell_is_rung_again_only_after_a_while(db: Database, queued: 
 def test_a_queue_is_rung_once_for_each_live_worker_not_for_each_job(db: Database, queued: Make, ring: Any) -> None:
     for _ in range(5):
         queued()
-    lease.seen(db, "w1", "cpu", {})
-    lease.seen(db, "w2", "cpu", {})
+    lease.seen(db, "w1", ["cpu"], {}, "0.1.0")
+    lease.seen(db, "w2", ["cpu"], {}, "0.1.0")
     assert reconcile.reconcile(db, ring).rung == 2
 
 

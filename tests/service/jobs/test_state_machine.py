@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,15 @@ from hypothesis.stateful import (
 )
 
 from compiler.contract import CompileOptions, Event
-from service.blobs.local import Blobs
+from service.blobs.local import LocalBlobs
 from service.db import owners
 from service.db.engine import Database
 from service.db.models import Artifact, Job, JobState, TuningRecord
 from service.db.models import Event as EventRow
 from service.errors import JobFinished
-from service.jobs import cancel, lease, life, reconcile
+from service.jobs import cancel, lease, life, models, reconcile
 from service.jobs.submit import Submission, submit
+from tests.servers import Databases
 
 
 class Silence:
@@ -41,8 +44,12 @@ class Silence:
         pass
 
 
+Fresh = Callable[[Path], AbstractContextManager[str]]
+"""Makes a fresh, migrated database, in this folder if it is a file; its URL."""
+
+
 class Life(RuleBasedStateMachine):
-    template: Path
+    fresh: Fresh
     record: dict[str, object]
 
     jobs = Bundle("jobs")
@@ -51,17 +58,18 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="life-"))
-        shutil.copy(self.template, self.folder / "t.db")
-        self.db = Database(f"sqlite:///{self.folder / 't.db'}")
-        self.blobs = Blobs(self.folder / "blobs")
-        self.model = self.blobs.put_bytes(b"model")
+        self.left_open = ExitStack()
+        self.db = Database(self.left_open.enter_context(self.fresh(self.folder)))
+        self.blobs = LocalBlobs(self.folder / "blobs")
         with self.db.write() as session:
             self.owner = owners.named(session, "ada")
+        self.model = models.keep(self.db, self.owner, self.blobs.put_bytes(b"model")).digest
         self.current: dict[uuid.UUID, lease.Claim] = {}
         self.ended: dict[uuid.UUID, JobState] = {}
 
     def teardown(self) -> None:
         self.db.dispose()
+        self.left_open.close()
         shutil.rmtree(self.folder)
 
     def state(self, job_id: uuid.UUID) -> JobState:
@@ -78,7 +86,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(target=claims)
     def claim(self) -> Any:
-        claim = lease.claim(self.db, "w", "cpu", 3600.0)
+        claim = lease.claim(self.db, "w", ["cpu"], 3600.0)
         if claim is None:
             return multiple()
         assert claim.job_id not in self.ended
@@ -102,7 +110,9 @@ class Life(RuleBasedStateMachine):
     @rule(claim=claims, data=st.binary(min_size=1, max_size=3))
     def succeed(self, claim: lease.Claim, data: bytes) -> None:
         stored = self.blobs.put_bytes(data)
-        written = lease.succeed(self.db, claim, artifact=stored, report={}, receipt={}, records=[self.record])
+        written = lease.succeed(
+            self.db, claim, artifact=stored, report={}, receipt={}, measured=lease.Measured([self.record])
+        )
         self.end(claim, written, JobState.SUCCEEDED)
 
     @rule(claim=claims)
@@ -156,11 +166,27 @@ class Life(RuleBasedStateMachine):
             assert seqs == list(range(1, row.event_seq + 1))
         succeeded = {row.artifact_id for row in rows.values() if row.state == JobState.SUCCEEDED}
         assert {artifact.id for artifact in artifacts} == succeeded
-        assert sorted(records) == sorted(artifact.job_id for artifact in artifacts)
+        assert sorted(map(str, records)) == sorted(str(artifact.job_id) for artifact in artifacts)
 
 
-def test_a_jobs_life_keeps_its_promises(migrated: Path, record: dict[str, object]) -> None:
-    kept = type("KeptLife", (Life,), {"template": migrated, "record": record})
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fresh(request: pytest.FixtureRequest, migrated: Path) -> Fresh:
+    """One for each example."""
+    if request.param == "sqlite":
+        return lambda folder: nullcontext(f"sqlite:///{shutil.copy(migrated, folder / 't.db')}")
+    databases: Databases = request.getfixturevalue("databases")
+
+    @contextmanager
+    def one(folder: Path) -> Iterator[str]:
+        url = databases.migrated()
+        yield url
+        databases.drop(url)
+
+    return one
+
+
+def test_a_jobs_life_keeps_its_promises(fresh: Fresh, record: dict[str, object]) -> None:
+    kept = type("KeptLife", (Life,), {"fresh": staticmethod(fresh), "record": record})
     run_state_machine_as_test(
         kept,
         settings=settings(

@@ -10,21 +10,23 @@ import pytest
 import sqlalchemy as sa
 
 from compiler.contract import CompileOptions
-from service.blobs.local import Blobs
+from compiler.errors import OptionsError
+from service.blobs.local import LocalBlobs
 from service.db.engine import Database
 from service.db.models import Job, JobState
-from service.errors import IdempotencyKeyReused, QueueFull
-from service.jobs import lease
+from service.errors import IdempotencyKeyReused, NotFound, QueueFull
+from service.jobs import catalogue, lease, models
 from service.jobs.submit import Submission, submit
 
 
 @pytest.fixture
-def ask(db: Database, blobs: Blobs, owner: uuid.UUID) -> Callable[..., Any]:
+def ask(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> Callable[..., Any]:
     def send(model: bytes = b"model", threads: int | None = None, **more: Any) -> Any:
         limit = more.pop("max_queued", 100)
+        whose = more.pop("owner", owner)
         submission = Submission(
-            owner=more.pop("owner", owner),
-            model=blobs.put_bytes(model),
+            owner=whose,
+            model=models.keep(db, whose, blobs.put_bytes(model)).digest,
             options=CompileOptions(threads=threads),
             **more,
         )
@@ -111,6 +113,23 @@ def test_the_limit_is_exact_when_many_ask_at_once(ask: Callable[..., Any]) -> No
         assert sum(pool.map(send, range(8))) == 3
 
 
-@pytest.mark.parametrize(("target", "queue"), [("cpu", "cpu"), ("cpu:x86-64-v3", "cpu")])
-def test_the_target_names_the_queue(blobs: Blobs, owner: uuid.UUID, target: str, queue: str) -> None:
-    assert Submission(owner, blobs.put_bytes(b"m"), CompileOptions(target=target)).queue == queue
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3"])
+def test_the_target_is_the_queue(owner: uuid.UUID, target: str) -> None:
+    assert Submission(owner, "digest", CompileOptions(target=target)).queue == target
+
+
+def test_a_target_that_no_worker_has_told_of_is_refused(db: Database, owner: uuid.UUID, blobs: LocalBlobs) -> None:
+    model = models.keep(db, owner, blobs.put_bytes(b"model")).digest
+    asked = Submission(owner, model, CompileOptions(target="cpu:x86-64-v33"), fresh=True)
+    assert submit(db, asked, max_queued=9).job.state == JobState.QUEUED, "nobody has told of any yet"
+    catalogue.publish(db, "targets", "0.1.0", [{"name": "cpu"}, {"name": "cpu:x86-64-v3"}])
+    with pytest.raises(OptionsError) as refused:
+        submit(db, asked, max_queued=9)
+    assert "'cpu:x86-64-v3'" in refused.value.fix
+    for known in ("cpu", "cpu:x86-64-v3"):
+        submit(db, Submission(owner, model, CompileOptions(target=known)), max_queued=9)
+
+
+def test_a_model_that_was_not_uploaded_is_not_compiled(db: Database, owner: uuid.UUID) -> None:
+    with pytest.raises(NotFound, match="there is no model"):
+        submit(db, Submission(owner, "0" * 64, CompileOptions()), max_queued=9)

@@ -1,0 +1,140 @@
+"""`python -m bench service`: what the service bears on this machine, with SQLite and the embedded broker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from bench.demo.server import server
+from bench.demo.subjects import from_zoo
+from bench.service import reads, streams, transfer
+from bench.service.wire import Server
+from tilewright import Client
+from tilewright.errors import ClientError
+
+OUT = Path("build")
+JOBS = 100
+"""Distinct jobs whose states are read, one after another."""
+RATE = 1000.0
+STREAMS = 200
+PREFLIGHTS = 7
+SMALL, LARGE, BUSY = "tiny_cnn", "inception_v3", "resnet18"
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0; 2 for wrong arguments; 3 when no server came up."""
+    parser = argparse.ArgumentParser(prog="python -m bench service", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each load of status reads")
+    parser.add_argument("--mib", type=int, default=1024, help="size of the file that is sent and fetched")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the server's data goes (default: build)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there too")
+    given = parser.parse_args(arguments)
+    try:
+        figures = measure(given.out.resolve() / "service-data", given.seconds, given.mib << 20)
+    except ClientError as error:
+        print(f"{error.message}\nFix: {error.fix}", file=sys.stderr)
+        return error.exit_status
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=2) + "\n")
+    show(figures)
+    return 0
+
+
+def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
+    """Everything, one after another. Raises `ClientError` when there is no server or it answers wrongly."""
+    console = Console(stderr=True)
+    models = data.with_name("service-models")
+    models.mkdir(parents=True, exist_ok=True)
+    small, large, busy = (from_zoo(name, models).file for name in (SMALL, LARGE, BUSY))
+    figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
+    with server(data) as client:
+        here = Server(client.url, (data / "api_key").read_text().strip())
+        pid = _api(json.loads((data / "demo-ready.json").read_text())["pid"])
+        first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
+        jobs = [first.id, *(client.compile(small, {"tuning_budget_s": 0}).id for _ in range(JOBS - 1))]
+        with console.status("reading states"):
+            figures["reads_idle"] = asdict(reads.at_rate(here, jobs, RATE, seconds))
+            figures["reads_most"] = asdict(reads.at_most(here, jobs, seconds))
+        with console.status("reading states while a model compiles"):
+            compiling = _compile(client, busy, seconds)
+            figures["reads_compiling"] = asdict(reads.at_rate(here, jobs, RATE, seconds))
+            figures["compile_went_on"] = not client.job(compiling).ended
+            client.wait(client.cancel(compiling))
+        with console.status(f"following a job on {STREAMS} streams"):
+            figures["streams"] = asdict(streams.follow(here, _compile(client, small, 1.0), STREAMS))
+        with console.status("sending and fetching a large file"):
+            figures["transfer"] = asdict(transfer.transfer(here, size, pid))
+        with console.status("preflights"):
+            figures["preflight"] = _preflights(here, large)
+    return figures
+
+
+def show(figures: Mapping[str, Any]) -> None:
+    """The table that people read."""
+    table = Table("what", "figure")
+    for name, what in (
+        ("reads_idle", f"states read at {RATE:.0f}/s"),
+        ("reads_compiling", f"states read at {RATE:.0f}/s while a model compiles"),
+        ("reads_most", "states read as fast as it goes"),
+    ):
+        one = figures[name]
+        table.add_row(what, f"{one['rate']:.0f}/s, p50 {one['p50_ms']:.1f} ms, p99 {one['p99_ms']:.1f} ms")
+    one = figures["streams"]
+    lag = f"lag p50 {one['lag_p50_ms']:.0f} ms, p99 {one['lag_p99_ms']:.0f} ms"
+    table.add_row(f"{one['streams']} event streams", f"{one['whole']} whole, {one['events']} events each, {lag}")
+    one = figures["transfer"]
+    for way in ("up", "down"):
+        extra = f"{one[f'{way}_extra_mib']:.0f} MiB more memory"
+        table.add_row(f"{one['bytes'] >> 20} MiB {way}", f"{one[f'{way}_mb_s']:.0f} MB/s, {extra}")
+    one = figures["preflight"]
+    table.add_row(f"preflight of {one['model']}", f"median {one['median_s']:.2f} s, worst {one['worst_s']:.2f} s")
+    Console().print(table)
+
+
+def _compile(client: Client, model: Path, seconds: float) -> str:
+    """The id of a job that is compiling and will not be done within `seconds`, unless it is small."""
+    job = client.compile(model, {"tuning_budget_s": max(4 * seconds, 1.0)}, fresh=True)
+    while client.job(job).state == "QUEUED":
+        time.sleep(0.05)
+    return job.id
+
+
+def _preflights(here: Server, model: Path) -> dict[str, Any]:
+    """Seconds of a preflight of an uploaded model; the first is not counted."""
+    taken = []
+    headers = {"Authorization": f"Bearer {here.key}"}
+    with httpx.Client(base_url=here.url, headers=headers, timeout=60.0, trust_env=False) as http:
+        kind = {"Content-Type": "application/octet-stream"}
+        digest = http.post("/models", content=model.read_bytes(), headers=kind).raise_for_status().json()["digest"]
+        for _ in range(PREFLIGHTS + 1):
+            time.sleep(2.0)  # as people ask: the next child warms up meanwhile
+            begin = time.perf_counter()
+            answer = http.post("/preflight", json={"model": digest}).raise_for_status().json()
+            taken.append(time.perf_counter() - begin)
+    counted = taken[1:]
+    return {"model": LARGE, "ok": answer["ok"], "median_s": statistics.median(counted), "worst_s": max(counted)}
+
+
+def _api(up: int) -> int:
+    """The API's process among the children of `tilewright up`."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            parent = int(Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()[1])
+            command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if parent == up and b"service" in command:
+            return int(entry)
+    raise ProcessLookupError(f"no API below process {up}")

@@ -1,0 +1,131 @@
+"""Correcting: options under which a model's inputs can be bound, as near as can be to those that were given.
+
+What names nothing in the model is left out, what contradicts it gives way, and a dimension left open gets a usual value:
+
+    a name with "batch" in it, or N, B, BS                      1
+    a name of a length in time (seq, len, token, time, step)    128
+    axis 1 of four (NCHW)                                       3
+    the other axes after the first of four or more              the other ones of that input, else 224
+    axis 1 of two or three                                      128
+    anything else                                               1
+
+Before these, an axis takes the number that another input of the same rank states for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from compiler.contract import CompileOptions, InputSpec
+from compiler.frontend.model import Input
+
+BATCH, LENGTH, CHANNELS, PIXELS = 1, 128, 3, 224
+BATCH_NAMES = frozenset(("n", "b", "bs"))
+LENGTH_PARTS = ("seq", "len", "token", "time", "step")
+
+Shape = tuple[int | str | None, ...]
+
+
+def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
+    """The options with every dimension of every input bound; equal to those given where nothing was amiss."""
+    symbols = {dim for entry in inputs for dim in entry.shape or () if isinstance(dim, str)}
+    dims = {name: value for name, value in options.dims.items() if name in symbols}
+    specs = {entry.name: options.inputs[entry.name] for entry in inputs if entry.name in options.inputs}
+    known = dict(dims)
+    for entry in inputs:
+        if entry.name in specs:
+            specs[entry.name] = _agreeing(entry, specs[entry.name], known)
+            known |= _named([entry], specs)
+    known |= _open_batches(inputs, known)
+    for entry in inputs:
+        spec = specs.get(entry.name, InputSpec())
+        if spec.shape is not None or (spec.value is not None and entry.shape is None):
+            continue
+        shape = _usual_rank(entry) if entry.shape is None else entry.shape
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, str) and dim not in known:
+                known[dim] = dims[dim] = BATCH if spec.value is not None else _usual(shape, axis, inputs)
+        if entry.shape is None or None in shape[1:] or (len(shape) == 1 and shape[0] is None):
+            whole = tuple(_number(shape, axis, known, inputs) for axis in range(len(shape)))
+            if spec.value is None:
+                specs[entry.name] = replace(spec, shape=whole)
+    return replace(options, inputs=specs, dims=dims)
+
+
+def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[str]:
+    """Names of the inputs of which the options leave a dimension, or the rank, open."""
+    specs = {entry.name: options.inputs.get(entry.name, InputSpec()) for entry in inputs}
+    known = {**options.dims, **_named(inputs, specs), **_open_batches(inputs, options.dims)}
+
+    def is_open(entry: Input) -> bool:
+        if specs[entry.name] != InputSpec():
+            return False
+        if entry.shape is None:
+            return True
+        unnamed = entry.shape[1:] if len(entry.shape) >= 2 else entry.shape
+        return None in unnamed or any(isinstance(dim, str) and dim not in known for dim in entry.shape)
+
+    return frozenset(entry.name for entry in inputs if is_open(entry))
+
+
+def _agreeing(entry: Input, spec: InputSpec, dims: dict[str, int]) -> InputSpec:
+    """The spec without a shape that contradicts the model or a dimension that is given, by itself or by an input before."""
+    if spec.shape is None or entry.shape is None:
+        return spec
+    fits = len(spec.shape) == len(entry.shape) and all(
+        given == (dims.get(dim, given) if isinstance(dim, str) else given if dim is None else dim)
+        for given, dim in zip(spec.shape, entry.shape, strict=True)
+    )
+    return spec if fits else replace(spec, shape=None)
+
+
+def _named(inputs: Sequence[Input], specs: Mapping[str, InputSpec]) -> dict[str, int]:
+    """Symbols that a whole shape binds."""
+    return {
+        dim: given
+        for entry in inputs
+        for dim, given in zip(entry.shape or (), specs.get(entry.name, InputSpec()).shape or (), strict=False)
+        if isinstance(dim, str)
+    }
+
+
+def _open_batches(inputs: Sequence[Input], dims: Mapping[str, int]) -> dict[str, int]:
+    """Named first dimensions, which binding sets to 1 by itself."""
+    first = {entry.shape[0] for entry in inputs if entry.shape is not None and len(entry.shape) >= 2}
+    return {dim: BATCH for dim in first if isinstance(dim, str) and dim not in dims}
+
+
+def _usual_rank(entry: Input) -> Shape:
+    """A shape for an input without one: an image batch for floats, a batch of sequences for integers."""
+    is_image = entry.dtype is not None and entry.dtype.is_float
+    return (None, None, None, None) if is_image else (None, None)
+
+
+def _number(shape: Shape, axis: int, known: Mapping[str, int], inputs: Sequence[Input]) -> int:
+    dim = shape[axis]
+    if isinstance(dim, str):
+        return known[dim]
+    return _usual(shape, axis, inputs) if dim is None else dim
+
+
+def _usual(shape: Shape, axis: int, inputs: Sequence[Input]) -> int:
+    """A value for an open dimension, by the table above."""
+    dim, rank = shape[axis], len(shape)
+    name = dim.lower() if isinstance(dim, str) else ""
+    if "batch" in name or name in BATCH_NAMES:
+        return BATCH
+    if any(part in name for part in LENGTH_PARTS):
+        return LENGTH
+    if axis == 0:
+        return 1
+    for other in inputs:
+        if other.shape is not None and len(other.shape) == rank and isinstance(stated := other.shape[axis], int):
+            return stated
+    if rank >= 4:
+        is_last = isinstance(shape[-1], int) and shape[-1] in (1, 3, 4)
+        if axis == 1 and not is_last:
+            return CHANNELS
+        around = [size for size in (shape[1:-1] if is_last else shape[2:]) if isinstance(size, int)]
+        return around[0] if around else PIXELS
+    return LENGTH if axis == 1 else 1

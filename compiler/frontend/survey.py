@@ -1,0 +1,177 @@
+"""Surveying: what of a model would be taken and what refused, with every reason at once, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from compiler.contract import CompileOptions
+from compiler.errors import Refusal, TilewrightError, UnsupportedModel
+from compiler.frontend.bind import Bound, bind
+from compiler.frontend.correct import correct, open_inputs
+from compiler.frontend.infer import infer, is_known
+from compiler.frontend.limits import Limits
+from compiler.frontend.load import check_declared, disagreements
+from compiler.frontend.model import Call, Model
+from compiler.frontend.read import read
+from compiler.ir.graph import Graph
+from compiler.ir.tensor import TensorType
+from compiler.ops.operator import Operator
+
+MAX_REFUSALS = 1000
+SHOWN_NODES = 5
+"""Nodes of an operator that are named."""
+UNKNOWN_FIX = "replace it by supported operators; GET /operators lists them"
+
+
+@dataclass
+class Use:
+    """One operator of the file: its calls, and what was said of them. `refusals` is empty where all of them are taken."""
+
+    operator: str
+    domain: str
+    count: int = 0
+    nodes: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    unchecked: int = 0
+    """Calls that were not come to, because they read what a refused one makes: only their names could be looked up."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What surveying a model found.
+
+    problem   the first thing that keeps the model from being compiled as asked; None: nothing does
+    refusals  every one that was found, of inputs and of nodes, those after the problem too
+    options   those given, or under which the model can be bound if it cannot be under those given
+    types     of the inputs as the graph has them; empty where they cannot be bound even so
+    open      names of the inputs that the given options leave a dimension of open
+    graph     None where a node is refused
+    """
+
+    model: Model
+    problem: TilewrightError | None
+    refusals: tuple[Refusal, ...]
+    options: CompileOptions
+    types: Mapping[str, TensorType]
+    open: frozenset[str]
+    graph: Graph | None
+    uses: tuple[Use, ...]
+    notices: tuple[str, ...]
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """The file's tensors that a call reads."""
+        read = {name for call in self.model.body.calls for name in call.reads} | {*self.model.body.outputs}
+        constants = self.model.body.constants.items()
+        return {name: array for name, array in constants if name in read and isinstance(array, np.ndarray)}
+
+
+def survey(
+    model: Path,
+    options: CompileOptions,
+    operators: Mapping[str, Operator],
+    data: Mapping[str, Path] | None = None,
+    limits: Limits | None = None,
+) -> Survey:
+    """Walks an untrusted model as `load` does, without ending at what it finds wrong with options, dimensions or nodes.
+
+    `data` says where all external data lies, by its path in the model; None: beside the model.
+
+    Raises MalformedModel, ModelTooLarge and UnsupportedModel (versions) for a file that cannot be read at all.
+    """
+    limits = replace(limits or Limits(), refusals=MAX_REFUSALS)
+    found = read(model, limits, data)
+    check_declared(found, limits)
+    problems: list[TilewrightError] = []
+    given = options
+    bound, options = _bind(found, given, limits, problems)
+    graph = _infer(found, bound, operators, limits, problems) if bound else None
+    notices = (*bound.notices, *(disagreements(found, graph) if graph else ())) if bound else ()
+    refusals = tuple(refusal for problem in problems for refusal in problem.refusals)
+    return Survey(
+        found,
+        problems[0] if problems else None,
+        refusals,
+        options,
+        bound.types if bound else {},
+        open_inputs(found.body.inputs, given),
+        graph,
+        tuple(_uses(found, refusals, operators, walked=_walked(bound, graph, problems))),
+        notices,
+    )
+
+
+def _bind(
+    model: Model, options: CompileOptions, limits: Limits, problems: list[TilewrightError]
+) -> tuple[Bound | None, CompileOptions]:
+    """The inputs bound by the options, else by corrected ones; what was wrong is added to `problems`."""
+    inputs, constants = model.body.inputs, tuple(model.body.constants)
+    try:
+        return bind(inputs, constants, options, limits), options
+    except TilewrightError as error:
+        problems.append(error)
+    corrected = correct(inputs, options)
+    try:
+        return bind(inputs, constants, corrected, limits), corrected
+    except TilewrightError:  # it says nothing about the request
+        return None, options
+
+
+def _infer(
+    model: Model,
+    bound: Bound,
+    operators: Mapping[str, Operator],
+    limits: Limits,
+    problems: list[TilewrightError],
+) -> Graph | None:
+    try:
+        graph = infer(model, bound, operators, limits)
+        graph.verify()
+        return graph
+    except TilewrightError as error:
+        problems.append(error)
+        return None
+
+
+def _walked(bound: Bound | None, graph: Graph | None, problems: list[TilewrightError]) -> bool:
+    """Whether every call was come to: not where the inputs could not be bound, or something ended the walk at once."""
+    return graph is not None or (bound is not None and isinstance(problems[-1], UnsupportedModel))
+
+
+def _uses(model: Model, refusals: Iterable[Refusal], operators: Mapping[str, Operator], *, walked: bool) -> list[Use]:
+    """The operators of the file, the most called first."""
+    said: dict[str, list[Refusal]] = {}
+    for refusal in refusals:
+        if refusal.operator:
+            said.setdefault(refusal.node, []).append(refusal)
+    uses: dict[str, Use] = {}
+    behind: set[str] = set()
+    for call in model.body.calls:
+        use = uses.setdefault(call.operator, Use(call.operator, call.domain))
+        use.count += 1
+        if len(use.nodes) < SHOWN_NODES:
+            use.nodes.append(call.source)
+        if reasons := _reasons(call, said):
+            use.refusals += reasons
+        elif walked and behind.isdisjoint(call.reads):
+            continue
+        else:
+            use.unchecked += 1
+            if not use.refusals and not is_known(call, model, operators):
+                use.refusals.append(Refusal("the operator is not supported", UNKNOWN_FIX, call.source, call.operator))
+        behind.update(name for name in call.outputs if name)
+    return sorted(uses.values(), key=lambda use: (-use.count, use.operator))
+
+
+def _reasons(call: Call, said: Mapping[str, list[Refusal]]) -> list[Refusal]:
+    """What was said of a call, of what is inside the function that it calls, or inside its branches."""
+    if not said:
+        return []
+    inside = f"{call.source}/"
+    found = [*said.get(call.source, ())]
+    found += [refusal for node, refusals in said.items() if node.startswith(inside) for refusal in refusals]
+    return [*found, *(refusal for body in call.bodies for inner in body.calls for refusal in _reasons(inner, said))]

@@ -1,0 +1,252 @@
+"""Arrays that go into and come out of a run, as .npz archives. What is read may be hostile: nothing in it is unpickled or believed."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from compiler.errors import InputsError, Refusal, UnsupportedModel
+
+MOST_MEMBERS = 4096
+MOST_BYTES = 4 << 30
+"""Of all members together, uncompressed."""
+MOST_AT_ONCE = MOST_MEMBERS * 1024
+"""Bytes that one read of the file may give."""
+MOST_HEADER_BYTES = 16 * 1024
+PIECE = 1 << 20
+SUFFIX = ".npy"
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What numpy writes. zipfile unpacks the others without a bound on what comes out."""
+
+
+class Spec(Protocol):
+    """One input of a model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """Of the array that carries it; bfloat16 travels as its bits, in uint16."""
+        ...
+
+
+def read_inputs(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
+    """The inputs, in the order of `specs`, from an .npz archive whose arrays have their names.
+
+    A dtype may differ from the model's where no kind is lost: within a kind (float64 for float32) if every value fits, or to one that
+    holds all values of the other. Sizes, names, dtypes and shapes are checked before any array is read, so that no more memory is
+    used than the model's own inputs take, and an array or two beside. Raises InputsError with every mismatch.
+    """
+    try:
+        with _Bounded(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+            return _inputs(archive, specs)
+    except (
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+        UnicodeError,
+    ) as reason:
+        raise InputsError(f"the inputs are not a whole .npz archive: {reason}", fix=_HOW) from reason
+
+
+def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes an uncompressed .npz archive, which appears at `path` whole. Equal arrays give equal bytes.
+
+    Raises UnsupportedModel for a name that no archive can hold.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            for name, array in arrays.items():
+                if "\0" in name:
+                    raise UnsupportedModel(f"output {name!r} cannot be in an archive", fix="rename it in the model")
+                # A ZipInfo of its own: the time in it is that of the format's beginning, and not now.
+                with archive.open(zipfile.ZipInfo(name + SUFFIX), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(
+                        member, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False
+                    )
+        with open(unfinished, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+_HOW = "write it with numpy.savez(path, **{name: array})"
+
+
+class _Bounded(io.BufferedReader):
+    """A file that gives only so much at once: zipfile reads the whole list of members, however long that says it is."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            size = MOST_AT_ONCE + 1
+        content = super().read(min(size, MOST_AT_ONCE + 1))
+        if len(content) > MOST_AT_ONCE:
+            raise InputsError(f"the inputs' list of members takes more than {MOST_AT_ONCE} bytes", fix=_HOW)
+        return content
+
+
+def _inputs(archive: zipfile.ZipFile, specs: Sequence[Spec]) -> list[np.ndarray]:
+    members = _members(archive)
+    refusals = []
+    wanted = {spec.name: spec for spec in specs}
+    known = ", ".join(map(repr, wanted)) or "none"
+    refusals += [
+        Refusal(f"input {name!r} is unknown", f"leave it out; the model's inputs are {known}")
+        for name in members
+        if name not in wanted
+    ]
+    headers: dict[str, _Header] = {}
+    for spec in specs:
+        if spec.name not in members:
+            refusals.append(Refusal(f"input {spec.name!r} is missing", f"add it as {_text(spec)}"))
+            continue
+        found = _header(archive, members[spec.name], spec)
+        if isinstance(found, Refusal):
+            refusals.append(found)
+        else:
+            headers[spec.name] = found
+    _refuse(refusals)
+    arrays = []
+    for spec in specs:
+        read = _cast(_array(archive, members[spec.name], headers[spec.name]), spec)
+        if isinstance(read, Refusal):
+            refusals.append(read)
+        else:
+            arrays.append(read)
+    _refuse(refusals)
+    return arrays
+
+
+def _refuse(refusals: Sequence[Refusal]) -> None:
+    if refusals:
+        raise InputsError("the inputs do not fit the model", fix="see each input", refusals=tuple(refusals))
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """By the array's name. Raises InputsError for an archive that is too large or holds other things than named arrays."""
+    entries = archive.infolist()
+    if len(entries) > MOST_MEMBERS:
+        raise InputsError(f"the inputs have {len(entries)} members, at most {MOST_MEMBERS} are read", fix=_HOW)
+    total = sum(entry.file_size for entry in entries)
+    if total > MOST_BYTES:
+        raise InputsError(
+            f"the inputs unpack to {total} bytes, at most {MOST_BYTES} are read",
+            fix="send only the arrays that the model takes, in its dtypes",
+        )
+    # zipfile cuts a name off at a NUL: what it then says is not what the archive's other readers see.
+    odd = [
+        Refusal(f"member {entry.orig_filename!r:.200} is not an array", _HOW)
+        for entry in entries
+        if "\0" in entry.orig_filename or not entry.filename.endswith(SUFFIX)
+    ]
+    odd += [
+        Refusal(f"member {name!r:.200} is there {count} times", "send it once")
+        for name, count in Counter(entry.filename for entry in entries).items()
+        if count > 1
+    ]
+    odd += [
+        Refusal(f"member {entry.filename!r:.200} is encrypted, or packed in an unusual way", _HOW)
+        for entry in entries
+        if entry.flag_bits & 1 or entry.compress_type not in COMPRESSIONS
+    ]
+    _refuse(odd)
+    return {entry.filename.removesuffix(SUFFIX): entry for entry in entries}
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an array says of itself, and where in the member its elements begin."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    columns_first: bool
+    begin: int
+
+
+def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, spec: Spec) -> _Header | Refusal:
+    """The header of an array that fits; nothing behind it is read."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        with archive.open(entry) as member, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            # numpy would read a header as long as it says it is.
+            head = io.BytesIO(member.read(MOST_HEADER_BYTES))
+            version = np.lib.format.read_magic(head)
+            if version not in readers:
+                raise ValueError(f"it has format version {version}")
+            shape, columns_first, dtype = readers[version](head)
+            begin = head.tell()
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError, Warning) as reason:
+        return Refusal(f"input {spec.name!r} is no array that can be read: {reason!s:.200}", _HOW)
+    if dtype.hasobject:
+        return Refusal(f"input {spec.name!r} holds pickled objects", f"send it as {_text(spec)}")
+    if not _castable(dtype, spec):
+        return Refusal(f"input {spec.name!r} is {dtype}, not {spec.dtype}", f".astype({spec.numpy.name!r})")
+    if shape != spec.shape:
+        return Refusal(
+            f"input {spec.name!r} has shape {list(shape)!s:.200}, not {list(spec.shape)}", "or compile for that shape"
+        )
+    data = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if begin + data != entry.file_size:
+        return Refusal(f"input {spec.name!r} has {entry.file_size - begin} bytes of elements, not {data}", _HOW)
+    return _Header(dtype, shape, columns_first, begin)
+
+
+def _castable(dtype: np.dtype[Any], spec: Spec) -> bool:
+    if spec.dtype == "bfloat16":
+        # numpy writes ml_dtypes' bfloat16, which it does not know, as two bytes without a meaning.
+        return dtype.newbyteorder("=") == np.uint16 or dtype == np.dtype("V2")
+    return dtype.kind == spec.numpy.kind or (dtype.kind in "biuf" and np.can_cast(dtype, spec.numpy, "safe"))
+
+
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: _Header) -> np.ndarray:
+    """The elements, row-major, in their own dtype."""
+    memory = np.empty(entry.file_size - header.begin, np.uint8)
+    with archive.open(entry) as member:
+        member.read(header.begin)
+        at = 0
+        # The read that meets the end compares the checksum, also of an array without elements.
+        while piece := member.read(PIECE):
+            memory[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+    if at < len(memory):
+        raise EOFError(f"{entry.filename!r:.200} ends too early")
+    return memory.view(header.dtype).reshape(header.shape, order="F" if header.columns_first else "C")
+
+
+def _cast(array: np.ndarray, spec: Spec) -> np.ndarray | Refusal:
+    """In the model's dtype; refused where a value does not fit into it."""
+    if spec.dtype == "bfloat16" and array.dtype.kind == "V":
+        array = array.view(np.uint16)
+    if array.dtype != spec.numpy:
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(spec.numpy, order="C")
+        if spec.numpy.kind in "iu" and not np.array_equal(cast, array):
+            return Refusal(f"input {spec.name!r} has values that {spec.dtype} cannot hold", f"send it as {_text(spec)}")
+        if spec.numpy.kind == "f" and np.any(np.isinf(cast) & ~np.isinf(array)):
+            return Refusal(f"input {spec.name!r} has values that {spec.dtype} cannot hold", f"send it as {_text(spec)}")
+        return cast
+    return np.ascontiguousarray(array).reshape(spec.shape)
+
+
+def _text(spec: Spec) -> str:
+    return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"

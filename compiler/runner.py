@@ -1,0 +1,336 @@
+"""Runs packed artifacts on this machine: several against each other (`benchmark`), or one on given inputs (`infer`)."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.contract import BenchmarkOptions, Event
+from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
+from compiler.measure.benchmark import Run, Timed, copy_seconds, interleave, nothing, warm
+from compiler.measure.compare import compare, difference
+from compiler.measure.conditions import between, conditions, disturbances
+from compiler.measure.npz import read_inputs, write_outputs
+from compiler.pack.loader import ArtifactError, Model, RunError, TensorSpec, WrongMachine
+from compiler.targets.cpu import this_machine
+from compiler.trace import Observer, ignore
+
+SPIN_US = 2000
+"""How long an idle lane spins for the next run; what a model does that is called in a loop."""
+SETTLE_S = 1.5e-6 * SPIN_US
+"""Pause before a block, in which the lanes of the model that ran before fall asleep: one that still spins takes a core from the next
+model, whose slowest tenth of first runs was 60% slower for it (MobileNet v2, two lanes on two cores)."""
+WARM_LOADS = 3
+PROFILE_SECONDS = 1.0
+PROFILE_REPEATS = (3, 20)
+
+PHASE_BEGINS: Mapping[str, float] = {"open": 0.0, "warm": 0.1, "time": 0.2, "profile": 0.9}
+
+
+class _Contender:
+    """One artifact that takes part, open in an instance of its own."""
+
+    def __init__(self, artifact: str, path: Path, options: BenchmarkOptions) -> None:
+        """Opens it, several times over to see how long that takes, and runs it once."""
+        self.artifact, self.path, self.threads = artifact, path, options.threads
+        loads = []
+        for _ in range(1 + WARM_LOADS):
+            # One at a time: two instances of a large model may not fit.
+            with _opened(f"artifact {artifact}", path, self.threads) as model:
+                loads.append(model.load_seconds)
+        self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
+        self.sha256 = _digest(artifact, path)
+        self.given = list(model.random_inputs(options.seed).values())
+        self.first_run_s = self.open()()
+
+    def open(self) -> Run:
+        """A run of an instance opened anew, in memory of its own; the one before it must be closed."""
+        # Its bytes were compared with their digests when it was first opened.
+        self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, verify=False)
+        self.outputs = _blank(self.model.outputs)
+        return self.model.bind([array.copy() for array in self.given], self.outputs)
+
+    def close(self) -> None:
+        self.model.close()
+
+    @property
+    def ports(self) -> tuple[object, object]:
+        """Equal for artifacts that could be the same model."""
+        return self.model.inputs, self.model.outputs
+
+
+def benchmark(
+    artifacts: Sequence[tuple[str, Path]], options: BenchmarkOptions, observe: Observer = ignore
+) -> dict[str, Any]:
+    """Times artifacts, given as (id, path), against each other on this machine. JSON-able; times are in seconds.
+
+        options       as given
+        rounds        how many were run; `sittings`: how many of them in each
+        machine       target, hardware, cores; `before` and `after`: load_average, available_bytes, frequency_hz and governor (lists by
+                      core, or null); `during`: seconds, own_cpu_s, others_busy (share of all cores' time), cores (busy and steal of
+                      each), cgroup_held_s and heat_events (null where the machine does not tell)
+        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; load: first_s, warm_s; first_run_s;
+                      samples_s, at most 10,000 single runs in the order taken, evenly spaced over each block; rounds, how many samples
+                      each round gave; round_median_s, of all runs of each round; runs, how many were timed; median_s mean_s min_s
+                      p10_s p90_s p99_s of the samples; compute_s (inputs and outputs used in place), copy_in_s and copy_out_s (of all
+                      inputs or outputs, from and to other memory of the host: no part of the samples); kernels (null unless
+                      options.profile): call, family, tile, seconds, share, each run one lane at a time; inputs, outputs: name, dtype, shape
+        comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low, high, confidence,
+                      faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot tell"); outputs: for each output
+                      of both on the same inputs its max_relative difference (to the largest value of a's) over the
+                      elements finite in both, and the count `unlike` of elements that are NaN or infinite in one and not so in the other
+        notices       what the reader should know before believing the figures
+
+    All artifacts are loaded side by side and warmed up; then come rounds in which each runs a block of some 30 ms, in an order shuffled by
+    the seed, until each was timed for options.seconds, in 6 to 12 sittings of one round or more; for each sitting all are opened anew
+    (`measure.benchmark`). Artifacts are compared by the medians of the same rounds (`measure.compare`). All openings that are timed compare
+    the file with its digests; `first_s` may find it in the page cache, `warm_s` does.
+
+    Emits events with the phases open, warm, time, profile. Raises OptionsError without artifacts, TargetUnavailable when one cannot run on
+    this machine, ArtifactUnusable when one is damaged: each names the artifact.
+    """
+    if not artifacts:
+        raise OptionsError("there is no artifact to run", fix="name one or more")
+    progress = _Progress(observe)
+    before = conditions()
+    with ExitStack() as opened:
+        try:
+            entries = []
+            progress.phase("open")
+            for at, (name, path) in enumerate(artifacts):
+                entries.append(_Contender(name, path, options))
+                opened.callback(entries[-1].close)
+                progress.part("open", (at + 1) / len(artifacts))
+            started = conditions()
+            timed = _timed(entries, options, progress)
+            after = conditions()
+            during = between(started, after)
+            progress.phase("profile")
+            told = []
+            for entry, one in zip(entries, timed, strict=True):
+                told.append(_told(entry, one, options))
+                progress.part("profile", len(told) / len(entries))
+        except RunError as reason:
+            raise InternalError(f"a run failed: {reason}") from reason
+        here = this_machine()
+        return {
+            "options": options.to_json(),
+            "rounds": len(timed[0].rounds),
+            "sittings": list(timed[0].sittings),
+            "machine": {
+                "target": here.name,
+                "hardware": here.hardware,
+                "cores": here.lanes,
+                "before": before.to_json(),
+                "after": after.to_json(),
+                "during": during,
+            },
+            "artifacts": told,
+            "comparisons": _comparisons(entries, timed),
+            "notices": [*disturbances(during), *_notices(entries, here.hardware, here.lanes)],
+        }
+
+
+def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = None) -> dict[str, Any]:
+    """Runs an artifact once: .npz in, .npz out, arrays by the model's names; bfloat16 travels as its bits, in uint16.
+
+    Returns `load_s`, `seconds` (of the run alone, which is the instance's first), `lanes`, and `outputs`: for each name dtype, shape and the SHA-256 of its elements.
+    `outputs` appears whole or not at all. Raises OptionsError for `threads` below 1, InputsError with every input that does not fit,
+    TargetUnavailable when the artifact cannot run on this machine, ArtifactUnusable when it is damaged.
+    """
+    if threads is not None and threads < 1:
+        raise OptionsError(f"threads is {threads}", fix="use 1 or more, or leave it out")
+    with _opened("the artifact", artifact, threads) as model:
+        arrays = read_inputs(inputs, model.inputs)
+        results = _blank(model.outputs)
+        try:
+            seconds = model.bind(arrays, results)()
+        except RunError as reason:
+            raise InternalError(f"the artifact failed: {reason}") from reason
+        named = {spec.name: array for spec, array in zip(model.outputs, results, strict=True)}
+        write_outputs(outputs, named)
+        return {
+            "seconds": seconds,
+            "load_s": model.load_seconds,
+            "lanes": model.lanes,
+            "outputs": {
+                spec.name: {
+                    "dtype": spec.dtype,
+                    "shape": list(spec.shape),
+                    "sha256": hashlib.sha256(named[spec.name].tobytes()).hexdigest(),
+                }
+                for spec in model.outputs
+            },
+        }
+
+
+class _Progress:
+    """Fractions of the whole; each phase takes the part up to the next one's beginning."""
+
+    def __init__(self, observe: Observer) -> None:
+        self.observe = observe
+
+    def phase(self, phase: str) -> None:
+        self.observe(Event("phase", phase, PHASE_BEGINS[phase]))
+
+    def part(self, phase: str, part: float) -> None:
+        begin = PHASE_BEGINS[phase]
+        end = min((other for other in PHASE_BEGINS.values() if other > begin), default=1.0)
+        self.observe(Event("progress", phase, round(begin + (end - begin) * part, 4)))
+
+
+def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: _Progress) -> list[Timed]:
+    """Warms the artifacts up and times them; before each sitting all are closed, and opened in another order."""
+    progress.phase("warm")
+    shuffled = random.Random(options.seed)
+
+    def fresh() -> list[Run]:
+        for entry in entries:
+            entry.close()
+        runs = {at: entries[at].open() for at in shuffled.sample(range(len(entries)), len(entries))}
+        return [runs[at] for at in range(len(entries))]
+
+    warm_s = []
+    for run in fresh():
+        warm_s.append(warm(run, options.seconds))
+        progress.part("warm", len(warm_s) / len(entries))
+    progress.phase("time")
+    return interleave(
+        fresh,
+        warm_s,
+        options.seconds,
+        options.seed,
+        settle=_settle if any(entry.model.lanes > 1 for entry in entries) else nothing,
+        progress=lambda part: progress.part("time", part),
+    )
+
+
+def _opened(artifact: str, path: Path, threads: int | None, *, verify: bool = True) -> Model:
+    try:
+        return Model(path, threads, verify=verify, spin_us=SPIN_US)
+    except WrongMachine as reason:
+        raise TargetUnavailable(f"{artifact} cannot run on this machine: {reason.message}", fix=reason.fix) from reason
+    except ArtifactError as reason:
+        raise ArtifactUnusable(f"{artifact} cannot be loaded: {reason.message}", fix=reason.fix) from reason
+    except (KeyError, TypeError, ValueError) as reason:
+        raise ArtifactUnusable(
+            f"{artifact} has a damaged manifest: {reason!r}", fix="compile the model again"
+        ) from reason
+
+
+def _digest(artifact: str, path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as reason:
+        raise ArtifactUnusable(f"artifact {artifact} cannot be read: {reason}", fix="give a .tw file") from reason
+
+
+def _blank(specs: Sequence[TensorSpec]) -> list[np.ndarray]:
+    return [np.zeros(spec.shape, spec.numpy) for spec in specs]
+
+
+def _settle() -> None:
+    time.sleep(SETTLE_S)
+
+
+def _told(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> dict[str, Any]:
+    """One artifact's part of the report."""
+    p10, median, p90, p99 = (float(point) for point in np.percentile(timed.samples, (10, 50, 90, 99)))
+    return {
+        "artifact": entry.artifact,
+        "sha256": entry.sha256,
+        "target": entry.model.manifest["target"],
+        "hardware": entry.model.manifest["hardware"],
+        "lanes": entry.model.lanes,
+        "load": {"first_s": entry.first_load_s, "warm_s": entry.warm_load_s},
+        "first_run_s": entry.first_run_s,
+        "samples_s": list(timed.samples),
+        "rounds": list(timed.rounds),
+        "round_median_s": list(timed.medians),
+        "runs": timed.runs,
+        "median_s": median,
+        "mean_s": statistics.fmean(timed.samples),
+        "min_s": min(timed.samples),
+        "p10_s": p10,
+        "p90_s": p90,
+        "p99_s": p99,
+        "compute_s": median,
+        "copy_in_s": copy_seconds(entry.given),
+        "copy_out_s": copy_seconds(entry.outputs),
+        "kernels": _kernels(entry, median) if options.profile else None,
+        "inputs": [_port(spec) for spec in entry.model.inputs],
+        "outputs": [_port(spec) for spec in entry.model.outputs],
+    }
+
+
+def _port(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
+
+
+def _kernels(entry: _Contender, run_s: float) -> list[dict[str, Any]]:
+    least, most = PROFILE_REPEATS
+    repeats = min(max(round(PROFILE_SECONDS / max(run_s * entry.model.lanes, 1e-9)), least), most)
+    given = {spec.name: array for spec, array in zip(entry.model.inputs, entry.given, strict=True)}
+    kept = ("call", "family", "tile", "seconds", "share")
+    return [{key: row[key] for key in kept} for row in entry.model.profile(given, repeats)]
+
+
+def _comparisons(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[dict[str, Any]]:
+    """Every two artifacts of equal inputs and outputs. Equal inputs were drawn alike, so that the outputs can be compared too."""
+    found = []
+    for (a, one), (b, two) in itertools.combinations(zip(entries, timed, strict=True), 2):
+        if a.ports != b.ports:
+            continue
+        compared = compare(one.medians, two.medians, one.sittings)
+        found.append(
+            {
+                "a": a.artifact,
+                "b": b.artifact,
+                **asdict(compared),
+                "faster": compared.faster,
+                "verdict": compared.verdict,
+                "outputs": [
+                    {"output": spec.name, **_difference(spec, x, y)}
+                    for spec, x, y in zip(a.model.outputs, a.outputs, b.outputs, strict=True)
+                ],
+            }
+        )
+    return found
+
+
+def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    if spec.dtype == "bfloat16":
+        a, b = ((one.astype(np.uint32) << 16).view(np.float32) for one in (a, b))
+    largest, unlike = difference(a, b)
+    return {"max_relative": largest, "unlike": unlike}
+
+
+def _notices(entries: Sequence[_Contender], hardware: str, cores: int) -> list[str]:
+    said = []
+    for entry in entries:
+        made_for = entry.model.manifest["hardware"]
+        if made_for and made_for != hardware:
+            said.append(f"artifact {entry.artifact} was tuned on other hardware ({made_for}) than it was run on here")
+        if entry.model.lanes > cores:
+            said.append(f"artifact {entry.artifact} runs {entry.model.lanes} lanes on {cores} cores")
+        planned = entry.model.manifest["lanes"]
+        if entry.model.lanes < planned:
+            said.append(f"artifact {entry.artifact} was planned for {planned} lanes and ran on {entry.model.lanes}")
+    for a, b in itertools.combinations(entries, 2):
+        if a.ports != b.ports:
+            said.append(
+                f"artifacts {a.artifact} and {b.artifact} have different inputs or outputs: "
+                "they are not the same model, and are not compared"
+            )
+    return said

@@ -1,0 +1,128 @@
+"""Files inside a blob that is a zip archive, read one by one without the rest.
+
+The archive comes from a job's child and is not trusted: its directory and each file are limited in size before they
+are held in memory, only the two methods of compression that an artifact uses are undone, and none past the stated
+size.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from service.blobs.store import Blobs
+from service.errors import ArtifactUnreadable, NotFound, PartTooLarge
+
+MAX_MEMBER_BYTES = 16 << 20
+MAX_DIRECTORY_BYTES = 2 << 20
+WINDOW = 128 << 10
+"""Bytes that are asked for at once, at least: the end of an archive with all of its directory, as a rule."""
+
+_ENCRYPTED = 0x1
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, UnicodeDecodeError, ValueError)
+"""What `zipfile` raises over an archive that is malformed."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of the archive; `bytes` is its length once it is unpacked."""
+
+    name: str
+    bytes: int
+
+
+def members(blobs: Blobs, key: str) -> tuple[Member, ...]:
+    """The files of an archive in its order. Raises `ArtifactUnreadable`, `NotFound` and `StorageUnavailable`."""
+    with _archive(blobs, key) as (_, archive):
+        return tuple(Member(info.filename, info.file_size) for info in archive.infolist() if not info.is_dir())
+
+
+def member(blobs: Blobs, key: str, name: str) -> bytes:
+    """The bytes of one file, found by its exact name and compared with its CRC-32.
+
+    Raises `NotFound` when the archive has no such file, `PartTooLarge` past `MAX_MEMBER_BYTES`, `ArtifactUnreadable`
+    and `StorageUnavailable`.
+    """
+    with _archive(blobs, key) as (file, archive):
+        try:
+            info = archive.getinfo(name)
+        except KeyError:
+            raise NotFound(
+                f"the artifact holds no file {name!r}", fix="GET /artifacts/{id}/files lists what it holds"
+            ) from None
+        if max(info.file_size, info.compress_size) > MAX_MEMBER_BYTES:
+            raise PartTooLarge(
+                f"{name!r} has {info.file_size} bytes, more than the {MAX_MEMBER_BYTES} that are served by themselves",
+                fix="download the artifact and unzip it",
+            )
+        if info.flag_bits & _ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _unreadable(f"{name!r} is packed in a way that artifacts are not")
+        file.limit = MAX_MEMBER_BYTES + WINDOW
+        with archive.open(info) as opened:
+            content = opened.read(info.file_size)
+        if len(content) != info.file_size:
+            raise _unreadable(f"{name!r} is shorter than the directory says")
+        return content
+
+
+class _Ranged:
+    """As much of a file as `zipfile` needs, over ranged reads of a blob. No read is larger than `limit`."""
+
+    def __init__(self, blobs: Blobs, key: str) -> None:
+        self.limit = MAX_DIRECTORY_BYTES
+        self._blobs = blobs
+        self._key = key
+        self._size = blobs.size(key)
+        self._at = 0
+        self._window_at = max(0, self._size - WINDOW)
+        self._window = self._fetch(self._window_at, self._size)
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        if origin + offset < 0:
+            raise ValueError("the archive points before its own beginning")
+        self._at = origin + offset
+        return self._at
+
+    def read(self, count: int | None = -1) -> bytes:
+        rest = max(0, self._size - self._at)
+        count = rest if count is None or count < 0 else min(count, rest)
+        if count > self.limit:
+            raise ValueError(f"{count} bytes in one piece")
+        if not self._window_at <= self._at <= self._at + count <= self._window_at + len(self._window):
+            self._window_at = self._at
+            self._window = self._fetch(self._at, min(self._size, self._at + max(count, WINDOW)))
+        begin = self._at - self._window_at
+        self._at += count
+        return self._window[begin : begin + count]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        return b"".join(self._blobs.read(self._key, start, end)) if end > start else b""
+
+
+@contextmanager
+def _archive(blobs: Blobs, key: str) -> Iterator[tuple[_Ranged, zipfile.ZipFile]]:
+    file = _Ranged(blobs, key)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield file, archive
+    except _DAMAGE as error:
+        raise _unreadable(str(error) or type(error).__name__) from error
+
+
+def _unreadable(why: str) -> ArtifactUnreadable:
+    return ArtifactUnreadable(f"the artifact is damaged: {why}", fix="compile the model again with fresh=true")

@@ -1,0 +1,128 @@
+"""What may be removed, and what must stay because something refers to it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, aliased
+
+from service.db.engine import clock
+from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Need, TuningRecord, Upload
+
+ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+BATCH = 500
+"""Rows whose ids are named in one statement."""
+FETCH = 2000
+"""Rows that are in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """How much was deleted. `jobs` counts those of every kind."""
+
+    jobs: int = 0
+    artifacts: int = 0
+    benchmarks: int = 0
+    inferences: int = 0
+
+    def __add__(self, other: Gone) -> Gone:
+        return Gone(**{name: mine + getattr(other, name) for name, mine in vars(self).items()})
+
+
+def hanging_on(session: Session, owner_id: uuid.UUID, digest: str) -> Sequence[Job]:
+    """The compilations of a model and what needs their artifacts, locked, in the order of their ids."""
+    compiles = sa.select(Job.id, Job.artifact_id).where(Job.owner_id == owner_id, Job.model_digest == digest).subquery()
+    runs = sa.select(Need.job_id).where(Need.artifact_id.in_(sa.select(compiles.c.artifact_id)))
+    query = sa.select(Job).where(
+        Job.owner_id == owner_id, sa.or_(Job.id.in_(sa.select(compiles.c.id)), Job.id.in_(runs))
+    )
+    query = query.order_by(Job.id).with_for_update().execution_options(populate_existing=True)
+    return session.scalars(query).all()
+
+
+def delete_jobs(session: Session, job_ids: Sequence[uuid.UUID]) -> Gone:
+    """Delete jobs with their events, attempts, artifacts and results; tuning records stay, without their job."""
+    gone = Gone()
+    for at in range(0, len(job_ids), BATCH):
+        ids = job_ids[at : at + BATCH]
+        made = session.scalar(sa.select(sa.func.count()).select_from(Artifact).where(Artifact.job_id.in_(ids)))
+        rows = session.execute(sa.delete(Job).where(Job.id.in_(ids)).returning(Job.kind), execution_options=_UNSYNCED)
+        kinds = [str(kind) for kind in rows.scalars()]
+        gone += Gone(len(kinds), made or 0, kinds.count(JobKind.BENCHMARK), kinds.count(JobKind.INFERENCE))
+    return gone
+
+
+def delete_model(session: Session, owner_id: uuid.UUID, digest: str) -> None:
+    """Delete a model that no job refers to, and the uploads it came by."""
+    session.execute(
+        sa.delete(Upload).where(Upload.owner_id == owner_id, Upload.model_digest == digest), execution_options=_UNSYNCED
+    )
+    session.execute(
+        sa.delete(Model).where(Model.owner_id == owner_id, Model.digest == digest), execution_options=_UNSYNCED
+    )
+
+
+def records_of(session: Session, owner_id: uuid.UUID, digest: str) -> int:
+    """How many tuning records a model's compilations left."""
+    query = sa.select(sa.func.count()).select_from(TuningRecord)
+    return session.scalar(query.where(TuningRecord.owner_id == owner_id, TuningRecord.model_digest == digest)) or 0
+
+
+def owners_of_old_jobs(session: Session, older_than_s: float) -> Sequence[uuid.UUID]:
+    """Whose jobs ended longer ago than this."""
+    query = sa.select(Job.owner_id).where(Job.state.in_(ENDED), Job.finished_at < clock() - older_than_s)
+    return session.scalars(query.distinct()).all()
+
+
+def old_jobs(session: Session, owner_id: uuid.UUID, older_than_s: float) -> Sequence[uuid.UUID]:
+    """Some of the owner's jobs that ended longer ago than this, but those whose artifact a younger job names or needs."""
+    limit = clock() - older_than_s
+    other, needer = aliased(Job), aliased(Job)
+    named = (
+        sa.select(other.id)
+        .where(other.artifact_id == Job.artifact_id, other.id != Job.id)
+        .where(sa.or_(other.finished_at.is_(None), other.finished_at >= limit))
+    )
+    needed = (
+        sa.select(Need.job_id)
+        .join(needer, needer.id == Need.job_id)
+        .where(Need.artifact_id == Job.artifact_id)
+        .where(sa.or_(needer.finished_at.is_(None), needer.finished_at >= limit))
+    )
+    query = sa.select(Job.id).where(Job.owner_id == owner_id, Job.state.in_(ENDED), Job.finished_at < limit)
+    query = query.where(~named.exists(), ~needed.exists())
+    return session.scalars(query.order_by(Job.finished_at).limit(BATCH)).all()
+
+
+def forget_arrays(session: Session, older_than_s: float) -> int:
+    """Let go of inputs and outputs of inferences that ended longer ago than this; of how many."""
+    old = sa.select(Job.id).where(
+        Job.kind == JobKind.INFERENCE, Job.state.in_(ENDED), Job.finished_at < clock() - older_than_s
+    )
+    update = sa.update(Inference).where(Inference.job_id.in_(old), Inference.input_key != "")
+    update = update.values(input_key="", output_key=None).returning(Inference.job_id)
+    return len(session.scalars(update.execution_options(synchronize_session=False)).all())
+
+
+def forget_uploads(session: Session, older_than_s: float) -> int:
+    """Delete the uploads that nothing was added to for this long; how many."""
+    gone = sa.delete(Upload).where(Upload.updated_at < clock() - older_than_s).returning(Upload.id)
+    return len(session.scalars(gone.execution_options(synchronize_session=False)).all())
+
+
+def referenced(session: Session) -> Iterator[str]:
+    """The key of every blob that a row names, some of them repeatedly."""
+    plain = (Model.blob_key, Artifact.blob_key, Inference.input_key, Inference.output_key)
+    for column in plain:
+        for key in session.scalars(sa.select(column).where(column.is_not(None)).execution_options(yield_per=FETCH)):
+            yield str(key)
+    for several in (Model.files, Upload.parts):
+        lists = sa.select(several).where(sa.cast(several, sa.String) != "[]")
+        for entries in session.scalars(lists.execution_options(yield_per=FETCH)):
+            yield from (str(entry["key"]) for entry in entries)
+
+
+_UNSYNCED = {"synchronize_session": False}

@@ -1,0 +1,45 @@
+"""What a request asks to have compiled: a model, uploaded before or sent along, and one or several options."""
+
+from __future__ import annotations
+
+from anyio import to_thread
+from fastapi import Request
+
+from compiler.contract import CompileOptions
+from service.errors import BadRequest
+from service.http.parts import DATA, MAX_OPTIONS_BYTES, MODEL, OPTIONS
+from service.http.state import State
+from service.http.upload import JSON, media_type, receive, small_body
+from service.http.wishes import CompileIn, compile_in, options_of, parse_options
+from service.jobs import models
+from service.jobs.access import Caller
+
+Wanted = list[CompileOptions] | CompileOptions
+
+
+async def asked_for(request: Request, here: State, caller: Caller, query: str | None) -> tuple[CompileIn, Wanted]:
+    """The model's digest with the wishes beside it, and the options, of the body or of the query parameter `options`.
+
+    A model that is sent along is kept, once its options are known to be sound. Raises `BadRequest`, `OptionsError`, and
+    what `service.http.upload.receive` raises.
+    """
+    given = None if query is None else parse_options(query.encode("utf-8", "surrogatepass"))
+    if media_type(request) == JSON:
+        asked = compile_in(await small_body(request, MAX_OPTIONS_BYTES))
+        return asked, _one_of(given, None if asked.options is None else options_of(asked.options))
+    upload = await receive(
+        request,
+        here.blobs,
+        limit=here.settings.max_model_bytes,
+        patience_s=here.settings.gc_grace_s / 2,
+        parts=(MODEL, DATA, OPTIONS),
+    )
+    wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
+    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
+    return CompileIn(model=kept.model.digest), wanted
+
+
+def _one_of(query: Wanted | None, body: Wanted | None) -> Wanted:
+    if query is not None and body is not None:
+        raise BadRequest("options were given twice", fix="give them in the body or in the query, not both")
+    return query or body or CompileOptions()

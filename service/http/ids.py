@@ -1,0 +1,22 @@
+"""The ids in paths."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from fastapi import Path
+
+from service.http.model_schemas import UPLOAD_ID
+from service.http.records_schemas import RECORD_EXAMPLE
+from service.http.run_schemas import BENCHMARK_ID, INFERENCE_ID
+from service.http.schemas import JOB_EXAMPLE
+
+JobId = Annotated[uuid.UUID, Path(description="Of a job of any kind.", examples=[JOB_EXAMPLE["id"]])]
+ArtifactId = Annotated[
+    uuid.UUID, Path(description="`artifact_id` of the job that makes it.", examples=[JOB_EXAMPLE["artifact_id"]])
+]
+UploadId = Annotated[uuid.UUID, Path(description="As `POST /uploads` answered.", examples=[UPLOAD_ID])]
+BenchmarkId = Annotated[uuid.UUID, Path(description="As `POST /benchmarks` answered.", examples=[BENCHMARK_ID])]
+InferenceId = Annotated[uuid.UUID, Path(description="As `POST /inferences` answered.", examples=[INFERENCE_ID])]
+RecordId = Annotated[uuid.UUID, Path(description="Of a tuning record.", examples=[RECORD_EXAMPLE["id"]])]

@@ -1,0 +1,122 @@
+"""The parts of a multipart body as the parser meets them: files to the blob store, options to memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from service.blobs.store import Blobs, BlobWriter, StoredBlob
+from service.errors import BadRequest, BodyTooLarge
+from service.http.multipart import Multipart
+from service.jobs.bundle import MOST_FILES, Bundle, demand_distinct, relative_path
+
+MODEL, DATA, OPTIONS = "model", "data", "options"
+MAX_OPTIONS_BYTES = 1 << 20
+
+
+class Parts:
+    """`model` once, `data` any number of times with its relative path as filename, and what else is in `known`.
+
+    A file's bytes go to a blob as they come; one of `data` is kept when its part ends. Leaving the `with` block drops
+    what is not kept. limit: bytes of all files together. patience_s: seconds from the first `data` that was kept to the
+    end, which bounds how old a blob is that no row names yet (`service.jobs.retention`).
+    """
+
+    def __init__(
+        self, blobs: Blobs, boundary: bytes | None, known: Collection[str], *, limit: int, patience_s: float
+    ) -> None:
+        self._form = Multipart(boundary, begin=self._begin, data=self._bytes, end=self._end)
+        self._blobs = blobs
+        self._known = known
+        self._limit = limit
+        self._patience_s = patience_s
+        self._first_kept: float | None = None
+        self._size = 0
+        self._model: BlobWriter | None = None
+        self._data: dict[str, StoredBlob] = {}
+        self._writer: BlobWriter | None = None
+        self._options: bytearray | None = None
+        self._part = self._path = ""
+
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for writer in (self._model, self._writer):
+            if writer is not None:
+                writer.__exit__(None, None, None)
+
+    def feed(self, chunk: bytes) -> None:
+        """Parse more of the body. Raises `BadRequest`, `BodyTooLarge` and `StorageUnavailable`."""
+        self._form.feed(chunk)
+
+    def keep(self) -> Bundle:
+        """The files, now that the body has ended. Raises `BadRequest` and `StorageUnavailable`."""
+        self._form.demand_end()
+        if self._model is None or self._model.size == 0:
+            raise BadRequest("the model is missing or empty", fix="send its bytes as the part 'model'")
+        demand_distinct(self._data)
+        if self._first_kept is not None and time.monotonic() - self._first_kept > self._patience_s:
+            raise BadRequest(
+                f"the multipart body took longer than {self._patience_s:.0f} s", fix="send a zip through POST /uploads"
+            )
+        return Bundle(self._model.commit(), dict(self._data))
+
+    @property
+    def options(self) -> bytes | None:
+        """The text of the part `options`; None when there was none."""
+        return None if self._options is None else bytes(self._options)
+
+    def _begin(self, name: str, filename: str) -> None:
+        self._part, self._path = name, filename
+        listed = " and ".join(repr(name) for name in self._known)
+        if self._part not in self._known:
+            raise BadRequest(f"unknown part {self._part!r:.60}", fix=f"send the parts {listed} only")
+        if self._part == DATA:
+            self._begin_data()
+        elif (self._model if self._part == MODEL else self._options) is not None:
+            raise BadRequest(f"part {self._part!r} was sent twice", fix="send it once")
+        elif self._part == MODEL:
+            self._model = self._blobs.writer()
+        else:
+            self._options = bytearray()
+
+    def _begin_data(self) -> None:
+        if not self._path:
+            raise BadRequest("a part 'data' has no filename", fix="give its path relative to the model as filename")
+        self._path = relative_path(self._path)
+        demand_distinct((*self._data, self._path) if self._path in self._data else (self._path,))
+        if len(self._data) >= MOST_FILES:
+            raise BadRequest(f"more than {MOST_FILES} parts 'data'", fix="put the data into fewer files")
+        self._writer = self._blobs.writer()
+
+    def _bytes(self, data: bytes) -> None:
+        if self._part == OPTIONS:
+            assert self._options is not None, "its headers are read"
+            self._options += data
+            if len(self._options) > MAX_OPTIONS_BYTES:
+                raise BodyTooLarge(f"the options are larger than {MAX_OPTIONS_BYTES} bytes", fix="name fewer inputs")
+            return
+        writer = self._model if self._part == MODEL else self._writer
+        assert writer is not None, "its headers are read"
+        self._size += len(data)
+        if self._size > self._limit:
+            raise too_large(self._limit)
+        writer.write(data)
+
+    def _end(self) -> None:
+        if self._part == DATA and self._writer is not None:
+            with self._writer as writer:
+                self._data[self._path] = writer.commit()
+            self._writer = None
+            self._first_kept = self._first_kept or time.monotonic()
+
+
+def too_large(limit: int) -> BodyTooLarge:
+    """What to raise for files of more than `limit` bytes."""
+    return BodyTooLarge(
+        f"the upload is larger than {limit} bytes",
+        fix="send a smaller file, or raise TILEWRIGHT_MAX_MODEL_BYTES",
+        details={"limit_bytes": limit},
+    )

@@ -1,0 +1,222 @@
+"""The answer of `POST /preflight`, as OpenAPI shows it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from service.http.model_schemas import DIGEST_EXAMPLE
+from service.jobs.oracle import FAILED
+from service.jobs.preflight import Foretold
+
+PREFLIGHT_EXAMPLE: dict[str, Any] = {
+    "ok": False,
+    "problem": {
+        "code": "unbound_dimension",
+        "fault": "caller",
+        "message": "the model has dimensions without a value",
+        "fix": 'bind them in the options, for example {"dims": {"height": 224}}',
+        "refusals": [],
+        "details": {},
+    },
+    "nodes": 2,
+    "operators": [
+        {
+            "operator": "Conv",
+            "domain": "ai.onnx",
+            "count": 2,
+            "verdict": "supported",
+            "reasons": [],
+            "fixes": [],
+            "nodes": ["conv1", "conv2"],
+            "unchecked": 0,
+        }
+    ],
+    "refusals": [],
+    "inputs": [{"name": "image", "dtype": "f32", "shape": ["batch", 3, "height", 224], "bound": False}],
+    "outputs": [{"name": "scores", "dtype": "f32", "shape": [1, 16, 224, 224]}],
+    "parameters": 880,
+    "weight_bytes": 3520,
+    "activation_bytes": 6422528,
+    "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
+    "memory_bytes": {"compile": 572544000, "run": 14814656},
+    "notices": ["the batch dimension ('batch') of input 'image' was not bound and is set to 1"],
+    "corrected": {"target": "cpu", "dims": {"height": 224}},
+    "target": {"name": "cpu:x86-64-v4", "reason": None},
+    "cached": None,
+    "queue": {"name": "cpu", "position": 0, "workers": 1},
+    "estimate": {"median_s": 11.2, "p90_s": 19.0, "jobs": 7},
+    "request": {"model": DIGEST_EXAMPLE, "options": {"target": "cpu", "dims": {"height": 224}}},
+}
+
+
+class ProblemOut(BaseModel):
+    """Why a model would not be compiled."""
+
+    code: str = Field(description="Stable; the one a compilation would fail with.")
+    fault: str = Field(description="`caller`, `ours` or `machine`.")
+    message: str
+    fix: str
+    refusals: list[dict[str, Any]] = []
+    details: dict[str, Any] = {}
+
+
+class VerdictOut(BaseModel):
+    """One operator of the model."""
+
+    operator: str
+    domain: str
+    count: int
+    verdict: Literal["supported", "refused"]
+    reasons: list[str]
+    fixes: list[str]
+    nodes: list[str] = Field(description="The first few, by name.")
+    unchecked: int = Field(description="Calls that read what a refused call makes: only the operator was looked up.")
+
+
+class NodeRefusalOut(BaseModel):
+    """One reason against one node or input."""
+
+    reason: str
+    fix: str
+    node: str
+    operator: str
+
+
+class OutputOut(BaseModel):
+    """An output of the model; null where nothing is known."""
+
+    name: str
+    dtype: str | None
+    shape: list[int | str | None] | None
+
+
+class InputOut(OutputOut):
+    """An input of the model; a dimension is a number, a symbol's name, or null where the file says nothing."""
+
+    bound: bool = Field(description="Whether the options leave no dimension of it open.")
+
+
+class GflopOut(BaseModel):
+    """The work of one inference."""
+
+    value: float | None
+    counts: str = Field(description="What was counted.")
+
+
+class MemoryOut(BaseModel):
+    """Estimates of resident memory, in bytes; null unless every node is supported."""
+
+    compile: int | None
+    run: int | None
+
+
+class ProfileOut(BaseModel):
+    """The profile that the target stands for where this was answered, or why there is none."""
+
+    name: str | None
+    reason: str | None
+
+
+class QueueOut(BaseModel):
+    """Where the job would wait."""
+
+    name: str
+    position: int = Field(description="How many jobs would go first.")
+    workers: int = Field(description="How many workers that are alive serve it.")
+
+
+class EstimateOut(BaseModel):
+    """Compile seconds of your past jobs of this queue whose models had between half and twice the nodes."""
+
+    median_s: float
+    p90_s: float
+    jobs: int = Field(description="How many jobs this rests on.")
+
+
+class CompileRequest(BaseModel):
+    """A body for `POST /compile`."""
+
+    model: str
+    options: dict[str, Any]
+
+
+class ModelAnswer(BaseModel):
+    """What was found out about the model, by reading it."""
+
+    ok: bool = Field(description="Whether it would be compiled as asked.")
+    problem: ProblemOut | None = Field(description="The first thing in the way.")
+    nodes: int
+    operators: list[VerdictOut]
+    refusals: list[NodeRefusalOut] = Field(description="All of them.")
+    inputs: list[InputOut]
+    outputs: list[OutputOut]
+    parameters: int
+    weight_bytes: int
+    activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
+    gflop: GflopOut
+    memory_bytes: MemoryOut
+    notices: list[str]
+    corrected: dict[str, Any] | None = Field(
+        description="Options under which no option and no dimension is in the way; null when those given are so."
+    )
+    target: ProfileOut
+
+
+class PreflightOut(ModelAnswer):
+    """What would become of a compilation."""
+
+    model_config = ConfigDict(json_schema_extra={"example": PREFLIGHT_EXAMPLE})
+
+    cached: uuid.UUID | None = Field(description="The artifact with which `request` would be answered at once.")
+    queue: QueueOut
+    estimate: EstimateOut | None = Field(description="Null without a past job like it.")
+    request: CompileRequest = Field(description="The request again, corrected.")
+
+    @classmethod
+    def of(cls, found: Foretold) -> Self:
+        """From the command's result; an answer that is none (the process that gave it may be hostile) becomes a problem."""
+        try:
+            answer = ModelAnswer.model_validate(found.answer)
+        except ValidationError:
+            answer = _unanswered(found)
+        estimate = found.estimate
+        return cls(
+            **answer.model_dump(),
+            cached=found.cached,
+            queue=QueueOut(name=found.queue, position=found.ahead, workers=found.workers),
+            estimate=EstimateOut(**vars(estimate)) if estimate else None,
+            request=CompileRequest.model_validate(found.request),
+        )
+
+
+def _unanswered(found: Foretold) -> ModelAnswer:
+    """What is known when no answer came: the problem that the oracle tells, or that there is none."""
+    try:
+        problem = ProblemOut.model_validate(found.answer["problem"])
+    except (KeyError, ValidationError):
+        problem = ProblemOut(
+            code=FAILED,
+            fault="ours",
+            message="the process that reads the model answered with something else",
+            fix="check that the model loads elsewhere; if it does, report it: no input may do that",
+        )
+    return ModelAnswer(
+        ok=False,
+        problem=problem,
+        nodes=0,
+        operators=[],
+        refusals=[],
+        inputs=[],
+        outputs=[],
+        parameters=0,
+        weight_bytes=0,
+        activation_bytes=None,
+        gflop=GflopOut(value=None, counts=""),
+        memory_bytes=MemoryOut(compile=None, run=None),
+        notices=[],
+        corrected=None,
+        target=ProfileOut(name=None, reason=None),
+    )

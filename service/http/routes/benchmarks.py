@@ -1,0 +1,73 @@
+"""`/benchmarks`: time artifacts against each other on a worker's device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, BackgroundTasks, Query, Response
+
+from compiler.contract import BenchmarkOptions
+from compiler.errors import OptionsError
+from service.errors import IdempotencyKeyReused
+from service.http.accepted import IdempotencyKey, accepted
+from service.http.auth import Reader, Submitter
+from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.errors import problem_responses
+from service.http.ids import BenchmarkId
+from service.http.run_schemas import BenchmarkIn, BenchmarkOut, BenchmarkPage, RunOut
+from service.http.state import Here
+from service.jobs import outcomes, priority, runs
+
+router = APIRouter(tags=["benchmarks"])
+
+
+@router.post(
+    "/benchmarks",
+    status_code=202,
+    summary="Benchmark artifacts",
+    responses=problem_responses(404, 410, OptionsError, IdempotencyKeyReused, 429),
+)
+def make_benchmark(
+    here: Here,
+    caller: Submitter,
+    wanted: BenchmarkIn,
+    response: Response,
+    background: BackgroundTasks,
+    idempotency_key: IdempotencyKey = None,
+) -> BenchmarkOut:
+    """Time one to eight artifacts side by side on one device that can run them all, their runs interleaved.
+
+    Artifacts that a compilation has promised are accepted before they are made: the benchmark waits for them
+    (`blocked_by`), and fails with `artifact_never_made` when one never will be. The job can be followed and cancelled
+    like every other: `/jobs/{id}`.
+    """
+    submitted = runs.benchmark(
+        here.db,
+        caller.owner,
+        wanted.artifacts,
+        BenchmarkOptions.from_json(wanted.options),
+        idempotency_key=idempotency_key,
+        priority=priority.allowed(caller, wanted.priority),
+        max_queued=here.settings.max_queued_per_owner,
+    )
+    job = submitted.job
+    accepted(here, response, background, submitted, f"/benchmarks/{job.id}")
+    return BenchmarkOut.told(outcomes.benchmark(here.db, caller.owner, job.id), samples=True)
+
+
+@router.get("/benchmarks", summary="List benchmarks", responses=problem_responses(400))
+def list_benchmarks(here: Here, caller: Reader, limit: Limit = 50, cursor: Cursor = None) -> BenchmarkPage:
+    """The caller's benchmarks without their reports, newest first."""
+    found, last = outcomes.benchmarks(here.db, caller.owner, before=decode(cursor), limit=limit)
+    return BenchmarkPage(benchmarks=[RunOut.of(one) for one in found], next_cursor=encode(last))
+
+
+@router.get("/benchmarks/{benchmark_id}", summary="One benchmark", responses=problem_responses(404))
+def get_benchmark(
+    here: Here,
+    caller: Reader,
+    benchmark_id: BenchmarkId,
+    samples: Annotated[bool, Query(description="Whether the report holds every raw sample.")] = True,
+) -> BenchmarkOut:
+    """State and progress; once it has SUCCEEDED the report, and for two artifacts the verdict."""
+    return BenchmarkOut.told(outcomes.benchmark(here.db, caller.owner, benchmark_id), samples=samples)

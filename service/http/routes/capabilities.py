@@ -1,0 +1,43 @@
+"""`/targets`, `/operators`, `/workers`: what this installation can do, and who is there to do it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from service.http.auth import Reader
+from service.http.capability_schemas import OperatorList, OperatorOut, TargetList, TargetOut
+from service.http.errors import problem_responses
+from service.http.schemas import WorkerList, WorkerOut
+from service.http.state import Here
+from service.jobs import capabilities, health
+
+router = APIRouter(tags=["capabilities"])
+
+
+@router.get("/targets", summary="List targets")
+def list_targets(here: Here, caller: Reader) -> TargetList:
+    """The device classes that can be compiled for: what they are, which live workers serve them, and how much waits."""
+    told = capabilities.targets(here.db, here.settings.worker_alive_s)
+    targets = [TargetOut.of(target) for target in told.targets]
+    return TargetList(targets=targets, compiler=told.compiler, notice=told.notice or None)
+
+
+@router.get("/operators", summary="List operators", responses=problem_responses(400))
+def list_operators(
+    here: Here,
+    caller: Reader,
+    query: Annotated[str, Query(max_length=100, description="Only names that hold this, in any case.")] = "",
+) -> OperatorList:
+    """The ONNX operators that the workers' compiler takes, with their opsets and limits."""
+    told = capabilities.operators(here.db, query, here.settings.worker_alive_s)
+    operators = [OperatorOut.of(entry) for entry in told.entries]
+    return OperatorList(operators=operators, compiler=told.compiler, notice=told.notice or None)
+
+
+@router.get("/workers", summary="List live workers")
+def list_workers(here: Here, caller: Reader) -> WorkerList:
+    """Who is alive, on what hardware, and whether it is busy."""
+    rows = health.alive(here.db, here.settings.worker_alive_s)
+    return WorkerList(workers=[WorkerOut.of(row) for row in rows])

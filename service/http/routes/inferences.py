@@ -1,0 +1,136 @@
+"""`/inferences`: run an artifact once on a worker's device, on uploaded inputs."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, BackgroundTasks, Header, Query, Request, Response
+
+from compiler.contract import MAX_THREADS
+from service.errors import ArtifactNeverMade, IdempotencyKeyReused, JobNotFinished, Removed
+from service.http.accepted import IdempotencyKey, accepted
+from service.http.auth import Reader, Submitter
+from service.http.download import blob_response
+from service.http.errors import problem_responses
+from service.http.ids import InferenceId
+from service.http.inputs import NPZ, RAW_TYPES, receive
+from service.http.run_schemas import InferenceOut
+from service.http.state import Here
+from service.http.upload import MULTIPART
+from service.jobs import outcomes, runs
+from service.jobs import priority as priorities
+from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submitted
+
+BINARY = {"type": "string", "format": "binary", "description": "an .npz file: one array for each input, by its name"}
+
+BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        **{media: {"schema": BINARY} for media in RAW_TYPES},
+        MULTIPART: {
+            "schema": {"type": "object", "required": ["inputs"], "properties": {"inputs": BINARY}},
+            "example": {"inputs": "<the bytes of inputs.npz>"},
+        },
+    },
+}
+
+FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The outputs.",
+        "content": {NPZ: {"schema": {"type": "string", "format": "binary"}}},
+        "headers": {"ETag": {"description": "SHA-256 of the file, quoted.", "schema": {"type": "string"}}},
+    },
+    206: {
+        "description": "The part that `Range` asked for.",
+        "content": {NPZ: {"schema": {"type": "string", "format": "binary"}}},
+    },
+    304: {"description": "The caller's copy (`If-None-Match`) is this file."},
+}
+
+router = APIRouter(tags=["inferences"])
+
+
+@router.post(
+    "/inferences",
+    status_code=202,
+    summary="Run an artifact",
+    response_model=InferenceOut,
+    responses=problem_responses(404, 410, 413, IdempotencyKeyReused, 429, 507),
+    openapi_extra={"requestBody": BODY},
+)
+async def make_inference(
+    request: Request,
+    response: Response,
+    background: BackgroundTasks,
+    here: Here,
+    caller: Submitter,
+    artifact: Annotated[uuid.UUID, Query(description="What to run; made, or still in the making.")],
+    threads: Annotated[
+        int | None, Query(ge=1, le=MAX_THREADS, description="Lanes; left out: as many as it was planned for.")
+    ] = None,
+    priority: Annotated[
+        int,
+        Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
+    ] = 0,
+    idempotency_key: IdempotencyKey = None,
+) -> InferenceOut:
+    """Send inputs as an .npz, as the body or as its part `inputs`; the outputs are an .npz at `/inferences/{id}/outputs`.
+
+    The file is not read here: inputs that do not fit are accepted and fail as a job, which names each of them. bfloat16
+    travels as its bits, in uint16.
+    """
+    priorities.allowed(caller, priority)
+    inputs = await receive(request, here.blobs, here.settings.max_model_bytes)
+
+    def accept() -> tuple[Submitted, InferenceOut]:
+        submitted = runs.infer(
+            here.db,
+            caller.owner,
+            artifact,
+            inputs,
+            threads=threads,
+            idempotency_key=idempotency_key,
+            priority=priority,
+            max_queued=here.settings.max_queued_per_owner,
+        )
+        return submitted, InferenceOut.of(outcomes.inference(here.db, caller.owner, submitted.job.id))
+
+    submitted, made = await to_thread.run_sync(accept)
+    accepted(here, response, background, submitted, f"/inferences/{made.id}")
+    return made
+
+
+@router.get("/inferences/{inference_id}", summary="One inference", responses=problem_responses(404))
+def get_inference(here: Here, caller: Reader, inference_id: InferenceId) -> InferenceOut:
+    """State and progress; once it has SUCCEEDED times, and what its outputs are like."""
+    return InferenceOut.of(outcomes.inference(here.db, caller.owner, inference_id))
+
+
+@router.get(
+    "/inferences/{inference_id}/outputs",
+    summary="Outputs of an inference",
+    response_class=Response,
+    responses={**problem_responses(404, JobNotFinished, ArtifactNeverMade, Removed, 416), **FILE},
+)
+def get_outputs(
+    request: Request,
+    here: Here,
+    caller: Reader,
+    inference_id: InferenceId,
+    if_none_match: Annotated[str | None, Header(description="ETags that the caller has.")] = None,
+    range_: Annotated[str | None, Header(alias="Range", description="The bytes that the caller lacks.")] = None,
+    if_range: Annotated[str | None, Header(description="The ETag that `Range` is about.")] = None,
+) -> Response:
+    """An .npz with one array for each output, by its name. Before the end 409 with `Retry-After`; after a failure 410 with the reason."""
+    outputs = outcomes.outputs(here.db, caller.owner, inference_id)
+    return blob_response(
+        request,
+        here.blobs,
+        key=outputs.key,
+        size=outputs.bytes,
+        etag=f'"{outputs.sha256}"',
+        media_type=NPZ,
+        filename=f"{inference_id}.npz",
+    )

@@ -1,0 +1,35 @@
+"""`/metrics`, for Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from service.errors import NotFound
+from service.http import metrics
+from service.http.errors import problem_responses
+from service.http.state import Here
+from service.jobs.numbers import numbers
+
+EXAMPLE = '# TYPE tilewright_jobs_ended_total counter\ntilewright_jobs_ended_total{kind="compile",queue="cpu",state="SUCCEEDED"} 12.0\n'
+
+router = APIRouter(tags=["operation"])
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={
+        **problem_responses(404, 503),
+        200: {
+            "description": "Prometheus text.",
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": EXAMPLE}},
+        },
+    },
+)
+def get_metrics(here: Here) -> Response:
+    """Queues, jobs, workers and HTTP. No key is asked for and nothing of any one owner is told; can be switched off."""
+    if not here.settings.metrics:
+        raise NotFound("metrics are switched off here", fix="set TILEWRIGHT_METRICS=true")
+    told = numbers(here.db, here.settings.worker_alive_s)
+    return Response(metrics.exposition(here.metrics, told), media_type=metrics.TYPE)

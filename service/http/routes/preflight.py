@@ -1,0 +1,57 @@
+"""`POST /preflight`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+
+from compiler.errors import OptionsError
+from service.errors import BadRequest, DigestMismatch
+from service.http.asked import asked_for
+from service.http.auth import Submitter
+from service.http.errors import problem_responses
+from service.http.model_bodies import OPTIONS_EXAMPLE, OPTIONS_SCHEMA, model_body
+from service.http.model_schemas import DIGEST_EXAMPLE
+from service.http.preflight_schemas import PreflightOut
+from service.http.state import Here
+from service.jobs.preflight import Foretold, preflight
+
+BODY = model_body(OPTIONS_SCHEMA, {}, {"one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE}})
+
+router = APIRouter(tags=["compile"])
+
+
+@router.post(
+    "/preflight",
+    summary="Look at a model before compiling it",
+    response_model=PreflightOut,
+    responses=problem_responses(404, 413, OptionsError, DigestMismatch, 507),
+    openapi_extra={"requestBody": BODY},
+)
+async def preflight_model(
+    request: Request,
+    here: Here,
+    caller: Submitter,
+    options: Annotated[
+        str | None,
+        Query(description="Options as JSON, when the body is the model itself.", examples=['{"threads": 4}']),
+    ] = None,
+) -> PreflightOut:
+    """Name an uploaded model, or send one as to `POST /compile`; the answer says what would become of it.
+
+    Which operators are supported, and why others are not; what dimensions the options leave open; memory, work and
+    time; whether an artifact is there already; and the request again, corrected where it can be. The model is read by a
+    sealed process and kept, so that `request` can be sent to `POST /compile` as it is. No job is made, and a model that
+    cannot be compiled is no error: `ok` is false.
+    """
+    asked, chosen = await asked_for(request, here, caller, options)
+    if isinstance(chosen, list):
+        raise BadRequest("several options are looked at one at a time", fix="give one object, not a list")
+
+    def foretell() -> Foretold:
+        alive_s = here.settings.worker_alive_s
+        return preflight(here.db, here.blobs, here.oracle, caller.owner, asked.model, chosen, alive_s=alive_s)
+
+    return PreflightOut.of(await to_thread.run_sync(foretell))

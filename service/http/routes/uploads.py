@@ -1,0 +1,136 @@
+"""`/uploads`: send a model in pieces that outlive a broken connection."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Request, Response
+from starlette.requests import ClientDisconnect
+
+from service.db.models import Upload
+from service.errors import BadRequest, DigestMismatch, WrongOffset
+from service.http.auth import Submitter
+from service.http.errors import problem_responses
+from service.http.ids import UploadId
+from service.http.model_schemas import UploadIn, UploadOut
+from service.http.routes.models import ModelInZip
+from service.http.state import Here
+from service.http.upload import RAW_TYPES, pour
+from service.jobs import models, uploads
+
+PIECE: dict[str, Any] = {
+    "required": False,
+    "content": {RAW_TYPES[0]: {"schema": {"type": "string", "format": "binary", "description": "the next bytes"}}},
+}
+OFFSETS = {
+    "Upload-Offset": {"description": "Bytes that have arrived.", "schema": {"type": "integer"}},
+    "Upload-Length": {"description": "Bytes of the whole.", "schema": {"type": "integer"}},
+}
+STANDING: dict[int | str, dict[str, Any]] = {200: {"description": "How far it is.", "headers": OFFSETS}}
+
+router = APIRouter(tags=["uploads"])
+
+
+@router.post(
+    "/uploads",
+    status_code=201,
+    summary="Begin a resumable upload",
+    responses={**problem_responses(413), 201: {"description": "Begun.", "headers": OFFSETS}},
+)
+def begin_upload(here: Here, caller: Submitter, response: Response, wanted: UploadIn) -> UploadOut:
+    """Announce the size; then send the bytes with `PATCH`, in one request or many.
+
+    The last byte turns it into a model as `POST /models` with that media type would. An upload that nothing is added to for
+    a day is removed.
+    """
+    upload = uploads.begin(
+        here.db,
+        caller.owner,
+        size=wanted.bytes,
+        media_type=wanted.media_type,
+        sha256=wanted.sha256,
+        limit=here.settings.max_model_bytes,
+    )
+    response.headers["Location"] = f"/uploads/{upload.id}"
+    response.headers.update(_standing(upload))
+    return UploadOut.of(upload)
+
+
+@router.patch(
+    "/uploads/{upload_id}",
+    summary="Send the next bytes",
+    responses={**problem_responses(404, WrongOffset, 413, DigestMismatch, 507), **STANDING},
+    openapi_extra={"requestBody": PIECE},
+)
+async def append_to_upload(
+    request: Request,
+    response: Response,
+    here: Here,
+    caller: Submitter,
+    upload_id: UploadId,
+    upload_offset: Annotated[
+        int, Header(ge=0, le=2**62, description="Where the body begins: as many bytes as have arrived.", examples=[0])
+    ],
+    model: ModelInZip = None,
+) -> UploadOut:
+    """The body is appended; the answer to the last byte carries the model.
+
+    An offset that is not what has arrived is answered by 409 with the right one in `Upload-Offset`; of two requests that send
+    the same bytes at once, one wins. When the connection breaks, what has arrived stays (but for less than 1 MiB, which is
+    not worth a piece). An empty body at the end asks once more for the model, say when the zip needs `model`.
+    """
+    upload = await to_thread.run_sync(uploads.find, here.db, caller.owner, upload_id)
+    with uploads.Appender(here.db, here.blobs, upload, upload_offset) as appender:
+        try:
+            await pour(request, appender.write)
+        except ClientDisconnect:
+            await to_thread.run_sync(appender.break_off)
+            raise BadRequest("the body broke off", fix="ask HEAD /uploads/{id} where to go on") from None
+        await to_thread.run_sync(appender.end)
+
+    def finished() -> UploadOut:
+        now = uploads.find(here.db, caller.owner, upload_id)
+        if now.received < now.bytes:
+            response.headers.update(_standing(now))
+            return UploadOut.of(now)
+        kept = uploads.finish(here.db, here.blobs, now, model=model, limit=here.settings.max_model_bytes)
+        response.headers.update(_standing(now))
+        return UploadOut.of(now, kept.model)
+
+    return await to_thread.run_sync(finished)
+
+
+@router.head("/uploads/{upload_id}", summary="Where to go on", responses={**problem_responses(404), **STANDING})
+def has_upload(here: Here, caller: Submitter, upload_id: UploadId) -> Response:
+    """`Upload-Offset` tells how much has arrived, `Upload-Length` how much there is."""
+    return Response(headers=_standing(uploads.find(here.db, caller.owner, upload_id)))
+
+
+@router.get("/uploads/{upload_id}", summary="One upload", responses=problem_responses(404))
+def get_upload(here: Here, caller: Submitter, upload_id: UploadId) -> UploadOut:
+    """How much has arrived, and the model that it became."""
+    upload = uploads.find(here.db, caller.owner, upload_id)
+    model = None if upload.model_digest is None else models.row(here.db, caller.owner, upload.model_digest)
+    return UploadOut.of(upload, model)
+
+
+@router.delete(
+    "/uploads/{upload_id}",
+    status_code=204,
+    summary="Give an upload up",
+    response_description="It is gone.",
+    responses=problem_responses(404),
+)
+def delete_upload(here: Here, caller: Submitter, upload_id: UploadId) -> Response:
+    """Forget it and its bytes; the model that it may have become stays."""
+    uploads.abandon(here.db, caller.owner, upload_id)
+    return Response(status_code=204)
+
+
+def _standing(upload: Upload) -> dict[str, str]:
+    return {
+        "Upload-Offset": str(upload.received),
+        "Upload-Length": str(upload.bytes),
+        "Cache-Control": "no-store",
+    }

@@ -1,0 +1,111 @@
+"""Models as their owners uploaded them: one ONNX file, or a bundle of one and its external data."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from compiler.contract import bundle_digest
+from service.blobs.store import StoredBlob
+from service.db import artifacts, owners
+from service.db.engine import Database
+from service.db.models import Model
+from service.errors import NotFound
+from service.jobs.bundle import NO_DATA, Bundle
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model's row; `new` unless the owner had it already."""
+
+    model: Model
+    new: bool
+
+
+def keep(db: Database, owner: uuid.UUID, model: StoredBlob, data: Mapping[str, StoredBlob] = NO_DATA) -> Model:
+    """The model's row, made unless the owner has it. `data` holds external data by relative path."""
+    return put(db, owner, Bundle(model, data)).model
+
+
+def put(db: Database, owner: uuid.UUID, bundle: Bundle) -> Kept:
+    """The model's row, and whether it was made just now."""
+    with db.write() as session:
+        return put_within(session, owner, bundle)
+
+
+def put_within(session: Session, owner: uuid.UUID, bundle: Bundle) -> Kept:
+    """`put` as a part of the caller's transaction."""
+    owners.lock(session, owner)  # a removal of the same model at the same moment comes before or after
+    model, data = bundle.model, bundle.data
+    digest = digest_of(bundle)
+    if (known := artifacts.model(session, owner, digest)) is not None:
+        return Kept(known, new=False)
+    files = [
+        {"path": path, "sha256": blob.sha256, "bytes": blob.bytes, "key": blob.key}
+        for path, blob in sorted(data.items())
+    ]
+    size = model.bytes + sum(blob.bytes for blob in data.values())
+    artifacts.keep_model(session, owner, digest, size, model.key, files)
+    made = artifacts.model(session, owner, digest)
+    assert made is not None, "it was kept just now"
+    return Kept(made, new=True)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model and the number of its compilations."""
+
+    model: Model
+    jobs: int
+
+
+def find(db: Database, owner: uuid.UUID, digest: str) -> Described:
+    """One model. Raises `NotFound`."""
+    with db.read() as session:
+        return Described(required(session, owner, digest), artifacts.jobs_of_model(session, owner, digest))
+
+
+def row(db: Database, owner: uuid.UUID, digest: str) -> Model:
+    """One model's row. Raises `NotFound`."""
+    with db.read() as session:
+        return required(session, owner, digest)
+
+
+def required(session: Session, owner: uuid.UUID, digest: str) -> Model:
+    """The owner's model. Raises `NotFound`."""
+    found = artifacts.model(session, owner, digest)
+    if found is None:
+        raise NotFound(f"there is no model {digest}", fix="upload it with POST /models")
+    return found
+
+
+def page(
+    db: Database, owner: uuid.UUID, *, before: tuple[float, str] | None, limit: int
+) -> tuple[list[Model], tuple[float, str] | None]:
+    """Models of the owner, newest first, and time and digest of the last one if more follow."""
+    with db.read() as session:
+        rows = list(artifacts.models_page(session, owner, before=before, limit=limit + 1))
+    last = rows[limit - 1] if len(rows) > limit else None
+    return rows[:limit], None if last is None else (last.created_at, last.digest)
+
+
+def file(db: Database, owner: uuid.UUID, digest: str, path: str | None) -> StoredBlob:
+    """The ONNX file, or the external data with this path. Raises `NotFound`."""
+    model = row(db, owner, digest)
+    if path is None:
+        size = model.bytes - sum(one["bytes"] for one in model.files)
+        return StoredBlob(model.blob_key, model.blob_key.rpartition("/")[2], size)
+    for one in model.files:
+        if one["path"] == path:
+            return StoredBlob(one["key"], one["sha256"], one["bytes"])
+    raise NotFound(
+        f"model {digest} has no external data {path!r:.120}", fix="GET /models/{digest} lists the paths of its files"
+    )
+
+
+def digest_of(bundle: Bundle) -> str:
+    """The digest (hex) that a model with these files has."""
+    return bundle_digest(bundle.model.sha256, {path: blob.sha256 for path, blob in bundle.data.items()})

@@ -1,0 +1,126 @@
+"""What would become of a compilation: the oracle's answer about the model, and what the database knows beside it."""
+
+from __future__ import annotations
+
+import statistics
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.contract import CompileOptions
+from compiler.errors import OptionsError
+from service.blobs.store import Blobs
+from service.db import estimates, jobs, workers
+from service.db.engine import Database
+from service.db.models import Model
+from service.db.plain import storable
+from service.errors import NotReady
+from service.jobs import models
+from service.jobs.oracle import BUSY, MEMORY_BYTES, Oracle
+
+WALL_S = 20.0
+"""Wall and CPU seconds that reading one model may take."""
+COPIES = 3
+"""Of a model in the memory of what reads it: its bytes, the message, its tensors."""
+PAST_JOBS = 200
+"""The newest of the owner's jobs that an estimate looks at."""
+SIMILAR = 2.0
+"""Models are alike when one has at most this many times the nodes of the other."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds that compiling took of the owner's `jobs` past jobs of this queue with a similar number of nodes."""
+
+    median_s: float
+    p90_s: float
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """`answer` is the oracle's, unchecked; what follows is for the options of `request`, corrected where they have to be.
+
+    cached    id of the artifact that would answer at once
+    queue     the device class that would compile it, `ahead` jobs would go first, `workers` that serve it are alive
+    request   a body for `POST /compile`
+    """
+
+    answer: Mapping[str, Any]
+    cached: uuid.UUID | None
+    queue: str
+    ahead: int
+    workers: int
+    estimate: Estimate | None
+    request: Mapping[str, Any]
+
+
+def preflight(
+    db: Database,
+    blobs: Blobs,
+    oracle: Oracle,
+    owner: uuid.UUID,
+    digest: str,
+    options: CompileOptions,
+    *,
+    alive_s: float,
+) -> Foretold:
+    """Blocking; makes no job.
+
+    alive_s  within which a worker must have been seen to count as alive
+
+    Raises `NotFound` (no such model), `NotReady` (too many ask at once), `StorageUnavailable` and `DatabaseUnavailable`.
+    """
+    model = models.row(db, owner, digest)
+    answer = _ask(blobs, oracle, model, options)
+    chosen = _corrected(answer) or options
+    queue = chosen.target
+    with db.read() as session:
+        source = jobs.cached(session, owner, chosen.cache_key(digest))
+        past = estimates.compile_seconds(session, owner, queue, newest=PAST_JOBS)
+        return Foretold(
+            answer=answer,
+            cached=source.artifact_id if source is not None else None,
+            queue=queue,
+            ahead=estimates.ahead(session, queue, priority=0),
+            workers=sum(queue in worker.queues for worker in workers.alive(session, alive_s)),
+            estimate=estimate_of(past, answer.get("nodes")),
+            request={"model": digest, "options": chosen.to_json()},
+        )
+
+
+def estimate_of(past: Sequence[tuple[int | None, float]], nodes: object) -> Estimate | None:
+    """From nodes and seconds of past jobs; None when none of them was of a model like this one."""
+    if not isinstance(nodes, int) or nodes < 1:
+        return None
+    alike = sorted(seconds for count, seconds in past if count and max(count, nodes) <= SIMILAR * min(count, nodes))
+    if not alike:
+        return None
+    return Estimate(statistics.median(alike), alike[min(len(alike) - 1, int(0.9 * len(alike)))], len(alike))
+
+
+def _ask(blobs: Blobs, oracle: Oracle, model: Model, options: CompileOptions) -> dict[str, Any]:
+    with ExitStack() as opened:
+        order = {
+            "order": "preflight",
+            "model": str(opened.enter_context(blobs.local(model.blob_key)).absolute()),
+            "data": {
+                file["path"]: str(opened.enter_context(blobs.local(file["key"])).absolute()) for file in model.files
+            },
+            "options": options.to_json(),
+        }
+        answer: dict[str, Any] = storable(oracle.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
+    problem = answer.get("problem")
+    if isinstance(problem, dict) and problem.get("code") == BUSY:
+        raise NotReady("too many models are being looked at", fix="ask again in a moment")
+    return answer
+
+
+def _corrected(answer: Mapping[str, Any]) -> CompileOptions | None:
+    """The corrected options of an answer, if it has any that are options."""
+    try:
+        return CompileOptions.from_json(answer["corrected"])
+    except (KeyError, TypeError, OptionsError):
+        return None

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.zoo import ZOO, build
+from compiler.contract import CompileOptions
+from compiler.errors import InternalError
+from compiler.frontend import load
+from compiler.ops import OPERATORS
+from compiler.ops.operator import Unsupported
+from compiler.preflight import preflight
+from compiler.targets.cpu import this_machine
+from tests.compiler.networks import Network
+
+
+def looked_at(model: onnx.ModelProto, tmp_path: Path, options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answer, after a passage through JSON."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    answer = preflight(path, CompileOptions.from_json(options or {}))
+    assert json.loads(json.dumps(answer, allow_nan=False)) == answer
+    return answer
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, list[Any] | None],
+    outputs: list[str],
+    constants: dict[str, np.ndarray] | None = None,
+    dtype: int = TensorProto.FLOAT,
+    domains: tuple[str, ...] = (),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, dtype, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        initializer=[numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    opsets = [helper.make_opsetid("", 21), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+SMALL = ("tiny_cnn", "tiny_detector", "tiny_inception", "tiny_lstm", "tiny_mobile", "tiny_transformer", "squeezenet1_1")
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ZOO if entry.name in SMALL], ids=lambda entry: entry.name)
+def test_a_network_that_compiles_is_ok_and_its_figures_are_those_of_the_model(entry: Any, tmp_path: Path) -> None:
+    model = build(entry.name)
+    answer = looked_at(model, tmp_path)
+    assert (answer["ok"], answer["problem"], answer["refusals"]) == (True, None, [])
+    assert answer["corrected"] is None
+    assert answer["target"] == {"name": this_machine().name, "reason": None}
+    assert {one["verdict"] for one in answer["operators"]} == {"supported"}
+    counts = {one["operator"]: one["count"] for one in answer["operators"]}
+    ops = [node.op_type for node in model.graph.node]
+    assert counts == {op: ops.count(op) for op in set(ops)}
+    assert answer["nodes"] == len(ops)
+    assert all(one["domain"] == "ai.onnx" and 0 < len(one["nodes"]) <= 5 for one in answer["operators"])
+    # A transposed convolution is defined as a sum over taps, some of which hit nothing; bench.zoo counts those that hit.
+    assert answer["gflop"]["value"] == pytest.approx(entry.gflop, rel=0.02)
+    arrays = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
+    assert answer["parameters"] == sum(array.size for array in arrays)
+    assert answer["weight_bytes"] == sum(array.nbytes for array in arrays)
+    graph = load(tmp_path / "model.onnx", CompileOptions(), OPERATORS).graph
+    largest = max(value.type.bytes for value in graph.values.values() if value.id not in graph.constants)
+    everything = sum(value.type.bytes for value in graph.values.values() if value.id not in graph.constants)
+    assert largest <= answer["activation_bytes"] <= everything
+    assert answer["memory_bytes"]["run"] > answer["weight_bytes"] + answer["activation_bytes"]
+    assert answer["memory_bytes"]["compile"] > answer["memory_bytes"]["run"]
+    assert [one["name"] for one in answer["inputs"]] == [value.name for value in model.graph.input]
+    assert all(one["bound"] for one in answer["inputs"])
+    assert [one["name"] for one in answer["outputs"]] == [value.name for value in model.graph.output]
+
+
+def test_the_peak_of_a_chain_is_its_two_largest_neighbours(tmp_path: Path) -> None:
+    net = Network()
+    x = net.node("Relu", [net.input(1, 8, 4, 4)], (1, 8, 4, 4))
+    x = net.node("Concat", [x, x], (1, 16, 4, 4), axis=1)
+    net.node("Neg", [x], (1, 16, 4, 4))
+    x = net.node("GlobalAveragePool", [x], (1, 16, 1, 1))
+    answer = looked_at(net.model([x]), tmp_path)
+    assert answer["activation_bytes"] == 4 * (8 * 16 + 16 * 16)
+    assert answer["nodes"] == 3  # nobody reads the Neg
+    assert answer["gflop"]["value"] == 0
+
+
+def test_every_refused_operator_is_told_at_once_with_its_nodes_reasons_and_fixes(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("StringNormalizer", ["a"], ["b"], name="odd"),
+        helper.make_node("Mystery", ["x"], ["c"], name="alien", domain="com.acme"),
+        helper.make_node("Add", ["b", "c"], ["d"], name="behind"),
+        helper.make_node("Sequel", ["d"], ["e"], name="alien behind", domain="com.acme"),
+        helper.make_node("Relu", ["x"], ["f"], name="last"),
+        helper.make_node("Sum", ["e", "f"], ["y"], name="end"),
+    ]
+    answer = looked_at(model_of(nodes, {"x": [1, 8]}, ["y"], domains=("com.acme",)), tmp_path)
+    assert not answer["ok"]
+    assert answer["problem"]["code"] == "unsupported_model"
+    found = {one["operator"]: one for one in answer["operators"]}
+    verdicts = {name: (one["verdict"], one["count"], one["unchecked"]) for name, one in found.items()}
+    assert verdicts == {
+        "Relu": ("supported", 2, 0),
+        "StringNormalizer": ("refused", 1, 0),
+        "com.acme::Mystery": ("refused", 1, 0),
+        "com.acme::Sequel": ("refused", 1, 1),
+        "Add": ("supported", 1, 1),
+        "Sum": ("supported", 1, 1),
+    }
+    assert found["com.acme::Mystery"]["domain"] == "com.acme"
+    assert found["com.acme::Mystery"]["nodes"] == ["alien"]
+    for one in found.values():
+        assert bool(one["reasons"]) == bool(one["fixes"]) == (one["verdict"] == "refused")
+    assert {refusal["node"] for refusal in answer["refusals"]} == {"odd", "alien"}
+    assert answer["activation_bytes"] is answer["gflop"]["value"] is answer["memory_bytes"]["compile"] is None
+    assert answer["outputs"] == [{"name": "y", "dtype": None, "shape": None}]
+
+
+def test_a_refusal_inside_a_function_counts_for_the_call_of_it(tmp_path: Path) -> None:
+    inner = [helper.make_node("StringNormalizer", ["p"], ["q"], name="inside")]
+    opsets = [helper.make_opsetid("", 21)]
+    function = helper.make_function("mine", "Both", ["p"], ["q"], inner, opsets)
+    nodes = [helper.make_node("Both", ["x"], ["y"], name="call", domain="mine")]
+    model = model_of(nodes, {"x": [1, 8]}, ["y"], domains=("mine",))
+    model.functions.append(function)
+    answer = looked_at(model, tmp_path)
+    assert [(one["operator"], one["verdict"], one["nodes"]) for one in answer["operators"]] == [
+        ("mine::Both", "refused", ["call"])
+    ]
+    assert [refusal["node"] for refusal in answer["refusals"]] == ["call/inside"]
+
+
+def test_open_dimensions_are_told_and_a_correction_is_offered_under_which_the_model_is_judged(tmp_path: Path) -> None:
+    weights = {"w": np.zeros((4, 3, 3, 3), np.float32)}
+    nodes = [helper.make_node("Conv", ["image", "w"], ["y"], name="conv")]
+    model = model_of(nodes, {"image": ["batch", 3, "height", "width"]}, ["y"], weights)
+    answer = looked_at(model, tmp_path)
+    assert not answer["ok"]
+    assert answer["problem"]["code"] == "unbound_dimension"
+    assert answer["inputs"] == [
+        {"name": "image", "dtype": "f32", "shape": ["batch", 3, "height", "width"], "bound": False}
+    ]
+    assert answer["corrected"]["dims"] == {"height": 224, "width": 224}
+    assert answer["operators"][0]["verdict"] == "supported"
+    assert answer["outputs"][0]["shape"] == [1, 4, 222, 222]
+    assert answer["gflop"]["value"] > 0
+    again = looked_at(model, tmp_path, answer["corrected"])
+    assert again["ok"]
+    assert again["corrected"] is None
+    assert [notice for notice in again["notices"] if "batch" in notice]
+
+
+def test_a_model_whose_inputs_cannot_be_bound_has_its_operators_looked_up_by_name(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="plain"),
+        helper.make_node("Mystery", ["a"], ["y"], name="alien", domain="com.acme"),
+    ]
+    model = model_of(nodes, {"x": [1, 8]}, ["y"], dtype=TensorProto.STRING, domains=("com.acme",))
+    answer = looked_at(model, tmp_path)
+    assert answer["problem"]["code"] == "unsupported_model"
+    found = {one["operator"]: (one["verdict"], one["unchecked"]) for one in answer["operators"]}
+    assert found == {"Relu": ("supported", 1), "com.acme::Mystery": ("refused", 1)}
+
+
+def test_an_operator_whose_definition_refuses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def define(*given: Any) -> Any:
+        raise Unsupported("it is odd", "make it even")
+
+    monkeypatch.setitem(OPERATORS, "Relu", replace(OPERATORS["Relu"], define=define))
+    net = Network()
+    x = net.node("Neg", [net.node("Relu", [net.input(1, 8)], (1, 8))], (1, 8))
+    answer = looked_at(net.model([x]), tmp_path)
+    assert answer["problem"]["code"] == "unsupported_model"
+    assert [(one["operator"], one["verdict"], one["fixes"]) for one in answer["operators"]] == [
+        ("Neg", "supported", []),
+        ("Relu", "refused", ["make it even"]),
+    ]
+
+
+def test_an_unknown_target_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    net = Network()
+    model = net.model([net.node("Relu", [net.input(1, 8)], (1, 8))])
+    answer = looked_at(model, tmp_path, {"target": "cpu:x86-64-v33"})
+    assert not answer["ok"]
+    assert answer["problem"]["code"] == "target_unavailable"
+    assert answer["target"]["name"] is None
+    assert "x86-64-v33" in answer["target"]["reason"]
+    assert answer["corrected"]["target"] == "cpu:x86-64-v3"
+    assert answer["operators"][0]["verdict"] == "supported"
+    assert looked_at(model, tmp_path, answer["corrected"])["ok"]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"", "malformed_model"), (b"no model at all", "malformed_model"), (None, "malformed_model")]
+)
+def test_what_is_no_model_gets_an_answer_too(content: bytes | None, code: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "model.onnx").write_bytes(content)
+    answer = preflight(tmp_path / "model.onnx", CompileOptions())
+    assert not answer["ok"]
+    assert answer["problem"]["code"] == code
+    assert answer["problem"]["fix"]
+    assert answer["operators"] == []
+    net = Network()
+    whole = looked_at(net.model([net.node("Relu", [net.input(1, 8)], (1, 8))]), tmp_path)
+    assert set(answer) == set(whole)
+
+
+def test_a_fault_of_ours_is_an_answer_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("seeded")
+
+    monkeypatch.setattr("compiler.preflight.survey", broken)
+    answer = preflight(tmp_path / "model.onnx", CompileOptions())
+    assert answer["problem"]["code"] == InternalError.code
+    assert "seeded" in answer["problem"]["message"]
+
+
+def test_a_file_cut_anywhere_gets_an_answer(tmp_path: Path) -> None:
+    data = build("tiny_transformer").SerializeToString()
+    path = tmp_path / "model.onnx"
+    for cut in range(0, len(data), len(data) // 40):
+        path.write_bytes(data[:cut])
+        assert preflight(path, CompileOptions())["ok"] is False
+
+
+def test_external_data_is_taken_from_where_the_caller_says_and_from_nowhere_else(tmp_path: Path) -> None:
+    net = Network()
+    x = net.node("Gemm", [net.input(2, 64), net.weight(64, 32)], (2, 32))
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "w").mkdir()
+    onnx.save(
+        net.model([x]), tmp_path / "model.onnx", save_as_external_data=True, location="w/data.bin", size_threshold=0
+    )
+    (tmp_path / "w" / "data.bin").rename(tmp_path / "apart" / "blob")
+    missing = preflight(tmp_path / "model.onnx", CompileOptions())
+    assert missing["problem"]["code"] == "malformed_model"
+    given = {"w/data.bin": tmp_path / "apart" / "blob"}
+    found = preflight(tmp_path / "model.onnx", CompileOptions(), given)
+    assert found["ok"]
+    assert found["weight_bytes"] == 4 * 64 * 32
+    other = preflight(tmp_path / "model.onnx", CompileOptions(), {"other.bin": tmp_path / "apart" / "blob"})
+    assert "none of the files that came with the model (other.bin)" in other["problem"]["message"]

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import itertools
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from compiler import runner
+from compiler.contract import BenchmarkOptions, CompileOptions, Event
+from compiler.errors import ArtifactUnusable, InputsError, InternalError, OptionsError, TargetUnavailable
+from compiler.pack.loader import Model, RunError, TensorSpec
+from compiler.pipeline import compile_model
+from compiler.runner import benchmark, infer
+from compiler.targets.cpu import this_machine
+from tests.compiler.conftest import Compiled
+from tests.compiler.networks import Network
+
+Compile = Callable[..., Compiled]
+SHORT = BenchmarkOptions(seconds=0.05)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chain(tmp_path_factory.mktemp("large"), 12)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chain(tmp_path_factory.mktemp("small"), 2)
+
+
+def chain(folder: Path, length: int) -> Path:
+    """Convolutions in a row: all lengths have the same input and output, and one of 12 takes several times as long as one of 2."""
+    net = Network()
+    shape = (1, 16, 24, 24)
+    x = net.input(*shape)
+    for _ in range(length):
+        x = net.node("Conv", [x, net.weight(16, 16, 3, 3)], shape, pads=[1] * 4)
+    model = net.model([x])
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "y"
+    onnx.save(model, folder / "model.onnx")
+    compile_model(folder / "model.onnx", folder / "model.tw", CompileOptions(threads=1, tuning_budget_s=0))
+    return folder / "model.tw"
+
+
+def changed(artifact: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of an artifact with another manifest."""
+    with zipfile.ZipFile(artifact) as one, zipfile.ZipFile(copy, "w") as two:
+        for member in one.infolist():
+            content = one.read(member)
+            if member.filename == "manifest.json":
+                manifest = json.loads(content)
+                change(manifest)
+                content = json.dumps(manifest).encode()
+            two.writestr(member, content)
+    return copy
+
+
+def test_two_artifacts_are_compared_and_the_faster_is_named(large: Path, small: Path) -> None:
+    events: list[Event] = []
+    report = benchmark([("long", large), ("short", small)], BenchmarkOptions(seconds=0.4, seed=3), events.append)
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["options"] == BenchmarkOptions(seconds=0.4, seed=3).to_json()
+    (found,) = report["comparisons"]
+    assert (found["a"], found["b"], found["faster"]) == ("long", "short", "b")
+    assert 0 < found["low"] <= found["ratio"] <= found["high"] < 1
+    assert found["verdict"].startswith("b is faster by ")
+    assert [output["output"] for output in found["outputs"]] == ["y"]
+    assert found["outputs"][0]["max_relative"] > 0
+    assert report["rounds"] == sum(report["sittings"]) >= 6
+
+
+def test_the_report_tells_all_of_an_artifact(small: Path) -> None:
+    report = benchmark([("one", small)], SHORT)
+    (one,) = report["artifacts"]
+    assert report["comparisons"] == []
+    assert one["artifact"] == "one"
+    assert len(one["sha256"]) == 64
+    assert one["target"] == report["machine"]["target"]
+    assert one["hardware"] == report["machine"]["hardware"]
+    assert one["lanes"] == 1
+    assert one["load"]["first_s"] > 0
+    assert one["load"]["warm_s"] > 0
+    assert one["first_run_s"] > 0
+    assert len(one["samples_s"]) == sum(one["rounds"]) <= one["runs"]
+    assert len(one["rounds"]) == len(one["round_median_s"]) == report["rounds"]
+    assert one["median_s"] == one["compute_s"] == np.percentile(one["samples_s"], 50)
+    assert one["min_s"] <= one["p10_s"] <= one["median_s"] <= one["p90_s"] <= one["p99_s"]
+    assert one["copy_in_s"] > 0
+    assert one["copy_out_s"] > 0
+    assert sum(row["share"] for row in one["kernels"]) == pytest.approx(1)
+    assert set(one["kernels"][0]) == {"call", "family", "tile", "seconds", "share"}
+    assert one["inputs"] == [{"name": "x0", "dtype": "float32", "shape": [1, 16, 24, 24]}]
+    assert one["outputs"] == [{"name": "y", "dtype": "float32", "shape": [1, 16, 24, 24]}]
+    assert report["machine"]["cores"] >= 1
+    assert report["machine"]["during"]["own_cpu_s"] > 0
+    assert set(report["machine"]["before"]) == set(report["machine"]["after"])
+
+
+def test_without_a_profile_there_are_no_kernels(small: Path) -> None:
+    report = benchmark([("one", small)], BenchmarkOptions(seconds=0.02, profile=False))
+    assert report["artifacts"][0]["kernels"] is None
+
+
+def test_progress_goes_through_the_phases_and_never_falls(small: Path) -> None:
+    events: list[Event] = []
+    benchmark([("one", small)], SHORT, events.append)
+    assert [event.phase for event in events if event.kind == "phase"] == ["open", "warm", "time", "profile"]
+    fractions = [event.fraction for event in events]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+
+
+def test_one_artifact_against_itself_gives_equal_outputs_and_every_pair_is_compared(small: Path) -> None:
+    report = benchmark([("a", small), ("b", small), ("c", small)], SHORT)
+    assert [(one["a"], one["b"]) for one in report["comparisons"]] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert all(one["outputs"] == [{"output": "y", "max_relative": 0.0, "unlike": 0}] for one in report["comparisons"])
+    assert len({one["sha256"] for one in report["artifacts"]}) == 1
+
+
+def test_different_models_are_timed_together_but_not_compared(small: Path, compiled: Compile) -> None:
+    report = benchmark([("a", small), ("b", compiled("tiny_cnn").artifact)], SHORT)
+    assert len(report["artifacts"]) == 2
+    assert report["comparisons"] == []
+    assert any("artifacts a and b have different inputs or outputs" in notice for notice in report["notices"])
+
+
+def test_lanes_may_be_fewer_than_planned_and_are_told_truly(compiled: Compile) -> None:
+    two = compiled("tiny_inception", 2, split=True).artifact
+    paused: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.sleep", paused.append)
+        assert benchmark([("a", two)], SHORT)["artifacts"][0]["lanes"] == 2
+        assert set(paused) == {runner.SETTLE_S}, "its lanes fall asleep before another artifact's block"
+        paused.clear()
+        report = benchmark([("a", two)], BenchmarkOptions(threads=1, seconds=0.02, profile=False))
+    assert report["artifacts"][0]["lanes"] == 1
+    assert "artifact a was planned for 2 lanes and ran on 1" in report["notices"]
+    assert paused == [], "nothing spins"
+
+
+def test_other_hardware_and_too_few_cores_are_worth_a_notice(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = this_machine()
+    monkeypatch.setattr(runner, "this_machine", lambda: replace(here, hardware="cpu:abacus/0", lanes=1))
+    two = compiled("tiny_inception", 2, split=True).artifact
+    notices = benchmark([("a", two)], BenchmarkOptions(seconds=0.02, profile=False))["notices"]
+    assert f"artifact a was tuned on other hardware ({here.hardware}) than it was run on here" in notices
+    assert "artifact a runs 2 lanes on 1 cores" in notices
+
+
+def test_an_artifact_that_cannot_be_loaded_is_named_with_the_fix(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cut.tw").write_bytes(small.read_bytes()[:-100])
+    empty = changed(small, tmp_path / "empty.tw", lambda manifest: manifest.pop("inputs"))
+    other = changed(small, tmp_path / "other.tw", lambda manifest: manifest.update(format_version=99))
+    with zipfile.ZipFile(small) as archive:
+        archive.extractall(tmp_path / "folder")
+    for path in (tmp_path / "cut.tw", tmp_path / "missing.tw", tmp_path / "folder", empty, other):
+        with pytest.raises(ArtifactUnusable, match="artifact the-bad-one ") as caught:
+            benchmark([("good", small), ("the-bad-one", path)], SHORT)
+        assert caught.value.fix
+    monkeypatch.setattr("compiler.pack.loader.platform.machine", lambda: "s390x")
+    with pytest.raises(TargetUnavailable, match="artifact elsewhere cannot run on this machine") as refused:
+        benchmark([("elsewhere", small)], SHORT)
+    assert "compile the model for cpu" in refused.value.fix
+
+
+def test_without_artifacts_there_is_nothing_to_do() -> None:
+    with pytest.raises(OptionsError, match="no artifact"):
+        benchmark([], SHORT)
+
+
+def test_a_run_that_fails_is_our_fault_and_closes_all(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: list[Model] = []
+    calls = itertools.count()
+    timed, opened = Model._timed, runner._opened
+
+    def failing(self: Model, *args: Any) -> float:
+        if next(calls) == 40:
+            raise RunError("seeded")
+        return timed(self, *args)
+
+    monkeypatch.setattr(Model, "_timed", failing)
+
+    def noted(*args: Any, **options: Any) -> Model:
+        models.append(opened(*args, **options))
+        return models[-1]
+
+    monkeypatch.setattr(runner, "_opened", noted)
+    with pytest.raises(InternalError, match="seeded"):
+        benchmark([("a", small)], SHORT)
+    assert len(models) > 2
+    assert all(model._library is None for model in models)
+
+
+def test_bfloat16_outputs_are_compared_as_numbers() -> None:
+    spec = TensorSpec("y", "bfloat16", (2,))
+    a, b = (np.array([4, last], ml_dtypes.bfloat16).view(np.uint16) for last in (1, 2))
+    assert runner._difference(spec, a, b) == {"max_relative": 0.25, "unlike": 0}
+
+
+def test_an_inference_gives_what_another_runtime_gives(compiled: Compile, tmp_path: Path) -> None:
+    one = compiled("tiny_cnn")
+    with Model(one.artifact) as model:
+        given = model.random_inputs(3)
+    save: Callable[..., None] = np.savez
+    save(tmp_path / "in.npz", **given)
+    told = infer(one.artifact, tmp_path / "in.npz", tmp_path / "out.npz")
+    session = onnxruntime.InferenceSession(str(one.model), providers=["CPUExecutionProvider"])
+    wanted = dict(zip([output.name for output in session.get_outputs()], session.run(None, given), strict=True))
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as got:
+        assert set(got) == set(wanted) == set(told["outputs"])
+        for name, want in wanted.items():
+            np.testing.assert_allclose(got[name], want, rtol=1e-4, atol=1e-5)
+            assert told["outputs"][name]["dtype"] == "float32"
+            assert told["outputs"][name]["shape"] == list(want.shape)
+            assert len(told["outputs"][name]["sha256"]) == 64
+    assert told["seconds"] > 0
+    assert told["load_s"] > 0
+    assert told["lanes"] == 1
+    again = infer(one.artifact, tmp_path / "in.npz", tmp_path / "again.npz", threads=8)
+    assert again["outputs"] == told["outputs"]
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "out.npz").read_bytes()
+
+
+def test_an_inference_with_scalars_integers_and_a_strange_name(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("the/x:0", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("file", TensorProto.INT64, [3])
+    graph = helper.make_graph([helper.make_node("Neg", ["the/x:0"], ["file"])], "neg", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "m.onnx")
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", CompileOptions(threads=1, tuning_budget_s=0))
+    save: Callable[..., None] = np.savez
+    save(tmp_path / "in.npz", **{"the/x:0": np.array([1, 2, -3], np.int8)})
+    infer(tmp_path / "m.tw", tmp_path / "in.npz", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as got:
+        np.testing.assert_array_equal(got["file"], np.array([-1, -2, 3]), strict=True)
+
+
+def test_an_inference_that_is_refused_leaves_no_outputs(small: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x0=np.zeros((1, 16, 24), np.float32), more=np.zeros(1))
+    with pytest.raises(InputsError) as caught:
+        infer(small, tmp_path / "in.npz", tmp_path / "out.npz")
+    assert len(caught.value.refusals) == 2
+    with pytest.raises(OptionsError, match="threads is 0"):
+        infer(small, tmp_path / "in.npz", tmp_path / "out.npz", threads=0)
+    with pytest.raises(ArtifactUnusable, match="cannot be loaded"):
+        infer(tmp_path / "missing.tw", tmp_path / "in.npz", tmp_path / "out.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.npz"]

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from service.db.engine import Database
+from service.jobs import catalogue, lease
+
+TARGETS = [
+    {"name": "cpu:x86-64-v4", "description": "AVX-512", "machine": "x86_64", "vector_floats": 16},
+    {"name": "cpu:aarch64", "description": "NEON", "machine": "aarch64", "vector_floats": 4},
+]
+OPERATORS: list[dict[str, Any]] = [
+    {"name": "Conv", "domain": "", "opsets": [7, 28], "limits": "2 spatial axes", "family": "conv", "how": "kernel"},
+    {"name": "ConvTranspose", "domain": "", "opsets": [7, 28], "limits": "", "family": "conv", "how": "kernel"},
+    {"name": "Attention", "domain": "com.microsoft", "opsets": None, "limits": "", "family": "x", "how": "inlined"},
+]
+
+
+def test_before_any_worker_the_lists_are_empty_and_say_why(client: TestClient) -> None:
+    for name in ("targets", "operators"):
+        told = client.get(f"/{name}").json()
+        assert (told[name], told["compiler"]) == ([], None)
+        assert "python -m worker" in told["notice"]
+    assert client.get("/workers").json() == {"workers": []}
+
+
+def test_targets_say_what_they_are_who_serves_them_and_what_waits(client: TestClient, db: Database) -> None:
+    catalogue.publish(db, "targets", "0.1.0", TARGETS)
+    assert "no worker is alive" in client.get("/targets").json()["notice"]
+    lease.seen(db, "device", ["cpu", "cpu:x86-64-v4", "run:cpu", "run:cpu:x86-64-v4"], {"model": "x"}, "0.1.0")
+    lease.seen(db, "builder", ["cpu:x86-64-v4", "cpu:aarch64"], {"model": "x"}, "0.1.0")
+    for _ in range(2):
+        client.post("/compile?fresh=true", files={"model": "m", "options": '{"target": "cpu:aarch64"}'})
+    told = client.get("/targets").json()
+    assert (told["notice"], told["compiler"]) == (None, "0.1.0")
+    arm, x86 = told["targets"]
+    assert arm == {
+        "name": "cpu:aarch64",
+        "description": "NEON",
+        "facts": {"machine": "aarch64", "vector_floats": 4},
+        "measured_by": [],
+        "built_by": ["builder"],
+        "queued": 2,
+        "runs_queued": 0,
+    }
+    assert (x86["measured_by"], x86["built_by"], x86["queued"]) == (["device"], ["builder"], 0)
+    assert [worker["name"] for worker in client.get("/workers").json()["workers"]] == ["builder", "device"]
+
+
+def test_operators_are_found_by_a_part_of_their_name(client: TestClient, db: Database) -> None:
+    catalogue.publish(db, "operators", "0.1.0", OPERATORS)
+    everything = client.get("/operators").json()["operators"]
+    assert [one["name"] for one in everything] == ["Attention", "Conv", "ConvTranspose"]
+    assert (everything[0]["opsets"], everything[0]["domain"]) == (None, "com.microsoft")
+    conv = client.get("/operators?query=cOnV").json()["operators"]
+    assert [(one["name"], one["opsets"], one["limits"]) for one in conv] == [
+        ("Conv", [7, 28], "2 spatial axes"),
+        ("ConvTranspose", [7, 28], ""),
+    ]
+    assert conv[0]["facts"] == {"family": "conv", "how": "kernel"}
+    assert client.get("/operators?query=nothing").json()["operators"] == []

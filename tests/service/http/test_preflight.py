@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import onnx
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from bench.zoo import build
+from service.blobs.local import LocalBlobs
+from service.config import Settings
+from service.db import workers
+from service.db.engine import Database, clock
+from service.db.models import Job, JobState
+from service.http.app import create_app
+from service.http.preflight_schemas import PREFLIGHT_EXAMPLE, ModelAnswer, PreflightOut
+from service.jobs import access, lease, models
+from service.jobs.oracle import Oracle
+from tests.service.http.test_compile import RAW, problem
+
+PRELUDE = "import json, os, sys, signal; order = json.loads(sys.stdin.readline())\n"
+ANSWER = {name: PREFLIGHT_EXAMPLE[name] for name in ModelAnswer.model_fields}
+FINE = {**ANSWER, "ok": True, "problem": None, "corrected": None}
+
+Asking = Callable[[str], TestClient]
+
+
+def printing(answer: Any) -> str:
+    """A process that answers with this."""
+    return f"print({json.dumps(json.dumps(answer))})"
+
+
+@pytest.fixture
+def asking(db: Database, settings: Settings, ring: Any) -> Iterator[Asking]:
+    """Makes clients of owner `ada`, of services whose process that reads models runs these lines of Python."""
+    with ExitStack() as made:
+
+        def of(program: str) -> TestClient:
+            key = access.make_key(db, "ada", ["compile"], "test")
+            oracle = Oracle(ready=0, command=(sys.executable, "-I", "-c", PRELUDE + program))
+            app = create_app(settings, ring=ring, oracle=oracle)
+            return made.enter_context(TestClient(app, headers={"Authorization": f"Bearer {key}"}))
+
+        yield of
+
+
+def job_count(db: Database) -> int:
+    with db.read() as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(Job)) or 0
+
+
+def test_the_example_of_the_documentation_is_an_answer() -> None:
+    assert PreflightOut.model_validate(PREFLIGHT_EXAMPLE).model_dump(mode="json") == PREFLIGHT_EXAMPLE
+
+
+def test_the_process_is_shown_the_model_with_its_external_data_and_the_options(
+    asking: Asking, db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    model, data = blobs.put_bytes(b"the model"), blobs.put_bytes(b"the data")
+    digest = models.keep(db, owner, model, {"w/data.bin": data}).digest
+    reading = (
+        "order['model'] = open(order['model']).read()\n"
+        "order['data'] = {name: open(path).read() for name, path in order['data'].items()}\n"
+        f"print(json.dumps({{**json.loads({json.dumps(json.dumps(FINE))}), 'notices': [json.dumps(order)]}}))"
+    )
+    answer = asking(reading).post("/preflight", json={"model": digest, "options": {"threads": 3}})
+    assert answer.status_code == 200, answer.text
+    order = json.loads(answer.json()["notices"][0])
+    assert (order["order"], order["model"], order["data"]) == ("preflight", "the model", {"w/data.bin": "the data"})
+    assert order["options"]["threads"] == 3
+    assert order["limits"]["cpu_s"] > 0
+
+
+def test_an_uploaded_model_is_kept_and_the_request_can_be_sent_on(asking: Asking, db: Database) -> None:
+    client = asking(printing(FINE))
+    for sent in (
+        {"files": {"model": b"onnx bytes"}, "data": {"options": '{"threads": 2}'}},
+        {"content": b"onnx bytes", "params": {"options": '{"threads": 2}'}, "headers": RAW},
+    ):
+        answer = client.post("/preflight", **sent)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert {name: found[name] for name in FINE} == FINE
+        assert found["request"]["options"]["threads"] == 2
+    again = client.post("/preflight", json=found["request"]).json()
+    assert again["request"] == found["request"]
+    assert job_count(db) == 0
+
+
+def test_the_request_that_comes_back_is_the_corrected_one(asking: Asking) -> None:
+    corrected = {"target": "cpu:x86-64-v3", "dims": {"height": 224}}
+    client = asking(printing({**ANSWER, "corrected": corrected}))
+    found = client.post("/preflight", files={"model": b"m"}).json()
+    assert not found["ok"]
+    assert found["request"]["options"]["dims"] == {"height": 224}
+    assert found["queue"]["name"] == "cpu:x86-64-v3"
+
+
+def test_it_says_which_artifact_would_answer_at_once(
+    asking: Asking, queued: Callable[..., Job], finish: Callable[..., lease.Claim]
+) -> None:
+    client = asking(printing(FINE))
+    job = queued(b"m", threads=2)
+    options = json.dumps({"threads": 2})
+    assert client.post("/preflight", files={"model": b"m"}, data={"options": options}).json()["cached"] is None
+    finish()
+    found = client.post("/preflight", files={"model": b"m"}, data={"options": options}).json()
+    assert found["cached"] == str(job.artifact_id)
+    assert client.post("/preflight", files={"model": b"m"}).json()["cached"] is None
+
+
+def test_it_says_how_many_jobs_and_workers_there_are(asking: Asking, db: Database, queued: Callable[..., Job]) -> None:
+    client = asking(printing(FINE))
+    queued(b"a")
+    queued(b"b", priority=5)
+    queued(b"c", priority=-5)
+    queued(b"d", target="cpu:x86-64-v3")
+    with db.write() as session:
+        workers.report(session, "here", ["cpu", "run:cpu"], {}, "0", None)
+        workers.report(session, "elsewhere", ["cpu:aarch64"], {}, "0", None)
+    found = client.post("/preflight", files={"model": b"m"}).json()
+    assert found["queue"] == {"name": "cpu", "position": 2, "workers": 1}
+
+
+def succeeded(db: Database, job: Job, nodes: int | None, seconds: float) -> None:
+    """The job as it is after it took this long."""
+    with db.write() as session:
+        values = {
+            "state": JobState.SUCCEEDED,
+            "report": {} if nodes is None else {"nodes": nodes},
+            "started_at": clock() - seconds,
+            "finished_at": clock(),
+        }
+        session.execute(sa.update(Job).where(Job.id == job.id).values(values))
+
+
+def test_the_estimate_rests_on_the_owners_jobs_of_this_queue_with_models_alike(
+    asking: Asking, db: Database, queued: Callable[..., Job], stranger: dict[str, str]
+) -> None:
+    client = asking(printing({**FINE, "nodes": 100}))
+    assert client.post("/preflight", files={"model": b"m"}).json()["estimate"] is None
+    for number, (nodes, seconds) in enumerate([(60, 10), (100, 20), (150, 30), (49, 1000), (201, 1000), (None, 1000)]):
+        succeeded(db, queued(f"m{number}".encode()), nodes, seconds)
+    succeeded(db, queued(b"m9", target="cpu:x86-64-v3"), 100, 1000)
+    found = client.post("/preflight", files={"model": b"m"}).json()["estimate"]
+    assert found["jobs"] == 3
+    assert (found["median_s"], found["p90_s"]) == (pytest.approx(20, abs=0.5), pytest.approx(30, abs=0.5))
+    assert client.post("/preflight", files={"model": b"m"}, headers=stranger).json()["estimate"] is None
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("print('nonsense')", "not one"),
+        (printing({"ok": True}), "answered with something else"),
+        (printing({**FINE, "nodes": "many"}), "answered with something else"),
+        (printing({**FINE, "problem": "none"}), "answered with something else"),
+    ],
+)
+def test_a_model_that_kills_or_takes_over_the_process_is_answered(program: str, says: str, asking: Asking) -> None:
+    answer = asking(program).post("/preflight", files={"model": b"m"})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert not found["ok"]
+    assert found["problem"]["code"] == "preflight_failed"
+    assert says in found["problem"]["message"]
+    assert found["request"]["model"]
+
+
+def test_text_that_no_database_or_answer_can_hold_does_no_harm(asking: Asking) -> None:
+    client = asking(printing({**FINE, "notices": ["half \ud800 and nul \x00"]}))
+    answer = client.post("/preflight", files={"model": b"m"})
+    assert answer.status_code == 200
+    assert "\x00" not in answer.json()["notices"][0]
+
+
+def test_a_model_of_another_owner_or_none_is_not_found(asking: Asking, stranger: dict[str, str]) -> None:
+    client = asking(printing(FINE))
+    mine = client.post("/preflight", files={"model": b"m"}).json()["request"]["model"]
+    problem(client.post("/preflight", json={"model": mine}, headers=stranger), 404, "not_found")
+    problem(client.post("/preflight", json={"model": "0" * 64}), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "bad_request"),
+        (b"{", 400, "bad_request"),
+        (b"[]", 400, "bad_request"),
+        (b"{}", 400, "bad_request"),
+        (b'{"model": "../../etc/passwd"}', 400, "bad_request"),
+        (b'{"model": 5}', 400, "bad_request"),
+        (b'{"model": "' + b"0" * 64 + b'", "colour": 1}', 400, "bad_request"),
+        (b'{"model": "' + b"0" * 64 + b'", "options": {"colour": 1}}', 422, "invalid_options"),
+        (b'{"model": "' + b"0" * 64 + b'", "options": []}', 422, "invalid_options"),
+        (b'{"model": "' + b"0" * 64 + b'", "options": {"tolerance": NaN}}', 400, "bad_request"),
+        (b'{"model": "' + b"0" * 2_000_000 + b'"}', 413, "body_too_large"),
+    ],
+)
+def test_a_malformed_body_is_refused(body: bytes, status: int, code: str, asking: Asking) -> None:
+    answer = asking(printing(FINE)).post("/preflight", content=body, headers={"Content-Type": "application/json"})
+    problem(answer, status, code)
+
+
+def test_options_given_twice_are_refused(asking: Asking) -> None:
+    client = asking(printing(FINE))
+    twice = {"params": {"options": "{}"}}
+    problem(client.post("/preflight", json={"model": "0" * 64, "options": {}}, **twice), 400, "bad_request")
+    sent = {"files": {"model": b"m"}, "data": {"options": "{}"}}
+    problem(client.post("/preflight", **sent, **twice), 400, "bad_request")
+
+
+def test_a_list_of_options_is_refused(asking: Asking) -> None:
+    answer = asking(printing(FINE)).post("/preflight", json={"model": "0" * 64, "options": [{}, {"threads": 2}]})
+    assert "one object" in problem(answer, 400, "bad_request")["fix"]
+
+
+def test_a_key_is_needed(asking: Asking) -> None:
+    client = asking(printing(FINE))
+    problem(client.post("/preflight", files={"model": b"m"}, headers={"Authorization": ""}), 401, "not_authenticated")
+
+
+def test_a_real_model_is_looked_at_by_the_real_process(client: TestClient, db: Database) -> None:
+    data = build("tiny_cnn").SerializeToString()
+    found = client.post("/preflight", files={"model": data}, data={"options": '{"target": "cpu:x86-64-v33"}'}).json()
+    assert not found["ok"]
+    assert found["problem"]["code"] == "target_unavailable"
+    assert found["request"]["options"]["target"] == "cpu:x86-64-v3"
+    again = client.post("/preflight", json=found["request"]).json()
+    assert again["ok"], again["problem"]
+    assert again["nodes"] == len(onnx.load_from_string(data).graph.node)
+    assert job_count(db) == 0

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from bench.zoo import build
+from service.jobs import oracle
+from service.jobs.oracle import Oracle
+
+PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sys.stdin.readline() or 'null')\n"
+
+Make = Callable[..., Oracle]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes oracles whose processes run some lines of Python, after the order was read; all are closed."""
+    made: list[Oracle] = []
+
+    def of(program: str, ready: int = 1) -> Oracle:
+        made.append(Oracle(ready=ready, command=(sys.executable, "-I", "-c", PRELUDE + program)))
+        return made[-1]
+
+    yield of
+    for one in made:
+        one.close()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def children() -> set[int]:
+    """Ids of this process's children, zombies included."""
+    found = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(pid) for tasks in found for pid in tasks.read_text().split()}
+
+
+def test_an_order_is_answered_and_carries_its_limits(make: Make) -> None:
+    asked = make("print(json.dumps({'got': order}), flush=True)")
+    answer = asked.ask({"order": "preflight", "model": "/m"}, 20)
+    assert answer == {
+        "got": {"order": "preflight", "model": "/m", "limits": {"cpu_s": 20, "memory_bytes": oracle.MEMORY_BYTES}}
+    }
+
+
+def test_processes_wait_warm_are_used_once_and_replaced(make: Make) -> None:
+    asked = make("print(json.dumps({'pid': os.getpid()}), flush=True); time.sleep(600)")
+    before = children()
+    asked.warm()
+    (waiting,) = children() - before
+    assert asked.ask({}, 20) == {"pid": waiting}
+    assert not alive(waiting)
+    (second,) = children() - before
+    assert second != waiting
+    os.kill(second, signal.SIGKILL)
+    until(lambda: not alive(second))
+    third = asked.ask({}, 20)["pid"]
+    assert third not in (waiting, second)
+    asked.close()
+    assert children() - before == set()
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "preflight_failed", "died by SIGSEGV without an answer"),
+        ("sys.exit(3)", "preflight_failed", "ended with status 3 without an answer"),
+        ("print('{', flush=True)", "preflight_failed", "an answer that is not one"),
+        ("print('[1]', flush=True)", "preflight_failed", "an answer that is not one"),
+        ("print('{\"x\": NaN}', flush=True)", "preflight_failed", "an answer that is not one"),
+        ("print('{}', end='', flush=True)", "preflight_failed", "an answer that is not one"),
+        ("os.kill(os.getpid(), signal.SIGXCPU)", "time_limit", "too much CPU time"),
+    ],
+)
+def test_a_process_that_a_model_kills_costs_only_its_own_question(
+    program: str, code: str, says: str, make: Make
+) -> None:
+    asked = make(program)
+    problem = asked.ask({}, 20)["problem"]
+    assert problem["code"] == code
+    assert says in problem["message"]
+    assert problem["fix"]
+
+
+def test_a_process_that_hangs_is_killed_with_all_it_started(make: Make, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    asked = make(
+        "other = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{other.pid}}')\n"
+        "time.sleep(600)"
+    )
+    problem = asked.ask({}, 2.0)["problem"]
+    assert problem["code"] == "time_limit"
+    assert "longer than 2 s" in problem["message"]
+    until(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
+
+
+def test_an_endless_answer_is_cut_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "MAX_ANSWER_BYTES", 1 << 20)
+    asked = make("while True: sys.stdout.write('x' * 65536)")
+    assert asked.ask({}, 20)["problem"]["code"] == "preflight_failed"
+
+
+def test_an_order_longer_than_a_pipe_holds_arrives_whole(make: Make) -> None:
+    asked = make("print(json.dumps({'length': len(order['text'])}), flush=True)")
+    assert asked.ask({"text": "x" * 3_000_000}, 20) == {"length": 3_000_000}
+
+
+def test_questions_are_answered_side_by_side_up_to_a_number(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = make("time.sleep(order['s']); print('{}', flush=True)")
+    monkeypatch.setattr(asked, "_turns", threading.Semaphore(1))
+    first = threading.Thread(target=asked.ask, args=({"s": 600}, 3.0))
+    first.start()
+    until(lambda: asked._turns._value == 0)
+    assert asked.ask({"s": 0}, 0.2)["problem"]["code"] == "preflight_busy"
+    first.join()
+    assert asked.ask({"s": 0}, 20) == {}
+
+
+def test_nothing_of_the_services_settings_reaches_a_process(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_API_KEY", "secret")
+    monkeypatch.setenv("DATABASE_PASSWORD", "secret")
+    told = make("print(json.dumps(dict(os.environ)), flush=True)").ask({}, 20)
+    assert not [name for name in told if "TILEWRIGHT" in name or "PASSWORD" in name]
+    assert told["OPENBLAS_NUM_THREADS"] == "1"
+
+
+def test_when_no_process_can_be_started_that_is_the_answer() -> None:
+    nothing = Oracle(command=("/nowhere/python",))
+    nothing.warm()
+    assert nothing.ask({}, 5)["problem"]["code"] == "preflight_failed"
+
+
+def test_when_the_service_is_killed_the_process_that_waits_ends() -> None:
+    program = (
+        "import sys, time\n"
+        "from service.jobs.oracle import Oracle\n"
+        "one = Oracle(command=(sys.executable, '-I', '-c', 'import sys; sys.stdin.readline()'))\n"
+        "one.warm()\n"
+        "print(one._warm[0].pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as service:
+        assert service.stdout is not None
+        waiting = int(service.stdout.readline())
+        assert alive(waiting)
+        service.kill()
+    until(lambda: not alive(waiting))
+
+
+def test_the_real_process_answers_about_a_real_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(build("tiny_cnn"), path)
+    asked = Oracle()
+    try:
+        asked.warm()
+        answer = asked.ask({"order": "preflight", "model": str(path), "options": {"threads": 1}}, 60)
+        assert answer["ok"], answer
+        text = asked.ask({"order": "source", "text": "", "variant": {}, "target": "cpu"}, 60)
+        assert text["problem"]["code"] == "source_unavailable"
+    finally:
+        asked.close()

@@ -1,0 +1,204 @@
+"""Commands that make a server's device work: compile for several targets, bench, infer, preflight, clone, finish."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT
+from tilewright.arrays import read_npz, write_npz
+from tilewright.benchmark import Comparison
+from tilewright.cli.bench import verdict
+
+Command = Callable[..., Any]
+
+
+def body(server: Any, path: str) -> Any:
+    return json.loads(server.sent(path)[-1].content)
+
+
+def test_several_targets_make_one_request_and_a_file_each(command: Command, server: Any, model: Path) -> None:
+    targets = ("--target", "cpu:x86-64-v2", "--target", "cpu:x86-64-v3")
+    done = command("compile", model, *targets, "--threads", 2, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)["jobs"]
+    assert [Path(one["artifact"]).name for one in told] == ["net.cpu-x86-64-v2.tw", "net.cpu-x86-64-v3.tw"]
+    assert [Path(one["artifact"]).read_bytes() for one in told] == [server.artifact] * 2
+    assert len(server.sent("/compile")) == 1
+    assert body(server, "/compile")["options"] == [{"threads": 2, "target": target} for target in targets[1::2]]
+
+
+def test_of_several_targets_one_failure_is_exit_status_1(command: Command, server: Any, model: Path) -> None:
+    server.problem = {"code": "unsupported_model", "message": "not so", "fix": "mend it"}
+    server.events[-1] = ("state", {"state": "FAILED"})
+    targets = ("--target", "cpu:x86-64-v2", "--target", "cpu:x86-64-v3")
+    done = command("compile", model, *targets, "--json")
+    assert done.exit_code == 1
+    assert [job["state"] for job in json.loads(done.stdout)["jobs"]] == ["FAILED", "FAILED"]
+    assert command("compile", model, *targets).stderr.count("not so") == 2
+
+
+def test_one_file_is_no_place_for_several_artifacts(command: Command, server: Any, model: Path) -> None:
+    arguments = ("--target", "cpu", "--target", "cpu:x86-64-v3", "-o", model, "--json")
+    assert command("compile", model, *arguments).exit_code == 2
+    assert command("compile", model, "--target", "cpu", "--target", "cpu").exit_code == 2
+    assert server.seen == []
+
+
+def test_compile_with_preflight_queues_nothing_that_would_be_refused(
+    command: Command, server: Any, model: Path
+) -> None:
+    refusal = {"reason": "it is unknown", "fix": "use Relu", "node": "n7", "operator": "Bogus"}
+    problem = {"code": "unsupported_model", "message": "no", "fix": "mend it", "refusals": [refusal]}
+    server.answers["/preflight"] = {"ok": False, "operators": [], "refusals": [refusal], "problem": problem}
+    done = command("compile", model, "--preflight", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["error"]["code"] == "unsupported_model"
+    assert server.sent("/compile") == []
+    server.answers["/preflight"] = {"ok": True, "operators": [], "refusals": []}
+    assert command("compile", model, "--preflight", "--json").exit_code == 0
+    assert len(server.sent("/models")) == 1
+
+
+PREFLIGHT: dict[str, Any] = {
+    "ok": False,
+    "problem": {"code": "unsupported_model", "message": "1 node cannot be compiled", "fix": "mend them"},
+    "operators": [
+        {"operator": "Conv", "domain": "ai.onnx", "count": 12, "verdict": "supported", "reasons": []},
+        {"operator": "Odd", "domain": "my.ops", "count": 1, "verdict": "refused", "reasons": ["it is unknown"]},
+    ],
+    "refusals": [{"reason": "it is unknown", "fix": "use Relu", "node": "n7", "operator": "Odd"}],
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 3, None]}],
+    "memory_bytes": {"compile": 700 << 20, "run": 24 << 20},
+    "weight_bytes": 5 << 20,
+    "parameters": 1234567,
+    "gflop": {"value": 1.5, "counts": "..."},
+    "notices": ["batch was taken as 1"],
+    "corrected": {"dims": {"batch": 1}},
+    "cached": None,
+    "queue": {"name": "cpu", "position": 3, "workers": 1},
+    "estimate": {"median_s": 12.5, "p90_s": 19.0, "jobs": 4},
+}
+
+
+def test_preflight_shows_verdicts_reasons_memory_and_estimate(command: Command, server: Any, model: Path) -> None:
+    server.answers["/preflight"] = PREFLIGHT
+    done = command("preflight", model, "--dim", "batch=1")
+    assert done.exit_code == 1
+    shown = done.stdout
+    for part in ("Conv", "supported", "my.ops::Odd", "it is unknown", "batchx3x?", "700.0 MiB to compile", "12.500 s",
+                 "3 jobs before it, 1 live worker", "1.5 GFLOP", "batch was taken as 1", '{"dims": {"batch": 1}}'):  # fmt: skip
+        assert part in shown, part
+    assert "Odd 'n7': it is unknown; use Relu" in shown
+    assert body(server, "/preflight")["options"] == {"dims": {"batch": 1}}
+    assert json.loads(command("preflight", model, "--json").stdout) == PREFLIGHT
+
+
+def test_a_preflight_without_objection_is_exit_status_0(command: Command, server: Any, model: Path) -> None:
+    server.answers["/preflight"] = {**PREFLIGHT, "ok": True, "refusals": [], "problem": None, "estimate": None}
+    assert command("preflight", model, "--target", "cpu:x86-64-v3").exit_code == 0
+    assert command("preflight", model, "--json").exit_code == 0
+
+
+def test_bench_shows_times_and_the_verdict(command: Command, server: Any) -> None:
+    done = command("bench", JOB, OTHER, "--seconds", 1, "--seed", 3)
+    assert done.exit_code == 0, done.output
+    assert body(server, "/benchmarks") == {
+        "artifacts": [ARTIFACT, OTHER],
+        "options": {"seconds": 1.0, "seed": 3, "profile": False},
+        "priority": 0,
+    }
+    for part in (ARTIFACT, "4.100 ms", "3.690 ms - 4.510 ms", "5.330 ms", "31.000 ms", "12.000 ms", "20.00 us"):
+        assert part in done.stdout, part
+    assert "A is faster by 1.23x ± 0.02 than B" in done.stdout
+    assert "note: artifact B runs 4 lanes on 2 cores" in done.stdout
+    assert "Conv+Relu" not in done.stdout
+
+
+def test_bench_shows_kernels_when_asked_and_prints_everything_as_json(command: Command, server: Any) -> None:
+    shown = command("bench", ARTIFACT, OTHER, "--kernels").stdout
+    assert body(server, "/benchmarks")["options"]["profile"] is True
+    assert "kernels of B" in shown
+    assert "Conv+Relu" in shown
+    assert "50.0%" in shown
+    assert json.loads(command("bench", ARTIFACT, OTHER, "--json").stdout)["report"] == REPORT
+    assert command("bench", ARTIFACT, "--no-wait").stdout.strip() == BENCHMARK
+
+
+def test_a_failed_benchmark_is_exit_status_1(command: Command, server: Any) -> None:
+    server.problem = {"code": "artifact_never_made", "message": "its job failed", "fix": "compile again"}
+    server.events[-1] = ("state", {"state": "FAILED"})
+    done = command("bench", ARTIFACT)
+    assert done.exit_code == 1
+    assert "its job failed" in done.stderr
+
+
+def comparison(faster: str | None, text: str) -> Comparison:
+    return Comparison("x", "y", 1.0, 0.98, 1.03, 0.95, faster, text, {})
+
+
+def test_a_verdict_names_who_is_faster_than_whom() -> None:
+    names = {"x": "A", "y": "C"}
+    assert verdict(comparison("a", "a is faster by 1.23x ± 0.02"), names) == "A is faster by 1.23x ± 0.02 than C"
+    assert verdict(comparison("b", "b is faster by 2.00x ± 0.10"), names) == "C is faster by 2.00x ± 0.10 than A"
+    said = verdict(comparison(None, "cannot tell"), names)
+    assert said == "A against C: cannot tell (C takes 0.980 to 1.030 of A's time, 95%)"
+
+
+def test_infer_writes_what_came_out(command: Command, server: Any, tmp_path: Path) -> None:
+    write_npz(tmp_path / "in.npz", {"x": np.ones(3, np.float32)})
+    packed = io.BytesIO()
+    write_npz(packed, {"y/0": np.full(3, 2.0, np.float32)})
+    server.state = "SUCCEEDED"
+    report = {"seconds": 0.0043, "outputs": {"y/0": {"dtype": "float32", "shape": [3]}}}
+    server.answers["/inferences"] = server.job(id=INFERENCE, artifact_id=None)
+    server.answers[f"/inferences/{INFERENCE}"] = server.job(id=INFERENCE, report=report)
+    etag = f'"{hashlib.sha256(packed.getvalue()).hexdigest()}"'
+    server.answers[f"/inferences/{INFERENCE}/outputs"] = httpx.Response(
+        200, content=packed.getvalue(), headers={"ETag": etag}
+    )
+    server.answers["/inferences"]["state"] = "QUEUED"
+
+    done = command("infer", ARTIFACT, tmp_path / "in.npz", "-o", tmp_path / "out.npz", "--threads", 2)
+    assert done.exit_code == 0, done.output
+    assert "y/0: float32 [3]" in done.stdout
+    assert "4.300 ms" in done.stdout
+    np.testing.assert_array_equal(read_npz(tmp_path / "out.npz")["y/0"], np.full(3, 2.0))
+    told = json.loads(command("infer", ARTIFACT, tmp_path / "in.npz", "--json").stdout)
+    assert (told["report"], told["output"]) == (report, None)
+
+
+def test_inputs_that_are_none_are_exit_status_2_and_nothing_is_sent(
+    command: Command, server: Any, model: Path, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for wrong in (model, tmp_path / "none.npz", tmp_path / "one.npy"):
+        assert command("infer", ARTIFACT, wrong, "--json").exit_code == 2
+    assert server.seen == []
+
+
+def test_clone_replaces_only_what_is_given(command: Command, server: Any) -> None:
+    assert command("clone", JOB, "--threads", 1, "--fresh").stdout.strip() == f"{JOB} QUEUED"
+    assert body(server, f"/jobs/{JOB}/clone") == {"options": {"threads": 1}, "fresh": True}
+    command("clone", JOB, "--target", "cpu:x86-64-v3")
+    assert body(server, f"/jobs/{JOB}/clone")["options"] == {"target": "cpu:x86-64-v3"}
+
+
+def test_finish_says_what_became_of_the_job(command: Command, server: Any) -> None:
+    assert command("finish", JOB).stdout.strip() == f"{JOB} QUEUED"
+    assert json.loads(command("finish", JOB, "--json").stdout)["id"] == JOB
+
+
+def test_watching_a_benchmark_ends_with_its_figures(command: Command, server: Any) -> None:
+    server.kind = "benchmark"
+    assert "A is faster by 1.23x" in command("watch", BENCHMARK).stdout
+    *events, job = command("watch", BENCHMARK, "--json").stdout.splitlines()
+    assert len(events) == 4
+    assert json.loads(job)["kind"] == "benchmark"

@@ -1,0 +1,174 @@
+"""The client against the real API over TCP, without a worker: what needs a device is in tests/end_to_end."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+
+from compiler.contract import bundle_digest
+from service.config import Settings
+from service.db import migrate
+from service.db.engine import Database
+from service.http.app import create_app
+from service.jobs import access
+from tests.tilewright.test_package import model
+from tilewright import uploads
+from tilewright.client import Client
+from tilewright.errors import JobFailed, RequestRefused
+
+GUARD_S = 60.0
+KEY = "twk_" + "0" * 43
+
+
+class NoRing:
+    """There is nobody to wake."""
+
+    def __call__(self, queue: str) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("data")
+    settings = Settings(data_dir=folder, database_url=f"sqlite:///{folder / 'tilewright.db'}")
+    migrate.upgrade(settings.sqlalchemy_url)
+    db = Database(settings.sqlalchemy_url)
+    access.register(db, access.LOCAL_OWNER, KEY, access.SCOPES, "tests")
+    db.dispose()
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(settings, ring=NoRing()), log_level="warning", timeout_graceful_shutdown=1)
+    )
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            end = time.monotonic() + GUARD_S
+            while not server.started:
+                assert thread.is_alive()
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(GUARD_S)
+
+
+@pytest.fixture
+def real(url: str) -> Iterator[Client]:
+    with Client(url, KEY) as client:
+        yield client
+
+
+def test_a_model_with_external_data_is_called_as_the_client_foresees(real: Client, tmp_path: Path) -> None:
+    path = model(tmp_path, "w.bin", "sub/v.bin")
+    kept = real.upload(path)
+    digests = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("w.bin", "sub/v.bin")}
+    assert kept.digest == bundle_digest(hashlib.sha256(path.read_bytes()).hexdigest(), digests)
+    assert {file["path"]: file["sha256"] for file in kept.files} == digests
+    told: list[tuple[int, int]] = []
+    assert real.upload(path, progress=lambda *step: told.append(step)).digest == kept.digest
+    assert len(told) == 1, "the server has it: nothing is sent"
+
+
+def test_a_zip_and_a_folder_are_called_as_the_client_foresees(real: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    folder.mkdir()
+    model(folder, f"{uuid.uuid4().hex}.bin")
+    archive = shutil.make_archive(str(tmp_path / "net"), "zip", tmp_path, "net")
+    kept = real.upload(archive)
+    assert kept.digest == real.upload(folder).digest
+    assert len(kept.files) == 1
+
+
+def test_a_large_model_arrives_in_pieces(real: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(uploads, "RESUMABLE_FROM", 1 << 20)
+    monkeypatch.setattr(uploads, "PIECE", 1 << 20)
+    path = tmp_path / "large.onnx"
+    path.write_bytes(np.random.default_rng(5).bytes((3 << 20) + 77))
+    kept = real.upload(path)
+    assert (kept.digest, kept.bytes) == (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    bundle = model(folder, "w.bin")
+    (folder / "w.bin").write_bytes(np.random.default_rng(6).bytes(2 << 20))
+    assert [file["bytes"] for file in real.upload(bundle).files] == [2 << 20]
+
+
+def test_an_upload_goes_on_after_a_piece_that_arrived_in_part(real: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "RESUMABLE_FROM", 1)
+    monkeypatch.setattr(uploads, "PIECE", 4 << 20)
+    content = np.random.default_rng(7).bytes(6 << 20)
+    seen: list[int] = []
+
+    def breaks(here: int, whole: int) -> None:
+        seen.append(here)
+        if seen.count(3 << 20) == 1 and here == 3 << 20:
+            raise httpx.WriteError("the connection was pulled")
+
+    kept = real.upload(content, progress=breaks)
+    assert kept.digest == hashlib.sha256(content).hexdigest()
+    assert len([here for here in seen if here == 6 << 20]) == 1
+
+
+def test_jobs_are_queued_by_digest_with_options_and_followed_to_their_end(real: Client) -> None:
+    content = uuid.uuid4().bytes
+    one = real.compile(content, {"threads": 1}, idempotency_key=f"k-{uuid.uuid4()}")
+    two, three = real.compile(hashlib.sha256(content).hexdigest(), [{"threads": 2}, {"threads": 3}], priority=-1)
+    assert [job.said["options"]["threads"] for job in (one, two, three)] == [1, 2, 3]
+    assert [job.said["priority"] for job in (one, two, three)] == [0, -1, -1]
+    assert {one.id, two.id, three.id} <= {job.id for job in real.jobs(kinds=["compile"], states=["QUEUED"])}
+    clone = real.clone(three, {"tuning_budget_s": 0})
+    assert clone.said["options"] == {**three.said["options"], "tuning_budget_s": 0}
+    assert real.finish(two).said["finish_requested"] is True
+
+    waiting = real.benchmark([one, two], {"seconds": 1})
+    assert waiting.said["blocked_by"] == 2
+    assert real.cancel(waiting).kind == "benchmark"
+    assert real.wait(waiting).state == "CANCELLED"
+    for job in (one, two, three, clone):
+        real.cancel(job)
+    ended = real.wait(one)
+    with pytest.raises(JobFailed, match="cancelled"):
+        ended.require_success()
+    assert "CANCELLED" in real.log(one)
+    assert real.history(one)["state"] == "CANCELLED"
+    with pytest.raises(RequestRefused) as caught:
+        real.download(one, "nowhere.tw")
+    assert caught.value.status == 410
+    removed = real.delete_model(one.said["model"])
+    assert (removed["stopping"], removed["deleted"]["jobs"]) == (0, 5)
+
+
+def test_records_are_exported_and_imported_in_every_form(real: Client, tmp_path: Path) -> None:
+    assert list(real.tuning_records(operator="Conv", since="2026-01-01T00:00:00Z")) == []
+    assert real.records_to(tmp_path / "r.csv").read_text().startswith("id,job,model")
+    assert real.records_to(tmp_path / "r.parquet", "parquet").read_bytes()[:4] == b"PAR1"
+    exported = real.export_records(tmp_path / "all.jsonl")
+    assert real.import_records(exported)["lines"] == 1
+
+
+def test_what_the_house_can_do_is_empty_without_workers(real: Client) -> None:
+    assert (real.targets(), real.operators(), real.workers()) == ([], [], [])
+    assert real.ready()["ready"] is False
+
+
+def test_a_wrong_key_is_refused_with_its_fix(url: str) -> None:
+    with Client(url, "twk_wrong") as stranger, pytest.raises(RequestRefused) as caught:
+        next(stranger.jobs())
+    assert caught.value.status == 401
+    assert caught.value.fix

@@ -1,0 +1,84 @@
+"""Bugs that a process of the service can be given, to show that the promises would find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tests.torture.points import meet, replace
+
+NONE = "-"
+HALF = "half an outcome"
+"""The point between the two transactions of `outcome_in_two_transactions`."""
+
+
+def fence_ignored(fates: Path) -> None:
+    """Whoever writes to a job is believed to hold it."""
+    from service.db import jobs
+    from service.db.engine import clock
+    from service.db.models import JobState
+
+    def unguarded(advance: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(session: Any, job_id: Any, to: JobState, sources: Any, **named: Any) -> Any:
+            if to is not JobState.LEASED:
+                sources = {JobState.LEASED, JobState.RUNNING}
+            return advance(session, job_id, to, sources, **{**named, "fence": None})
+
+        return wrapped
+
+    def believed(extend: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(session: Any, job_id: Any, fence: int, lease_s: float) -> jobs.Held:
+            row = jobs.locked(session, job_id)
+            row.lease_until = clock() + lease_s
+            return jobs.Held(row.state, row.cancel_requested, row.finish_requested)
+
+        return wrapped
+
+    replace("service.db.jobs", "advance", unguarded)
+    replace("service.db.jobs", "extend", believed)
+
+
+def leases_never_expire(fates: Path) -> None:
+    """A job whose worker died stays with it."""
+    replace("service.db.jobs", "expired", lambda _: lambda *arguments: [])
+
+
+def outcome_in_two_transactions(fates: Path) -> None:
+    """SUCCEEDED is committed before the artifact's row."""
+    from service.db.models import JobState
+    from service.jobs import life
+
+    def torn(succeed: Callable[..., bool]) -> Callable[..., bool]:
+        def wrapped(db: Any, claim: Any, **named: Any) -> bool:
+            with db.write() as session:
+                if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence):
+                    return False
+            meet(fates, HALF)
+            with db.write() as session:
+                _add_artifact(session, claim, named["artifact"], named["receipt"])
+            return True
+
+        return wrapped
+
+    replace("service.jobs.lease", "succeed", torn)
+
+
+def _add_artifact(session: Any, claim: Any, blob: Any, receipt: Any) -> None:
+    from service.db import artifacts, jobs
+    from service.db.models import Artifact
+
+    row = jobs.locked(session, claim.job_id)
+    assert row.artifact_id is not None
+    made = {"sha256": blob.sha256, "bytes": blob.bytes, "blob_key": blob.key, "receipt": dict(receipt)}
+    artifacts.add(session, Artifact(id=row.artifact_id, owner_id=row.owner_id, job_id=row.id, **made))
+
+
+FAULTS: Mapping[str, Callable[[Path], None]] = MappingProxyType(
+    {
+        "fence ignored": fence_ignored,
+        "leases never expire": leases_never_expire,
+        "outcome in two transactions": outcome_in_two_transactions,
+    }
+)

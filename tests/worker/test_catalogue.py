@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from compiler.contract import COMPILER_VERSION
+from compiler.ops import OPERATORS
+from compiler.targets import cpu
+from service.jobs import catalogue
+from worker.catalogue import operators, published, targets
+from worker.presence import Presence
+from worker.published import published as told_apart
+
+
+def test_every_operator_has_one_entry() -> None:
+    entries = operators()
+    keys = [(entry["domain"], entry["name"]) for entry in entries]
+    assert keys == sorted(set(keys))
+    assert {name for domain, name in keys if domain == "ai.onnx"} >= {*OPERATORS, "Shape", "Dropout"}
+    by_name = {entry["name"]: entry for entry in entries if entry["how"] == "kernel"}
+    assert by_name.keys() == OPERATORS.keys()
+    for name, operator in OPERATORS.items():
+        assert by_name[name]["opsets"] == list(operator.opsets)
+        assert by_name[name]["family"]
+
+
+def test_limits_are_told() -> None:
+    limits = {entry["name"]: entry["limits"] for entry in operators()}
+    assert "depends on data" in limits["NonMaxSuppression"]
+    assert limits["Relu"] == ""
+
+
+def test_every_target_has_one_entry() -> None:
+    assert [entry["name"] for entry in targets()] == ["cpu", *(profile.name for profile in cpu.PROFILES)]
+    assert all(entry["description"] for entry in targets())
+
+
+def test_both_are_plain_json() -> None:
+    assert json.loads(json.dumps(published())) == published()
+    assert set(published()) == set(catalogue.NAMES)
+
+
+def test_a_process_of_its_own_tells_the_same() -> None:
+    assert told_apart() == published()
+
+
+def test_a_worker_lives_although_its_catalogue_cannot_be_told(office: Any, eventually: Callable[..., Any]) -> None:
+    asked = []
+
+    def broken() -> Mapping[str, list[dict[str, Any]]]:
+        asked.append(True)
+        if len(asked) == 1:
+            raise OSError("no more processes")
+        return published()
+
+    presence = Presence(office.db, "w", ["cpu"], {"cores": 2}, 0.05, broken)
+    presence.start()
+    try:
+        eventually(lambda: all(catalogue.newest(office.db, name) for name in catalogue.NAMES))
+    finally:
+        presence.stop(10.0)
+    assert len(asked) == 2
+
+
+def test_a_worker_publishes_its_catalogue_when_it_starts(office: Any, eventually: Callable[..., Any]) -> None:
+    presence = Presence(office.db, "w", ["cpu"], {"cores": 2}, 60.0, published)
+    presence.start()
+    try:
+        eventually(lambda: all(catalogue.newest(office.db, name) for name in catalogue.NAMES))
+    finally:
+        presence.stop(10.0)
+    found = catalogue.newest(office.db, "operators")
+    assert found is not None
+    assert (found.compiler, found.entries) == (COMPILER_VERSION, operators())

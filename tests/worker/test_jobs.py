@@ -1,0 +1,195 @@
+"""Every kind of job, end to end: a claim, the real child behind its walls, a tiny model, the rows that are left."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import sqlalchemy as sa
+from onnx import TensorProto, helper
+
+from compiler.contract import BenchmarkOptions, bundle_digest
+from compiler.targets import cpu
+from service.blobs.members import member
+from service.blobs.store import StoredBlob
+from service.db import results
+from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, Workload
+from service.jobs import lease, runs
+from service.jobs.finish import finish
+from worker import device, group, landlock
+from worker.child import NOT_MEASURED
+from worker.desk import Desk
+from worker.limits import Limits
+from worker.run import run
+
+WEIGHTS = np.random.default_rng(0).standard_normal((16, 8), dtype=np.float32)
+X = np.random.default_rng(1).standard_normal((4, 16), dtype=np.float32)
+QUICK = {"tuning_budget_s": 0.0, "threads": 1}
+
+
+def model(data: str = "") -> bytes:
+    """`y = relu(x w)`, with `w` in the model or in a file of external data."""
+    weights = helper.make_tensor("w", TensorProto.FLOAT, WEIGHTS.shape, WEIGHTS.tobytes(), raw=True)
+    if data:
+        weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=WEIGHTS.shape)
+        weights.data_location = TensorProto.EXTERNAL
+        weights.external_data.add(key="location", value=data)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Relu", ["z"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)
+    graph = helper.make_graph(nodes, "g", [x], [onnx.ValueInfoProto(name="y")], [weights])
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(whole.SerializeToString())
+
+
+def upload(office: Any, data: str = "") -> None:
+    """Make it the office's model."""
+    whole = office.blobs.put_bytes(model(data))
+    weights = office.blobs.put_bytes(WEIGHTS.tobytes())
+    file = {"path": data, "sha256": weights.sha256, "bytes": weights.bytes, "key": weights.key}
+    files = [file] if data else []
+    size = whole.bytes + sum(each["bytes"] for each in files)
+    office.model = bundle_digest(whole.sha256, {data: weights.sha256} if data else {})
+    row = Model(owner_id=office.owner, digest=office.model, bytes=size, blob_key=whole.key, files=files)
+    with office.db.write() as session:
+        session.add(row)
+
+
+@pytest.fixture
+def worker(desk: Desk) -> Desk:
+    """The desk with the real child."""
+    (desk.scratch / "jobs").mkdir(parents=True)
+    return dataclasses.replace(desk, command=group.CHILD, limits=Limits(wall_s=120.0, memory_bytes=4 << 30))
+
+
+@pytest.fixture
+def compiled(office: Any, worker: Desk) -> Callable[..., Any]:
+    """Upload, queue and run one compilation; the job afterwards."""
+
+    def compile_(data: str = "", desk: Desk = worker, **options: Any) -> Any:
+        upload(office, data)
+        job_id = office.submit(**{**QUICK, **options})
+        run(desk, claimed(desk))
+        return office.job(job_id)
+
+    return compile_
+
+
+def claimed(desk: Desk) -> lease.Claim:
+    claim = lease.claim(desk.db, "tester", desk.queues, desk.lease_s)
+    assert claim is not None
+    return claim
+
+
+def rows(office: Any, table: Any) -> list[Any]:
+    with office.db.read() as session:
+        return list(session.scalars(sa.select(table)))
+
+
+def arrays(office: Any, **given: Any) -> StoredBlob:
+    file = io.BytesIO()
+    np.savez(file, **given)
+    blob: StoredBlob = office.blobs.put_bytes(file.getvalue())
+    return blob
+
+
+def inferred(office: Any, job_id: uuid.UUID) -> Any:
+    with office.db.read() as session:
+        return results.inference(session, job_id)
+
+
+@pytest.mark.parametrize("data", ["", "data/weights.bin"])
+def test_a_model_becomes_an_artifact_that_is_timed_and_run(
+    office: Any, worker: Desk, compiled: Callable[..., Any], data: str
+) -> None:
+    job = compiled(data)
+    assert job.state == JobState.SUCCEEDED, job.problem
+    assert job.report["model_digest"] == job.model_digest
+    (artifact,) = rows(office, Artifact)
+    assert artifact.id == job.artifact_id
+    manifest = json.loads(member(office.blobs, artifact.blob_key, "manifest.json"))
+    assert manifest["model_digest"] == job.model_digest
+
+    timing = runs.benchmark(
+        office.db, office.owner, [artifact.id, artifact.id], BenchmarkOptions(seconds=0.05), max_queued=9
+    ).job
+    running = runs.infer(office.db, office.owner, artifact.id, arrays(office, x=X), max_queued=9).job
+    assert [run(worker, claimed(worker)) for _ in range(2)] == ["succeeded", "succeeded"]
+
+    with office.db.read() as session:
+        report = results.benchmark(session, timing.id).report  # type: ignore[union-attr]
+    assert [told["artifact"] for told in report["artifacts"]] == [str(artifact.id)] * 2
+    assert len(report["comparisons"]) == 1
+    assert {"open", "time"} <= set(office.said(timing.id))
+    told = inferred(office, running.id)
+    outputs = np.load(office.blobs.path(told.output_key))
+    np.testing.assert_allclose(outputs["y"], np.maximum(X @ WEIGHTS, 0), rtol=1e-5, atol=1e-5)
+    assert told.output_bytes == office.blobs.size(told.output_key)
+    assert told.report["seconds"] > 0
+    assert office.said(running.id)[-3:] == ["RUNNING", "run", "SUCCEEDED"]
+    (attempt,) = office.attempts(running.id)
+    walls = attempt.log.splitlines()[0]
+    assert walls.startswith("sandbox: limits")
+    assert ("files" in walls) == (landlock.version() > 0)
+
+
+def test_what_was_measured_is_kept_with_the_text_it_refers_to(office: Any, compiled: Callable[..., Any]) -> None:
+    compiled(tuning_budget_s=60.0)
+    measured = rows(office, TuningRecord)
+    texts = {row.workload for row in rows(office, Workload)}
+    kernels = {row.workload for row in measured if row.kind == "kernel"}
+    assert kernels
+    assert kernels <= texts
+
+
+def test_a_job_that_is_to_finish_from_the_start_measures_nothing_and_says_so(
+    office: Any, worker: Desk, compiled: Callable[..., Any]
+) -> None:
+    upload(office)
+    job_id = office.submit(tuning_budget_s=60.0, threads=1)
+    finish(office.db, office.owner, job_id)
+    claim = claimed(worker)
+    assert claim.finish
+    assert run(worker, claim) == "succeeded"
+    assert office.job(job_id).report["records_measured"] == 0
+    assert any("finished early on request" in notice for notice in office.job(job_id).report["notices"])
+
+
+def test_a_builder_compiles_for_a_profile_and_measures_nothing_although_it_could(
+    office: Any, worker: Desk, compiled: Callable[..., Any]
+) -> None:
+    profile = cpu.this_machine().name
+    builder = dataclasses.replace(worker, queues=(profile,), device=device.NO_DEVICE)
+    job = compiled(desk=builder, queue=profile)
+    assert job.state == JobState.SUCCEEDED, job.problem
+    assert job.report["target"] == profile
+    assert rows(office, TuningRecord) == []
+    assert NOT_MEASURED in job.report["notices"]
+
+
+def test_arrays_that_do_not_fit_are_the_callers_fault(office: Any, worker: Desk, compiled: Callable[..., Any]) -> None:
+    job = compiled()
+    bad = runs.infer(office.db, office.owner, job.artifact_id, arrays(office, x=X[:2]), max_queued=9).job
+    assert run(worker, claimed(worker)) == "failed"
+    problem = office.job(bad.id).problem
+    assert (problem["code"], problem["fault"]) == ("invalid_inputs", "caller")
+    assert inferred(office, bad.id).output_key is None
+
+
+def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
+    office: Any, worker: Desk, compiled: Callable[..., Any]
+) -> None:
+    job = compiled()
+    lost = runs.benchmark(office.db, office.owner, [job.artifact_id], BenchmarkOptions(), max_queued=9).job
+    with office.db.write() as session:
+        session.execute(sa.delete(Artifact))
+    claim = claimed(worker)
+    assert claim.kind == JobKind.BENCHMARK
+    assert run(worker, claim) == "failed"
+    assert office.job(lost.id).problem["code"] == "inputs_missing"

@@ -1,0 +1,52 @@
+"""What a client asks of artifacts: the file, and what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tilewright import download as downloads
+from tilewright.download import Progress, unheard
+from tilewright.errors import UsageError
+from tilewright.http import Http
+from tilewright.names import artifact_of
+from tilewright.wire import ArtifactFile, Job
+
+SOURCE = "source/"
+"""Where the generated code lies in an artifact."""
+
+
+class Artifacts:
+    """A part of `tilewright.Client`. An artifact is named by its id or by its job."""
+
+    _http: Http
+
+    def download(self, artifact: Job | str, target: str | Path, progress: Progress = unheard) -> Path:
+        """Fetch an artifact to the file `target`, checked; raises `BrokenDownload`."""
+        name = artifact_of(artifact)
+        return downloads.download(self._http, f"/artifacts/{name}", name, Path(target), progress)
+
+    def manifest(self, artifact: Job | str) -> dict[str, Any]:
+        """The artifact's manifest, without fetching the artifact."""
+        return self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/manifest")
+
+    def plan(self, artifact: Job | str) -> dict[str, Any]:
+        """The artifact's plan: calls, tasks, storage."""
+        return self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/plan")
+
+    def receipt(self, artifact: Job | str) -> dict[str, Any]:
+        """How the artifact was made: its job, times, measurements, the numeric verdict."""
+        return self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/receipt")
+
+    def files(self, artifact: Job | str) -> list[ArtifactFile]:
+        """The files inside an artifact."""
+        told = self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/files")
+        return [ArtifactFile.from_json(said) for said in told["files"]]
+
+    def source(self, artifact: Job | str, name: str) -> str:
+        """A file of generated code, by its name among `files`, with or without `source/`. Raises `UsageError`."""
+        below = name.removeprefix(SOURCE)
+        if any(part in ("", ".", "..") for part in below.split("/")):
+            raise UsageError(f"{name!r} is no file below {SOURCE}", fix="name one that `files` lists")
+        return self._http.request("GET", f"/artifacts/{artifact_of(artifact)}/{SOURCE}{quote(below)}").text

@@ -1,0 +1,116 @@
+"""What a benchmark on the server found. Times are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tilewright.wire import Work
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One artifact of a benchmark.
+
+    median_s p10_s p90_s p99_s  of single runs, inputs and outputs in place
+    first_load_s warm_load_s    opening it for the first time, and again
+    copy_in_s copy_out_s        of all inputs and outputs; no part of the runs
+    samples_s                   single runs in the order taken
+    kernels                     call, family, seconds, share of each, run one lane at a time; empty when not profiled
+    """
+
+    artifact: str
+    target: str
+    lanes: int
+    runs: int
+    median_s: float
+    p10_s: float
+    p90_s: float
+    p99_s: float
+    first_load_s: float
+    warm_load_s: float
+    copy_in_s: float
+    copy_out_s: float
+    samples_s: tuple[float, ...] = field(repr=False)
+    kernels: tuple[Mapping[str, Any], ...] = field(repr=False)
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Timed:
+        """Raises KeyError when the report is of another form."""
+        names = (
+            "artifact",
+            "target",
+            "lanes",
+            "runs",
+            "median_s",
+            "p10_s",
+            "p90_s",
+            "p99_s",
+            "copy_in_s",
+            "copy_out_s",
+        )
+        return cls(
+            **{name: said[name] for name in names},
+            first_load_s=said["load"]["first_s"],
+            warm_load_s=said["load"]["warm_s"],
+            samples_s=tuple(said.get("samples_s") or ()),
+            kernels=tuple(said.get("kernels") or ()),
+            said=said,
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two artifacts against each other.
+
+    ratio           b's seconds over a's, between `low` and `high` with `confidence`
+    faster          "a", "b", or None: it cannot be told
+    verdict         "a is faster by 1.23x ± 0.02" or "cannot tell"
+    """
+
+    a: str
+    b: str
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    faster: str | None
+    verdict: str
+    said: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Comparison:
+        """Raises KeyError when the report is of another form."""
+        names = ("a", "b", "ratio", "low", "high", "confidence", "faster", "verdict")
+        return cls(**{name: said[name] for name in names}, said=said)
+
+
+@dataclass(frozen=True)
+class Benchmark(Work):
+    """Artifacts timed against each other on one device; everything but the state is empty until it has SUCCEEDED.
+
+    artifacts    in the order asked for
+    comparisons  of every two artifacts of equal inputs and outputs
+    notices      what to know before believing the figures
+    machine      target, hardware, cores, and its state before, during and after
+    """
+
+    path: ClassVar[str] = "/benchmarks"
+
+    artifacts: tuple[Timed, ...]
+    comparisons: tuple[Comparison, ...]
+    notices: tuple[str, ...]
+    machine: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
+        report = said.get("report") or {}
+        return {
+            **super()._fields(said),
+            "artifacts": tuple(map(Timed.from_json, report.get("artifacts") or ())),
+            "comparisons": tuple(map(Comparison.from_json, report.get("comparisons") or ())),
+            "notices": tuple(report.get("notices") or ()),
+            "machine": report.get("machine") or {},
+        }

@@ -1,0 +1,117 @@
+"""`tilewright bench`."""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.benchmark import Benchmark, Comparison
+from tilewright.cli import options as given
+from tilewright.cli.output import (
+    Json,
+    Key,
+    ProfileName,
+    Url,
+    artifact_id,
+    connect,
+    console,
+    failures,
+    id_column,
+    number_column,
+    print_json,
+    results,
+    seconds,
+    table,
+)
+from tilewright.cli.progress import job_bar
+
+
+def bench(
+    artifacts: Annotated[list[str], typer.Argument(help="Ids of artifacts, or of the jobs that make them.")],
+    length: Annotated[float | None, typer.Option("--seconds", help="Timed for each artifact; default: 3.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Default: what each was planned for.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of inputs and order.")] = None,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
+    priority: given.Priority = 0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the figures.")] = True,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Time artifacts against each other on the server's device. With `--json`: the benchmark with every sample."""
+    asked = {"seconds": length, "threads": threads, "seed": seed, "profile": kernels or as_json}
+    options = {name: value for name, value in asked.items() if value is not None}
+    with failures(as_json), connect(url, key, profile) as client:
+        wanted = [artifact_id(client, one) for one in artifacts]
+        queued = client.benchmark(wanted, options, priority=priority)
+        if not wait:
+            print_json(queued.said) if as_json else print(queued.id)
+            return
+        try:
+            with job_bar(quiet=as_json) as show_event:
+                ended = client.wait(queued, show_event)
+        except KeyboardInterrupt:
+            console().print(f"The benchmark goes on: tilewright watch {queued.id}, or tilewright cancel {queued.id}")
+            raise
+        ended.require_success()
+        print_json(ended.said) if as_json else show(ended, kernels)
+
+
+def show(found: Benchmark, kernels: bool = False) -> None:
+    """The figures, for people; artifacts are called A, B, C, ... in the order asked for."""
+    out = results()
+    names = {one.artifact: name for one, name in zip(found.artifacts, ascii_uppercase, strict=False)}
+    columns = ("median", "p10-p90", "p99", "runs", "lanes", "first load", "warm load", "copy in", "copy out")
+    figures = table("", id_column("artifact"), "target", *map(number_column, columns))
+    for one in found.artifacts:
+        figures.add_row(
+            names[one.artifact],
+            one.artifact,
+            one.target,
+            seconds(one.median_s),
+            f"{seconds(one.p10_s)} - {seconds(one.p90_s)}",
+            seconds(one.p99_s),
+            str(one.runs),
+            str(one.lanes),
+            seconds(one.first_load_s),
+            seconds(one.warm_load_s),
+            seconds(one.copy_in_s),
+            seconds(one.copy_out_s),
+        )
+    out.print(figures)
+    for comparison in found.comparisons:
+        out.print(verdict(comparison, names), style="bold", markup=False)
+    for notice in found.notices:
+        for artifact, name in names.items():
+            notice = notice.replace(artifact, name)
+        out.print(f"note: {notice}", markup=False)
+    if kernels:
+        for one in found.artifacts:
+            out.print(f"\nkernels of {names[one.artifact]}, each run one lane at a time:", markup=False)
+            out.print(_kernels(one.kernels))
+
+
+def verdict(found: Comparison, names: dict[str, str]) -> str:
+    """`A is faster by 1.23x ± 0.02`, with B: or `cannot tell`, with the interval."""
+    a, b = names.get(found.a, found.a), names.get(found.b, found.b)
+    if found.faster is None:
+        percent = f"{found.confidence:.0%}"
+        return f"{a} against {b}: cannot tell ({b} takes {found.low:.3f} to {found.high:.3f} of {a}'s time, {percent})"
+    faster, other = (a, b) if found.faster == "a" else (b, a)
+    return f"{faster} is {found.verdict.partition(' is ')[2]} than {other}".replace("  ", " ")
+
+
+def _kernels(found: Any) -> Any:
+    shown = table(number_column("call"), "family", number_column("time"), number_column("share"), "tile")
+    for kernel in found:
+        shown.add_row(
+            str(kernel.get("call", "")),
+            str(kernel.get("family", "")),
+            seconds(kernel.get("seconds")),
+            f"{kernel.get('share', 0.0):.1%}",
+            str(kernel.get("tile") or ""),
+        )
+    return shown

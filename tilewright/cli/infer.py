@@ -1,0 +1,63 @@
+"""`tilewright infer`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.arrays import read_npz, write_npz
+from tilewright.cli.output import (
+    Json,
+    Key,
+    ProfileName,
+    Url,
+    artifact_id,
+    connect,
+    console,
+    failures,
+    print_json,
+    results,
+    seconds,
+)
+from tilewright.cli.progress import job_bar
+from tilewright.download import whole
+from tilewright.wire import Inference
+
+
+def infer(
+    artifact: Annotated[str, typer.Argument(help="The id of an artifact, or of the job that makes it.")],
+    inputs: Annotated[Path, typer.Argument(help="An .npz with the inputs by name.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Default: what it was planned for.")] = None,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Run an artifact once on the server's device. With `--json`: the inference, and `output`, the file."""
+    with failures(as_json):
+        given = read_npz(inputs)
+        with connect(url, key, profile) as client:
+            queued = client.start_inference(artifact_id(client, artifact), given, threads=threads)
+            with job_bar(quiet=as_json) as show_event:
+                ended = client.wait(queued, show_event).require_success()
+            if output:
+                arrays = client.outputs(ended)
+                with whole(output) as file:
+                    write_npz(file, arrays)
+        if as_json:
+            print_json({**ended.said, "output": str(output) if output else None})
+            return
+        show(ended)
+        if output:
+            console().print(str(output), markup=False)
+
+
+def show(found: Inference) -> None:
+    """What came out, for people."""
+    out = results()
+    for name, about in found.outputs.items():
+        out.print(f"{name}: {about.get('dtype')} {about.get('shape')}", markup=False)
+    out.print(f"run: {seconds(found.seconds)}", markup=False)

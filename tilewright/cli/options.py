@@ -1,0 +1,73 @@
+"""Compile options as the command line takes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.errors import UsageError
+
+Targets = Annotated[
+    list[str] | None, typer.Option("--target", help="`cpu`, or `cpu:<profile>`; several make one request.")
+]
+Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
+Dims = Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")]
+Shapes = Annotated[list[str] | None, typer.Option("--shape", help="INPUT=1x3x224x224.")]
+Budget = Annotated[float | None, typer.Option("--budget", help="Seconds for measuring candidates.")]
+Tolerance = Annotated[float | None, typer.Option("--tolerance", help="Largest accepted error.")]
+Data = Annotated[list[Path] | None, typer.Option("--data", help="External data; default: the files the model names.")]
+Priority = Annotated[int, typer.Option("--priority", help="Greater goes first; above 0 needs an admin key.")]
+Others = Annotated[list[str] | None, typer.Option("--option", help="NAME=JSON of any other option.")]
+
+
+def build_options(
+    threads: int | None,
+    dims: list[str] | None,
+    shapes: list[str] | None,
+    budget: float | None,
+    tolerance: float | None,
+    others: list[str] | None,
+) -> dict[str, Any]:
+    """Options as the server reads them; what was not given is left to its defaults. Raises `UsageError`."""
+    given = {"threads": threads, "tuning_budget_s": budget, "tolerance": tolerance}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if dims:
+        options["dims"] = {name: _whole("--dim", value) for name, value in map(_pair, dims)}
+    if shapes:
+        options["inputs"] = {
+            name: [_whole("--shape", length) for length in text.lower().split("x") if text]
+            for name, text in map(_pair, shapes)
+        }
+    for name, text in map(_pair, others or ()):
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            raise UsageError(
+                f"--option {name}: {text!r} is not JSON", fix="quote strings, as in --option 'a=\"b\"'"
+            ) from None
+    return options
+
+
+def for_targets(options: dict[str, Any], targets: list[str] | None) -> list[dict[str, Any]]:
+    """The options once for each target, once without when there is none. Raises `UsageError` for a target named twice."""
+    named = targets or []
+    if len(set(named)) < len(named):
+        raise UsageError("a target is named twice", fix="name each once")
+    return [{**options, "target": name} for name in named] or [options]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=") if text.count("=") > 1 and text[-1] not in '"]}' else text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{text!r} is not NAME=VALUE", fix="write it as name=value")
+    return name, value
+
+
+def _whole(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is not a whole number", fix="give dimensions as whole numbers") from None

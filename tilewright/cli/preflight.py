@@ -1,0 +1,114 @@
+"""`tilewright preflight`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.cli import options as given
+from tilewright.cli.output import (
+    Json,
+    Key,
+    ProfileName,
+    Url,
+    connect,
+    count,
+    failures,
+    number_column,
+    print_json,
+    print_refusals,
+    results,
+    seconds,
+    size,
+    table,
+)
+from tilewright.cli.progress import transfer_bar
+from tilewright.errors import JobFailed
+from tilewright.wire import Preflight
+
+
+def preflight(
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    target: Annotated[str, typer.Option("--target", help="`cpu`, or `cpu:<profile>`.")] = "",
+    threads: given.Threads = None,
+    dim: given.Dims = None,
+    shape: given.Shapes = None,
+    budget: given.Budget = None,
+    tolerance: given.Tolerance = None,
+    option: given.Others = None,
+    data: given.Data = None,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Say what would become of a compilation, without queueing one; exit status 1 when it would be refused."""
+    with failures(as_json):
+        wanted = given.for_targets(
+            given.build_options(threads, dim, shape, budget, tolerance, option), [target] if target else None
+        )
+        with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
+            found = client.preflight(model, wanted[0], data=data or (), progress=progress)
+        print_json(found.said) if as_json else show(found)
+        if not found.ok:
+            raise typer.Exit(JobFailed.exit_status)
+
+
+def show(found: Preflight) -> None:
+    """The answer, for people."""
+    out = results()
+    operators = table("operator", number_column("calls"), "verdict", "why not")
+    for one in found.operators:
+        domain = "" if one.get("domain") in (None, "", "ai.onnx") else f"{one['domain']}::"
+        reasons = "; ".join(map(str, one.get("reasons") or ()))
+        operators.add_row(f"{domain}{one.get('operator', '')}", str(one.get("count", "")), one.get("verdict"), reasons)
+    if found.operators:
+        out.print(operators)
+    for line in _facts(found.said):
+        out.print(line, markup=False)
+    for notice in found.said.get("notices") or ():
+        out.print(f"note: {notice}", markup=False)
+    if found.ok:
+        out.print("ok: it would be compiled", style="bold green")
+        return
+    problem = found.said.get("problem") or {}
+    out.print(f"refused: {problem.get('message') or 'see below'}", style="bold red", markup=False)
+    print_refusals(found.refusals, out)
+    if problem.get("fix"):
+        out.print(f"Fix: {problem['fix']}", markup=False)
+    if corrected := found.said.get("corrected"):
+        out.print(f"Options that leave nothing open: {json.dumps(corrected)}", markup=False)
+
+
+def _facts(said: Any) -> list[str]:
+    """What it would take, as far as the server knows."""
+    lines = []
+    for tensor in said.get("inputs") or ():
+        shape = tensor.get("shape")
+        text = "of unknown rank" if shape is None else "x".join("?" if dim is None else str(dim) for dim in shape)
+        lines.append(f"input {tensor.get('name')}: {tensor.get('dtype')} {text or 'scalar'}")
+    memory = said.get("memory_bytes") or {}
+    known = {name: memory[name] for name in ("compile", "run") if memory.get(name) is not None}
+    if known:
+        lines.append("memory: " + ", ".join(f"{size(value)} to {name}" for name, value in known.items()))
+    if said.get("weight_bytes"):
+        lines.append(f"weights: {size(said['weight_bytes'])} in {said.get('parameters', 0):,} numbers")
+    if (said.get("gflop") or {}).get("value"):
+        lines.append(f"work: {said['gflop']['value']:.3g} GFLOP a run")
+    if said.get("cached"):
+        lines.append(f"cached: artifact {said['cached']} is the answer already")
+    return lines + _wait(said)
+
+
+def _wait(said: Any) -> list[str]:
+    """How long it would take."""
+    lines = []
+    if queue := said.get("queue"):
+        ahead, workers = queue.get("position"), queue.get("workers")
+        lines.append(f"queue {queue.get('name')}: {count(ahead, 'job')} before it, {count(workers, 'live worker')}")
+    if estimate := said.get("estimate"):
+        p90, jobs = seconds(estimate.get("p90_s")), estimate.get("jobs")
+        lines.append(f"estimate: {seconds(estimate.get('median_s'))} (p90 {p90}, from {count(jobs, 'job')} like it)")
+    return lines

@@ -1,0 +1,159 @@
+"""Requests to one server: repeated where that is safe, and an answer that is a problem becomes an error."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tilewright.errors import RequestRefused, ServerUnreachable
+
+ATTEMPTS = 5
+"""Of a request that is safe to repeat."""
+LONGEST_PAUSE_S = 20.0
+"""Between two attempts, whatever the server's `Retry-After` asks for."""
+BUSY = frozenset({429, 502, 503, 504})
+"""Statuses that say: not now. Nothing was done, or what was done is found again by its idempotency key."""
+SAFE = frozenset({"GET", "HEAD"})
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+Content = Callable[[], Iterable[bytes]]
+"""The body of a request, in pieces; called for each attempt."""
+
+
+@dataclass(frozen=True)
+class Http:
+    """Connections to one server. Every method raises `ServerUnreachable` and `RequestRefused`.
+
+    pause_s  before the second attempt; doubled for each further one
+    """
+
+    client: httpx.Client
+    url: str
+    pause_s: float
+
+    @classmethod
+    def open(cls, url: str, key: str, transport: httpx.BaseTransport | None, timeout_s: float, pause_s: float) -> Http:
+        """Opens no connection yet. Raises `ServerUnreachable` for an address that is none."""
+        address = url.rstrip("/")
+        try:
+            host = httpx.URL(address).host
+            client = httpx.Client(
+                base_url=address,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                # Connections are made soon or not at all; an answer may take as long as the disk of the server.
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
+                transport=transport,
+                # A proxy of the environment cannot reach this machine's own loopback.
+                trust_env=host not in _LOOPBACK,
+            )
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise ServerUnreachable(f"{url!r} is no address: {error}", fix="give one as http://host:port") from error
+        return cls(client, address, pause_s)
+
+    def request(
+        self, method: str, path: str, *, content: Content | None = None, repeat: bool | None = None, **request: Any
+    ) -> httpx.Response:
+        """The answer of success, read whole.
+
+        content  the body, called for each attempt
+        repeat   whether a second attempt does no harm; None: for GET, HEAD and what carries an idempotency key
+        """
+        headers = request.get("headers") or {}
+        again = method in SAFE or IDEMPOTENCY_KEY in headers if repeat is None else repeat
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS or not again
+            try:
+                response = self.client.request(method, path, content=content and content(), **request)
+            except httpx.UnsupportedProtocol as error:
+                raise self.unreachable(str(error)) from error
+            except httpx.TransportError as error:
+                if last:
+                    raise self.unreachable(str(error) or type(error).__name__) from error
+                self.pause(attempt)
+                continue
+            if response.status_code not in BUSY or last:
+                break
+            self.pause(attempt, response.headers)
+        self.check(response)
+        return response
+
+    def json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """The JSON object that is the answer."""
+        return self.parsed(self.request(method, path, **request))
+
+    def parsed(self, response: httpx.Response) -> dict[str, Any]:
+        """The JSON object in an answer."""
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self.unreachable("its answer is not a JSON object")
+        return answer
+
+    def exists(self, path: str) -> bool:
+        """Whether HEAD finds something there."""
+        try:
+            self.request("HEAD", path)
+        except RequestRefused as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def pages(self, path: str, name: str, where: Mapping[str, Any], limit: int, size: int) -> Iterator[dict[str, Any]]:
+        """What a list holds under `name`, page by page of `size`; `limit` 0: all."""
+        cursor, left = "", limit or None
+        while True:
+            wanted = min(size, left) if left else size
+            page = self.json("GET", path, params={**where, "limit": wanted, **({"cursor": cursor} if cursor else {})})
+            found = page.get(name)
+            if not isinstance(found, list):
+                raise self.unreachable(f"its answer has no list {name!r}")
+            yield from found
+            cursor = page.get("next_cursor") or ""
+            if left is not None:
+                left -= len(found)
+            if not cursor or left == 0:
+                return
+
+    def pause(self, attempt: int, headers: Mapping[str, str] | None = None) -> None:
+        """Wait before the attempt after this one: what `Retry-After` says, else twice as long each time, with jitter."""
+        asked = (headers or {}).get("Retry-After", "")
+        if asked.isascii() and asked.isdigit() and self.pause_s > 0:
+            time.sleep(min(float(asked), LONGEST_PAUSE_S))
+        else:
+            time.sleep(min(self.pause_s * 2 ** (attempt - 1), LONGEST_PAUSE_S) * random.uniform(0.75, 1.25))
+
+    def check(self, response: httpx.Response) -> None:
+        """Raises `RequestRefused` with the problem document of an error."""
+        if response.is_success:
+            return
+        response.read()
+        try:
+            problem = response.json()
+        except ValueError:
+            problem = {}
+        if not isinstance(problem, dict) or "code" not in problem:
+            raise RequestRefused(
+                f"{response.url.path} answered {response.status_code}",
+                fix=f"check that {self.url} is Tilewright's",
+                status=response.status_code,
+            )
+        lines = [
+            problem.get("detail", ""),
+            *(f"  - {refusal.get('reason')}" for refusal in problem.get("refusals", ())),
+        ]
+        raise RequestRefused("\n".join(lines), fix=problem.get("fix", ""), problem=problem, status=response.status_code)
+
+    def unreachable(self, reason: str) -> ServerUnreachable:
+        """The error for a server that does not answer, or not as one of ours."""
+        return ServerUnreachable(
+            f"{self.url} does not answer: {reason}", fix="start it with `tilewright up`, or check TILEWRIGHT_URL"
+        )

@@ -1,0 +1,38 @@
+"""Ids and digests as they go into paths: what is none never reaches one."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from tilewright.errors import UsageError
+from tilewright.wire import Job, StoredModel, Work
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def id_of(work: Work | str) -> str:
+    """The id of a job, benchmark, inference or record. Raises `UsageError`."""
+    if isinstance(work, Work):
+        return work.id
+    try:
+        return str(uuid.UUID(work))
+    except ValueError:
+        raise UsageError(f"{work!r} is not an id", fix="list jobs and their ids with `tilewright jobs`") from None
+
+
+def artifact_of(artifact: Job | str) -> str:
+    """The id of an artifact, given itself or its job. Raises `UsageError` for a job that compiles nothing."""
+    if not isinstance(artifact, Job):
+        return id_of(artifact)
+    if artifact.artifact_id is None:
+        raise UsageError(f"job {artifact.id} is a {artifact.kind} and makes no artifact", fix="name a compilation")
+    return artifact.artifact_id
+
+
+def digest_of(model: StoredModel | str) -> str:
+    """The digest of a model. Raises `UsageError`."""
+    text = model.digest if isinstance(model, StoredModel) else model.lower()
+    if not _DIGEST.fullmatch(text):
+        raise UsageError(f"{text!r} is not a digest", fix="list models and their digests with `tilewright models`")
+    return text

@@ -1,0 +1,135 @@
+"""What this worker's compiler can do, as plain entries for `service.jobs.catalogue`: operators and targets.
+
+`python -m worker.catalogue` prints them as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from onnx import defs
+
+import compiler.ops
+from compiler.frontend.contrib import CONTRIB
+from compiler.frontend.opsets import UPGRADES
+from compiler.frontend.special import FOLDED
+from compiler.ir.graph import Node
+from compiler.ops import FAMILIES
+from compiler.ops.operator import Operator, Unsupported
+from compiler.targets.cpu import PROFILES, CpuTarget
+
+ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
+INLINED = ("Dropout", "If")
+"""Resolved while the graph is read: `compiler.frontend.infer` names them."""
+NEVER = ("Bernoulli", "SequenceMap")
+"""Their bodies are random or hold sequences, which nothing here compiles."""
+
+
+def published() -> Mapping[str, list[dict[str, Any]]]:
+    """Every catalogue by its name in `service.jobs.catalogue.NAMES`."""
+    return {"operators": operators(), "targets": targets()}
+
+
+def operators() -> list[dict[str, Any]]:
+    """One entry for each operator that a model may hold, by domain and name."""
+    entries = [_entry(operator, about(family)) for family in FAMILIES for operator in family]
+    entries += [_other(name, CONTRIBUTED, "rewritten", "Brought to operators of ai.onnx") for name in CONTRIB]
+    ways = (
+        (FOLDED, "folded", "Its result follows from types and constants alone"),
+        (INLINED, "inlined", "Resolved while the model is read"),
+        ((name for name, _, _ in UPGRADES), "rewritten", "Brought to a newer operator"),
+        (composed(), "function", "By its ONNX function body, when every operator of that is known"),
+    )
+    found = {(entry["domain"], entry["name"]): entry for entry in entries}
+    for names, how, family in ways:
+        for name in names:
+            found.setdefault((ONNX, name), _other(name, ONNX, how, family))
+    return [found[key] for key in sorted(found)]
+
+
+def targets() -> list[dict[str, Any]]:
+    """One entry for each target that `CompileOptions.target` may name, `cpu` first."""
+    here = {
+        "name": "cpu",
+        "description": "the machine of the worker that takes the job: its best profile, measured there",
+        "machine": "",
+        "features": [],
+        "vector_floats": 0,
+        "vector_registers": 0,
+    }
+    return [here, *map(_profile, PROFILES)]
+
+
+def _profile(profile: CpuTarget) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "description": f"{profile.machine} with {', '.join(profile.features)}",
+        "machine": profile.machine,
+        "features": list(profile.features),
+        "vector_floats": profile.vector_floats,
+        "vector_registers": profile.vector_registers,
+    }
+
+
+def _entry(operator: Operator, family: str) -> dict[str, Any]:
+    return {
+        "name": operator.name,
+        "domain": ONNX,
+        "opsets": list(operator.opsets),
+        "known_when_compiling": [name for _, name in operator.parameters],
+        "limits": "; ".join(limits(operator)),
+        "family": family,
+        "how": "kernel",
+    }
+
+
+def _other(name: str, domain: str, how: str, family: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "domain": domain,
+        "opsets": None,
+        "known_when_compiling": [],
+        "limits": "",
+        "family": family,
+        "how": how,
+    }
+
+
+def composed() -> set[str]:
+    """The operators of ai.onnx that ONNX defines by others."""
+    schemas: Iterable[Any] = defs.get_all_schemas()  # whose type information lacks the functions
+    return {
+        schema.name
+        for schema in schemas
+        if not schema.domain
+        and schema.name not in NEVER
+        and (schema.has_function or schema.has_context_dependent_function)
+    }
+
+
+def about(family: tuple[Operator, ...]) -> str:
+    """The first line of the docstring of the module that holds a family, without the part after the colon."""
+    for module in vars(compiler.ops).values():
+        if isinstance(module, ModuleType) and getattr(module, "OPERATORS", None) is family:
+            return (module.__doc__ or "").split("\n")[0].split(":")[0].split(". ")[0].rstrip(".")
+    raise LookupError(f"no module of compiler.ops holds {family[0].name}")
+
+
+def limits(operator: Operator) -> Iterator[str]:
+    """Why an operator is refused whatever its inputs are, unless they are constants."""
+    no_node = Node(operator.name, (), ())
+    try:
+        operator.define(no_node, (), ())
+    except Unsupported as refusal:
+        if "depends on data" in refusal.reason:
+            yield f"only of constants: {refusal.reason}"
+    except (AssertionError, IndexError, KeyError, TypeError, ValueError):
+        return
+
+
+if __name__ == "__main__":
+    json.dump(published(), sys.stdout)

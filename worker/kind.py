@@ -1,0 +1,7 @@
+"""What a job asks for, in a word that its child knows too; the service's name for it is `JobKind`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["compile", "benchmark", "inference"]
