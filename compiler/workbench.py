@@ -15,10 +15,8 @@ from compiler.codegen.emit import Candidate, candidate_library, kernel_sources, 
 from compiler.codegen.lower import function_name, lower
 from compiler.codegen.lowered import Lowered
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.contraction import pack
 from compiler.ir.machine import Record, Trial
 from compiler.ir.plan import Plan
-from compiler.ir.tensor import DType
 from compiler.measure.handover import measure_handover
 from compiler.measure.machine import Built, CpuMachine, Entry
 from compiler.measure.timer import TIMER_SOURCE
@@ -58,7 +56,7 @@ def _entry(candidate: Candidate) -> Entry:
     lowered, operands = candidate.lowered, []
     for position, buffer in enumerate((*candidate.workload.inputs, *candidate.workload.outputs)):
         packing = lowered.packings.get(position)
-        operands.append((DType.F32, packing.elements) if packing else (buffer.type.dtype, buffer.span))
+        operands.append((packing.dtype, packing.elements) if packing else (buffer.type.dtype, buffer.span))
     return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
 
 
@@ -122,7 +120,7 @@ class LibraryStepper:
 
     def _operand(self, position: int, slot: int, kernel: Lowered, array: np.ndarray) -> np.ndarray:
         packing = kernel.packings.get(slot)
-        return pack(self._constants[position, slot], packing) if packing else array
+        return packing.pack(self._constants[position, slot]) if packing else array
 
 
 def environment_compiler(environment: Mapping[str, str]) -> str:

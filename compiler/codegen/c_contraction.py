@@ -17,12 +17,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from compiler.codegen.c_expr import Emitter, Vector
+from compiler.codegen.c_micro import MicroKernel
 from compiler.codegen.lowered import Lowered, declarations, decode
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import (
     Contraction,
     Direct,
-    Packing,
     as_contraction,
     axes_of,
     direct_access,
@@ -33,6 +33,7 @@ from compiler.ir.expr import Const, Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
+from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
@@ -55,12 +56,6 @@ def lower_contraction(name: str, workload: Workload, tile: Tile, target: CpuTarg
     return _Contraction(name, workload, view, slots, shape, target, packing, direct_access(view, slots)).lower()
 
 
-STRETCH = 256
-"""Products summed in one register before the total is added to."""
-MAX_STRETCH = 384
-"""A depth up to which one stretch is enough."""
-
-
 @dataclass(frozen=True)
 class _Shape:
     """Register tile of rows x vectors; panel columns; block of rows and columns of a task."""
@@ -80,7 +75,7 @@ class _Contraction:
     slots: Slots
     shape: _Shape
     target: CpuTarget
-    packing: tuple[int, Packing] | None
+    packing: tuple[int, Panels] | None
     direct: Direct | None
 
     def __post_init__(self) -> None:
@@ -123,48 +118,11 @@ class _Contraction:
         return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes, packings)
 
     def _micro(self, rows: int) -> None:
-        """c[rows][panel] = a[rows][depth] b[depth][panel], accumulated in registers over a stretch of k at a time."""
-        writer, depth = self.writer, self.view.depth
-        head = f"static inline __attribute__((always_inline)) void {self.name}_{rows}(const float *a, const float *b, float *c)"
-        with writer.block(head):
-            if depth <= MAX_STRETCH:
-                self._stretch(rows, "0", str(depth))
-                self._each_accumulator(rows, "tw_store({c}, {acc});")
-            else:
-                with writer.block(f"for (long first = 0; first < {depth}; first += {STRETCH})"):
-                    past = f"first + {STRETCH}"
-                    writer.line(f"const long past = {past} < {depth} ? {past} : {depth};")
-                    self._stretch(rows, "first", "past")
-                    with writer.block("if (first == 0)"):
-                        self._each_accumulator(rows, "tw_store({c}, {acc});")
-                    with writer.block("else"):
-                        self._each_accumulator(rows, "tw_store({c}, tw_load({c}) + {acc});")
-        writer.line()
-
-    def _stretch(self, rows: int, first: str, past: str) -> None:
-        """acc = a b over k from `first` to before `past`."""
-        writer, vectors = self.writer, range(self.shape.vectors)
-        a_row, a_step = (self.direct.rows, self.direct.depth) if self.direct else (self.row_floats, 1)
-        writer.line(f"vf acc[{rows}][{self.shape.vectors}] = {{0}};")
-        with writer.block(f"for (long k = {first}; k < {past}; k++)"):
-            for vector in vectors:
-                place = f"b + k * {self.shape.panel} + {vector * self.target.vector_floats}"
-                writer.line(f"const vf b{vector} = tw_load({place});")
-            writer.line(f"#pragma GCC unroll {rows}")
-            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
-                step = "k" if a_step == 1 else f"k * {a_step}"
-                writer.line(f"const vf x = tw_splat(a[row * {a_row}L + {step}]);")
-                for vector in vectors:
-                    writer.line(f"acc[row][{vector}] += x * b{vector};")
-
-    def _each_accumulator(self, rows: int, statement: str) -> None:
-        """A statement for each accumulator `{acc}` and its place `{c}` in the tile."""
-        writer = self.writer
-        writer.line(f"#pragma GCC unroll {rows}")
-        with writer.block(f"for (int row = 0; row < {rows}; row++)"):
-            for vector in range(self.shape.vectors):
-                place = f"c + row * {self.shape.panel} + {vector * self.target.vector_floats}"
-                writer.line(statement.format(c=place, acc=f"acc[row][{vector}]"))
+        """c[rows][panel] = a[rows][depth] b[depth][panel]."""
+        row, step = (self.direct.rows, self.direct.depth) if self.direct else (self.row_floats, 1)
+        offsets = tuple(row * at for at in range(rows))
+        kernel = MicroKernel(offsets, ((self.view.depth, step),), self.shape.vectors, self.target.vector_floats)
+        kernel.write(self.writer, f"{self.name}_{rows}")
 
     def _declare(self) -> None:
         for line in declarations(self.workload):

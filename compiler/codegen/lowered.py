@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from compiler.codegen.c_scalar import C_TYPES
 from compiler.codegen.writer import Writer
-from compiler.ir.contraction import Packing
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
 
 
 @dataclass(frozen=True)

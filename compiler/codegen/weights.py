@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.ir.buffers import Buffer
-from compiler.ir.contraction import Packing, pack
+from compiler.ir.packing import Packing
 from compiler.ir.tensor import Layout
 
 ALIGNMENT = 64
@@ -24,7 +24,7 @@ class Weights:
         """The byte offset of a constant, packed or in its buffer's layout."""
         key = (buffer.id, packing or buffer.layout)
         if key not in self._at:
-            data = pack(array, packing) if packing else physical_array(array, buffer.layout)
+            data = packing.pack(array) if packing else physical_array(array, buffer.layout)
             piece = data.tobytes()
             self._at[key] = self.size
             self._pieces.append(piece + bytes(-len(piece) % ALIGNMENT))

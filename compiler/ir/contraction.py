@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from compiler.ir.expr import Apply, Expr, Load, Where
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
@@ -25,32 +23,13 @@ from compiler.ir.normal_form import (
     joined_axis,
     without_unit_axes,
 )
+from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
 MIN_COLUMNS = 2
 """Narrower products are left to plain loops."""
 MIN_ROWS = 4
 """Rows that repay packing an operand at run time."""
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How a constant operand B[batch, k, n] is rearranged ahead of time: panels of `panel` columns, each k by panel, zero-padded.
-
-    `source` lists batch, k and n axes in turn as (extent, stride in elements of the row-major constant) from element `offset`.
-    """
-
-    batch: int
-    depth: int
-    columns: int
-    panel: int
-    source: tuple[tuple[int, int], ...]
-    offset: int = 0
-
-    @property
-    def elements(self) -> int:
-        panels = -(-self.columns // self.panel)
-        return self.batch * panels * self.panel * self.depth
 
 
 @dataclass(frozen=True)
@@ -204,7 +183,7 @@ def is_constant(workload: Workload, slot: str) -> bool:
     return slot in names and workload.constant[names.index(slot)]
 
 
-def packing_of(view: Contraction, workload: Workload, panel: int) -> tuple[int, Packing] | None:
+def packing_of(view: Contraction, workload: Workload, panel: int) -> tuple[int, Panels] | None:
     """How B is packed ahead of time, with its input position; None when B is not a constant read at affine positions."""
     b = view.b
     if not isinstance(b, Load) or not is_constant(workload, b.slot):
@@ -217,7 +196,7 @@ def packing_of(view: Contraction, workload: Workload, panel: int) -> tuple[int, 
         return None
     source = tuple((axis.extent, stride or 0) for axis, stride in zip(axes, strides, strict=True))
     batches = prod(axis.extent for axis in view.batch if axis in b.axes)
-    return position, Packing(batches, view.depth, view.columns, panel, source, flat.const)
+    return position, Panels(batches, view.depth, view.columns, panel, source, flat.const)
 
 
 @dataclass(frozen=True)
@@ -247,18 +226,6 @@ def guarded(expr: Expr) -> tuple[Expr | None, Expr]:
     if isinstance(expr, Where) and not expr.condition.loads and getattr(expr.otherwise, "value", None) == 0:
         return expr.condition, expr.then
     return None, expr
-
-
-def pack(constant: np.ndarray, packing: Packing) -> np.ndarray:
-    """The packed form of a constant: float32[batch, panels, depth, panel]."""
-    flat = np.ascontiguousarray(constant, dtype=np.float32).reshape(-1)[packing.offset :]
-    extents = [extent for extent, _ in packing.source]
-    strides = [stride * flat.itemsize for _, stride in packing.source]
-    matrix = np.lib.stride_tricks.as_strided(flat, extents, strides, writeable=False)
-    panels = -(-packing.columns // packing.panel)
-    wide = np.zeros((packing.batch, packing.depth, panels * packing.panel), np.float32)
-    wide[:, :, : packing.columns] = matrix.reshape(packing.batch, packing.depth, packing.columns)
-    return np.ascontiguousarray(wide.reshape(packing.batch, packing.depth, panels, packing.panel).transpose(0, 2, 1, 3))
 
 
 def axes_of(axes: Sequence[Axis]) -> str:

@@ -13,7 +13,7 @@ from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Trial, Workload
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.targets.cpu import CpuTarget
-from compiler.tile.algorithms import ALGORITHMS
+from compiler.tile.algorithms import ALGORITHMS, loop_tiles
 from compiler.tile.model import Proposal
 from compiler.trace import Hurry, Trace, unhurried
 
@@ -80,11 +80,10 @@ def tile(
 
 
 def propose(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """The tiles worth considering, best by the model first."""
-    for algorithm in ALGORITHMS:
-        if options := algorithm(workload, target, lanes):
-            return [one for one in options[:MEASURED_PER_KERNEL] if one.seconds <= WORTH_MEASURING * options[0].seconds]
-    raise AssertionError("plain loops take every kernel")
+    """The tiles worth considering, of every algorithm, best by the model first. Plain loops take what nothing else does."""
+    options = [option for algorithm in ALGORITHMS for option in algorithm(workload, target, lanes)]
+    options = sorted(options, key=lambda option: option.seconds) or loop_tiles(workload, target, lanes)
+    return [one for one in options[:MEASURED_PER_KERNEL] if one.seconds <= WORTH_MEASURING * options[0].seconds]
 
 
 def _known(records: Sequence[Record], target: CpuTarget) -> Mapping[tuple[str, str], Record]:

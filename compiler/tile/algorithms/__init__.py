@@ -12,5 +12,7 @@ from compiler.tile.algorithms.contraction import contraction_tiles
 from compiler.tile.algorithms.loops import loop_tiles
 from compiler.tile.model import Proposal
 
-ALGORITHMS: tuple[Callable[[Workload, CpuTarget, int], list[Proposal]], ...] = (contraction_tiles, loop_tiles)
-"""Tried in order: the first that has a tile for a workload decides."""
+ALGORITHMS: tuple[Callable[[Workload, CpuTarget, int], list[Proposal]], ...] = (contraction_tiles,)
+"""All are asked; `loop_tiles` only for a kernel that none of them takes."""
+
+__all__ = ["ALGORITHMS", "loop_tiles"]

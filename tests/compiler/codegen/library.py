@@ -19,7 +19,6 @@ from compiler.codegen.emit import kernel_sources
 from compiler.codegen.lower import geometry, lower
 from compiler.codegen.lowered import Lowered
 from compiler.ir.buffers import Buffer
-from compiler.ir.contraction import pack
 from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
@@ -90,7 +89,7 @@ class Library:
         before = [memory.copy() for memory in memories]
         operands = [operand(memory, buffer) for memory, buffer in zip(memories, case.buffers, strict=True)]
         for slot, packing in kernel.packings.items():
-            operands[slot] = pack(case.inputs[slot], packing)
+            operands[slot] = packing.pack(case.inputs[slot])
         self.call(kernel, operands, case.cuts)
         for at, (memory, was, buffer) in enumerate(zip(memories, before, case.buffers, strict=True)):
             restored = memory.copy()

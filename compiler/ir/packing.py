@@ -1,0 +1,63 @@
+"""Packings: constants rearranged ahead of time into the order in which a kernel reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from compiler.ir.tensor import DType
+
+
+class Packing(Protocol):
+    """How a constant is rearranged. Packings are frozen and compare by value: equal ones of one constant are stored once."""
+
+    @property
+    def dtype(self) -> DType:
+        """Of the packed elements."""
+        ...
+
+    @property
+    def elements(self) -> int:
+        """How many packed elements there are."""
+        ...
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The packed form of a constant given in its logical shape: `elements` elements of `dtype`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Panels:
+    """B[batch, k, n] as panels of `panel` columns, each k by panel, zero-padded: float32[batch, panels, depth, panel].
+
+    `source` lists batch, k and n axes in turn as (extent, stride in elements of the row-major constant) from element `offset`.
+    """
+
+    batch: int
+    depth: int
+    columns: int
+    panel: int
+    source: tuple[tuple[int, int], ...]
+    offset: int = 0
+    dtype: DType = DType.F32
+
+    @property
+    def elements(self) -> int:
+        return self.batch * -(-self.columns // self.panel) * self.panel * self.depth
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        matrix = strided(constant.astype(np.float32, copy=False), self.source, self.offset)
+        panels = -(-self.columns // self.panel)
+        wide = np.zeros((self.batch, self.depth, panels * self.panel), np.float32)
+        wide[:, :, : self.columns] = matrix.reshape(self.batch, self.depth, self.columns)
+        return np.ascontiguousarray(wide.reshape(self.batch, self.depth, panels, self.panel).transpose(0, 2, 1, 3))
+
+
+def strided(constant: np.ndarray, source: tuple[tuple[int, int], ...], offset: int) -> np.ndarray:
+    """A read-only view of a row-major constant: axes given as (extent, stride in elements) from element `offset`."""
+    flat = np.ascontiguousarray(constant).reshape(-1)[offset:]
+    extents = [extent for extent, _ in source]
+    strides = [stride * flat.itemsize for _, stride in source]
+    return np.lib.stride_tricks.as_strided(flat, extents, strides, writeable=False)
