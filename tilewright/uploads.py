@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 
+from tilewright.download import Progress
 from tilewright.errors import RequestRefused, ServerUnreachable
-from tilewright.http import Content, Http
+from tilewright.http import BUSY, Content, Http
 from tilewright.package import Package
 from tilewright.wire import StoredModel
 
@@ -19,9 +20,6 @@ PATIENCE = httpx.Timeout(600.0, connect=10.0)
 """For the answer to a piece: the last one is answered when the server has put the whole together."""
 FRUITLESS = 8
 """Attempts in a row that brought nothing to the server, after which it counts as gone."""
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes that are there and the bytes in all."""
 
 
 def upload(http: Http, package: Package, progress: Progress) -> StoredModel:
@@ -60,7 +58,7 @@ def _pieces(http: Http, package: Package, progress: Progress) -> dict[str, Any]:
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
         except RequestRefused as error:
-            if error.status not in (409, 429, 502, 503, 504):
+            if error.status not in BUSY | {409}:
                 raise
             reason = error.message
         failures += 1

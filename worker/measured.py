@@ -12,15 +12,12 @@ from compiler.errors import TilewrightError
 from compiler.targets import cpu
 from service.db.plain import storable
 from service.jobs.lease import Claim, Measured
-from service.jobs.records import FIELDS, LONGEST, to_row
+from service.jobs.records import FIELDS, LONGEST, MAX_TEXT_BYTES, MAX_VARIANT_BYTES, to_row
 from service.logs import logger
 from worker.frames import GarbledFrame
 
-MAX_TEXT_BYTES = 256 * 1024
-"""Of one workload's text. A longer one is left out: its records stay, and have no source."""
 MAX_TEXTS_BYTES = 64 * 1024 * 1024
 """Of all texts of one attempt."""
-MAX_VARIANT_BYTES = 16 * 1024
 WORD = re.compile(r"[A-Za-z0-9_-]{1,32}")
 """What a kind of record is called."""
 TARGETS = frozenset({"cpu", *(profile.name for profile in cpu.PROFILES)})

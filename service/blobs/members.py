@@ -7,7 +7,6 @@ size.
 
 from __future__ import annotations
 
-import os
 import struct
 import zipfile
 import zlib
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from service.blobs.ranged import Ranged
 from service.blobs.store import Blobs
 from service.errors import ArtifactUnreadable, NotFound, PartTooLarge
 
@@ -62,7 +62,7 @@ def member(blobs: Blobs, key: str, name: str) -> bytes:
             )
         if info.flag_bits & _ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _unreadable(f"{name!r} is packed in a way that artifacts are not")
-        file.limit = MAX_MEMBER_BYTES + WINDOW
+        file.largest = MAX_MEMBER_BYTES + WINDOW
         with archive.open(info) as opened:
             content = opened.read(info.file_size)
         if len(content) != info.file_size:
@@ -70,53 +70,12 @@ def member(blobs: Blobs, key: str, name: str) -> bytes:
         return content
 
 
-class _Ranged:
-    """As much of a file as `zipfile` needs, over ranged reads of a blob. No read is larger than `limit`."""
-
-    def __init__(self, blobs: Blobs, key: str) -> None:
-        self.limit = MAX_DIRECTORY_BYTES
-        self._blobs = blobs
-        self._key = key
-        self._size = blobs.size(key)
-        self._at = 0
-        self._window_at = max(0, self._size - WINDOW)
-        self._window = self._fetch(self._window_at, self._size)
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        if origin + offset < 0:
-            raise ValueError("the archive points before its own beginning")
-        self._at = origin + offset
-        return self._at
-
-    def read(self, count: int | None = -1) -> bytes:
-        rest = max(0, self._size - self._at)
-        count = rest if count is None or count < 0 else min(count, rest)
-        if count > self.limit:
-            raise ValueError(f"{count} bytes in one piece")
-        if not self._window_at <= self._at <= self._at + count <= self._window_at + len(self._window):
-            self._window_at = self._at
-            self._window = self._fetch(self._at, min(self._size, self._at + max(count, WINDOW)))
-        begin = self._at - self._window_at
-        self._at += count
-        return self._window[begin : begin + count]
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def _fetch(self, start: int, end: int) -> bytes:
-        return b"".join(self._blobs.read(self._key, start, end)) if end > start else b""
-
-
 @contextmanager
-def _archive(blobs: Blobs, key: str) -> Iterator[tuple[_Ranged, zipfile.ZipFile]]:
-    file = _Ranged(blobs, key)
+def _archive(blobs: Blobs, key: str) -> Iterator[tuple[Ranged, zipfile.ZipFile]]:
+    def fetch(start: int, end: int) -> bytes:
+        return b"".join(blobs.read(key, start, end))
+
+    file = Ranged(fetch, blobs.size(key), window=WINDOW, largest=MAX_DIRECTORY_BYTES)
     try:
         with zipfile.ZipFile(file) as archive:
             yield file, archive

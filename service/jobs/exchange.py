@@ -27,14 +27,10 @@ from service.db.models import TuningRecord
 from service.db.plain import dumps, storable
 from service.db.records import Wanted
 from service.errors import BadRequest
-from service.jobs.records import FIELDS, LONGEST, everything, to_json, to_row
+from service.jobs.records import FIELDS, LONGEST, MAX_TEXT_BYTES, MAX_VARIANT_BYTES, everything, to_json, to_row
 
 FORMAT, VERSION = "tilewright-records", 1
 
-MAX_TEXT_BYTES = 256 << 10
-"""Of a workload's text."""
-MAX_VARIANT_BYTES = 16 << 10
-"""Of a record's variant, as JSON; every compilation that may use the record is handed it."""
 MAX_LINE_BYTES = 1 << 20
 BATCH = 1000
 """Lines that are kept in one transaction."""

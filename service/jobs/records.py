@@ -22,6 +22,11 @@ from service.db.plain import storable
 from service.db.records import Place, Wanted
 from service.errors import NotFound
 
+MAX_TEXT_BYTES = 256 << 10
+"""Of a workload's text."""
+MAX_VARIANT_BYTES = 16 << 10
+"""Of a record's variant, as JSON; every compilation that may use the record is handed it."""
+
 FIELDS: Mapping[str, type] = {
     "kind": str,
     "workload": str,

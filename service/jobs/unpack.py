@@ -17,7 +17,7 @@ from typing import IO, cast
 from service.blobs.store import CHUNK, Blobs, StoredBlob
 from service.errors import BadRequest, BodyTooLarge
 from service.jobs.bundle import MOST_FILES, Bundle, demand_distinct, relative_path
-from service.jobs.pieces import Piece, Pieces
+from service.jobs.pieces import Piece, as_file
 
 DIRECTORY_BYTES = 2 << 20
 """More is read neither of a zip's directory nor, at once, of a member."""
@@ -53,7 +53,7 @@ def unpack(blobs: Blobs, pieces: Sequence[Piece], *, model: str | None, limit: i
     than `limit` bytes in all, and `StorageUnavailable`.
     """
     try:
-        with zipfile.ZipFile(cast(IO[bytes], Pieces(blobs, pieces, DIRECTORY_BYTES))) as archive:
+        with zipfile.ZipFile(cast(IO[bytes], as_file(blobs, pieces, DIRECTORY_BYTES))) as archive:
             members = _members(archive, limit)
             chosen = _chosen(members, model)
             folder = PurePosixPath(chosen).parent

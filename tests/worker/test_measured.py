@@ -7,9 +7,10 @@ import pytest
 from compiler.contract import Event
 from service.db.models import JobKind, new_id
 from service.jobs.lease import Claim, Measured
+from service.jobs.records import MAX_TEXT_BYTES, MAX_VARIANT_BYTES
 from worker import measured
 from worker.frames import GarbledFrame
-from worker.measured import MAX_TEXT_BYTES, MAX_VARIANT_BYTES, Intake
+from worker.measured import Intake
 
 
 @pytest.fixture

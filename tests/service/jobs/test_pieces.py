@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.blobs.local import LocalBlobs
 from service.jobs import pieces
-from service.jobs.pieces import Piece, Pieces, stream
+from service.jobs.pieces import Piece, as_file, stream
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -24,7 +24,7 @@ def test_pieces_read_anywhere_are_as_their_bytes_in_a_row(
     blobs = LocalBlobs(tmp_path)
     kept = [Piece(blobs.put_bytes(part).key, len(part)) for part in parts]
     whole = b"".join(parts)
-    file = Pieces(blobs, kept, 1000)
+    file = as_file(blobs, kept, 1000)
     for at, size in reads:
         assert file.seek(at) == at
         assert file.read(size) == whole[at : at + size]
@@ -36,7 +36,7 @@ def test_pieces_read_anywhere_are_as_their_bytes_in_a_row(
 
 def test_a_read_that_is_too_large_and_a_place_before_the_beginning_are_refused(tmp_path: Path) -> None:
     blobs = LocalBlobs(tmp_path)
-    file = Pieces(blobs, [Piece(blobs.put_bytes(b"0123456789").key, 10)], 5)
+    file = as_file(blobs, [Piece(blobs.put_bytes(b"0123456789").key, 10)], 5)
     assert file.read(5) == b"01234"
     file.seek(0)
     with pytest.raises(ValueError, match="in one piece"):
