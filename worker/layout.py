@@ -27,7 +27,7 @@ def lay_out(claim: Claim, blobs: Blobs, folder: Path, opened: ExitStack) -> Laid
 
 
 def _link(file: Input, blobs: Blobs, path: Path, opened: ExitStack) -> Path:
-    """A hard link where one can be made: the walls let the job read this very file, and a blob that is written again becomes another."""
+    """A hard link where one can be made, so that the job keeps the file when the store forgets it meanwhile."""
     source = opened.enter_context(blobs.local(file.key)).absolute()
     try:
         path.hardlink_to(source)
