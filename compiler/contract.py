@@ -20,7 +20,7 @@ from compiler.errors import OptionsError
 
 COMPILER_VERSION = "0.1.0"
 
-PRECISIONS = ("fp32",)
+PRECISIONS = ("fp32", "bf16")
 SCHEDULERS = ("sequential",)
 TARGET_PATTERN = re.compile(r"cpu(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
@@ -43,13 +43,14 @@ class CompileOptions:
     """What to compile for. Frozen; every field takes part in the cache key.
 
     target     `cpu` (this machine) or `cpu:<profile>` such as `cpu:x86-64-v3`
-    precision  of arithmetic: `fp32`
+    precision  of arithmetic: `fp32`, or `bf16`: operands of contractions are rounded to bf16, products added in fp32
     tolerance  largest accepted error against the float64 reference, relative to the largest value of an output;
                None: the default of the precision
     threads    lanes of the plan; None: every core of the machine that compiles
     inputs     by input name: a shape (list of ints), or `{"shape": [...], "value": scalar}`
     dims       by symbolic dimension name: its value
     tuning_budget_s  wall seconds that measuring candidates may take; 0 takes the analytical choice unmeasured
+    tuning_trials  how many candidates may be measured; None: as many as the seconds allow
     scheduler  `sequential`
     seed       of the inputs used for measuring and agreement
     """
@@ -61,6 +62,7 @@ class CompileOptions:
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     tuning_budget_s: float = 15.0
+    tuning_trials: int | None = None
     scheduler: str = "sequential"
     seed: int = 0
 
@@ -86,6 +88,8 @@ class CompileOptions:
             raise OptionsError(
                 f"tuning_budget_s is {self.tuning_budget_s}", fix=f"use 0 to {MAX_BUDGET_SECONDS:g} seconds"
             )
+        if self.tuning_trials is not None and self.tuning_trials < 0:
+            raise OptionsError(f"tuning_trials is {self.tuning_trials}", fix="use 0 or more, or leave it out")
         for name, spec in self.inputs.items():
             if spec.shape is not None and any(dim < 0 for dim in spec.shape):
                 raise OptionsError(
@@ -124,6 +128,7 @@ _FIELD_KINDS: dict[str, tuple[type, ...]] = {
     "inputs": (dict,),
     "dims": (dict,),
     "tuning_budget_s": (float, int),
+    "tuning_trials": (int, type(None)),
     "scheduler": (str,),
     "seed": (int,),
 }

@@ -24,7 +24,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Tile
-from compiler.measure.agree import Agreement, agree
+from compiler.measure.agree import DEFAULT_TOLERANCE, Agreement, agree
 from compiler.measure.bisect import bisect
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
@@ -35,6 +35,8 @@ from compiler.rewrite import rewrite
 from compiler.schedule import schedule
 from compiler.targets.cpu import CpuTarget, resolve
 from compiler.tile import tile
+from compiler.tile.search import Budget
+from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
 
 AGREE_SECONDS = 6.0
@@ -42,6 +44,8 @@ AGREE_SECONDS = 6.0
 LATENCY_SECONDS = 0.5
 WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
+INEXACT = frozenset(("winograd",))
+"""Algorithms that spend a part of the tolerance; when the result does not agree, it is made once more without them."""
 JOBS = 2
 """C compiler processes at a time."""
 
@@ -67,6 +71,7 @@ def compile_model(
     """
     trace = Trace(observe, dump)
     target = resolve(options.target)
+    target.check_precision(options.precision)
     lanes = options.threads or target.lanes
     toolchain = find_toolchain(workbench.environment_compiler(os.environ))
     count = _Counter(target)
@@ -86,42 +91,66 @@ def compile_model(
         fused.kernels.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", _lines(fused.refusals))
-    with trace.step("tile"):
-        workloads = [workload_of(fused.kernels, call) for call in fused.kernels.calls]
-        machine = workbench.machine_for(target, toolchain, JOBS, options.seed, hurry) if measure else None
-        known = [Record.from_json(record) for record in records]
-        tiled = tile(workloads, target, lanes, known, machine, options.tuning_budget_s, count, trace, hurry)
-        trace.show(
-            "tile",
-            _lines(
-                f"{call}\n    {_menu_text(menu)}" for call, menu in zip(fused.kernels.calls, tiled.menus, strict=True)
-            ),
-        )
-    with trace.step("schedule"):
-        handover = (
-            workbench.handover(target, toolchain, known, hurry if measure else lambda: True) if lanes > 1 else None
-        )
-        if handover is not None and handover not in known:
-            trace.record(handover.to_json())
-        plan = schedule(fused.kernels, tiled.menus, lanes, _meeting_seconds(handover))
-        trace.show("schedule", plan)
-    with trace.step("emit"):
-        program = emit(fused.kernels, plan, target, toolchain, JOBS)
-        trace.show(
-            "emit",
-            _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")),
-        )
-    with trace.step("pack"):
-        facts = _facts(loaded, options, target, fused, plan, tiled.menus, rewritten.log)
-        unproven = artifact.with_name(f".{artifact.name}.unproven")
-        used = [*tiled.measured, *tiled.reused, *([handover] if handover else [])]
-        packed = pack(program, plan, fused.kernels, used, facts, unproven)
-    with trace.step("agree"):
-        try:
-            proof = _prove(loaded.graph, fused.kernels, plan, packed, options, target, toolchain)
-            os.replace(unproven, artifact)
-        finally:
-            unproven.unlink(missing_ok=True)
+    known = [Record.from_json(record) for record in records]
+    granted = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
+    for tolerance in (granted, 0.0):
+        with trace.step("tile"):
+            workloads = [workload_of(fused.kernels, call) for call in fused.kernels.calls]
+            tunes = measure and options.tuning_budget_s > 0
+            target, rates = workbench.with_rates(target, toolchain, known, measure=tunes and not hurry())
+            for record in rates:
+                if record not in known:
+                    trace.record(record.to_json())
+            setting = workbench.setting_of(fused.kernels, target, toolchain)
+            machine = workbench.machine_for(target, toolchain, JOBS, options.seed, hurry, setting) if tunes else None
+            budget = Budget(options.tuning_budget_s, options.tuning_trials)
+            tiled = tile(
+                workloads,
+                target,
+                lanes,
+                known,
+                setting,
+                machine,
+                budget,
+                count,
+                trace,
+                hurry,
+                tolerance,
+                options.precision,
+            )
+            trace.show("tile", _tiled_text(target, fused.kernels, tiled))
+        with trace.step("schedule"):
+            measures = tunes and not hurry()
+            handover = workbench.handover(target, toolchain, known, measure=measures) if lanes > 1 else None
+            if handover is not None and handover not in known:
+                trace.record(handover.to_json())
+            plan = schedule(fused.kernels, tiled.menus, lanes, _meeting_seconds(handover))
+            trace.show("schedule", plan)
+        with trace.step("emit"):
+            program = emit(fused.kernels, plan, target, toolchain, JOBS)
+            trace.show(
+                "emit",
+                _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")),
+            )
+        with trace.step("pack"):
+            facts = _facts(loaded, options, target, fused, plan, tiled.menus, rewritten.log)
+            unproven = artifact.with_name(f".{artifact.name}.unproven")
+            used = [*tiled.measured, *tiled.reused, *rates, *([handover] if handover else [])]
+            packed = pack(program, plan, fused.kernels, used, facts, unproven)
+        with trace.step("agree"):
+            try:
+                proof = _prove(loaded.graph, fused.kernels, plan, packed, options, target, toolchain)
+                os.replace(unproven, artifact)
+                break
+            except Disagreement as error:
+                if not _is_inexact(plan):
+                    raise
+                known += [record for record in used if record not in known]
+                trace.notice(
+                    f"compiled again without {', '.join(sorted(INEXACT))}, whose rounding errors may be at fault: {error}"
+                )
+            finally:
+                unproven.unlink(missing_ok=True)
     return CompileReport(
         model_digest=loaded.digest,
         artifact_digest=packed.digest,
@@ -142,6 +171,10 @@ def compile_model(
         records_reused=len(tiled.reused),
         notices=tuple(trace.notices),
     )
+
+
+def _is_inexact(plan: Plan) -> bool:
+    return any(tile.algorithm in INEXACT for tile, _ in plan.tiles)
 
 
 def _meeting_seconds(handover: Record | None) -> float:
@@ -237,6 +270,14 @@ def _call_cost(plan: Plan, call: int, menu: Menu) -> Cost:
     variant = next(one for one in menu.variants if one.tile == plan.tiles[call][0])
     lanes = sum(1 for task in plan.tasks if task.call == call)
     return Cost(variant.cost.seconds / max(lanes, 1), variant.cost.source)
+
+
+def _tiled_text(target: CpuTarget, kernels: KernelGraph, tiled: Tiled) -> str:
+    """The machine's rates, how good the model was, and for each call the tiles that were considered."""
+    lines = [f"{target.name}: {target.rates}"]
+    lines += [str(tiled.ranking)] if tiled.ranking else []
+    lines += [f"{call}\n    {_menu_text(menu)}" for call, menu in zip(kernels.calls, tiled.menus, strict=True)]
+    return _lines(lines)
 
 
 def _menu_text(menu: Menu) -> str:

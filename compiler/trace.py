@@ -49,6 +49,7 @@ class Trace:
     phase: str = PHASES[0]
     _shown: int = 0
     _part: float = 0.0
+    _reached: float = 0.0
 
     @contextmanager
     def step(self, phase: str) -> Iterator[None]:
@@ -89,5 +90,7 @@ class Trace:
         self.observe(Event("workload", self.phase, self._fraction(), data={"workload": key, "text": text}))
 
     def _fraction(self) -> float:
+        """How far everything is; steps that are taken again do not take it back."""
         before = sum(PHASE_SHARE[phase] for phase in PHASES[: PHASES.index(self.phase)])
-        return round(min(1.0, before + PHASE_SHARE[self.phase] * self._part), 4)
+        self._reached = max(self._reached, round(min(1.0, before + PHASE_SHARE[self.phase] * self._part), 4))
+        return self._reached

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from compiler.codegen.emit import Candidate, candidate_library, kernel_sources, 
 from compiler.codegen.lower import function_name, lower
 from compiler.codegen.lowered import Lowered
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.machine import Record, Trial
+from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.plan import Plan
-from compiler.measure.handover import measure_handover
+from compiler.measure.handover import Handover, measure_handover
 from compiler.measure.machine import Built, CpuMachine, Entry
+from compiler.measure.rates import measure_rates, rates_of
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget
+from compiler.targets.rates import Rates
 from compiler.trace import Hurry, unhurried
 
 HANDOVER = "handover"
@@ -28,13 +31,24 @@ HANDOVER = "handover"
 
 
 def machine_for(
-    target: CpuTarget, toolchain: Toolchain, jobs: int, seed: int, hurry: Hurry = unhurried
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int,
+    seed: int,
+    hurry: Hurry = unhurried,
+    setting: Setting | None = None,
 ) -> CpuMachine | None:
     """This machine as one on which trials can be measured; None for a target that does not run here."""
     if not target.is_here:
         return None
     build = partial(build_trials, target=target, toolchain=toolchain, jobs=jobs, hurry=hurry)
-    return CpuMachine(target, build, seed, hurry=hurry)
+    return CpuMachine(target, build, seed, setting or Setting(), hurry=hurry)
+
+
+def setting_of(kernels: KernelGraph, target: CpuTarget, toolchain: Toolchain) -> Setting:
+    """How a model's kernels are measured: from one run to the next its constants stay in a last cache that holds twice as much."""
+    whole = sum(array.nbytes for array in kernels.constants.values())
+    return Setting("cache" if 2 * whole <= target.l3_bytes else "memory", toolchain.version)
 
 
 def build_trials(
@@ -60,21 +74,43 @@ def _entry(candidate: Candidate) -> Entry:
     return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
 
 
-def handover(
-    target: CpuTarget, toolchain: Toolchain, known: Sequence[Record], hurry: Hurry = unhurried
-) -> Record | None:
-    """What it costs one core to see another's result: a record of this hardware if there is one, else measured now.
+def with_rates(
+    target: CpuTarget, toolchain: Toolchain, known: Sequence[Record], *, measure: bool
+) -> tuple[CpuTarget, list[Record]]:
+    """The target with the rates of its cores, and the records they are from.
 
-    None where it cannot be measured, or no more. The plan depends on it, so that it is kept with the other measurements.
+    Records of this hardware if there are any, else measured now if `measure` holds; else the target keeps the rates it came with.
     """
-    for record in known:
-        if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware):
-            return record
-    measured = None
-    if target.is_here and not hurry():
-        measured = measure_handover(build_library({"timer.c": TIMER_SOURCE}, target, toolchain))
+    found = rates_of(known, target)
+    if found is None and measure and target.is_here:
+        found = rates_of(measure_rates(_timer_library(replace(target, rates=Rates()), toolchain), target), target)
+    if found is None:
+        return target, []
+    rates, records = found
+    return replace(target, rates=rates), records
+
+
+def handover(target: CpuTarget, toolchain: Toolchain, known: Sequence[Record], *, measure: bool) -> Record | None:
+    """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
+
+    Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in this state says what
+    that costs, if there is one, so that equal records give equal plans; else what was measured does. Without `measure` the last record counts.
+    """
+    records = [
+        record
+        for record in known
+        if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware)
+    ]
+    if not measure or not target.is_here:
+        return records[-1] if records else None
+    measured = measure_handover(_timer_library(replace(target, rates=Rates()), toolchain))
     if measured is None:
         return None
+    alike = [record for record in records if Handover.of(1e9 * record.seconds).state == measured.state]
+    return alike[-1] if alike else _handover_record(measured, target)
+
+
+def _handover_record(measured: Handover, target: CpuTarget) -> Record:
     return Record(
         kind=HANDOVER,
         workload=HANDOVER,
@@ -82,13 +118,18 @@ def handover(
         description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
         target=target.name,
         hardware=target.hardware,
-        variant={},
+        variant={"state": measured.state},
         threads=2,
         seconds=1e-9 * measured.ns,
         p10=1e-9 * measured.ns,
         p90=1e-9 * measured.ns,
         samples=1,
     )
+
+
+@lru_cache(maxsize=1)
+def _timer_library(target: CpuTarget, toolchain: Toolchain) -> bytes:
+    return build_library({"timer.c": TIMER_SOURCE}, target, toolchain)
 
 
 class LibraryStepper:

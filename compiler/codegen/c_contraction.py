@@ -1,109 +1,143 @@
 """The `contraction` algorithm: matrix products and convolutions as register-blocked C.
 
-A task works on a block of rows. Rows of A are read in place where they form one strided matrix, else gathered into the lane's
-scratch (an implicit im2col of a few rows, which also applies whatever was fused into the operand). B is packed in panels of
-`n` columns, ahead of time when it is a constant. The inner kernel keeps m x n accumulators in registers, and the maps that
-follow are applied to each finished tile while it is in the first-level cache.
+A task works on a block of rows and columns. Rows of A are read in place where they lie in constant steps, else from an image of what the
+block needs, staged in the lane's scratch with its padding, or at last from rows gathered there (an implicit im2col). B is packed
+in panels of `n` columns, ahead of time when it is a constant. A register tile is a rectangle of rows along the two innermost m axes (output
+positions of a convolution), so that its rows lie at constant distances; what rectangles leave over at the ends has micro-kernels of its own.
 
-The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), without reordering
-loops by blocks of k: panels of B stream from the second level, whose bandwidth an m of ten or more rows hides. Long sums are
-still taken in stretches of k, which keeps rounding errors from growing with the depth.
+The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), the rectangle of output
+positions Georganas et al. (SC 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures").
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
+from math import prod
 
 from compiler.codegen.c_expr import Emitter, Vector
-from compiler.codegen.c_micro import MicroKernel
+from compiler.codegen.c_micro import MicroKernel, Nest, stretches
+from compiler.codegen.c_operands import Gather, write_panels, write_stage
 from compiler.codegen.lowered import Lowered, declarations, decode
 from compiler.codegen.writer import Writer
-from compiler.ir.contraction import (
-    Contraction,
-    Direct,
-    as_contraction,
-    axes_of,
-    direct_access,
-    guarded,
-    packing_of,
-)
-from compiler.ir.expr import Const, Expr, Load, Where, conjunction, conjuncts
+from compiler.ir.contraction import Contraction, as_contraction, axes_of, packing_of
+from compiler.ir.expr import Apply, Const, Load
 from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Store
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots
+from compiler.ir.normal_form import Slots, substitute
+from compiler.ir.operand import InPlace, Staged, merged, offsets_of, operand, row_axes
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
+Columns = tuple[int, ...]
+"""The live columns of each vector of a panel."""
+
+SIMPLE = frozenset(("add", "sub", "mul", "div", "min", "max", "neg", "abs"))
+"""Functions of a few instructions: maps of at most MAX_MAPS of them are applied to the sums while those are in registers."""
+MAX_MAPS = 6
+MOST_SHARING = 256
+"""Register tiles of a block that share the fetching of B."""
+
 
 def lower_contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
-    """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
+    """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes y, m and n.
+
+    m is the innermost row axis, y the one around it; further ones have one point in a task. Without a y there is but one row
+    axis, or rows are gathered and counted over all of them. With a k the block's sums are taken stretch by stretch of k for all of its rows, so
+    that B is read once; else each register tile takes all of k.
+    """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `contraction` only to kernels of that form"
-    slots = Slots(workload)
-    vectors = tile.extent("register", "n") // target.vector_floats
-    packing = packing_of(view, workload, tile.extent("register", "n"))
-    shape = _Shape(
-        rows=min(tile.extent("register", "m"), view.rows),
-        vectors=vectors,
-        panel=vectors * target.vector_floats,
-        block_m=tile.extent("block", "m"),
-        block_n=tile.extent("block", "n"),
-    )
-    return _Contraction(name, workload, view, slots, shape, target, packing, direct_access(view, slots)).lower()
+    return _Contraction(name, workload, view, tile, target).lower()
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Register tile of rows x vectors; panel columns; block of rows and columns of a task."""
-
-    rows: int
-    vectors: int
-    panel: int
-    block_m: int
-    block_n: int
-
-
-@dataclass
 class _Contraction:
-    name: str
-    workload: Workload
-    view: Contraction
-    slots: Slots
-    shape: _Shape
-    target: CpuTarget
-    packing: tuple[int, Panels] | None
-    direct: Direct | None
+    """One lowering: the kernel in matrix form, how its operands are reached, and the text being written."""
 
-    def __post_init__(self) -> None:
-        self.writer = Writer()
-        depth, lanes = self.view.depth, 16
-        self.row_floats = -(-depth // lanes) * lanes
-        if self.row_floats * 4 % 4096 == 0:
-            self.row_floats += lanes
-        self.panels = -(-self.view.columns // self.shape.panel)
-        self.block_panels = -(-self.shape.block_n // self.shape.panel)
-        self.row_blocks = -(-self.view.rows // self.shape.block_m)
-        assert self.row_blocks == 1 or self.shape.block_m % self.shape.rows == 0, "a block holds whole register tiles"
+    def __init__(self, name: str, workload: Workload, view: Contraction, tile: Tile, target: CpuTarget) -> None:
+        self.name, self.workload, self.target = name, workload, target
+        self.writer, self.slots = Writer(), Slots(workload)
+        self.lanes = target.vector_floats
+        self.panel = tile.extent("register", "n")
+        self.packing: tuple[int, Panels] | None = packing_of(view, workload, self.panel)
+        self.access = operand(view, self.slots, _extents(view, tile, "register"))
+        self.gather: Gather | None = None
+        if self.access is None:
+            pitch = -(-view.depth // 16) * 16
+            pitch += 16 if pitch % 1024 == 0 else 0
+            self.gather = Gather(self.writer, self.slots, view, pitch, self.lanes)
+            view = _with_one_row_axis(view)
+        self.view = view
+        self.part, self.block = _extents(view, tile, "register"), _extents(view, tile, "block")
+        for axis in view.m:
+            whole = self.block[axis] in (axis.extent, self.block[axis] // self.part[axis] * self.part[axis])
+            assert whole, "a block holds whole register tiles"
+        self.panels = -(-view.columns // self.panel)
+        self.block_panels = -(-tile.extent("block", "n") // self.panel)
         self.column_blocks = -(-self.panels // self.block_panels)
+        left = view.columns - (self.panels - 1) * self.panel
+        self.full: Columns = (self.lanes,) * (self.panel // self.lanes)
+        last = tuple(min(self.lanes, left - at) for at in range(0, left, self.lanes))
+        self.tails = () if last == self.full else (last,)
+        self.steps = self._steps()
+        self.nest = merged([(axis.extent, self.steps[axis]) for axis in view.k])
+        self.stretches = stretches(self.nest)
+        self.in_registers = not self.stretches.outer and self._is_simple
+        self.tiles = prod(-(-self.block[axis] // self.part[axis]) for axis in view.m)
+        self.by_stretch = tile.extent("block", "k") > 0 and not self.in_registers
+        self.share = self._share()
+
+    def _share(self) -> int:
+        """Floats of B that each step of k fetches ahead: the tiles of a block share what is read next, the stretch or the panel after theirs.
+
+        B is read once from beyond the second-level cache, and the hardware's prefetch stops at each page. With many tiles it does not matter,
+        with one alone the hardware does better.
+        """
+        return -(-self.panel // self.tiles) if self.packing and 1 < self.tiles <= MOST_SHARING else 0
+
+    @property
+    def _innermost(self) -> Axis | None:
+        return self.view.m[-1] if self.view.m else None
+
+    def _steps(self) -> Mapping[Axis, int]:
+        """Distance in elements between neighbours along each m and k axis, as the micro-kernel finds them."""
+        if isinstance(self.access, InPlace):
+            return self.access.steps
+        if isinstance(self.access, Staged):
+            return self.access.steps((*self.view.m, *self.view.k), self.block, self._innermost)
+        assert self.gather is not None
+        dense, steps = 1, {self.view.m[0]: self.gather.pitch}
+        for axis in reversed(self.view.k):
+            steps[axis] = dense
+            dense *= axis.extent
+        return steps
 
     @property
     def _a_bytes(self) -> int:
-        return 0 if self.direct else self.shape.block_m * self.row_floats * 4
+        if self.gather is not None:
+            return self.block[self.view.m[0]] * self.gather.pitch * 4
+        if isinstance(self.access, Staged):
+            return -(-self.access.floats(self.block, self._innermost) // 16) * 64
+        return 0
 
     @property
     def _b_bytes(self) -> int:
-        return 0 if self.packing else self.block_panels * self.shape.panel * self.view.depth * 4
+        return 0 if self.packing else self.block_panels * self.panel * self.view.depth * 4
+
+    @property
+    def _c_bytes(self) -> int:
+        rows = self.block if self.by_stretch else self.part
+        return 0 if self.in_registers else prod(rows.values()) * self.panel * 4
 
     def lower(self) -> Lowered:
         view = self.view
-        tails = view.rows % self.shape.rows
-        self._micro(self.shape.rows)
-        if tails and tails != self.shape.rows:
-            self._micro(tails)
+        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
+            for rows in self._variants():
+                self._function(rows, columns)
         self.writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
         self.writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
         self.writer.line(
@@ -113,16 +147,10 @@ class _Contraction:
             self._declare()
             with self.writer.block("for (long tile = begin; tile < end; tile++)"):
                 self._task()
-        tiles = view.batches * self.row_blocks * self.column_blocks
+        blocks = prod(-(-axis.extent // self.block[axis]) for axis in view.m)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
-        return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes, packings)
-
-    def _micro(self, rows: int) -> None:
-        """c[rows][panel] = a[rows][depth] b[depth][panel]."""
-        row, step = (self.direct.rows, self.direct.depth) if self.direct else (self.row_floats, 1)
-        offsets = tuple(row * at for at in range(rows))
-        kernel = MicroKernel(offsets, ((self.view.depth, step),), self.shape.vectors, self.target.vector_floats)
-        kernel.write(self.writer, f"{self.name}_{rows}")
+        tiles = view.batches * blocks * self.column_blocks
+        return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes + self._c_bytes, packings)
 
     def _declare(self) -> None:
         for line in declarations(self.workload):
@@ -130,210 +158,293 @@ class _Contraction:
         for slot in self.workload.kernel.inputs:
             self.writer.line(f"(void){slot.name};")
         self.writer.line("(void)scratch;")
-        if not self.direct:
+        if self._a_bytes:
             self.writer.line("float *const rows = (float *)scratch;")
-        if not self.packing:
+            self.writer.line("long rows_of = -1; /* the block whose rows are there */")
+        if self._b_bytes:
             self.writer.line(f"float *const panels = (float *)(scratch + {self._a_bytes});")
-        self.writer.line("long packed_rows = -1, packed_panels = -1;")
-        self.writer.line("(void)packed_rows, (void)packed_panels;")
+            self.writer.line("long panels_of = -1; /* the batch and block whose panels are there */")
+        if self._c_bytes:
+            self.writer.line(f"float *const c = (float *)(scratch + {self._a_bytes + self._b_bytes});")
 
     # A task: one block of rows against one block of columns
 
     def _task(self) -> None:
-        writer, view, shape = self.writer, self.view, self.shape
-        writer.line(f"const long column_block = tile % {self.column_blocks};")
-        writer.line(f"const long row_block = tile / {self.column_blocks} % {self.row_blocks};")
-        writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
-        decode(writer, view.batch, "batch")
-        writer.line(f"const long first_row = row_block * {shape.block_m};")
-        writer.line(
-            f"const long past_row = first_row + {shape.block_m} < {view.rows} ? first_row + {shape.block_m} : {view.rows};"
-        )
-        writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        past = f"first_panel + {self.block_panels}"
-        writer.line(f"const long past_panel = {past} < {self.panels} ? {past} : {self.panels};")
-        if not self.direct:
-            with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
-                writer.line(f"packed_rows = tile / {self.column_blocks};")
-                self._pack_rows()
-        if not self.packing:
-            with writer.block(f"if (packed_panels != batch * {self.column_blocks} + column_block)"):
-                writer.line(f"packed_panels = batch * {self.column_blocks} + column_block;")
-                self._pack_panels()
-        with (
-            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
-            writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
-        ):
-            self._product()
-            self._epilogue()
-
-    def _product(self) -> None:
-        writer, view, shape = self.writer, self.view, self.shape
-        size = shape.panel * view.depth
-        if self.packing:
-            batch = Index.of(0)
-            for axis in view.batch:
-                if axis in view.b.axes:
-                    batch = batch * axis.extent + axis
-            b = f"{self.workload.kernel.inputs[self.packing[0]].name} + ({self._index(batch)}) * {self.panels * size}L + panel * {size}"
-        else:
-            b = f"panels + (panel - first_panel) * {size}"
-        writer.line(f"const float *const b = {b};")
-        if self.direct:
-            assert isinstance(view.a, Load)
-            slot, offset = self.slots.address(view.a.slot, view.a.index)
-            rest = Index(
-                tuple((atom, factor) for atom, factor in offset.terms if atom not in (*view.m, *view.k)), offset.const
+        writer, view = self.writer, self.view
+        blocks = [Axis(f"block_{axis}", -(-axis.extent // self.block[axis])) for axis in view.m]
+        several = self.column_blocks > 1
+        writer.line(f"const long column_block = {f'tile % {self.column_blocks}' if several else '0'};")
+        writer.line(f"const long block = {f'tile / {self.column_blocks}' if several else 'tile'};")
+        decode(writer, (*view.batch, *blocks), "block")
+        for axis, block in zip(view.m, blocks, strict=True):
+            size = self.block[axis]
+            writer.line(f"const long first_{axis} = {f'{block} * {size}' if block.extent > 1 else '0'};")
+            past = (
+                f"tw_least_of({axis.extent}, first_{axis} + {size})" if axis.extent % size else f"first_{axis} + {size}"
             )
-            writer.line(f"const float *const a = {slot} + {self._index(rest)} + row0 * {self.direct.rows};")
-        else:
-            writer.line(f"const float *const a = rows + (row0 - first_row) * {self.row_floats};")
-        writer.line(f"float c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
-        tail = view.rows % shape.rows
-        if not tail:
-            writer.line(f"const long count = {shape.rows};")
-            writer.line(f"{self.name}_{shape.rows}(a, b, c);")
+            writer.line(f"const long past_{axis} = {past};")
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of({self.panels}, first_panel + {self.block_panels});")
+        if self._a_bytes:
+            with writer.block("if (rows_of != block)"):
+                writer.line("rows_of = block;")
+                self._bring_rows()
+        if self._b_bytes:
+            batch = f"block / {prod(block.extent for block in blocks)} * {self.column_blocks} + column_block"
+            with writer.block(f"if (panels_of != {batch})"):
+                writer.line(f"panels_of = {batch};")
+                write_panels(writer, self.slots, view, self.panel)
+        for axis in view.m[:-2]:
+            writer.line(f"const long {axis} = first_{axis};")
+        whole = self.panels - len(self.tails)
+        past = f"tw_least_of({whole}, past_panel)" if self.tails else "past_panel"
+        if whole:
+            with writer.block(f"for (long panel = first_panel; panel < {past}; panel++)"):
+                self._panel(self.full)
+        for tail in self.tails:
+            with writer.block(f"if (past_panel == {self.panels})"):
+                writer.line(f"const long panel = {whole};")
+                self._panel(tail)
+
+    def _panel(self, columns: Columns) -> None:
+        """The block's rows against one panel, of which each vector has so many live columns."""
+        size = self.panel * self.view.depth
+        b = "panels + (panel - first_panel)" if self._b_bytes else f"{self._packed_batch(size)} + panel"
+        self.writer.line(f"const float *const b = {b} * {size}L;")
+        if self.by_stretch:
+            self._stretch_by_stretch(columns)
             return
-        writer.line(f"const long count = past_row - row0 < {shape.rows} ? past_row - row0 : {shape.rows};")
-        if view.rows > shape.rows:
-            writer.line(f"if (count == {shape.rows}) {self.name}_{shape.rows}(a, b, c);")
-            writer.line(f"else {self.name}_{tail}(a, b, c);")
+        if self.share:
+            self.writer.line(f"const float *next = b + {size}L;")
+        self._tiles(self.view.m[-2:], (), columns)
+
+    def _stretch_by_stretch(self, columns: Columns) -> None:
+        """The sums of a block against one panel, each stretch of k for all of its rows so that B is read once; then the maps."""
+        writer, inner = self.writer, self.view.m[-2:]
+        writer.line(f"memset(c, 0, {self._c_bytes});")
+        with self.stretches.loops(writer):
+            writer.line(f"const float *const b_at = b + done * {self.panel};")
+            writer.line(f"const float *next = b_at + {self.stretches.steps * self.panel}L;")
+            self._tiles(inner, (), columns)
+        self._finish({axis: (f"first_{axis}", f"past_{axis}", self.block[axis]) for axis in inner}, columns)
+
+    def _finish(self, rows: Mapping[Axis, tuple[str, str, int]], columns: Columns) -> None:
+        """The maps on sums in `c`, for rows from the first up to one past the last along each axis, which has room for so many."""
+        with ExitStack() as stack:
+            for axis, (first, past, _) in rows.items():
+                stack.enter_context(self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"))
+            self.writer.line(f"const float *const sums = {self._sums_of_row(rows)};")
+            self._rolled(columns)
+
+    def _sums_of_row(self, rows: Mapping[Axis, tuple[str, str, int]]) -> str:
+        """Where in `c` the sums of a row begin."""
+        row = "0"
+        for axis, (first, _, count) in rows.items():
+            row = f"{axis} - {first}" if row == "0" else f"({row}) * {count} + {axis} - {first}"
+        return f"c + ({row}) * {self.panel}"
+
+    def _packed_batch(self, size: int) -> str:
+        """Where the panels of the task's batch begin."""
+        assert self.packing is not None
+        batch = Index.of(0)
+        for axis in self.view.batch:
+            if axis in self.view.b.axes:
+                batch = batch * axis.extent + axis
+        slot = self.workload.kernel.inputs[self.packing[0]].name
+        return slot if batch == Index.of(0) else f"{slot} + ({self._index(batch)}) * {self.panels * size}L"
+
+    def _bring_rows(self) -> None:
+        if self.gather is not None:
+            (row,) = self.view.m
+            self.gather.write(row, f"first_{row}", f"past_{row}")
+            return
+        assert isinstance(self.access, Staged)
+        pitches = self.access.pitches(self.block, self._innermost)
+        bounds = {axis: (f"first_{axis}", f"past_{axis}") for axis in self.view.m}
+        write_stage(self.writer, self.slots, self.access, pitches, bounds)
+
+    # Register tiles over the block's rows
+
+    def _variants(self) -> Iterator[tuple[int, ...]]:
+        """Rows along y and m of every kind of register tile: whole ones, and those at the ends of an axis."""
+        kinds: list[tuple[int, ...]] = [()]
+        for axis in self.view.m[-2:]:
+            kinds = [(*kind, rows) for kind in kinds for rows in self._lengths(axis)]
+        return iter(kinds)
+
+    def _lengths(self, axis: Axis) -> tuple[int, ...]:
+        part, rest = self.part[axis], axis.extent % self.part[axis]
+        return (*((part,) if axis.extent >= part else ()), *((rest,) if rest else ()))
+
+    def _tiles(self, axes: Sequence[Axis], rows: tuple[int, ...], columns: Columns) -> None:
+        """Loops over register tiles along `axes`; `rows` are the tile's rows along the axes outside."""
+        if not axes:
+            self._tile(rows, columns)
+            return
+        axis, part = axes[0], self.part[axes[0]]
+        lengths = self._lengths(axis)
+        with self.writer.block(""):
+            self.writer.line(f"long {axis} = first_{axis};")
+            if part in lengths:
+                with self.writer.block(f"for (; {axis} + {part} <= past_{axis}; {axis} += {part})"):
+                    self._tiles(axes[1:], (*rows, part), columns)
+            if lengths[-1] != part:
+                with self.writer.block(f"if ({axis} < past_{axis})"):
+                    self._tiles(axes[1:], (*rows, lengths[-1]), columns)
+
+    def _kernel(self, rows: tuple[int, ...], columns: Columns, nest: Nest) -> MicroKernel:
+        tile = [*zip(self.view.m[-2:], rows, strict=True)]
+        return MicroKernel(offsets_of(tile, self.steps), nest, len(columns), self.lanes, wide=self.panel)
+
+    def _name(self, rows: tuple[int, ...], columns: Columns) -> str:
+        return f"{self.name}_{'x'.join(map(str, rows)) or '1'}_{sum(columns)}"
+
+    def _function(self, rows: tuple[int, ...], columns: Columns) -> None:
+        """The C function of a register tile: its sums with the maps after them, or the sums alone, all of them or those of one stretch."""
+        writer, name = self.writer, self._name(rows, columns)
+        writer.line(f"/* {' x '.join(map(str, rows)) or '1'} rows, {sum(columns)} columns */")
+        if self.in_registers:
+            slots = [f"{declaration} {slot}" for slot, declaration in self._mapped_slots().items()]
+            axes = [f"long {axis}" for axis in (*self._mapped_axes(), "panel")]
+            with self._kernel(rows, columns, self.nest).write_sums(writer, name, self.share, [*slots, *axes]):
+                self._unrolled(rows, columns)
+        elif self.by_stretch:
+            self._kernel(rows, columns, self.stretches.inner).write_adding(writer, name, self.share)
         else:
-            writer.line(f"{self.name}_{tail}(a, b, c);")
+            self._kernel(rows, columns, self.nest).write(writer, name, self.share)
+
+    def _mapped(self) -> tuple[list[Load | Store], frozenset[Axis]]:
+        """What the maps load and store, and the axes they mention."""
+        blocks = (self.view.product, *self.view.epilogue)
+        values = [value for block in self.view.epilogue for value in block.values]
+        accesses: list[Load | Store] = [load for value in values for load in value.loads]
+        accesses += [store for block in blocks for store in block.stores]
+        places = [index for access in accesses if access.slot in self.slots.buffers for index in access.index]
+        return accesses, frozenset(axis for index in places for axis in index.axes)
+
+    def _mapped_slots(self) -> dict[str, str]:
+        """The buffers that the maps read and write, with their C types."""
+        accesses, _ = self._mapped()
+        inputs = {slot.name for slot in self.workload.kernel.inputs}
+        used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
+        return {slot: "const float *" if slot in inputs else "float *" for slot in used}
+
+    def _mapped_axes(self) -> list[Axis]:
+        """The axes, n apart, that tell where the maps read and write."""
+        _, axes = self._mapped()
+        return [axis for axis in (*self.view.batch, *self.view.m) if axis in axes]
+
+    @property
+    def _is_simple(self) -> bool:
+        """Whether the maps are a few cheap functions on fp32 at constant distances along rows and columns."""
+        accesses, _ = self._mapped()
+        parts = [part for block in self.view.epilogue for value in block.values for part in value.walk()]
+        functions = [part for part in parts if not isinstance(part, Load | Const)]
+        if len(functions) > MAX_MAPS or not all(isinstance(f, Apply) and f.function in SIMPLE for f in functions):
+            return False
+        places = [access for access in accesses if access.slot in self.slots.buffers]
+        if any(self.slots.buffers[place.slot].type.dtype is not DType.F32 for place in places):
+            return False
+        offsets = [self.slots.address(place.slot, place.index)[1] for place in places]
+        return all(
+            offset.coefficient(self.view.n) in (0, 1)
+            and all(offset.coefficient(axis) is not None for axis in self.view.m[-2:])
+            for offset in offsets
+        )
+
+    def _tile(self, rows: tuple[int, ...], columns: Columns) -> None:
+        """One register tile: all of its sums and the maps after them, or, stretch by stretch, one stretch of its sums."""
+        writer, axes, name = self.writer, self.view.m[-2:], self._name(rows, columns)
+        a = self._first_row()
+        if self.in_registers:
+            ahead = "next" if self.share else "b"
+            writer.line(
+                f"{name}({', '.join((a, 'b', ahead, *self._mapped_slots(), *map(str, self._mapped_axes()), 'panel'))});"
+            )
+        elif self.by_stretch:
+            extent = self.stretches.inner[0][0] if self.stretches.inner else 1
+            sums = self._sums_of_row({axis: (f"first_{axis}", "", self.block[axis]) for axis in axes})
+            writer.line(f"{name}({a} + a_at, b_at, {sums}, {extent or 'count'}, next);")
+        else:
+            writer.line(f"{name}({a}, b, c{', next' if self.share else ''});")
+            for axis in axes:
+                writer.line(f"const long from_{axis} = {axis};")
+            ends = zip(axes, rows, strict=True)
+            self._finish({axis: (f"from_{axis}", f"from_{axis} + {count}", count) for axis, count in ends}, columns)
+        if self.share:
+            steps = self.stretches.steps if self.by_stretch else self.view.depth
+            writer.line(f"next += {steps * self.share};")
+
+    def _first_row(self) -> str:
+        """Where the tile's first row begins."""
+        if isinstance(self.access, InPlace):
+            slot, offset = self.slots.address(self.access.load.slot, self.access.load.index)
+            return f"{slot} + {self._index(offset.substitute({axis: Index.of(0) for axis in self.view.k}))}"
+        places = [f"({axis} - first_{axis}) * {self.steps[axis]}" for axis in self.view.m[-2:]]
+        return " + ".join(["rows", *places])
 
     def _index(self, index: Index) -> str:
         return Emitter(self.writer, self.slots.address).index(index)
 
     # What follows the product, on one finished tile
 
-    def _epilogue(self) -> None:
-        writer, view, shape = self.writer, self.view, self.shape
-        lanes, n = self.target.vector_floats, view.n
-        with writer.block("for (long row = 0; row < count; row++)"):
-            writer.line("const long m = row0 + row;")
-            decode(writer, view.m, "m")
-            writer.line(f"const float *const held = c + row * {shape.panel};")
-            whole = view.columns // lanes * lanes
-            limit = "" if view.columns % shape.panel == 0 else f" && panel * {shape.panel} + column < {whole}"
-            with writer.block(f"for (long column = 0; column < {shape.panel}{limit}; column += TW_LANES)"):
-                writer.line(f"const long {n} = panel * {shape.panel} + column;")
-                self._maps(Vector(n), "tw_load(held + column)")
-            if view.columns % lanes:
-                begin = whole % shape.panel
-                with writer.block(f"if (panel == {self.panels - 1})"):
-                    writer.line(f"const long {n} = {whole};")
-                    self._maps(Vector(n, str(view.columns % lanes)), f"tw_load(held + {begin})")
+    def _unrolled(self, rows: tuple[int, ...], columns: Columns) -> None:
+        """The maps on sums in registers; rows and vectors lie at constant distances from the tile's first."""
+        n = self.view.n
+        self.writer.line(f"const long {n} = panel * {self.panel};")
+        points: list[tuple[int, ...]] = [()]
+        for count in rows:
+            points = [(*point, at) for point in points for at in range(count)]
+        for row, point in enumerate(points):
+            moved = {axis: Index.of(axis) + at for axis, at in zip(self.view.m[-2:], point, strict=True)}
+            for vector, live in enumerate(columns):
+                self._maps(live, {**moved, n: Index.of(n) + vector * self.lanes}, f"acc[{row}][{vector}]")
 
-    def _maps(self, vector: Vector, tile_value: str) -> None:
-        """The product's stored value and the epilogue's maps, at one vector of the tile."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
-        value = self.writer.name("product")
-        self.writer.line(f"const vf {value} = {tile_value};")
-        self._put(emitter, self.view.product.stores[0].slot, self.view.product.stores[0].index, value)
-        for block in self.view.epilogue:
-            for store, expr in zip(block.stores, block.values, strict=True):
-                self._put(emitter, store.slot, store.index, emitter.vf(expr))
-
-    def _put(self, emitter: Emitter, slot: str, index: tuple[Index, ...], value: str) -> None:
-        if slot in self.slots.buffers:
-            emitter.store(slot, index, value, self.slots.buffers[slot].type.dtype)
-            emitter.held[Load(slot, index, DType.F32)] = value
-        else:
-            emitter.held[Load(slot, (), DType.F32)] = value
-
-    # Operands brought into the form the inner kernel reads
-
-    def _pack_rows(self) -> None:
-        """rows[m - first_row][k] = A[m][k] for the task's block of rows."""
-        view, writer = self.view, self.writer
-        condition, value = guarded(view.a)
-        guards = conjuncts(condition) if condition is not None else []
-        with writer.block("for (long m = first_row; m < past_row; m++)"):
-            decode(writer, view.m, "m")
-            writer.line(f"float *const row = rows + (m - first_row) * {self.row_floats};")
-            self._gather(list(view.k), guards, value, Index.of(0), Emitter(writer, self.slots.address))
-
-    def _gather(self, axes: list[Axis], guards: Sequence[Expr], value: Expr, place: Index, emitter: Emitter) -> None:
-        """Loops over k, testing each guard as soon as its axes are known; what it excludes is zero."""
-        writer = self.writer
-        ready = [guard for guard in guards if not guard.axes & set(axes)]
-        waiting = [guard for guard in guards if guard not in ready]
-        inner = 1
-        for axis in axes:
-            inner *= axis.extent
-        with ExitStack() as stack, emitter.scope():
-            if ready:
-                test = " && ".join(emitter.scalar(guard) for guard in ready)
-                zero = f"memset(row + {emitter.index(place * inner)}, 0, {inner} * sizeof(float));"
-                writer.line(f"if (!({test})) {zero}")
-                stack.enter_context(writer.block("else"))
-                stack.enter_context(emitter.scope())
-            self._gather_inner(axes, waiting, value, place, emitter)
-
-    def _gather_inner(
-        self, axes: list[Axis], guards: Sequence[Expr], value: Expr, place: Index, emitter: Emitter
-    ) -> None:
-        writer = self.writer
-        if not axes:
-            writer.line(f"row[{emitter.index(place)}] = {emitter.scalar(value)};")
-            return
-        axis, rest = axes[0], axes[1:]
-        position = place * axis.extent + axis
-        if not rest and self._is_contiguous(value, axis):
-            self._gather_strip(axis, guards, value, position, emitter)
-            return
-        with writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"), emitter.scope():
-            self._gather(rest, guards, value, position, emitter)
-
-    def _is_contiguous(self, value: Expr, axis: Axis) -> bool:
-        loads = [load for load in value.loads if axis in load.axes]
-        return all(self.slots.address(load.slot, load.index)[1].coefficient(axis) == 1 for load in loads)
-
-    def _gather_strip(self, axis: Axis, guards: Sequence[Expr], value: Expr, position: Index, emitter: Emitter) -> None:
-        """The innermost k axis in vectors; guards along it become conditions on lanes."""
-        condition = conjunction(list(guards))
-        expr = value if condition is None else Where(condition, value, Const(0.0, DType.F32))
-        lanes = self.target.vector_floats
-        whole = axis.extent // lanes * lanes
-        writer = self.writer
-
-        def strip(vector: Vector) -> None:
-            inner = Emitter(writer, emitter.address, vector, self.slots.extents)
-            result = inner.vf(expr)
-            place = f"row + {inner.index(position)}"
-            writer.line(
-                f"tw_store_n({place}, {result}, {vector.count});" if vector.count else f"tw_store({place}, {result});"
-            )
-
+    def _rolled(self, columns: Columns) -> None:
+        """The maps on one row of sums in memory."""
+        writer, n, lanes = self.writer, self.view.n, self.lanes
+        whole = columns.count(lanes)
         if whole:
-            with writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
-                strip(Vector(axis))
-        if axis.extent % lanes:
+            with writer.block(f"for (long column = 0; column < {whole * lanes}; column += TW_LANES)"):
+                writer.line(f"const long {n} = panel * {self.panel} + column;")
+                self._maps(lanes, {}, "tw_load(sums + column)")
+        if whole < len(columns):
             with writer.block(""):
-                writer.line(f"const long {axis} = {whole};")
-                strip(Vector(axis, str(axis.extent % lanes)))
+                writer.line(f"const long {n} = panel * {self.panel} + {whole * lanes};")
+                self._maps(columns[-1], {}, f"tw_load(sums + {whole * lanes})")
 
-    def _pack_panels(self) -> None:
-        """panels[panel - first_panel][k][column] = B[k][n] for the task's block of columns, padded with zeros."""
-        view, writer, shape = self.view, self.writer, self.shape
-        lanes, n = self.target.vector_floats, view.n
-        with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"), ExitStack() as stack:
-            place = Index.of(0)
-            for axis in view.k:
-                stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
-                place = place * axis.extent + axis
-            depth = self._index(place)
-            writer.line(
-                f"float *const line = panels + ((panel - first_panel) * {view.depth} + {depth}) * {shape.panel};"
-            )
-            with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
-                writer.line(f"const long {n} = panel * {shape.panel} + column;")
-                with writer.block(f"if ({n} + TW_LANES <= {view.columns})"):
-                    value = Emitter(writer, self.slots.address, Vector(n), self.slots.extents).vf(view.b)
-                    writer.line(f"tw_store(line + column, {value});")
-                with writer.block(f"else if ({n} < {view.columns})"):
-                    writer.line(f"const long live = {view.columns} - {n};")
-                    value = Emitter(writer, self.slots.address, Vector(n, "live"), self.slots.extents).vf(view.b)
-                    writer.line(f"tw_store(line + column, {value});")
-                writer.line("else tw_store(line + column, tw_splat(0.0f));")
-        assert lanes * shape.vectors == shape.panel
+    def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str) -> None:
+        """The product's stored value and the epilogue's maps, at one vector of a row, of which `live` columns exist."""
+        vector = Vector(self.view.n, str(live) if live < self.lanes else "")
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        value = self.writer.name("sum")
+        self.writer.line(f"const vf {value} = {sums};")
+        product = substitute(self.view.product, moved)
+        self._put(emitter, product.stores[0], value)
+        for block in self.view.epilogue:
+            block = substitute(block, moved)
+            for store, expr in zip(block.stores, block.values, strict=True):
+                self._put(emitter, store, emitter.vf(expr))
+
+    def _put(self, emitter: Emitter, store: Store, value: str) -> None:
+        if store.slot in self.slots.buffers:
+            emitter.store(store.slot, store.index, value, self.slots.buffers[store.slot].type.dtype)
+            emitter.held[Load(store.slot, store.index, DType.F32)] = value
+        else:
+            emitter.held[Load(store.slot, (), DType.F32)] = value
+
+
+def _extents(view: Contraction, tile: Tile, level: str) -> dict[Axis, int]:
+    """How many points of each m axis a level works on."""
+    named = {axis: tile.extent(level, role, 1) for role, axis in row_axes(view).items()}
+    return {axis: min(named.get(axis, 1), axis.extent) for axis in view.m}
+
+
+def _with_one_row_axis(view: Contraction) -> Contraction:
+    """The same product with all m axes as one, in what stores its results; A keeps the axes it is gathered over."""
+    row = Axis("Row", view.rows)
+    moved, place = {}, Index.of(row)
+    for axis in reversed(view.m):
+        moved[axis], place = place % axis.extent, place // axis.extent
+    epilogue = tuple(substitute(block, moved) for block in view.epilogue)
+    return replace(view, product=substitute(view.product, moved), epilogue=epilogue, m=(row,))

@@ -1,7 +1,8 @@
 """Scalar expressions and indices as C.
 
 `Emitter` writes an expression as statements and returns the name of its value, each distinct sub-expression once. It works at
-one of two widths: scalar, or a vector of fp32 along one axis. What has no vector form is computed lane by lane.
+one of two widths: scalar, or a vector along one axis. Vectors hold fp32, or integers of up to 32 bits in 32-bit lanes; what has no
+vector form is computed lane by lane.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from compiler.codegen.c_scalar import C_TYPES, COMPARISONS, INFIX, LOGICAL, apply, cast, convert, literal
 from compiler.codegen.writer import Writer
+from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
 from compiler.ir.tensor import DType
@@ -20,9 +22,18 @@ from compiler.ir.tensor import DType
 VECTOR_FUNCTIONS = frozenset(
     (
         *("min", "max", "neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal"),
-        *("tanh", "erf", "sigmoid", "floor", "ceil", "round"),
+        *("tanh", "erf", "sigmoid", "expm1", "log1p", "floor", "ceil", "round"),
     )
 )
+INTEGERS: Mapping[DType, str] = {
+    DType.I32: "i",
+    DType.I16: "i16",
+    DType.U16: "u16",
+    DType.I8: "i8",
+    DType.U8: "u8",
+}
+"""Integers that 32-bit lanes hold, and what ends the names of the C functions that load and store them."""
+ARITHMETIC = frozenset(("add", "sub", "mul"))
 
 
 @dataclass(frozen=True)
@@ -155,25 +166,35 @@ class Emitter:
         self._memo[-1][expr] = name
         return name
 
-    # Vectors of fp32
+    # Vectors
 
     def value(self, expr: Expr) -> str:
         """The expression at this emitter's width: a vector when it has a vector axis, else a scalar."""
-        return self.vf(expr) if self.vector else self.scalar(expr)
+        return self.vector_of(expr) if self.vector else self.scalar(expr)
 
     def vf(self, expr: Expr) -> str:
         """The C name of an fp32 expression as a vector along the vector axis."""
-        assert self.vector is not None
         assert expr.dtype is DType.F32, expr
+        return self.vector_of(expr)
+
+    def vi(self, expr: Expr) -> str:
+        """The C name of an integer expression, of a dtype of INTEGERS, as a vector of 32-bit lanes along the vector axis."""
+        assert expr.dtype in INTEGERS, expr
+        return self.vector_of(expr)
+
+    def vector_of(self, expr: Expr) -> str:
+        """The C name of an expression of fp32, or of INTEGERS, as a vector along the vector axis."""
+        assert self.vector is not None
         if expr in self.held:
             return self.held[expr]
         key = Apply("vector", (expr,))
         known = self._known(key)
         if known is not None:
             return known
+        is_float = expr.dtype is DType.F32
         if not self.varies(expr):
-            return self._define(key, "vf", f"tw_splat({self.scalar(expr)})")
-        return self._vf(expr, key)
+            return self._define(key, _kind(expr), f"tw_splat{'' if is_float else '_i'}({self.scalar(expr)})")
+        return self._vf(expr, key) if is_float else self._vi(expr, key)
 
     def varies(self, expr: Expr) -> bool:
         """Whether lanes may differ in an expression: by its axes, by a value held in a vector, or by where its loads lie."""
@@ -201,12 +222,48 @@ class Emitter:
                 return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")
             if expr.function in VECTOR_FUNCTIONS:
                 return self._define(key, "vf", self._call(expr))
+        elif isinstance(expr, Cast) and expr.arg.dtype in INTEGERS:
+            return self._define(key, "vf", f"tw_float_of({self.vi(expr.arg)})")
         elif isinstance(expr, Where):
             name = self._vector_where(expr)
             if name:
                 self._memo[-1][key] = name
                 return name
         return self._lanes(expr, key)
+
+    def _vi(self, expr: Expr, key: Expr) -> str:
+        assert self.vector is not None
+        text = ""
+        if isinstance(expr, Load):
+            pointer, offset = self.address(expr.slot, expr.index)
+            if offset.coefficient(self.vector.axis) == 1:
+                load, place = f"tw_load_{INTEGERS[expr.dtype]}", f"{pointer} + {self.index(offset)}"
+                text = f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
+        elif isinstance(expr, Apply):
+            wraps = expr.function in ARITHMETIC and expr.dtype is DType.I32
+            if wraps or (expr.function in ("min", "max") and expr.dtype in INTEGERS):
+                text = f"tw_{expr.function}_i({', '.join(self.vi(arg) for arg in expr.args)})"
+        elif isinstance(expr, Cast):
+            text = self._integer_cast(expr)
+        elif isinstance(expr, Where):
+            name = self._vector_where(expr)
+            if name:
+                self._memo[-1][key] = name
+                return name
+        return self._define(key, "vi", text) if text else self._lanes(expr, key)
+
+    def _integer_cast(self, expr: Cast) -> str:
+        """A conversion to integers; "" where it has no vector form."""
+        source, (low, high) = expr.arg.dtype, bounds(expr.dtype)
+        if source is DType.F32 and expr.saturate and expr.dtype is not DType.I32:
+            return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
+        if source not in INTEGERS:
+            return ""
+        own_low, own_high = bounds(source)
+        if low <= own_low and own_high <= high:
+            return self.vi(expr.arg)
+        held = f"tw_max_i(tw_splat_i({low}), {self.vi(expr.arg)})"
+        return f"tw_min_i(tw_splat_i({high}), {held})" if expr.saturate else ""
 
     def _call(self, expr: Apply) -> str:
         function, args = expr.function, list(expr.args)
@@ -222,25 +279,24 @@ class Emitter:
         assert self.vector is not None
         condition = expr.condition
         if not self.varies(condition):
-            return self._branch(self.scalar(condition), expr, lambda: self.vf(expr.otherwise))
+            return self._branch(self.scalar(condition), expr, lambda: self.vector_of(expr.otherwise))
         if is_positional(condition) and _is_convex(condition, self.vector.axis):
             ends = f"{self._at_lane(condition, '0')} && {self._at_lane(condition, self._last_lane())}"
             return self._branch(ends, expr, lambda: self._lanes(expr, None))
         if not is_positional(condition) and self._safe(expr.then) and self._safe(expr.otherwise):
             mask = self._mask(condition)
             if mask:
-                name = self.writer.name("v")
-                self.writer.line(
-                    f"const vf {name} = tw_select({mask}, {self.vf(expr.then)}, {self.vf(expr.otherwise)});"
-                )
+                name, select = self.writer.name("v"), "tw_select" if expr.dtype is DType.F32 else "tw_select_i"
+                branches = f"{self.vector_of(expr.then)}, {self.vector_of(expr.otherwise)}"
+                self.writer.line(f"const {_kind(expr)} {name} = {select}({mask}, {branches});")
                 return name
         return ""
 
     def _branch(self, condition: str, expr: Where, otherwise: Callable[[], str]) -> str:
         name = self.writer.name("v")
-        self.writer.line(f"vf {name};")
+        self.writer.line(f"{_kind(expr)} {name};")
         with self.writer.block(f"if ({condition})"), self.scope():
-            self.writer.line(f"{name} = {self.vf(expr.then)};")
+            self.writer.line(f"{name} = {self.vector_of(expr.then)};")
         with self.writer.block("else"), self.scope():
             self.writer.line(f"{name} = {otherwise()};")
         return name
@@ -272,9 +328,9 @@ class Emitter:
         return all(at.range[0] >= 0 and at.range[1] < extent for at, extent in zip(load.index, dims, strict=True))
 
     def _mask(self, condition: Expr) -> str:
-        """A data-dependent condition over fp32 vectors as a lane mask; "" when it has no vector form."""
-        if isinstance(condition, Apply) and condition.function in COMPARISONS and condition.args[0].dtype is DType.F32:
-            left, right = (self.vf(arg) for arg in condition.args)
+        """A data-dependent condition over vectors as a lane mask; "" when it has no vector form."""
+        if isinstance(condition, Apply) and condition.function in COMPARISONS and has_vectors(condition.args[0].dtype):
+            left, right = (self.vector_of(arg) for arg in condition.args)
             return f"({left} {INFIX[condition.function]} {right})"
         if isinstance(condition, Apply) and condition.function in LOGICAL:
             masks = [self._mask(arg) for arg in condition.args]
@@ -292,7 +348,7 @@ class Emitter:
         assert self.vector is not None
         held = self._held_below(expr)
         name, lane = self.writer.name("v"), self.writer.name("lane")
-        self.writer.line(f"vf {name} = {{0}};")
+        self.writer.line(f"{_kind(expr)} {name} = {{0}};")
         with self.writer.block(f"for (long {lane} = 0; {lane} < {self.vector.count or 'TW_LANES'}; {lane}++)"):
             axis = self.writer.name(self.vector.axis.name)
             self.writer.line(f"const long {axis} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
@@ -315,27 +371,61 @@ class Emitter:
     # Stores
 
     def store(self, slot: str, index: tuple[Index, ...], value: str, dtype: DType = DType.F32) -> None:
-        """Writes a value to an element; a vector, of fp32, to the elements along the vector axis, which have that `dtype`."""
+        """Writes a value to an element; a vector to the elements along the vector axis, which have that `dtype`.
+
+        A vector for elements of INTEGERS holds integers, for any others fp32.
+        """
         pointer, offset = self.address(slot, index)
         if self.vector is None:
             self.writer.line(f"{pointer}[{self.index(offset)}] = {value};")
             return
-        if offset.coefficient(self.vector.axis) == 1 and dtype is DType.F32:
-            place = f"{pointer} + {self.index(offset)}"
-            tail = (
-                f"tw_store_n({place}, {value}, {self.vector.count});"
-                if self.vector.count
-                else f"tw_store({place}, {value});"
-            )
-            self.writer.line(tail)
+        if offset.coefficient(self.vector.axis) == 1 and has_vectors(dtype):
+            name, place = f"tw_store{_suffix(dtype)}", f"{pointer} + {self.index(offset)}"
+            count = self.vector.count
+            self.writer.line(f"{name}_n({place}, {value}, {count});" if count else f"{name}({place}, {value});")
             return
         lane = self.writer.name("lane")
         with self.writer.block(f"for (long {lane} = 0; {lane} < {self.vector.count or 'TW_LANES'}; {lane}++)"):
             axis = self.writer.name(self.vector.axis.name)
             self.writer.line(f"const long {axis} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
             place = self._scalar_twin({self.vector.axis: axis}).index(offset)
-            element = convert(f"{value}[{lane}]", DType.F32, dtype)
+            element = convert(f"{value}[{lane}]", DType.I32 if dtype in INTEGERS else DType.F32, dtype)
             self.writer.line(f"{pointer}[{place}] = {element};")
+
+
+def has_vectors(dtype: DType) -> bool:
+    """Whether lanes of a vector hold elements of a dtype."""
+    return dtype is DType.F32 or dtype in INTEGERS
+
+
+def is_vectorised(expr: Expr) -> bool:
+    """Whether an expression pays as a vector: one of fp32 does, for most of it has a vector form; one of integers when all of it has."""
+    if expr.dtype is DType.F32:
+        return True
+    return expr.dtype in INTEGERS and all(_has_form(part) for part in expr.walk() if not isinstance(part, Position))
+
+
+def _has_form(part: Expr) -> bool:
+    """Whether one form, over whatever is below it, can be computed in vectors beside integers."""
+    if isinstance(part, Apply) and part.dtype is DType.BOOL:
+        return part.function in COMPARISONS | LOGICAL
+    if isinstance(part, Apply) and part.dtype is DType.I32:
+        return part.function in ARITHMETIC | {"min", "max"}
+    if isinstance(part, Apply) and part.dtype in INTEGERS:
+        return part.function in ("min", "max")
+    if isinstance(part, Cast) and part.dtype in INTEGERS:
+        narrows = part.saturate and part.dtype is not DType.I32 and part.arg.dtype is DType.F32
+        return narrows or (part.arg.dtype in INTEGERS and (part.saturate or part.dtype is DType.I32))
+    return has_vectors(part.dtype) or isinstance(part, Const)
+
+
+def _suffix(dtype: DType) -> str:
+    return "" if dtype is DType.F32 else f"_{INTEGERS[dtype]}"
+
+
+def _kind(expr: Expr) -> str:
+    """The C type of an expression as a vector."""
+    return "vf" if expr.dtype is DType.F32 else "vi"
 
 
 def _is_convex(condition: Expr, axis: Axis) -> bool:

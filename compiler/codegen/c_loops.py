@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from compiler.codegen.c_expr import Emitter, Vector
+from compiler.codegen.c_expr import INTEGERS, Emitter, Vector, is_vectorised
 from compiler.codegen.c_scalar import C_TYPES, apply, convert, literal
+from compiler.codegen.c_transpose import lower_turned, turn_of
 from compiler.codegen.lowered import Lowered, declarations, decode
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
@@ -26,6 +27,7 @@ from compiler.ir.normal_form import (
     carried_temps,
     contract_temps,
     join_shared,
+    split_shared,
     without_unit_axes,
 )
 from compiler.ir.tensor import DType
@@ -39,6 +41,9 @@ FLAT_CHUNK = 4096
 SUM_STRETCH = 64
 """Elements of a long sum that are added one by one before the total is."""
 
+CHAINS = 4
+"""Accumulators of a reduction along memory that take turns: one alone would wait for each addition to end before the next."""
+
 IDENTITY = {"sum": 0.0, "prod": 1.0, "and": 1, "or": 0}
 HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
 
@@ -48,7 +53,10 @@ def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
     kernel = without_unit_axes(contract_temps(_widened(workload.kernel)))
+    kernel = split_shared(kernel, _temp_aware(kernel, slots))
     kernel = join_shared(replace(kernel, shared=_by_stride(kernel, slots)), _temp_aware(kernel, slots))
+    if turn := turn_of(kernel, slots, target):
+        return lower_turned(name, workload, kernel, slots, turn, target)
     return _Loops(name, workload, kernel, slots, target).lower()
 
 
@@ -108,9 +116,9 @@ class _Loops:
     # Choice of the vector axis
 
     def _shared_vector(self) -> Axis | None:
-        """The shared axis along which most accesses are contiguous, when every block can be computed in fp32 vectors."""
+        """The shared axis along which most accesses are contiguous, when every block can be computed in vectors."""
         if not self.kernel.shared or not all(
-            _is_f32(block) and self._stores_f32(block) for block in self.kernel.blocks
+            _has_vectors(block) and self._stores_vectors(block) for block in self.kernel.blocks
         ):
             return None
         best = max(self.kernel.shared, key=lambda axis: self._contiguity(self.kernel.blocks, axis))
@@ -122,9 +130,10 @@ class _Loops:
         )
         return best if self._contiguity(self.kernel.blocks, best) >= inner else None
 
-    def _stores_f32(self, block: Block) -> bool:
+    def _stores_vectors(self, block: Block) -> bool:
         """Whether results are stored as they are computed: a reduction may be cast to its slot's dtype."""
-        return all(self._dtype(store.slot) is DType.F32 for store in block.stores)
+        kinds = [block.accumulator or value.dtype for value in block.values]
+        return all(self._dtype(store.slot) is kind for store, kind in zip(block.stores, kinds, strict=True))
 
     def _dtype(self, slot: str) -> DType:
         return (self.temps[slot] if slot in self.temps else self.slots.buffers[slot]).type.dtype
@@ -146,9 +155,9 @@ class _Loops:
 
     def _block_vector(self, block: Block) -> Axis | None:
         """The axis of a block's own (parallel, or its reduction) along which it is vectorised when no shared axis is."""
-        if not _is_f32(block):
+        if not _has_vectors(block):
             return None
-        candidates = [axis for axis in block.axes if axis not in block.sequential and self._stores_f32(block)]
+        candidates = [axis for axis in block.axes if axis not in block.sequential and self._stores_vectors(block)]
         if block.monoid in HORIZONTAL:
             candidates += block.reduction
         candidates = [axis for axis in candidates if axis.extent >= MIN_VECTOR_EXTENT]
@@ -219,12 +228,12 @@ class _Loops:
             return
         self._strips(axis, self._blocks)
 
-    def _strips(self, axis: Axis, body: Callable[[Vector], None]) -> None:
-        """Whole vectors along an axis, then the rest as one partial vector."""
+    def _strips(self, axis: Axis, body: Callable[[Vector], None], first: int = 0) -> None:
+        """Whole vectors along an axis, from `first` on, then the rest as one partial vector."""
         lanes = self.target.vector_floats
         whole = axis.extent // lanes * lanes
-        if whole:
-            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
+        if whole > first:
+            with self.writer.block(f"for (long {axis} = {first}; {axis} < {whole}; {axis} += TW_LANES)"):
                 body(Vector(axis))
         if axis.extent % lanes:
             with self.writer.block(""):
@@ -285,10 +294,10 @@ class _Loops:
             value = convert(value, block.accumulator or expr.dtype, dtype)
             if store.slot in self.temps and self._is_register(self.temps[store.slot]):
                 name = self.writer.name(store.slot)
-                self.writer.line(f"const {'vf' if emitter.vector else C_TYPES[dtype]} {name} = {value};")
+                self.writer.line(f"const {_type(dtype, emitter.vector is not None)} {name} = {value};")
                 emitter.held[Load(store.slot, (), dtype)] = name
             else:
-                emitter.store(store.slot, store.index, value)
+                emitter.store(store.slot, store.index, value, dtype)
 
     # Reductions
 
@@ -299,20 +308,30 @@ class _Loops:
         wide = emitter.vector is not None or along is not None
         names = [self.writer.name("acc") for _ in block.values]
         kinds = [accumulator, *(value.dtype for value in block.values[1:])]
-        for name, kind, start in zip(names, kinds, identity(block, kinds), strict=True):
-            text = f"tw_splat({start})" if wide else start
-            self.writer.line(f"{'vf' if wide else C_TYPES[kind]} {name} = {text};")
+        starts = identity(block, kinds)
+        others = [self.writer.name("acc") for _ in range(1, self._chains(along))]
+        for name, kind, start in zip(
+            (*names, *others),
+            (*kinds, *(accumulator for _ in others)),
+            (*starts, *(starts[0] for _ in others)),
+            strict=True,
+        ):
+            text = f"tw_splat{_mark(kind)}({start})" if wide else start
+            self.writer.line(f"{_type(kind, wide)} {name} = {text};")
         guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
         order = _reduction_order(block, guards, self.plain, along)
-        nest = _Nest(block, values, along, _splits_sum(block, order))
+        nest = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
         self._nest(nest, order, guards, names, emitter)
+        for other in others:
+            self.writer.line(_step(block.monoid, names[0], other, accumulator, wide=True))
         if block.monoid.startswith("arg"):
             unset = identity(block, kinds)[1]
             self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
         if along is None:
             return names
         total = self.writer.name("total")
-        self.writer.line(f"const float {total} = {HORIZONTAL[block.monoid]}({names[0]});")
+        across = f"{HORIZONTAL[block.monoid]}{_mark(accumulator)}"
+        self.writer.line(f"const {C_TYPES[accumulator]} {total} = {across}({names[0]});")
         return [total]
 
     def _nest(
@@ -329,15 +348,32 @@ class _Loops:
             if not order:
                 self._accumulate(nest.block, nest.values, names, emitter)
             elif order[0] == nest.along:
-                self._strips(
-                    order[0],
-                    lambda strip: self._accumulate(nest.block, nest.values, names, self._along(emitter, strip)),
-                )
+                self._take_turns(nest, order[0], names, emitter)
             elif nest.splits and len(order) == 1:
                 self._partial_sums(nest, order[0], waiting, names, emitter)
             else:
                 with self.writer.block(_for(order[0])), emitter.scope():
                     self._nest(nest, order[1:], waiting, names, emitter)
+
+    def _chains(self, along: Axis | None) -> int:
+        return max(min(CHAINS, along.extent // self.target.vector_floats), 1) if along else 1
+
+    def _take_turns(self, nest: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
+        """A reduction along memory, its accumulators taking turns at whole vectors; what is left goes to the first of them."""
+        lanes, chains = self.target.vector_floats, (names[0], *nest.others)
+        step = lanes * len(chains)
+        whole = axis.extent // step * step if nest.others else 0
+        if whole:
+            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {step})"):
+                for turn, name in enumerate(chains):
+                    inner = self._along(emitter, Vector(axis))
+                    inner.names[axis] = f"({axis} + {turn * lanes})"
+                    self._accumulate(nest.block, nest.values, (name,), inner)
+        self._strips(
+            axis,
+            lambda strip: self._accumulate(nest.block, nest.values, names, self._along(emitter, strip)),
+            whole,
+        )
 
     def _partial_sums(
         self, nest: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
@@ -369,34 +405,40 @@ class _Loops:
         if expr.dtype is not accumulator:
             expr = Cast(expr, accumulator)
         value, vector = emitter.value(expr), emitter.vector
-        wide = "" if vector else "1"
         if vector and vector.count and vector.axis in block.reduction:
-            neutral = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}[block.monoid]
-            padded = self.writer.name("v")
-            self.writer.line(f"vf {padded} = tw_splat({neutral});")
-            with self.writer.block(f"for (long lane = 0; lane < {vector.count}; lane++)"):
-                self.writer.line(f"{padded}[lane] = {value}[lane];")
+            padded, (neutral,) = self.writer.name("v"), identity(block, [accumulator])
+            first = f"tw_first_n{_mark(accumulator)}({value}, {vector.count}, tw_splat{_mark(accumulator)}({neutral}))"
+            self.writer.line(f"const {_type(accumulator, True)} {padded} = {first};")
             value = padded
-        steps = {
-            "sum": f"{acc} += {value};",
-            "prod": f"{acc} *= {value};",
-            "and": f"{acc} &= {value};",
-            "or": f"{acc} |= {value};",
-        }
-        if accumulator.is_integer and block.monoid in ("sum", "prod"):
-            step = apply("add" if block.monoid == "sum" else "mul", [acc, value], accumulator)
-            steps[block.monoid] = f"{acc} = {step};"
-        self.writer.line(steps.get(block.monoid) or f"{acc} = tw_{block.monoid}{wide}({value}, {acc});")
+        self.writer.line(_step(block.monoid, acc, value, accumulator, wide=vector is not None))
 
 
 @dataclass(frozen=True)
 class _Nest:
-    """A reduction being written: its values without what guards skip, its vectorised axis, whether its sum is split."""
+    """A reduction being written: its values without what guards skip, its vectorised axis, whether its sum is split, further accumulators."""
 
     block: Block
     values: tuple[Expr, ...]
     along: Axis | None
     splits: bool
+    others: tuple[str, ...]
+
+
+def _step(monoid: str, acc: str, value: str, dtype: DType, *, wide: bool) -> str:
+    """One step of a reduction of single values, on vectors or scalars."""
+    steps = {
+        "sum": f"{acc} += {value};",
+        "prod": f"{acc} *= {value};",
+        "and": f"{acc} &= {value};",
+        "or": f"{acc} |= {value};",
+    }
+    kind = ("_i" if dtype in INTEGERS else "") if wide else "1"
+    if wide and dtype in INTEGERS:
+        steps["sum"] = f"{acc} = tw_add_i({acc}, {value});"
+    elif dtype.is_integer and monoid in ("sum", "prod"):
+        step = apply("add" if monoid == "sum" else "mul", [acc, value], dtype)
+        steps[monoid] = f"{acc} = {step};"
+    return steps.get(monoid) or f"{acc} = tw_{monoid}{kind}({value}, {acc});"
 
 
 def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:
@@ -407,11 +449,34 @@ def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:
     return block.monoid == "sum" and (block.accumulator or DType.F32).is_float and points > 2 * SUM_STRETCH
 
 
-def _is_f32(block: Block) -> bool:
-    """Whether a block's values are fp32 throughout, so that fp32 vectors can hold them."""
-    if block.sequential or (block.monoid and block.monoid not in HORIZONTAL):
+def _has_vectors(block: Block) -> bool:
+    """Whether vectors can hold a block's values, and its reduction be carried out in them."""
+    if (
+        block.sequential
+        or (block.monoid and block.monoid not in HORIZONTAL)
+        or not all(map(is_vectorised, block.values))
+    ):
         return False
-    return all(value.dtype is DType.F32 for value in block.values) and block.accumulator in (None, DType.F32)
+    if block.accumulator is None:
+        return True
+    kinds = {value.dtype for value in block.values}
+    if DType.F32 in (block.accumulator, *kinds):
+        return {block.accumulator} == kinds
+    return (
+        block.accumulator is DType.I32
+        if block.monoid == "sum"
+        else {block.accumulator} == kinds and block.monoid != "prod"
+    )
+
+
+def _type(dtype: DType, wide: bool) -> str:
+    """The C type of a value, or of a vector of them."""
+    return ("vi" if dtype in INTEGERS else "vf") if wide else C_TYPES[dtype]
+
+
+def _mark(dtype: DType) -> str:
+    """What ends the names of C functions on vectors of integers."""
+    return "_i" if dtype in INTEGERS else ""
 
 
 def _for(axis: Axis) -> str:

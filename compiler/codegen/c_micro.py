@@ -6,12 +6,18 @@ one element of each row of A, and multiplies and adds all pairs.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.writer import Writer
 
+Nest = tuple[tuple[int, int], ...]
+"""Loops over k, outermost first: (extent, step of A in elements)."""
+
+LINE = 16
+"""Floats of a cache line."""
 STRETCH = 256
 """Products summed in one register before the total is added to."""
 MAX_STRETCH = 384
@@ -26,55 +32,64 @@ class MicroKernel:
     nest     the loops over k, outermost first, each (extent, step of A in elements); B is dense in the order of this nest
     vectors  of B and of each row of the result
     lanes    floats of a vector
+    ahead    steps of k by which B is fetched into the cache before it is read; 0: left to the hardware, which stops at each page
+    wide     floats of a row of B and of the result, where there are more than the vectors hold; 0: there are not
     """
 
     rows: tuple[int, ...]
-    nest: tuple[tuple[int, int], ...]
+    nest: Nest
     vectors: int
     lanes: int
+    ahead: int = 0
+    wide: int = 0
 
     @property
     def panel(self) -> int:
-        return self.vectors * self.lanes
+        """Floats from one row of B, or of the result, to the next."""
+        return self.wide or self.vectors * self.lanes
 
-    def write(self, writer: Writer, name: str) -> None:
-        """A C function `name(const float *a, const float *b, float *c)`, inlined where it is called."""
-        head = f"static inline __attribute__((always_inline)) void {name}(const float *a, const float *b, float *c)"
-        inside = _levels_of_one_stretch(self.nest)
-        with writer.block(head):
-            if inside == len(self.nest):
-                self._stretch(writer, self.nest, "a", "b")
+    def write(self, writer: Writer, name: str, share: int = 0) -> None:
+        """A C function `name(a, b, c)`, or `name(a, b, c, next)` where there is a share: the whole sum, stretch by stretch.
+
+        With each step of k it fetches `share` floats, in turn from `next` on, into the cache for whoever is to read them soon.
+        """
+        cut = stretches(self.nest)
+        with writer.block(_head(name, ("float *c", *(("const float *next",) if share else ())))):
+            if not cut.outer:
+                self._sums(writer, self.nest, "a", "b", "next" if share else "", share)
                 self._each_place(writer, "tw_store({c}, {acc});")
             else:
-                self._stretches(writer, len(self.nest) - inside)
+                self._each_place(writer, "tw_store({c}, (vf){{0}});")
+                with cut.loops(writer):
+                    ahead = f"next + done * {share}" if share else ""
+                    self._sums(writer, cut.inner, "a + a_at", f"b + done * {self.panel}", ahead, share)
+                    self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
         writer.line()
 
-    def _stretches(self, writer: Writer, levels: int) -> None:
-        """Loops over the outer `levels` of the nest; the innermost of them is cut where what it holds is too long for one stretch."""
-        outer, inner = self.nest[:levels], self.nest[levels:]
-        held = prod(extent for extent, _ in inner)
-        self._each_place(writer, "tw_store({c}, (vf){{0}});")
-        with ExitStack() as stack:
-            for level, (extent, _) in enumerate(outer[:-1]):
-                stack.enter_context(writer.block(f"for (long k{level} = 0; k{level} < {extent}; k{level}++)"))
-            extent, step = outer[-1]
-            part = max(STRETCH // held, 1)
-            last = len(outer) - 1
-            stack.enter_context(writer.block(f"for (long k{last} = 0; k{last} < {extent}; k{last} += {part})"))
-            place, deep = _sum([f"k{level} * {s}L" for level, (_, s) in enumerate(outer)]), "0"
-            for level, (size, _) in enumerate(outer):
-                deep = f"k{level}" if deep == "0" else f"({deep}) * {size} + k{level}"
-            count = f"k{last} + {part} < {extent} ? {part} : {extent} - k{last}" if part > 1 else "1"
-            writer.line(f"const float *const a_at = a + {place};")
-            writer.line(f"const float *const b_at = b + ({deep}) * {held * self.panel}L;")
-            if part == 1:
-                self._stretch(writer, inner, "a_at", "b_at")
-            else:
-                writer.line(f"const long count = {count};")
-                self._stretch(writer, ((0, step), *inner), "a_at", "b_at")
-            self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
+    def write_adding(self, writer: Writer, name: str, share: int) -> None:
+        """A C function `name(a, b, c, count, next)`: c += a b for one stretch, a nest of `count` steps outermost where its extent is 0.
 
-    def _stretch(self, writer: Writer, nest: tuple[tuple[int, int], ...], a: str, b: str) -> None:
+        Fetches as `write` does.
+        """
+        with writer.block(_head(name, ("float *c", "long count", "const float *next"))):
+            writer.line("(void)count, (void)next;")
+            self._sums(writer, self.nest, "a", "b", "next", share)
+            self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
+        writer.line()
+
+    @contextmanager
+    def write_sums(self, writer: Writer, name: str, share: int, more: Sequence[str]) -> Iterator[None]:
+        """A C function `name(a, b, next, ...)` with `more` parameters, for a nest of one stretch.
+
+        It leaves `vf acc[rows][vectors]` = a b in registers for what the caller writes into it. Fetches as `write` does.
+        """
+        with writer.block(_head(name, ("const float *next", *more))):
+            writer.line("(void)next;")
+            self._sums(writer, self.nest, "a", "b", "next", share)
+            yield
+        writer.line()
+
+    def _sums(self, writer: Writer, nest: Nest, a: str, b: str, next: str, share: int) -> None:
         """acc = a b over a nest of k; an extent of 0 stands for the variable `count`."""
         vectors = range(self.vectors)
         writer.line(f"vf acc[{len(self.rows)}][{self.vectors}] = {{0}};")
@@ -87,8 +102,13 @@ class MicroKernel:
             place = _sum(
                 [name if step == 1 else f"{name} * {step}L" for name, (_, step) in zip(names, nest, strict=True)]
             )
-            writer.line(f"const float *const x_at = {a} + {place};")
+            writer.line(f"const float *x_at = {a} + {place};")
             writer.line(f"const float *const y_at = {b} + ({deep}) * {self.panel}L;")
+            writer.line("TW_OPAQUE(x_at);")
+            for float_ in range(0, self.panel if self.ahead else 0, LINE):
+                writer.line(f"__builtin_prefetch(y_at + {self.ahead * self.panel + float_});")
+            for float_ in range(0, share, LINE):
+                writer.line(f"__builtin_prefetch({next} + ({deep}) * {share} + {float_});")
             for vector in vectors:
                 writer.line(f"const vf y{vector} = tw_load(y_at + {vector * self.lanes});")
             for row, offset in enumerate(self.rows):
@@ -105,15 +125,69 @@ class MicroKernel:
                 writer.line(statement.format(c=place, acc=f"acc[row][{vector}]"))
 
 
-def _levels_of_one_stretch(nest: tuple[tuple[int, int], ...]) -> int:
-    """How many of the innermost loops make up one stretch."""
+@dataclass(frozen=True)
+class Stretches:
+    """k cut into stretches: `outer` loops around them, the innermost of which advances by `part`, and the nest inside of one.
+
+    The nest's outermost extent is 0 where it is not the same for all stretches.
+    """
+
+    outer: Nest
+    part: int
+    inner: Nest
+
+    @property
+    def held(self) -> int:
+        """Steps of k to one step of the innermost outer loop."""
+        return prod(extent for extent, _ in self.inner[1 if self.part > 1 else 0 :])
+
+    @property
+    def steps(self) -> int:
+        """Steps of k in a stretch, of the longest one where they differ."""
+        return self.part * self.held
+
+    @contextmanager
+    def loops(self, writer: Writer) -> Iterator[None]:
+        """Loops over the stretches, in which A is `a_at` elements further, `done` steps of k lie behind and `count` is the extent that varies."""
+        with ExitStack() as stack:
+            for level, (extent, _) in enumerate(self.outer):
+                advance = f"k{level} += {self.part}" if level == len(self.outer) - 1 else f"k{level}++"
+                stack.enter_context(writer.block(f"for (long k{level} = 0; k{level} < {extent}; {advance})"))
+            deep = "0"
+            for level, (extent, _) in enumerate(self.outer):
+                deep = f"k{level}" if deep == "0" else f"({deep}) * {extent} + k{level}"
+            place = _sum([f"k{level} * {step}L" for level, (_, step) in enumerate(self.outer)])
+            writer.line(f"const long a_at = {place};")
+            writer.line(f"const long done = ({deep}) * {self.held}L;")
+            if self.outer and self.outer[-1][0] % self.part:
+                last, extent = f"k{len(self.outer) - 1}", self.outer[-1][0]
+                writer.line(f"const long count = {last} + {self.part} < {extent} ? {self.part} : {extent} - {last};")
+            yield
+
+
+def stretches(nest: Nest) -> Stretches:
+    """Cuts the loops over k so that a stretch has at most MAX_STRETCH steps, about STRETCH where there are several."""
     levels, held = 0, 1
     for extent, _ in reversed(nest):
         if held * extent > MAX_STRETCH:
             break
         held *= extent
         levels += 1
-    return levels
+    outer, inner = nest[: len(nest) - levels], nest[len(nest) - levels :]
+    if not outer:
+        return Stretches((), 1, inner)
+    extent, step = outer[-1]
+    parts = -(-extent // max(STRETCH // held, 1))
+    part = -(-extent // parts)
+    if part == 1:
+        return Stretches(outer, 1, inner)
+    return Stretches(outer, part, ((0 if extent % part else part, step), *inner))
+
+
+def _head(name: str, more: Sequence[str]) -> str:
+    """Not inlined: what goes on around a call would compete with the sums for registers."""
+    arguments = ", ".join(("const float *a", "const float *b", *more))
+    return f"static __attribute__((noinline)) void {name}({arguments})"
 
 
 def _sum(terms: list[str]) -> str:

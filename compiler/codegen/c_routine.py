@@ -25,9 +25,10 @@ def lower_routine(name: str, workload: Workload) -> Lowered:
 
 
 def _top_k(name: str, workload: Workload, routine: Routine) -> Lowered:
-    """Selection by insertion: k best of each row, kept in order; a tie keeps the lower index, NaN counts as greatest.
+    """Selection with a heap: k best of each row, best first; a tie keeps the lower index, NaN counts as greatest.
 
-    The outputs, values and (if asked for) indices, are where the best so far are kept. A tile task is one row.
+    The heap holds the places of the best so far in the lane's scratch, the one that comes last at its root (Knuth, The Art of Computer
+    Programming 3, 5.2.3); most elements are only compared with that one. A tile task is one row.
     """
     writer = Writer()
     axis, k = routine.params["axis"], routine.params["k"]
@@ -38,33 +39,48 @@ def _top_k(name: str, workload: Workload, routine: Routine) -> Lowered:
     ctype = C_TYPES[type.dtype]
     largest, indexed = bool(routine.params["largest"]), len(routine.outputs) > 1
     source, best, where = routine.inputs[0].name, routine.outputs[0].name, routine.outputs[-1].name
+    _order(writer, name, ctype, inner, _precedes("x", "other", type.dtype, largest))
     writer.line(f"/* TopK: the {k} {'greatest' if largest else 'least'} of {extent}, {outer * inner} times */")
     with writer.block(f"void {name}(void *const *p, char *scratch, long begin, long end)"):
         for line in declarations(workload):
             writer.line(line)
-        writer.line("(void)scratch;")
+        writer.line("int64_t *const heap = (int64_t *)scratch;")
         with writer.block("for (long row = begin; row < end; row++)"):
             writer.line(f"const {ctype} *const from = {source} + row / {inner} * {extent * inner} + row % {inner};")
-            writer.line(f"{ctype} *const best = {best} + row / {inner} * {k * inner} + row % {inner};")
-            if indexed:
-                writer.line(f"int64_t *const place = {where} + row / {inner} * {k * inner} + row % {inner};")
-            writer.line("long held = 0;")
-            with writer.block(f"for (long at = 0; at < {extent}; at++)"):
-                writer.line(f"const {ctype} x = from[at * {inner}];")
-                writer.line("long rank = held;")
-                with writer.block("for (; rank > 0; rank--)"):
-                    writer.line(f"const {ctype} other = best[(rank - 1) * {inner}];")
-                    writer.line(f"if (!({_precedes('x', 'other', type.dtype, largest)})) break;")
-                writer.line(f"if (rank == {k}) continue;")
-                writer.line(f"if (held < {k}) held++;")
-                with writer.block("for (long later = held - 1; later > rank; later--)"):
-                    writer.line(f"best[later * {inner}] = best[(later - 1) * {inner}];")
-                    if indexed:
-                        writer.line(f"place[later * {inner}] = place[(later - 1) * {inner}];")
-                writer.line(f"best[rank * {inner}] = x;")
+            writer.line(f"const long to = row / {inner} * {k * inner} + row % {inner};")
+            writer.line(f"for (long at = 0; at < {k}; at++) heap[at] = at;")
+            writer.line(f"for (long at = {k} / 2; at-- > 0;) {name}_sift(from, heap, at, {k});")
+            with (
+                writer.block(f"for (long at = {k}; at < {extent}; at++)"),
+                writer.block(f"if ({name}_before(from, at, heap[0]))"),
+            ):
+                writer.line("heap[0] = at;")
+                writer.line(f"{name}_sift(from, heap, 0, {k});")
+            with writer.block(f"for (long left = {k}; left-- > 1;)"):
+                writer.line("const int64_t last = heap[0];")
+                writer.line("heap[0] = heap[left], heap[left] = last;")
+                writer.line(f"{name}_sift(from, heap, 0, left);")
+            with writer.block(f"for (long rank = 0; rank < {k}; rank++)"):
+                writer.line(f"{best}[to + rank * {inner}] = from[heap[rank] * {inner}];")
                 if indexed:
-                    writer.line(f"place[rank * {inner}] = at;")
-    return Lowered(name, writer.text(), outer * inner if k else 0)
+                    writer.line(f"{where}[to + rank * {inner}] = heap[rank];")
+    return Lowered(name, writer.text(), outer * inner if k else 0, 8 * k)
+
+
+def _order(writer: Writer, name: str, ctype: str, inner: int, precedes: str) -> None:
+    """Functions on places of a row: which of two comes first, and a heap's order mended where only the entry `at` may break it."""
+    with writer.block(f"static inline int {name}_before(const {ctype} *from, long one, long two)"):
+        writer.line(f"const {ctype} a = from[one * {inner}], b = from[two * {inner}];")
+        for x, other, answer in (("a", "b", 1), ("b", "a", 0)):
+            writer.line(f"{{ const {ctype} x = {x}, other = {other}; if ({precedes}) return {answer}; }}")
+        writer.line("return one < two;")
+    with writer.block(f"static void {name}_sift(const {ctype} *from, int64_t *heap, long at, long size)"):
+        writer.line("const int64_t place = heap[at];")
+        with writer.block("for (long child; (child = 2 * at + 1) < size; at = child)"):
+            writer.line(f"if (child + 1 < size && {name}_before(from, heap[child], heap[child + 1])) child++;")
+            writer.line(f"if (!{name}_before(from, place, heap[child])) break;")
+            writer.line("heap[at] = heap[child];")
+        writer.line("heap[at] = place;")
 
 
 def _precedes(x: str, other: str, dtype: DType, largest: bool) -> str:

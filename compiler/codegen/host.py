@@ -20,6 +20,13 @@ DLPACK: Mapping[DType, tuple[str, int]] = {
     **{dtype: ("TW_INT", 8 * dtype.bytes) for dtype in (DType.I8, DType.I16, DType.I32, DType.I64)},
     **{dtype: ("TW_UINT", 8 * dtype.bytes) for dtype in (DType.U8, DType.U16, DType.U32, DType.U64)},
 }
+C_FEATURES = {
+    "sse4_2": "sse4.2",
+    "avx512_vnni": "avx512vnni",
+    "avx512_bf16": "avx512bf16",
+    "avx_vnni": "avxvnni",
+}
+"""Features that C compilers spell in another way than /proc/cpuinfo."""
 SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "arena": "SPACE_ARENA", "constant": "SPACE_WEIGHTS"}
 
 
@@ -147,7 +154,7 @@ def _cpu_check(writer: Writer, target: CpuTarget) -> None:
         if target.machine == "x86_64":
             writer.line("__builtin_cpu_init();")
             for feature in target.features:
-                name = {"sse4_2": "sse4.2"}.get(feature, feature)
+                name = C_FEATURES.get(feature, feature)
                 writer.line(f'if (!__builtin_cpu_supports("{name}")) return "{name}";')
         writer.line("return NULL;")
     writer.line()

@@ -7,11 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from compiler.codegen.c_attention import lower_attention
+from compiler.codegen.c_bf16 import lower_bf16
 from compiler.codegen.c_contraction import lower_contraction
+from compiler.codegen.c_gemv import lower_gemv
+from compiler.codegen.c_integer import lower_integer
 from compiler.codegen.c_loops import lower_loops
+from compiler.codegen.c_recurrent import lower_recurrent
 from compiler.codegen.c_routine import lower_routine
+from compiler.codegen.c_window import lower_window
+from compiler.codegen.c_winograd import lower_winograd
 from compiler.codegen.lowered import Lowered
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.gemv import reads_once
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import rename_axes
@@ -21,6 +29,15 @@ from compiler.targets.cpu import CpuTarget
 ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = {
     "loops": lambda name, workload, tile, target: lower_loops(name, workload, target),
     "contraction": lower_contraction,
+    "attention": lower_attention,
+    "gemv": lower_gemv,
+    "gemv24": lower_gemv,
+    "recurrent": lower_recurrent,
+    "recurrent24": lower_recurrent,
+    "integer": lower_integer,
+    "bf16": lower_bf16,
+    "window": lower_window,
+    "winograd": lower_winograd,
     "routine": lambda name, workload, tile, target: lower_routine(name, workload),
 }
 
@@ -43,11 +60,13 @@ def count_tiles(workload: Workload, tile: Tile, target: CpuTarget) -> int:
 
 def workload_of(kernels: KernelGraph, call: Call) -> Workload:
     """A call's kernel with the geometry of its buffers: equal workloads share code and measurements."""
+    bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True))
     return Workload(
         call.kernel,
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.inputs),
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
         tuple(buffer in kernels.constants for buffer in call.inputs),
+        tuple(reads_once(call.kernel, slot) and kernels.is_narrow(id) for slot, id in bound),
     )
 
 

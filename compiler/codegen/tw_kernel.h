@@ -2,7 +2,7 @@
  *
  * Vector functions take and return whole vectors; `_n` forms touch the first n lanes of memory only. Errors of the
  * approximations, against the correctly rounded result over the whole range: exp 1.0 ULP, log 0.8 ULP, tanh 1.3 ULP,
- * sigmoid 2.5 ULP, erf 1.2 ULP (tests/compiler/codegen/test_math.py measures them).
+ * sigmoid 2.5 ULP, erf 1.2 ULP, expm1 1.5 ULP, log1p 1.5 ULP (tests/compiler/codegen/test_math.py measures them).
  */
 #pragma once
 #include <math.h>
@@ -21,6 +21,19 @@ typedef float vf __attribute__((vector_size(4 * TW_LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * TW_LANES)));
 typedef float vf_any __attribute__((vector_size(4 * TW_LANES), aligned(4), may_alias));
 
+/* What is read through p is read anew: keeps the compiler from carrying elements over to later turns of a loop, in registers that sums need. */
+#define TW_OPAQUE(p) __asm__("" : "+r"(p))
+
+/* f(s, 0), f(s, 1), ...: the lanes of a shuffle. */
+#define TW_FOUR(f, s, c) f(s, c), f(s, c + 1), f(s, c + 2), f(s, c + 3)
+#if TW_LANES == 16
+#define TW_LISTED(f, s) TW_FOUR(f, s, 0), TW_FOUR(f, s, 4), TW_FOUR(f, s, 8), TW_FOUR(f, s, 12)
+#elif TW_LANES == 8
+#define TW_LISTED(f, s) TW_FOUR(f, s, 0), TW_FOUR(f, s, 4)
+#else
+#define TW_LISTED(f, s) TW_FOUR(f, s, 0)
+#endif
+
 /* x - 0 is x for every x, -0 included, so that this costs one broadcast. */
 TW_INLINE vf tw_splat(float x) { return x - (vf){0}; }
 TW_INLINE vf tw_load(const float *p) { return *(const vf_any *)p; }
@@ -31,9 +44,24 @@ TW_INLINE vf tw_select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mas
 
 #if defined(__AVX512F__) && TW_LANES == 16
 TW_INLINE vf tw_load_n(const float *p, long n) { return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
-TW_INLINE void tw_store_n(float *p, vf x, long n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x); }
+TW_INLINE void tw_store_n(float *p, vf x, long n) {
+    if (!__builtin_constant_p(n) && n == TW_LANES) tw_store(p, x); /* a store without a mask is the faster one beyond the caches */
+    else _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+}
 TW_INLINE vf tw_max_of(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 TW_INLINE vf tw_min_of(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+TW_INLINE vf tw_max(vf a, vf b) { /* b's NaN is what the machine's max gives; where a is one, a stays */
+    return (vf)_mm512_mask_max_ps((__m512)a, _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_ORD_Q), (__m512)a, (__m512)b);
+}
+TW_INLINE vf tw_min(vf a, vf b) {
+    return (vf)_mm512_mask_min_ps((__m512)a, _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_ORD_Q), (__m512)a, (__m512)b);
+}
+TW_INLINE vf tw_below(vf a, vf b, vf x, vf y) {
+    return (vf)_mm512_mask_mov_ps((__m512)y, _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ), (__m512)x);
+}
+TW_INLINE vf tw_first_n(vf x, long n, vf other) {
+    return (vf)_mm512_mask_mov_ps((__m512)other, (__mmask16)((1u << n) - 1), (__m512)x);
+}
 TW_INLINE vf tw_sqrt(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
 TW_INLINE vf tw_floor(vf x) { return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 TW_INLINE vf tw_ceil(vf x) { return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
@@ -74,9 +102,20 @@ TW_EACH_LANE(tw_ceil, ceilf)
 TW_EACH_LANE(tw_round, nearbyintf)
 #endif
 
+#if !(defined(__AVX512F__) && TW_LANES == 16)
 /* The machine's max returns its second argument when either is NaN: that keeps a NaN of `b`; one of `a` is put back. */
 TW_INLINE vf tw_max(vf a, vf b) { return tw_select(a != a, a, tw_max_of(a, b)); }
 TW_INLINE vf tw_min(vf a, vf b) { return tw_select(a != a, a, tw_min_of(a, b)); }
+/* x where a < b, else y. */
+TW_INLINE vf tw_below(vf a, vf b, vf x, vf y) { return tw_select(a < b, x, y); }
+/* The first n lanes of x, `other` in the rest. */
+TW_INLINE vf tw_first_n(vf x, long n, vf other) {
+    static const int32_t live[2 * TW_LANES] = {[0 ... TW_LANES - 1] = -1};
+    vi mask;
+    memcpy(&mask, live + TW_LANES - n, sizeof mask);
+    return tw_select(mask, x, other);
+}
+#endif
 TW_INLINE vf tw_abs(vf x) { return (vf)((vi)x & 0x7fffffff); }
 TW_INLINE vf tw_neg(vf x) { return (vf)((vi)x ^ (int32_t)0x80000000); }
 TW_INLINE vf tw_sign(vf x) {
@@ -86,18 +125,22 @@ TW_INLINE vf tw_sign(vf x) {
 TW_INLINE vf tw_reciprocal(vf x) { return 1.0f / x; }
 TW_INLINE vf tw_rsqrt(vf x) { return 1.0f / tw_sqrt(x); }
 
-/* 2^n for an integer-valued n in [-252, 254], in two factors so that subnormal results round once. */
+/* x 2^n for an integer-valued n in [-252, 254], rounded once where the result is subnormal: without an instruction for it, in two factors. */
 TW_INLINE vf tw_scale2(vf x, vf n) {
+#if defined(__AVX512F__) && TW_LANES == 16
+    return (vf)_mm512_scalef_ps((__m512)x, (__m512)n);
+#else
     vi whole = __builtin_convertvector(n, vi);
     vi half = whole >> 1;
     return x * tw_bits((half + 127) << 23) * tw_bits((whole - half + 127) << 23);
+#endif
 }
 
-/* exp(x) = 2^n exp(r), |r| <= ln2 / 2; a polynomial of degree 6 for exp(r) (Cephes, expf). */
-TW_INLINE vf tw_exp(vf x) {
-    vf clamped = tw_min_of(tw_splat(89.0f), tw_max_of(tw_splat(-104.0f), x));
-    vf n = tw_round(clamped * 1.44269504088896341f);
-    vf r = clamped - n * 0.693359375f;
+/* exp(x) = 2^n exp(r), |r| <= ln2 / 2: n, r, and exp(r) - 1 by a polynomial of degree 6 (Cephes, expf), for x in [-104, 89]. */
+typedef struct { vf n, r, part; } tw_exponent;
+TW_INLINE tw_exponent tw_split_exp(vf x) {
+    vf n = tw_round(x * 1.44269504088896341f);
+    vf r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     vf p = tw_splat(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
@@ -105,19 +148,44 @@ TW_INLINE vf tw_exp(vf x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    return tw_scale2(p * (r * r) + r + 1.0f, n);
+    return (tw_exponent){n, r, p * (r * r) + r};
+}
+TW_INLINE vf tw_exp_within(vf x) {
+    tw_exponent e = tw_split_exp(x);
+    return tw_scale2(e.part + 1.0f, e.n);
+}
+TW_INLINE vf tw_exp(vf x) { return tw_exp_within(tw_min_of(tw_splat(89.0f), tw_max_of(tw_splat(-104.0f), x))); }
+
+/* expm1: 2^n (exp(r) - 1) + (2^n - 1); from 17 on, where the 1 is lost, exp. */
+TW_INLINE vf tw_expm1(vf x) {
+    tw_exponent e = tw_split_exp(tw_min_of(tw_splat(89.0f), tw_max_of(tw_splat(-104.0f), x)));
+    vf small = tw_scale2(e.part, e.n) + (tw_scale2(tw_splat(1.0f), e.n) - 1.0f);
+    vf y = tw_below(tw_splat(17.0f), x, tw_scale2(e.part + 1.0f, e.n), small);
+    return tw_select(x == 0, x, y); /* -0 too */
 }
 
-/* log(x) = e ln2 + log(m), sqrt(1/2) <= m < sqrt(2) (Cephes, logf); subnormals are scaled up first. */
+/* log(x) = e ln2 + log(m), sqrt(1/2) <= m < sqrt(2) (Cephes, logf). Takes x apart as e and m in [1/2, 1): of 0, infinities, negative
+ * numbers and NaN so that the logarithm comes out right where the machine can, else as anything. */
+#if defined(__AVX512F__) && TW_LANES == 16
+#define TW_TAKES_ALL_APART 1
+TW_INLINE vf tw_mantissa(vf x, vf *e) {
+    *e = (vf)_mm512_getexp_ps((__m512)x) + 1.0f;
+    return (vf)_mm512_getmant_ps((__m512)x, _MM_MANT_NORM_p5_1, _MM_MANT_SIGN_nan);
+}
+#else
+#define TW_TAKES_ALL_APART 0
+TW_INLINE vf tw_mantissa(vf x, vf *e) {
+    vi tiny = x < 1.17549435e-38f; /* subnormals are scaled up first */
+    vi bits = tw_ibits(tw_select(tiny, x * 8388608.0f, x));
+    *e = __builtin_convertvector(((bits >> 23) & 0xff) - 126, vf) - tw_select(tiny, tw_splat(23.0f), tw_splat(0.0f));
+    return tw_bits((bits & 0x007fffff) | 0x3f000000);
+}
+#endif
 TW_INLINE vf tw_log(vf x) {
-    vi tiny = x < 1.17549435e-38f;
-    vf up = tw_select(tiny, x * 8388608.0f, x);
-    vi bits = tw_ibits(up);
-    vf e = __builtin_convertvector(((bits >> 23) & 0xff) - 126, vf) - tw_select(tiny, tw_splat(23.0f), tw_splat(0.0f));
-    vf m = tw_bits((bits & 0x007fffff) | 0x3f000000);
-    vi low = m < 0.707106781186547524f;
-    e = tw_select(low, e - 1.0f, e);
-    m = tw_select(low, m + m, m) - 1.0f;
+    vf e, m = tw_mantissa(x, &e);
+    vf half = tw_splat(0.707106781186547524f);
+    e = tw_below(m, half, e - 1.0f, e);
+    m = tw_below(m, half, m + m, m) - 1.0f;
     vf z = m * m;
     vf p = tw_splat(7.0376836292e-2f);
     p = p * m - 1.1514610310e-1f;
@@ -130,15 +198,25 @@ TW_INLINE vf tw_log(vf x) {
     p = p * m + 3.3333331174e-1f;
     vf y = m * z * p - e * 2.12194440e-4f - 0.5f * z;
     y = m + y + e * 0.693359375f;
+    if (TW_TAKES_ALL_APART) return tw_select((x == 0) | (x == INFINITY), e, y);
     y = tw_select(x == 0, tw_splat(-INFINITY), y);
     y = tw_select(x == INFINITY, x, y);
     return tw_select((x < 0) | (x != x), tw_splat(NAN), y);
 }
 
+/* log1p(x) = log(u) + (x - (u - 1)) / u for u = 1 + x rounded: the second term is what rounding lost. */
+TW_INLINE vf tw_log1p(vf x) {
+    vf u = 1.0f + x;
+    vf y = tw_log(u) + (x - (u - 1.0f)) / u;
+    y = tw_select((u == 0) | (u == INFINITY), tw_log(u), y);
+    return tw_select(x == 0, x, y); /* -0 too */
+}
+
+/* 1 / (1 + exp(-x)), or exp(x) / (1 + exp(x)) below zero: neither overflows. */
 TW_INLINE vf tw_sigmoid(vf x) {
-    vf e = tw_exp(tw_neg(tw_abs(x)));
-    vf y = 1.0f / (1.0f + e);
-    return tw_select(x < 0, e * y, y);
+    vf below = (vf)((vi)x | (int32_t)0x80000000);
+    vf e = tw_exp_within(tw_max_of(tw_splat(-104.0f), below));
+    return tw_below(x, tw_splat(0.0f), e, tw_splat(1.0f)) / (1.0f + e);
 }
 
 /* tanh: an odd polynomial near zero, else 1 - 2 / (exp(2|x|) + 1) with the sign of x (Cephes, tanhf). */
@@ -151,10 +229,9 @@ TW_INLINE vf tw_tanh(vf x) {
     p = p * z + 1.33314422036e-1f;
     p = p * z - 3.33332819422e-1f;
     vf near = p * z * x + x;
-    vf far = 1.0f - 2.0f / (tw_exp(a + a) + 1.0f);
-    vf y = tw_select(a < 0.625f, near, far);
-    y = (vf)((vi)y | ((vi)x & (int32_t)0x80000000)); /* -0 too */
-    return tw_select(x != x, x, y);
+    vf far = 1.0f - 2.0f / (tw_exp_within(tw_min_of(tw_splat(89.0f), a + a)) + 1.0f);
+    vf y = tw_below(a, tw_splat(0.625f), near, far);
+    return (vf)((vi)y | ((vi)x & (int32_t)0x80000000)); /* -0 too */
 }
 
 /* erf: minimax fits of x P(x^2) for |x| < 1 and of 1 - exp(-(x Q(x))) beyond (after N. Juffa's erff, BSD). */
@@ -169,7 +246,7 @@ TW_INLINE vf tw_erf(vf x) {
     r = r * t + -6.34846687e-1f;
     r = r * t + -1.28717512e-1f;
     r = r * t - t;
-    vf far = 1.0f - tw_exp(r);
+    vf far = 1.0f - tw_exp_within(tw_max_of(tw_splat(-104.0f), r));
     far = (vf)((vi)far | ((vi)x & (int32_t)0x80000000));
     vf p = tw_splat(-5.96761703e-4f);
     p = p * s + 4.99119423e-3f;
@@ -178,34 +255,60 @@ TW_INLINE vf tw_erf(vf x) {
     p = p * s + -3.76125336e-1f;
     p = p * s + 1.28379166e-1f;
     vf near = p * x + x;
-    vf y = tw_select(t > 0.921875f, far, near);
-    return tw_select(x != x, x, y);
+    return tw_below(tw_splat(0.921875f), t, far, near);
 }
 
-TW_INLINE float tw_sum(vf x) {
-    float total = 0;
-    for (int lane = 0; lane < TW_LANES; lane++) total += x[lane];
-    return total;
+/* All lanes of a vector combined, in log2(TW_LANES) steps: lane c with lane c + s. */
+#define TW_TURNED(s, c) ((c) + (s)) % TW_LANES
+#define TW_FOLD(name, step) \
+    TW_INLINE float name(vf x) { \
+        vf y; \
+        y = __builtin_shufflevector(x, x, TW_LISTED(TW_TURNED, 1)), x = step; \
+        y = __builtin_shufflevector(x, x, TW_LISTED(TW_TURNED, 2)), x = step; \
+        if (TW_LANES >= 8) y = __builtin_shufflevector(x, x, TW_LISTED(TW_TURNED, 4)), x = step; \
+        if (TW_LANES >= 16) y = __builtin_shufflevector(x, x, TW_LISTED(TW_TURNED, 8)), x = step; \
+        return x[0]; \
+    }
+TW_FOLD(tw_sum, x + y)
+TW_FOLD(tw_product, x * y)
+TW_FOLD(tw_greatest, tw_max(x, y))
+TW_FOLD(tw_least, tw_min(x, y))
+
+/* In each lane, the first lane of its group of `size`. */
+#define TW_FIRST_OF(s, c) (c) / (s) * (s)
+#define TW_GROUPS_OF(size) ((vi){TW_LISTED(TW_FIRST_OF, size)})
+/* x[lanes[at]] in each lane `at`. */
+TW_INLINE vf tw_permute(vf x, vi lanes) {
+#if defined(__AVX512F__) && TW_LANES == 16
+    return (vf)_mm512_permutexvar_ps((__m512i)lanes, (__m512)x);
+#elif defined(__AVX2__) && TW_LANES == 8
+    return (vf)_mm256_permutevar8x32_ps((__m256)x, (__m256i)lanes);
+#else
+    vf y;
+    for (int at = 0; at < TW_LANES; at++) y[at] = x[lanes[at]];
+    return y;
+#endif
 }
-TW_INLINE float tw_product(vf x) {
-    float total = 1;
-    for (int lane = 0; lane < TW_LANES; lane++) total *= x[lane];
-    return total;
-}
-TW_INLINE float tw_greatest(vf x) {
-    float best = x[0];
-    for (int lane = 1; lane < TW_LANES; lane++) best = x[lane] > best || x[lane] != x[lane] ? x[lane] : best;
-    return best;
-}
-TW_INLINE float tw_least(vf x) {
-    float best = x[0];
-    for (int lane = 1; lane < TW_LANES; lane++) best = x[lane] < best || x[lane] != x[lane] ? x[lane] : best;
-    return best;
+
+/* Two vectors, or 4 or 8, as one stretch of memory in which their elements alternate: perfect shuffles. */
+#define TW_ZIP_LOW(s, c) (c) / 2 + (c) % 2 * TW_LANES
+#define TW_ZIP_HIGH(s, c) TW_LANES / 2 + (c) / 2 + (c) % 2 * TW_LANES
+TW_INLINE void tw_zip(vf *rows, int count) {
+    vf was[8];
+    for (int round = 1; round < count; round *= 2) {
+        for (int row = 0; row < count; row++) was[row] = rows[row];
+        for (int row = 0; row < count / 2; row++) {
+            rows[2 * row] = __builtin_shufflevector(was[row], was[row + count / 2], TW_LISTED(TW_ZIP_LOW, 0));
+            rows[2 * row + 1] = __builtin_shufflevector(was[row], was[row + count / 2], TW_LISTED(TW_ZIP_HIGH, 0));
+        }
+    }
 }
 
 /* Scalars. Integer division truncates; `mod` takes the sign of the divisor, `fmod` that of the dividend. */
 #define tw_max1(a, b) ({ __typeof__(a) a_ = (a), b_ = (b); a_ > b_ || a_ != a_ ? a_ : b_; })
 #define tw_min1(a, b) ({ __typeof__(a) a_ = (a), b_ = (b); a_ < b_ || a_ != a_ ? a_ : b_; })
+TW_INLINE long tw_least_of(long a, long b) { return a < b ? a : b; }
+TW_INLINE long tw_between(long low, long x, long high) { return x < low ? low : x < high ? x : high; }
 TW_INLINE long tw_floordiv(long a, long b) { return a / b - (a % b < 0); }
 TW_INLINE long tw_floormod(long a, long b) { long r = a % b; return r < 0 ? r + b : r; }
 TW_INLINE double tw_clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
@@ -248,3 +351,7 @@ TW_INLINE tw_bf16 tw_to_bf16(float x) {
     if (x != x) return (tw_bf16)(bits >> 16 | 0x0040);
     return (tw_bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+
+#include "tw_integer.h"
+#include "tw_narrow.h"
+#include "tw_transpose.h"

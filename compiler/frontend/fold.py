@@ -50,6 +50,8 @@ NEVER = frozenset(
         ),
         # Recurrence and attention: as long as their sequence.
         *("LSTM", "GRU", "RNN", "Attention", "LinearAttention", "CausalConvWithState"),
+        # Weights that may be multiplied as they are: rewriting sees what reads them, and folds the others.
+        "DequantizeLinear",
         # Random: another result at every run.
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
     }

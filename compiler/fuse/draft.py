@@ -68,6 +68,10 @@ class Draft:
                 found.setdefault(value, []).append(op)
         return found
 
+    def readers_of(self, value: int) -> list[Op]:
+        """The same for one value."""
+        return [op for op in self.ops if value in op.inputs]
+
     def producers(self) -> Mapping[int, Op]:
         """The op that makes a value."""
         return {value: op for op in self.ops for value in op.outputs}

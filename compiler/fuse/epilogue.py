@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, rename, size, store_axes
+from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, rename, size, store_axes, work
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 
 MAX_EXPR = 160
+CHEAP_WORK = 6
+"""Work per element (see `draft.work`) that costs less than reading a wider element."""
 
 
 def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
@@ -32,7 +34,25 @@ def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
         return mapping
     if size(block.values[0]) > MAX_EXPR or len(first.blocks) > 12:
         return "the kernel would grow too large"
+    if _widens(consumer, draft, value):
+        return "the map only widens the value, which its readers can do"
     return _joined(producer, consumer, draft, value, (out, slot), mapping, writer)
+
+
+def _widens(consumer: Op, draft: Draft, value: int) -> bool:
+    """Whether a map only makes a value take more bytes, as dequantising does, for readers that had better compute it themselves.
+
+    So it is where the value is stored as it is, too, or where no other map could follow before anything is stored.
+    """
+    block, result = only_block(consumer), consumer.outputs[0]
+    if block is None or draft.types[result].dtype.bytes <= draft.types[value].dtype.bytes:
+        return False
+    if any(other not in draft.graph.constants for other in consumer.inputs if other != value):
+        return False
+    if work(block.values[0]) > CHEAP_WORK or result in draft.kept:
+        return False
+    stays = value in draft.kept or len(draft.readers_of(value)) > 1
+    return stays or all(only_block(reader) is None for reader in draft.readers_of(result))
 
 
 def _only_writer(kernel: Kernel, slot: str) -> Block | None:
@@ -82,7 +102,7 @@ def _joined(
     assert isinstance(first, Kernel)
     assert isinstance(second, Kernel)
     out, slot = slots
-    others = [op for op in draft.readers().get(value, []) if op is not consumer]
+    others = [op for op in draft.readers_of(value) if op is not consumer]
     stays = bool(others) or value in draft.kept
     names = {s.name: f"c_{s.name}" for s in (*second.inputs, *second.outputs)}
     kept_name = out if stays else "c_between"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.fuse.alias import Buffers, place_concats, place_views
+from compiler.fuse.attention import join_attention
 from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
@@ -33,12 +34,14 @@ def fuse(graph: Graph) -> Fused:
     """Kernels for a graph. A value keeps its id as its buffer's id; values that fusion removed have no buffer.
 
     First maps that compute are joined to the kernels before them (a bias, an activation, a residual addition run on each result
-    while it is in a register); then copies become views; then what maps remain are taken into the kernels after them.
+    while it is in a register); then attention is joined; then copies become views; then what maps remain are taken into the kernels after them.
     """
     draft = _draft(graph)
     before = len(draft.ops)
     refusals: list[str] = []
+    _sweep(draft, _join_reducing, refusals, single_reader=False)
     _sweep(draft, _join_computing, refusals, single_reader=False)
+    join_attention(draft, refusals)
     buffers = Buffers(_buffers(graph, draft))
     place_concats(draft, buffers)
     place_views(draft, buffers)
@@ -46,6 +49,13 @@ def fuse(graph: Graph) -> Fused:
     _sweep(draft, join, refusals, single_reader=False)
     draft.drop_dead()
     return Fused(_kernel_graph(graph, draft, buffers), before, tuple(dict.fromkeys(refusals)))
+
+
+def _join_reducing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
+    """`_join_computing` for kernels that reduce alone: where a map reads the results of one and of a map, it runs on those of the first."""
+    if only_block(producer) is not None:
+        return ""
+    return _join_computing(producer, consumer, draft)
 
 
 def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
@@ -108,27 +118,42 @@ def _sweep(
     while changed:
         changed = False
         readers = draft.readers()
-        for producer in list(draft.ops):
-            for consumer in [reader for value in producer.outputs for reader in readers.get(value, [])]:
-                if single_reader and not _may_vanish(draft, producer, readers):
-                    continue
-                if not any(op is producer for op in draft.ops) or not any(op is consumer for op in draft.ops):
-                    continue
-                place = draft.place_of_both(producer, consumer) if merge is not inline else draft.at(consumer)
-                result = (
-                    merge(producer, consumer, draft)
-                    if place is not None
-                    else "another kernel needs the value in between"
-                )
-                if isinstance(result, str):
-                    if result:
-                        refusals.append(f"{producer.kernel.family} -> {consumer.kernel.family}: {result}")
-                    continue
-                assert place is not None
-                draft.replace([producer, consumer] if merge is not inline else [consumer], result, place)
-                draft.drop_dead()
-                changed = True
-                readers = draft.readers()
+        for op in list(draft.ops):
+            merged = _merged(draft, op, readers, merge, refusals, single_reader=single_reader)
+            while merged is not None:
+                changed, readers = True, draft.readers()
+                merged = _merged(draft, merged, readers, merge, refusals, single_reader=single_reader)
+
+
+def _merged(
+    draft: Draft,
+    producer: Op,
+    readers: Mapping[int, list[Op]],
+    merge: Callable[[Op, Op, Draft], Op | str],
+    refusals: list[str],
+    *,
+    single_reader: bool,
+) -> Op | None:
+    """Merges a producer with its first reader that permits it; what became of the producer, None when nothing was merged.
+
+    A kernel thus takes in a chain of maps from its head on, before these are joined to each other.
+    """
+    for consumer in [reader for value in producer.outputs for reader in readers.get(value, [])]:
+        if single_reader and not _may_vanish(draft, producer, readers):
+            return None
+        if not any(op is producer for op in draft.ops):
+            return None
+        place = draft.place_of_both(producer, consumer) if merge is not inline else draft.at(consumer)
+        result = merge(producer, consumer, draft) if place is not None else "another kernel needs the value in between"
+        if isinstance(result, str):
+            if result:
+                refusals.append(f"{producer.kernel.family} -> {consumer.kernel.family}: {result}")
+            continue
+        assert place is not None
+        draft.replace([producer, consumer] if merge is not inline else [consumer], result, place)
+        draft.drop_dead()
+        return result if merge is not inline else producer
+    return None
 
 
 def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> bool:

@@ -20,6 +20,8 @@ WINDOWED = frozenset(
 )
 """Operators of ONNX whose axis 1 is a channel axis and whose further axes are spatial."""
 
+WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+"""Which input of a convolution its weights are."""
 NARROW_GROUP = 8
 """Output channels per group below which a convolution is not lowered as a matrix product."""
 
@@ -79,9 +81,10 @@ def _keeps_axes(graph: Graph, node: Node) -> bool:
 
 def _weight_layouts(graph: Graph, node: Node) -> dict[int, Layout]:
     """Weights of narrow-group convolutions with the output channel innermost, which is the axis their loops vectorise."""
-    if node.op != "Conv" or node.used[1] not in graph.constants:
+    weight = node.inputs[WEIGHTS[node.op]] if node.op in WEIGHTS else None
+    if weight not in graph.constants:
         return {}
-    weight = node.used[1]
+    assert weight is not None
     groups, rank = node.attrs.get("group", 1), graph.type(weight).rank
     assert isinstance(groups, int)
     if groups == 1 or graph.type(weight).dims[0] // groups >= NARROW_GROUP:

@@ -1,4 +1,4 @@
-"""Constants of one element written into the expressions that read them, and the powers that this makes plain."""
+"""Constants of one element, or of equal ones along a channel, written into the expressions that read them, and the powers that this makes plain."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from compiler.ir.tensor import DType
 
 
 def with_scalars(kernel: Kernel, constants: Mapping[str, np.ndarray]) -> Kernel:
-    """The kernel with loads of one-element constants (by slot) replaced by their value; slots nobody reads any more remain."""
-    values = {slot: _number(array) for slot, array in constants.items() if array.size == 1}
+    """The kernel with loads of constants (by slot) that are one number everywhere replaced by it; slots nobody reads any more remain."""
+    values = {slot: _number(array) for slot, array in constants.items() if _is_uniform(array)}
     if not values:
         return kernel
 
@@ -29,8 +29,14 @@ def with_scalars(kernel: Kernel, constants: Mapping[str, np.ndarray]) -> Kernel:
     return replace(kernel, blocks=blocks)
 
 
+def _is_uniform(array: np.ndarray) -> bool:
+    """One element, or a vector of equal integers: the zero points of channels that are all symmetric."""
+    vector = array.ndim == 1 and array.dtype.kind in "iu" and array.size > 0
+    return array.size == 1 or (vector and bool((array == array[0]).all()))
+
+
 def _number(array: np.ndarray) -> float | int | bool:
-    value = array.reshape(()).item()
+    value = array.reshape(-1)[0].item()
     assert isinstance(value, bool | int | float)
     return value
 

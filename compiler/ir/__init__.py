@@ -13,7 +13,12 @@
     program      Program: generated sources, binaries, weights
     machine      Protocols through which stages reach a device: Costs, Machine; Record
     normal_form  kernels as lowering wants them: axes joined, temporaries without what they need not have
-    contraction  kernels seen as matrix products, and how a constant operand is packed
+    contraction  kernels seen as matrix products
+    operand      how a matrix product's rows are reached: in place, staged as an image, gathered
+    windowed     operands read through a sliding window, as images over swept positions
+    channelwise  kernels that reduce over a window channel by channel
+    interval     what expressions come to where their axes are limited
+    packing      constants rearranged ahead of time
     text         prints all of them
     parse        reads what text prints: tokens, grammar (types, indices, expressions), parse (the nouns)
 

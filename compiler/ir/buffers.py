@@ -12,6 +12,7 @@ import numpy as np
 from compiler.errors import VerifyError
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.narrow import is_narrow
 from compiler.ir.tensor import Layout, TensorType
 from compiler.ir.text import print_kernel_graph
 
@@ -115,6 +116,17 @@ class KernelGraph:
             for buffer in dict.fromkeys(call.inputs):
                 found[buffer].append(position)
         return {buffer: tuple(positions) for buffer, positions in found.items()}
+
+    @cached_property
+    def _narrow(self) -> dict[int, bool]:
+        """What `is_narrow` has found so far."""
+        return {}
+
+    def is_narrow(self, buffer: int) -> bool:
+        """Whether a buffer is a constant that may be kept in 24 bits."""
+        if buffer not in self._narrow:
+            self._narrow[buffer] = buffer in self.constants and is_narrow(self.constants[buffer])
+        return self._narrow[buffer]
 
     @cached_property
     def writer(self) -> Mapping[int, int]:

@@ -1,16 +1,18 @@
 """Kernels seen as matrix products: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n], then a map over C.
 
 Every convolution and matrix product has this form once its axes are sorted by the operand they index: `n` axes index B only, `m` axes A
-only (or neither), batch axes both. Convolution is the case where A's index mixes m and k.
+only (or neither), batch axes both. Convolution is the case where A's index mixes m and k. How A's rows are reached is told by
+`compiler.ir.operand`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product as points
 from math import prod
 
-from compiler.ir.expr import Apply, Expr, Load, Where
+from compiler.ir.expr import Apply, Expr, Load
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
@@ -21,6 +23,7 @@ from compiler.ir.normal_form import (
     join_reduction,
     join_shared,
     joined_axis,
+    substitute,
     without_unit_axes,
 )
 from compiler.ir.packing import Panels
@@ -71,12 +74,9 @@ def as_contraction(workload: Workload) -> Contraction | None:
     if not _has_form(kernel):
         return None
     slots = Slots(workload)
-    product = kernel.blocks[0]
-    value = product.values[0]
-    assert isinstance(value, Apply)
-    sides = [_sorted_axes(kernel, product, a, b, slots) for a, b in (value.args, value.args[::-1])]
+    sides = [sorted_axes(kernel, at, slots) for at in (0, 1)]
     options = [option for option in sides if option and _repays_packing(option, workload)]
-    return max(options, key=lambda option: _merit(option, workload, slots), default=None)
+    return max(options, key=lambda option: merit(option, workload, slots), default=None)
 
 
 def _has_form(kernel: Kernel) -> bool:
@@ -101,8 +101,13 @@ def _has_form(kernel: Kernel) -> bool:
     return all(any(load.slot for load in arg.loads) for arg in value.args)
 
 
-def _sorted_axes(kernel: Kernel, product: Block, a: Expr, b: Expr, slots: Slots) -> Contraction | None:
-    """Axes by role, joined where addresses permit; n is the innermost axis of B's own, the others of them count as batch."""
+def sorted_axes(kernel: Kernel, first: int, slots: Slots) -> Contraction | None:
+    """Axes by role when factor `first` of the product is A, joined where addresses permit.
+
+    n is the innermost axis of B's own, the others of them count as batch.
+    """
+    product = _with_rising_taps(kernel.blocks[0], first, slots)
+    a, b = _factors(product, first)
     roles = {axis: ("b" if axis in a.axes else "n") if axis in b.axes else "m" for axis in kernel.shared}
     stride = _output_strides(kernel, slots)
     by_role = {role: sorted((x for x in kernel.shared if roles[x] == role), key=lambda x: -stride[x]) for role in "bmn"}
@@ -113,17 +118,31 @@ def _sorted_axes(kernel: Kernel, product: Block, a: Expr, b: Expr, slots: Slots)
     joined = join_shared(ordered, _address(slots), _same_role(roles))
     block = join_reduction(joined.blocks[0], _address(slots))
     joined = replace(joined, blocks=(block, *joined.blocks[1:]))
-    value = block.values[0]
-    assert isinstance(value, Apply)
-    first, second = value.args
-    new_a, new_b = (first, second) if product.values[0].children[0] is a else (second, first)
-    axes = {role: [axis for axis in joined.shared if _role_of(axis, new_a, new_b) == role] for role in "bmn"}
+    a, b = _factors(block, first)
+    axes = {role: [axis for axis in joined.shared if _role_of(axis, a, b) == role] for role in "bmn"}
     if not axes["n"] or axes["n"][-1].extent < MIN_COLUMNS:
         return None
     batch = (*axes["b"], *axes["n"][:-1])
-    return Contraction(
-        joined, block, joined.blocks[1:], new_a, new_b, batch, tuple(axes["m"]), axes["n"][-1], block.reduction
-    )
+    return Contraction(joined, block, joined.blocks[1:], a, b, batch, tuple(axes["m"]), axes["n"][-1], block.reduction)
+
+
+def _factors(product: Block, first: int) -> tuple[Expr, Expr]:
+    """A and B, A being factor `first`."""
+    value = product.values[0]
+    assert isinstance(value, Apply)
+    return value.args[first], value.args[1 - first]
+
+
+def _with_rising_taps(product: Block, first: int, slots: Slots) -> Block:
+    """Reduction axes along which A is read backwards, as the taps of a transposed convolution are, turned around."""
+    a, _ = _factors(product, first)
+    offsets = [slots.address(load.slot, load.index)[1] for load in a.loads if load.slot in slots.buffers]
+    turned = {
+        axis: Index.of(axis.extent - 1) - axis
+        for axis in product.reduction
+        if any((offset.coefficient(axis) or 0) < 0 for offset in offsets)
+    }
+    return substitute(product, turned) if turned else product
 
 
 def _repays_packing(option: Contraction, workload: Workload) -> bool:
@@ -170,7 +189,7 @@ def _depth_order(product: Block, a: Expr, slots: Slots) -> tuple[Axis, ...]:
     return tuple(sorted(product.reduction, key=stride, reverse=True))
 
 
-def _merit(option: Contraction, workload: Workload, slots: Slots) -> tuple[int, int, int]:
+def merit(option: Contraction, workload: Workload, slots: Slots) -> tuple[int, int, int]:
     """Prefers contiguous stores along n, then a constant B, then a wide n."""
     strides = _output_strides(option.kernel, slots)
     constant = isinstance(option.b, Load) and is_constant(workload, option.b.slot)
@@ -184,48 +203,28 @@ def is_constant(workload: Workload, slot: str) -> bool:
 
 
 def packing_of(view: Contraction, workload: Workload, panel: int) -> tuple[int, Panels] | None:
-    """How B is packed ahead of time, with its input position; None when B is not a constant read at affine positions."""
+    """How B is packed ahead of time, with its input position; None when B is not a constant read in constant steps of k and n."""
     b = view.b
     if not isinstance(b, Load) or not is_constant(workload, b.slot):
         return None
     position = [slot.name for slot in workload.kernel.inputs].index(b.slot)
     flat = flatten(b.index, workload.kernel.inputs[position].type.dims)
-    axes = (*(axis for axis in view.batch if axis in b.axes), *view.k, view.n)
+    axes = (*view.k, view.n)
     strides = [flat.coefficient(axis) for axis in axes]
     if any(stride is None for stride in strides):
         return None
     source = tuple((axis.extent, stride or 0) for axis, stride in zip(axes, strides, strict=True))
-    batches = prod(axis.extent for axis in view.batch if axis in b.axes)
-    return position, Panels(batches, view.depth, view.columns, panel, source, flat.const)
-
-
-@dataclass(frozen=True)
-class Direct:
-    """A read in place: element (m, k) at row stride `rows` and step `depth` from its batch's first."""
-
-    rows: int
-    depth: int
-
-
-def direct_access(view: Contraction, slots: Slots) -> Direct | None:
-    """How A is read without being packed; None where it is not one strided matrix, or where its rows would share cache sets."""
-    if not isinstance(view.a, Load) or len(view.m) > 1 or len(view.k) != 1:
+    first = flat.substitute({axis: Index.of(0) for axis in axes})
+    starts = [first.substitute(point) for point in _points([axis for axis in view.batch if axis in b.axes])]
+    if not all(start.is_const for start in starts):
         return None
-    offset = slots.address(view.a.slot, view.a.index)[1]
-    rows = offset.coefficient(view.m[0]) if view.m else 0
-    depth = offset.coefficient(view.k[0])
-    if rows is None or depth is None or any(offset.coefficient(axis) is None for axis in view.batch):
-        return None
-    if (abs(depth) != 1 and abs(rows) != 1) or (rows * 4 % 4096 == 0 and view.rows > 4):
-        return None
-    return Direct(rows, depth)
+    return position, Panels(tuple(start.const for start in starts), view.depth, view.columns, panel, source)
 
 
-def guarded(expr: Expr) -> tuple[Expr | None, Expr]:
-    """Splits `Where(condition, value, 0)` into its condition and value."""
-    if isinstance(expr, Where) and not expr.condition.loads and getattr(expr.otherwise, "value", None) == 0:
-        return expr.condition, expr.then
-    return None, expr
+def _points(axes: Sequence[Axis]) -> Iterator[dict[Axis, Index]]:
+    """Every point of the axes, the last one fastest."""
+    for point in points(*(range(axis.extent) for axis in axes)):
+        yield {axis: Index.of(at) for axis, at in zip(axes, point, strict=True)}
 
 
 def axes_of(axes: Sequence[Axis]) -> str:

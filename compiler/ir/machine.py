@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from compiler.contract import COMPILER_VERSION
 from compiler.errors import VerifyError
@@ -12,6 +12,9 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
+
+WeightsIn = Literal["cache", "memory"]
+"""Where a kernel finds its constants: in the last cache, as in a model whose constants all fit there, or beyond it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,24 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What a kernel's time depends on besides its tile, target and hardware; part of the variant of its records.
+
+    toolchain  the C compiler's name and version
+    """
+
+    weights: WeightsIn = "cache"
+    toolchain: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def is_of(self, record: Record) -> bool:
+        """Whether a record was measured in this setting."""
+        return (record.variant.get("weights"), record.variant.get("toolchain")) == (self.weights, self.toolchain)
+
+
+@dataclass(frozen=True)
 class Workload:
     """A kernel with the buffers it is applied to: all that its code and its cost depend on."""
 
@@ -50,6 +71,17 @@ class Workload:
     outputs: tuple[Buffer, ...]
     constant: tuple[bool, ...]
     """Whether each input is a constant, so that it may be packed ahead of time."""
+    narrow: tuple[bool, ...] = ()
+    """Whether each input is a constant that may be kept in 24 bits (`compiler.ir.narrow`); left out: none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "narrow", self.narrow or (False,) * len(self.inputs))
+
+    @property
+    def shapes(self) -> str:
+        """Shapes, and layouts that are not plain: `f32[1, 64, 56, 56] <0 2 3 1>, f32[64, 64, 3, 3] -> f32[1, 64, 56, 56]`."""
+        inputs, outputs = (", ".join(map(_shape, buffers)) for buffers in (self.inputs, self.outputs))
+        return f"{inputs} -> {outputs}"
 
     def verify(self) -> None:
         """Raises VerifyError unless the kernel is well formed and each of its slots has a buffer of its type."""
@@ -57,8 +89,10 @@ class Workload:
         slots, buffers = (*self.kernel.inputs, *self.kernel.outputs), (*self.inputs, *self.outputs)
         if len(self.inputs) != len(self.kernel.inputs) or len(buffers) != len(slots):
             raise VerifyError(f"{len(self.inputs)} and {len(self.outputs)} buffers for other slots\n{self}")
-        if len(self.constant) != len(self.inputs):
+        if not len(self.constant) == len(self.narrow) == len(self.inputs):
             raise VerifyError(f"{len(self.constant)} flags for {len(self.inputs)} inputs\n{self.kernel}")
+        if any(narrow and not constant for narrow, constant in zip(self.narrow, self.constant, strict=True)):
+            raise VerifyError(f"an input that is no constant is narrow\n{self}")
         for slot, buffer in zip(slots, buffers, strict=True):
             if buffer.type != slot.type:
                 raise VerifyError(f"slot `{slot}` has the buffer `{buffer}`\n{self}")
@@ -71,6 +105,10 @@ class Workload:
 
     def __str__(self) -> str:
         return print_workload(self)
+
+
+def _shape(buffer: Buffer) -> str:
+    return f"{buffer.type}" if buffer.layout.is_plain else f"{buffer.type} {buffer.layout}"
 
 
 @dataclass(frozen=True)

@@ -210,6 +210,46 @@ def join_reduction(block: Block, address: Address) -> Block:
     return block
 
 
+def split_shared(kernel: Kernel, address: Address) -> Kernel:
+    """Shared axes become two where an address divides one by a divisor of its extent: what was taken apart at every point becomes a loop.
+
+    Valid after: fewer divisions and remainders, none by a divisor that such an axis could still be split by.
+    """
+    position = 0
+    while position < len(kernel.shared):
+        axis = kernel.shared[position]
+        divisors = () if axis in kernel.sequential else _divisors(axis, positions(kernel, address))
+        for divisor in divisors:
+            outer, inner = Axis(f"{axis.name}Outer", axis.extent // divisor), Axis(f"{axis.name}Inner", divisor)
+            mapping = {axis: Index.of(outer) * divisor + inner}
+            candidate = replace(
+                kernel,
+                shared=(*kernel.shared[:position], outer, inner, *kernel.shared[position + 1 :]),
+                blocks=tuple(substitute(block, mapping) for block in kernel.blocks),
+            )
+            if _divisions(positions(candidate, address)) < _divisions(positions(kernel, address)):
+                kernel = candidate
+                break
+        else:
+            position += 1
+    return kernel
+
+
+def _divisors(axis: Axis, found: Sequence[Index]) -> tuple[int, ...]:
+    """What an axis on its own is divided by, least first."""
+    divisors = {
+        atom.divisor
+        for index in found
+        for atom, _ in index.terms
+        if isinstance(atom, FloorDiv | Mod) and atom.index == Index.of(axis) and axis.extent % atom.divisor == 0
+    }
+    return tuple(sorted(divisors))
+
+
+def _divisions(found: Sequence[Index]) -> int:
+    return sum(isinstance(atom, FloorDiv | Mod) for index in found for atom, _ in index.terms)
+
+
 def joined_axis(outer: Axis, inner: Axis) -> Axis:
     """The axis that two become."""
     return Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)

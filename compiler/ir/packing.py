@@ -32,27 +32,30 @@ class Packing(Protocol):
 class Panels:
     """B[batch, k, n] as panels of `panel` columns, each k by panel, zero-padded: float32[batch, panels, depth, panel].
 
-    `source` lists batch, k and n axes in turn as (extent, stride in elements of the row-major constant) from element `offset`.
+    Each batch's B begins at an element of `starts`; `source` lists the axes of k, then n, as (extent, stride), all in elements of the row-major
+    constant.
     """
 
-    batch: int
+    starts: tuple[int, ...]
     depth: int
     columns: int
     panel: int
     source: tuple[tuple[int, int], ...]
-    offset: int = 0
     dtype: DType = DType.F32
 
     @property
     def elements(self) -> int:
-        return self.batch * -(-self.columns // self.panel) * self.panel * self.depth
+        return len(self.starts) * -(-self.columns // self.panel) * self.panel * self.depth
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
-        matrix = strided(constant.astype(np.float32, copy=False), self.source, self.offset)
         panels = -(-self.columns // self.panel)
-        wide = np.zeros((self.batch, self.depth, panels * self.panel), np.float32)
-        wide[:, :, : self.columns] = matrix.reshape(self.batch, self.depth, self.columns)
-        return np.ascontiguousarray(wide.reshape(self.batch, self.depth, panels, self.panel).transpose(0, 2, 1, 3))
+        packed = np.zeros((len(self.starts), panels, self.depth, self.panel), np.float32)
+        for batch, start in zip(packed, self.starts, strict=True):
+            matrix = strided(constant.astype(np.float32, copy=False), self.source, start)
+            wide = np.zeros((self.depth, panels * self.panel), np.float32)
+            wide[:, : self.columns] = matrix.reshape(self.depth, self.columns)
+            batch[:] = wide.reshape(self.depth, panels, self.panel).transpose(1, 0, 2)
+        return packed
 
 
 def strided(constant: np.ndarray, source: tuple[tuple[int, int], ...], offset: int) -> np.ndarray:

@@ -77,14 +77,16 @@ def parse_workload(text: str) -> Workload:
     kernel = _kernel(at) if at.peek("kernel") else _routine(at)
     inputs: list[Buffer] = []
     constant: list[bool] = []
-    while at.peek("input") or at.peek("constant"):
+    narrow: list[bool] = []
+    while at.peek("input") or at.peek("constant") or at.peek("narrow"):
+        narrow.append(at.accept("narrow"))
         constant.append(at.word() == "constant")
         inputs.append(_buffer(at))
     outputs: list[Buffer] = []
     while at.accept("output"):
         outputs.append(_buffer(at))
     at.end()
-    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant))
+    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant), tuple(narrow))
 
 
 def _kernel(at: Cursor) -> Kernel:

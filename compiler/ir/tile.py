@@ -21,6 +21,7 @@ class Level:
 
     Names are `lane`, `L2`, `L1`, `block`, `register`, `vector` on a CPU and `grid`, `cluster`, `block`, `warp`, `thread`, `fragment` on a GPU.
     Axes are the kernel's, or the roles `m`, `n`, `k` of a contraction; they are kept in the order of ROLES, others by name.
+    `transform` of the `winograd` algorithm states the outputs of a tile along y and x, the outer and the inner axis it sweeps.
     """
 
     name: str

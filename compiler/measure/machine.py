@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.errors import InternalError, TargetUnavailable
-from compiler.ir.buffers import Buffer
-from compiler.ir.machine import Record, Trial
+from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
 from compiler.measure.operands import Operands, lay_out
 from compiler.measure.spread import Spread
 from compiler.measure.timer import Sample, Timer
@@ -27,7 +27,7 @@ COLD_L2 = 2
 PROBE_LOSS = 0.85
 """A round counts when multiply-adds ran at least this fast before and after it, relative to the better rounds."""
 LEAST_ROUNDS = 3
-LOSER = 1.5
+LOSER = 1.3
 """After LEAST_ROUNDS a trial this much slower than the best for its workload is sampled no further."""
 
 
@@ -55,6 +55,7 @@ class _Run:
 
     trial: Trial
     entry: Entry
+    timer: Timer
     address: int
     operands: Operands
     repeats: int = 0
@@ -68,8 +69,8 @@ class CpuMachine:
     """`ir.machine.Machine` for the cores of this machine.
 
     build         makes a library of trials; None when `hurry` stopped it
-    cold_weights  constants are found outside L2, as they are in a model; activations are read once before each sample, so that they
-                  lie where a producer would have left them
+    setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read once before
+                  each sample, so that they lie where a producer would have left them
     samples       clean rounds wanted of each trial
     hurry         asked before each trial is prepared and before each sample; once it answers True no more are taken
 
@@ -79,10 +80,14 @@ class CpuMachine:
     target: CpuTarget
     build: Callable[[Sequence[Trial]], Built | None]
     seed: int = 0
-    cold_weights: bool = True
+    setting: Setting = field(default_factory=Setting)
     samples: int = 9
     clock: Callable[[], float] = time.monotonic
     hurry: Hurry = unhurried
+    _known: dict[tuple[str, Tile, int], tuple[Timer, Entry]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was built so far, loaded: a trial that is measured again is not built again."""
 
     def __post_init__(self) -> None:
         if not self.target.is_here:
@@ -100,7 +105,9 @@ class CpuMachine:
         return self.target.lanes
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
-        """Builds all trials, times them interleaved, yields one record for each that ran within `deadline_s` seconds from now, before `hurry`.
+        """Builds the trials not built before, then times all of them interleaved: nothing is built while anything is timed.
+
+        Yields one record for each trial that ran within `deadline_s` seconds from now, before `hurry`.
 
         Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
         """
@@ -112,20 +119,29 @@ class CpuMachine:
             )
         if not trials or self.clock() >= end or self.hurry():
             return
-        built = self.build(trials)
-        if built is None:
+        unknown = [trial for trial in trials if _identity(trial) not in self._known]
+        if unknown and not self._build(unknown):
             return
-        if len(built.entries) != len(trials):
-            raise InternalError(f"{len(trials)} trials were built into {len(built.entries)} entries")
-        with Timer(built.library) as timer:
-            entries = zip(trials, built.entries, strict=True)
-            runs = [self._prepare(timer, trial, entry) for trial, entry in entries if not self.hurry()]
-            clean = self._sample(timer, runs, wanted, end)
+        runs = [self._prepare(trial) for trial in trials if not self.hurry()]
+        clean = self._sample(runs, wanted, end)
         for run in runs:
             if run.samples:
                 yield self._record(run, clean)
 
-    def _prepare(self, timer: Timer, trial: Trial, entry: Entry) -> _Run:
+    def _build(self, trials: Sequence[Trial]) -> bool:
+        """Builds and loads; False when it was called off."""
+        built = self.build(trials)
+        if built is None:
+            return False
+        if len(built.entries) != len(trials):
+            raise InternalError(f"{len(trials)} trials were built into {len(built.entries)} entries")
+        timer = Timer(built.library)
+        for trial, entry in zip(trials, built.entries, strict=True):
+            self._known[_identity(trial)] = timer, entry
+        return True
+
+    def _prepare(self, trial: Trial) -> _Run:
+        timer, entry = self._known[_identity(trial)]
         workload = trial.workload
         writes = len(workload.outputs)
         if len(entry.operands) != len(workload.inputs) + writes:
@@ -139,24 +155,25 @@ class CpuMachine:
             workload.kernel,
             entry.scratch_bytes,
             trial.lanes,
-            COLD_L2 * self.target.l2_bytes if self.cold_weights else 0,
+            COLD_L2 * self.target.l2_bytes,
             self.seed,
+            in_memory=self.setting.weights == "memory",
         )
-        return _Run(trial, entry, timer.address(entry.symbol), operands)
+        return _Run(trial, entry, timer, timer.address(entry.symbol), operands)
 
-    def _sample(self, timer: Timer, runs: Sequence[_Run], lanes: int, end: float) -> frozenset[int]:
+    def _sample(self, runs: Sequence[_Run], lanes: int, end: float) -> frozenset[int]:
         """Takes samples round by round, every run once a round, until enough rounds are clean or the time is up. Returns the clean rounds."""
         rates: list[float] = []
         over = False
-        for turn in range(2 * self.samples):
-            before = timer.probe(lanes)
+        for turn in range(2 * self.samples if runs else 0):
+            before = runs[0].timer.probe(lanes)
             for run in runs:
                 over = over or self.clock() >= end or self.hurry()
                 if over:
                     break
                 if not run.is_lost:
-                    run.samples[turn] = _time(timer, run)
-            rates.append(min(before, timer.probe(lanes)))
+                    run.samples[turn] = _time(run)
+            rates.append(min(before, runs[0].timer.probe(lanes)))
             _drop_losers(runs)
             if over or self.clock() >= end or len(clean_rounds(rates)) >= self.samples:
                 break
@@ -170,10 +187,10 @@ class CpuMachine:
             kind="kernel",
             workload=trial.key,
             operator=trial.workload.kernel.family,
-            description=describe(trial),
+            description=trial.workload.shapes,
             target=self.target.name,
             hardware=self.hardware,
-            variant={**trial.tile.to_json(), "lanes": trial.lanes},
+            variant={**trial.tile.to_json(), "lanes": trial.lanes, **self.setting.to_json()},
             threads=trial.lanes,
             seconds=spread.median,
             p10=spread.p10,
@@ -194,19 +211,13 @@ def clean_rounds(rates: Sequence[float]) -> frozenset[int]:
     return frozenset(best[: math.ceil(len(rates) / 2)])
 
 
-def describe(trial: Trial) -> str:
-    """The shapes, and layouts that are not plain, of a workload: `f32[1, 64, 56, 56] <0 2 3 1>, f32[64, 64, 3, 3] -> f32[1, 64, 56, 56]`."""
-    workload = trial.workload
-    inputs = ", ".join(map(_describe, workload.inputs))
-    return f"{inputs} -> {', '.join(map(_describe, workload.outputs))}"
+def _identity(trial: Trial) -> tuple[str, Tile, int]:
+    return trial.key, trial.tile, trial.lanes
 
 
-def _describe(buffer: Buffer) -> str:
-    return f"{buffer.type}" if buffer.layout.is_plain else f"{buffer.type} {buffer.layout}"
-
-
-def _time(timer: Timer, run: _Run) -> float:
+def _time(run: _Run) -> float:
     """One sample; the first one of a run comes after a trial run that faults memory in and says how often to repeat."""
+    timer = run.timer
     if not run.repeats:
         once = timer.time(_sample_of(run, 1))
         run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
@@ -232,6 +243,8 @@ def _sample_of(run: _Run, repeats: int) -> Sample:
         tiles=run.entry.tiles,
         lanes=run.trial.lanes,
         repeats=repeats,
+        cold=operands.cold,
+        colds=len(operands.cold),
         warm=operands.warm,
         warms=len(operands.warm),
     )

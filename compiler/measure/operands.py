@@ -28,6 +28,8 @@ class Operands:
     """uintp[copies, pointers]."""
     scratch: np.ndarray
     scratch_stride: int
+    cold: ctypes.Array[Region]
+    """Empty where the weights are to be found in a cache."""
     warm: ctypes.Array[Region]
     memory: tuple[np.ndarray, ...]
 
@@ -41,11 +43,14 @@ def lay_out(
     lanes: int,
     cold_bytes: int,
     seed: int,
+    *,
+    in_memory: bool = False,
 ) -> Operands:
     """Memory for a kernel's pointers, each (dtype, elements), the last `writes` of which it writes.
 
     Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once): a kernel that takes
-    them in turn finds none of them in a cache that size. Floats are in [0.1, 1), so that nothing is denormal and nothing overflows.
+    them in turn finds none of them in a cache that size; with `in_memory` none is to be in any cache. Floats are in [0.1, 1), so that
+    nothing is denormal and nothing overflows.
     """
     random = np.random.default_rng(seed)
     zero = reads_indices(kernel)
@@ -54,6 +59,7 @@ def lay_out(
     tables = np.empty((copies, len(operands)), np.uintp)
     memory: list[np.ndarray] = []
     warm: list[Region] = []
+    cold: list[Region] = []
     for position, ((dtype, count), weight) in enumerate(zip(operands, weights, strict=True)):
         size = dtype.bytes * count
         stride = -(-size // 64) * 64 if weight and copies > 1 else size
@@ -67,10 +73,15 @@ def lay_out(
             slab[at : at + size] = data
         if not weight:
             warm.append(Region(slab.ctypes.data, size))
+        elif in_memory:
+            cold.append(Region(slab.ctypes.data, len(slab)))
     scratch_stride = -(-scratch_bytes // PAGE) * PAGE
-    return Operands(
-        tables, allocate(scratch_stride * lanes), scratch_stride, (Region * len(warm))(*warm), tuple(memory)
-    )
+    scratch = allocate(scratch_stride * lanes)
+    return Operands(tables, scratch, scratch_stride, _regions(cold), _regions(warm), tuple(memory))
+
+
+def _regions(regions: Sequence[Region]) -> ctypes.Array[Region]:
+    return (Region * len(regions))(*regions)
 
 
 def pattern(dtype: DType, random: np.random.Generator, *, zero: bool) -> np.ndarray:

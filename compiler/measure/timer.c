@@ -33,7 +33,9 @@ struct tw_sample {
     char *scratch; /* one piece of `scratch_stride` bytes for each lane */
     long scratch_stride;
     long tiles, lanes, repeats;
-    const struct tw_region *warm; /* read into the caches before the clock starts */
+    const struct tw_region *cold; /* driven out of all caches before the clock starts, where the CPU lets a program do so */
+    long colds;
+    const struct tw_region *warm; /* then read into the caches */
     long warms;
 };
 
@@ -151,6 +153,22 @@ struct timing {
     double seconds;
 };
 
+static void flush(const char *line) {
+#if defined(__x86_64__)
+    __builtin_ia32_clflush(line);
+#elif defined(__aarch64__)
+    __asm__ volatile("dc civac, %0" ::"r"(line) : "memory");
+#else
+    (void)line;
+#endif
+}
+
+static void cool_down(const struct tw_sample *s) {
+    for (long at = 0; at < s->colds; at++)
+        for (long byte = 0; byte < s->cold[at].bytes; byte += LINE) flush(s->cold[at].data + byte);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
 static void warm_up(const struct tw_sample *s, int lane) {
     for (long at = 0; at < s->warms; at++) {
         long begin = s->warm[at].bytes * lane / s->lanes, end = s->warm[at].bytes * (lane + 1) / s->lanes;
@@ -163,12 +181,14 @@ static void time_lane(struct team *team, int lane) {
     const struct tw_sample *s = timing->sample;
     long begin = s->tiles * lane / s->lanes, end = s->tiles * (lane + 1) / s->lanes;
     char *scratch = s->scratch + lane * s->scratch_stride;
-    warm_up(s, lane);
+    if (lane == 0) cool_down(s);
     meet(team, lane, 1);
+    warm_up(s, lane);
+    meet(team, lane, 2);
     double started = now();
     for (long run = 0; run < s->repeats; run++) {
         s->kernel(s->tables + (s->first + run) % s->copies * s->pointers, scratch, begin, end);
-        if (s->lanes > 1) meet(team, lane, 2 + run);
+        if (s->lanes > 1) meet(team, lane, 3 + run);
     }
     if (lane == 0) timing->seconds = now() - started;
 }
@@ -219,6 +239,56 @@ TW_EXPORT double tw_probe_fma(long lanes) {
     double least = probe.rate[0];
     for (long lane = 1; lane < lanes; lane++)
         if (probe.rate[lane] < least) least = probe.rate[lane];
+    return least;
+}
+
+typedef long long read_vector __attribute__((vector_size(4 * TW_LANES)));
+#define READ_VECTORS 8
+
+struct reading {
+    const char *data;
+    long bytes, repeats;
+    double rate[MAX_LANES];
+    volatile long long sink[MAX_LANES];
+};
+
+/* All bytes ORed together, so that none of them is left unread. */
+static long long read_all(const char *data, long bytes) {
+    read_vector seen[READ_VECTORS] = {{0}};
+    for (long at = 0; at < bytes; at += (long)sizeof seen) {
+#pragma GCC unroll 8
+        for (int i = 0; i < READ_VECTORS; i++) seen[i] |= *(const read_vector *)(data + at + i * (long)sizeof seen[i]);
+    }
+    for (int i = 1; i < READ_VECTORS; i++) seen[0] |= seen[i];
+    long long all = 0;
+    for (int i = 0; i < (int)(sizeof seen[0] / sizeof all); i++) all |= seen[0][i];
+    return all;
+}
+
+static void read_lane(struct team *team, int lane) {
+    struct reading *reading = team->work;
+    const char *mine = reading->data + lane * reading->bytes;
+    long long seen = read_all(mine, reading->bytes);
+    meet(team, lane, 1);
+    double started = now();
+    for (long repeat = 0; repeat < reading->repeats; repeat++) {
+        __asm__ volatile("" ::: "memory"); /* read it again, though nothing has changed */
+        seen |= read_all(mine, reading->bytes);
+    }
+    double seconds = now() - started;
+    reading->sink[lane] = seen;
+    reading->rate[lane] = (double)reading->bytes * (double)reading->repeats / seconds;
+}
+
+/* Bytes/s that the slowest of `lanes` cores reads, each `bytes` (a multiple of READ_VECTORS vectors) of its own, one after the other
+ * from `data` on, `repeats` times after a first time. Negative when a thread cannot be started. */
+TW_EXPORT double tw_probe_read(const char *data, long bytes, long repeats, long lanes) {
+    struct reading reading = {.data = data, .bytes = bytes, .repeats = repeats};
+    struct team team = {.body = read_lane, .work = &reading, .lanes = (int)lanes};
+    if (run_team(&team)) return -1;
+    double least = reading.rate[0];
+    for (long lane = 1; lane < lanes; lane++)
+        if (reading.rate[lane] < least) least = reading.rate[lane];
     return least;
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+import weakref
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ TIMER_SOURCE = (files("compiler.measure") / "timer.c").read_text()
 
 
 class Region(ctypes.Structure):
-    """`struct tw_region`: memory to be read into the caches."""
+    """`struct tw_region`: memory to be driven out of the caches, or to be read into them."""
 
     _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_long))
 
@@ -34,21 +35,28 @@ class Sample(ctypes.Structure):
         ("tiles", ctypes.c_long),
         ("lanes", ctypes.c_long),
         ("repeats", ctypes.c_long),
+        ("cold", ctypes.POINTER(Region)),
+        ("colds", ctypes.c_long),
         ("warm", ctypes.POINTER(Region)),
         ("warms", ctypes.c_long),
     )
 
 
 class Timer:
-    """A loaded library that holds TIMER_SOURCE and, for kernels, their functions; leaving the context unloads it."""
+    """A loaded library that holds TIMER_SOURCE and, for kernels, their functions.
+
+    It is unloaded when the context is left, or with the last reference to this object: addresses are valid until then.
+    """
 
     def __init__(self, library: bytes) -> None:
         with tempfile.TemporaryDirectory(prefix="tw-timer-") as folder:
             path = Path(folder) / "timer.so"
             path.write_bytes(library)
             self._library = ctypes.CDLL(str(path))
+        self._unload = weakref.finalize(self, _unload, self._library._handle)
         self._time = self._function("tw_time", ctypes.POINTER(Sample))
         self._probe = self._function("tw_probe_fma", ctypes.c_long)
+        self._read = self._function("tw_probe_read", ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
         self._handover = self._function("tw_handover", ctypes.c_long)
 
     def __enter__(self) -> Timer:
@@ -57,9 +65,7 @@ class Timer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        close = ctypes.CDLL(None).dlclose
-        close.argtypes = (ctypes.c_void_p,)
-        close(self._library._handle)
+        self._unload()
 
     def address(self, symbol: str) -> int:
         """Address of a kernel. Raises InternalError when the library does not export it."""
@@ -82,14 +88,24 @@ class Timer:
         """Nanoseconds until a second core sees what this one stored."""
         return _measured(self._handover(rounds), "a hand-over")
 
-    def _function(self, name: str, argument: type) -> ctypes._NamedFuncPointer:
+    def read_rate(self, address: int, bytes: int, repeats: int, lanes: int) -> float:
+        """Bytes per second that the slowest of `lanes` cores reads, each `bytes` of its own from `address` on, over and over."""
+        return _measured(self._read(address, bytes, repeats, lanes), "reading")
+
+    def _function(self, name: str, *arguments: type) -> ctypes._NamedFuncPointer:
         try:
             function = getattr(self._library, name)
         except AttributeError:
             raise InternalError(f"the library to be measured lacks {name}: compile TIMER_SOURCE into it") from None
-        function.argtypes = (argument,)
+        function.argtypes = arguments
         function.restype = ctypes.c_double
         return function  # type: ignore[no-any-return]
+
+
+def _unload(handle: int) -> None:
+    close = ctypes.CDLL(None).dlclose
+    close.argtypes = (ctypes.c_void_p,)
+    close(handle)
 
 
 def _measured(value: float, what: str) -> float:

@@ -106,7 +106,10 @@ def _softsign(x: Expr) -> Expr:
 
 
 def _mish(x: Expr) -> Expr:
-    return call("mul", x, call("tanh", _softplus(x)))
+    """x tanh(log(1 + e)) as x n / (n + 2) for e = exp(x), n = e (e + 2); from 20 on the factor is 1 in any float, and e would overflow."""
+    e = call("exp", call("min", x, number(20, x.dtype)))
+    n = call("mul", e, call("add", e, number(2, x.dtype)))
+    return call("mul", x, call("div", n, call("add", n, number(2, x.dtype))))
 
 
 def _hard_swish(x: Expr) -> Expr:
@@ -140,10 +143,10 @@ def _gelu(x: Expr) -> Expr:
 
 
 def _gelu_tanh(x: Expr) -> Expr:
+    """x (1 + tanh(u)) / 2 as x sigmoid(2 u), which loses no digits where the tanh is near -1."""
     cube = call("mul", call("mul", x, x), x)
     inner = call("add", x, call("mul", cube, number(0.044715, x.dtype)))
-    curve = call("tanh", call("mul", inner, number(math.sqrt(2 / math.pi), x.dtype)))
-    return call("mul", call("mul", x, number(0.5, x.dtype)), call("add", curve, number(1, x.dtype)))
+    return call("mul", x, call("sigmoid", call("mul", inner, number(2 * math.sqrt(2 / math.pi), x.dtype))))
 
 
 def _gelu_record() -> Operator:

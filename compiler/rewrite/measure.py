@@ -44,6 +44,7 @@ WEIGHTS = {
     "BatchNormalization": 40,
     "LayerNormalization": 20,
     **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool"), 1000),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), 4000),  # up to three products, and what joins them
 }
 OTHER = 9
 """The weight of an operator that is not listed."""

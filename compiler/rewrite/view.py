@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +49,8 @@ class View:
         self.made_by: dict[int, Node] = {}
         self.reading: dict[int, dict[int, int]] = {}
         """Of each value: how often each node, named by its first output, reads it."""
+        self.derived: dict[tuple[object, ...], tuple[int, np.ndarray]] = {}
+        """Constants that rules made from others, by what they are, with their ids: made once, however many nodes want them."""
         self._next_id = 0
 
     def type(self, value: int) -> TensorType:
@@ -121,6 +123,16 @@ class Draft:
         self._types[value] = TensorType(DType.of(array.dtype), array.shape)
         return value
 
+    def derived(self, key: tuple[object, ...], make: Callable[[], np.ndarray]) -> int:
+        """A constant that `make` computes from others; `key` says what it is, and equal keys give one value in the whole program."""
+        if key not in self.view.derived:
+            self.view.derived[key] = self.view.fresh(), make()
+        value, array = self.view.derived[key]
+        if value not in self.view.constants:
+            self._constants[value] = array
+            self._types[value] = TensorType(DType.of(array.dtype), array.shape)
+        return value
+
     def node(
         self, op: str, inputs: tuple[int | None, ...], attrs: Mapping[str, Attr] | None = None, source: str = ""
     ) -> int:
@@ -140,6 +152,15 @@ class Draft:
             raise InternalError(f"a rule replaces `{self.root}` of type {declared} by `{last}` of type {found}")
         nodes = (*self._nodes[:-1], Node(last.op, last.inputs, (old,), last.attrs, last.source))
         return Rewrite(nodes, self._types, self._constants, {}, why)
+
+    def outputs(self, *values: int, why: str) -> Rewrite:
+        """Nodes written here define the root's outputs, each another one, in the order of `values`."""
+        old = dict(zip(values, self.root.outputs, strict=True))
+        nodes = [Node(n.op, n.inputs, tuple(old.get(v, v) for v in n.outputs), n.attrs, n.source) for n in self._nodes]
+        for value, kept in old.items():
+            if (found := self._types.pop(value)) != self.view.type(kept):
+                raise InternalError(f"a rule replaces %{kept} of type {self.view.type(kept)} by one of type {found}")
+        return Rewrite(tuple(nodes), self._types, self._constants, {}, why)
 
     def same(self, *values: int, why: str) -> Rewrite:
         """Each output of the root equals the value at its place, of the same type."""

@@ -3,7 +3,10 @@
     key         under which name measurements of a kernel are kept
     model       what a tile should cost, from traffic and arithmetic
     algorithms  the legal tiles of each algorithm
-    tile        candidates, records looked up, the best few measured within the budget
+    nearby      what records of other kernels and other machines hint at
+    belief      what tiles that were not measured may cost, and what measuring one is worth
+    search      which tiles are measured, in which order, and when to stop
+    tile        candidates, records looked up, those worth measuring measured within the budget
 
 May know: `ir`, `targets`, `trace`. Must not know: C, how anything is timed.
 """

@@ -1,29 +1,35 @@
-"""What a tile should cost: arithmetic against the vector units, bytes against the caches they come from.
-
-Rates are those of one core per nanosecond, stated modestly; only their ratios decide which tiles are worth measuring.
-"""
+"""What a tile should cost: arithmetic against the vector units, bytes against the caches they come from, at the target's `rates`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from compiler.ir.tile import Tile
+from compiler.targets.cpu import CpuTarget
 
-FMA_PER_NS = 5.0
-"""Vector multiply-adds one core starts per nanosecond."""
-LOAD_PER_NS = 6.0
-"""Vector loads (or broadcasts) from the first-level cache per nanosecond."""
-MEMORY_BYTES_PER_NS = 12.0
-"""Bytes streamed from beyond the second-level cache per nanosecond."""
-ELEMENT_NS = 0.25
-"""One fp32 element through a plain loop with a little arithmetic."""
 CALL_NS = 150.0
 """What a kernel costs beside its work."""
 
 
+def read_rate(footprint: int, target: CpuTarget) -> float:
+    """Bytes per nanosecond at which one core reads, over and over, what takes `footprint` bytes in all: those of the level that holds it."""
+    rates = target.rates
+    levels = (
+        (target.l1_bytes, rates.l1_per_ns),
+        (target.l2_bytes, rates.l2_per_ns),
+        (target.l3_bytes, rates.l3_per_ns),
+    )
+    return next((rate for size, rate in levels if footprint <= size), rates.memory_per_ns)
+
+
 @dataclass(frozen=True)
 class Proposal:
-    """A legal tile and its modelled seconds on one lane."""
+    """A legal tile and its modelled seconds on one lane.
+
+    `error` is what an algorithm that reassociates products and sums (Winograd) is expected to lose: its largest error relative to
+    the largest value. 0 for all whose rounding errors are those of plain sums.
+    """
 
     tile: Tile
     seconds: float
+    error: float = 0.0

@@ -1,41 +1,61 @@
-"""Candidates, records looked up, the best few measured within the budget."""
+"""Candidates, records looked up, those worth measuring measured within the budget."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.ir.kernel import Routine
-from compiler.ir.machine import Machine, Record, Trial, Workload
+from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.targets.cpu import CpuTarget
-from compiler.tile.algorithms import ALGORITHMS, loop_tiles
+from compiler.tile.algorithms import ALGORITHMS, OF_PRECISION, loop_tiles
+from compiler.tile.belief import rank_correlation
+from compiler.tile.error_budget import allowed_error
 from compiler.tile.model import Proposal
+from compiler.tile.nearby import Nearby
+from compiler.tile.search import AGAIN, Budget, Contest, Search
 from compiler.trace import Hurry, Trace, unhurried
 
-MEASURED_PER_KERNEL = 3
-"""How many of the model's favourites are measured."""
-WORTH_MEASURING = 1.5
-"""A tile that the model thinks this much slower than its favourite is not measured."""
-BATCH = 24
-"""Trials built and timed together: large enough to interleave, small enough to show progress and meet the deadline."""
-FIRST_BATCH = 8
-"""Smaller, so that somebody who soon asks for the best found so far gets one that was measured."""
+SEARCH = "search"
+"""The kind of record that says that the kernels of a model were searched, with which budget: who has no more does not search again."""
+MOST_OPTIONS = 128
+"""Of the model's favourites of one algorithm that take part in a search."""
+PROGRESS = 0.01
+"""Part of the budget after which progress is told again."""
+FEWEST_RANKED = 3
+"""Tiles measured of a kernel before their ranks say anything of the model."""
 
 CountTiles = Callable[[Workload, Tile], int]
 
 
 @dataclass(frozen=True)
+class Ranking:
+    """How well the model ranks tiles, by Spearman's correlation of its seconds with those measured.
+
+    `within` is the mean over `kernels` kernels of which at least FEWEST_RANKED tiles were measured, `overall` over all tiles of all.
+    """
+
+    within: float
+    kernels: int
+    overall: float
+
+    def __str__(self) -> str:
+        return f"rank correlation of the model with measurements {self.within:.2f} within a kernel (mean of {self.kernels}), {self.overall:.2f} overall"
+
+
+@dataclass(frozen=True)
 class Tiled:
-    """A menu per call, and how many measurements were made and found."""
+    """A menu per call; the measurements that were made and found; how good the model was, where enough was measured to tell."""
 
     menus: tuple[Menu, ...]
     measured: tuple[Record, ...]
     reused: tuple[Record, ...]
+    ranking: Ranking | None = None
 
 
 def workload_key(workload: Workload) -> str:
@@ -52,45 +72,78 @@ def tile(
     target: CpuTarget,
     lanes: int,
     records: Sequence[Record],
+    setting: Setting,
     machine: Machine | None,
-    budget_s: float,
+    budget: Budget,
     count_tiles: CountTiles,
     trace: Trace,
     hurry: Hurry = unhurried,
+    tolerance: float = 0.0,
+    precision: str = "fp32",
 ) -> Tiled:
     """Menus for workloads in call order.
 
-    A record for the same workload, tile, target and hardware is used before anything is measured; what is left is measured, the
-    dearest workloads first, until the budget is spent or `hurry` says so. Without a machine (a cross-compiled target) the model decides.
+    Algorithms that are not exact may spend a part of `tolerance` (`error_budget`); those of the job's `precision` may be chosen beside those
+    of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
+    searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
+    budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide.
     """
+    target = replace(target, rates=replace(target.rates, in_memory=setting.weights == "memory"))
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
-    proposals = {key: propose(workload, target, lanes) for key, workload in distinct.items()}
-    known = _known(records, target)
-    costs: dict[tuple[str, Tile], Record] = {}
-    for key, options in proposals.items():
-        found = {option.tile: known.get((key, _identity(option.tile.to_json()))) for option in options}
-        costs |= {(key, tile): record for tile, record in found.items() if record}
-    reused = tuple(costs.values())
-    missing = _worth_measuring(distinct, proposals, costs, {key: keys.count(key) for key in distinct})
-    measured = list(_measure(missing, machine, budget_s, trace, hurry)) if machine else []
-    costs |= {(record.workload, _tile_of(record)): record for record in measured}
-    menus = {key: _menu(key, distinct[key], options, costs, reused, count_tiles) for key, options in proposals.items()}
-    return Tiled(tuple(menus[key] for key in keys), tuple(measured), reused)
+    known = _known([record for record in records if record.workload in distinct], target, setting)
+    nearby = Nearby(records, target.name, target.hardware, setting)
+    legal = {key: _legal(workload, target, lanes, precision) for key, workload in distinct.items()}
+    error = allowed_error([legal[key] for key in keys], tolerance)
+    contests = [
+        _contest(key, workload, keys.count(key), _within(legal[key], error), known, nearby)
+        for key, workload in distinct.items()
+    ]
+    found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
+    measured: list[Record] = []
+    if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
+        measured = _searched(Search(contests, machine, budget, hurry), trace, target, setting)
+    fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
+    menus = {contest.key: _menu(contest, fresh, count_tiles) for contest in contests}
+    return Tiled(tuple(menus[key] for key in keys), tuple(measured), tuple(found.values()), _ranking(contests))
 
 
-def propose(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """The tiles worth considering, of every algorithm, best by the model first. Plain loops take what nothing else does."""
-    options = [option for algorithm in ALGORITHMS for option in algorithm(workload, target, lanes)]
+def propose(
+    workload: Workload, target: CpuTarget, lanes: int, error: float = 0.0, precision: str = "fp32"
+) -> list[Proposal]:
+    """The legal tiles of every algorithm that add no more than `error`, best by the model first."""
+    return _within(_legal(workload, target, lanes, precision), error)
+
+
+def _legal(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
+    """Plain loops take what nothing else does."""
+    asked = (*ALGORITHMS, *OF_PRECISION[precision])
+    options = [option for algorithm in asked for option in algorithm(workload, target, lanes)]
     options = sorted(options, key=lambda option: option.seconds) or loop_tiles(workload, target, lanes)
-    return [one for one in options[:MEASURED_PER_KERNEL] if one.seconds <= WORTH_MEASURING * options[0].seconds]
+    distinct = {option.tile: option for option in reversed(options)}
+    return sorted(distinct.values(), key=lambda option: option.seconds)
 
 
-def _known(records: Sequence[Record], target: CpuTarget) -> Mapping[tuple[str, str], Record]:
-    known = {}
+def _within(options: Sequence[Proposal], error: float) -> list[Proposal]:
+    """Options that add no more than `error`; an algorithm that has very many leaves room for the others."""
+    room: dict[str, int] = defaultdict(lambda: MOST_OPTIONS)
+    kept = []
+    for option in options:
+        if option.error <= error and room[option.tile.algorithm]:
+            room[option.tile.algorithm] -= 1
+            kept.append(option)
+    return kept
+
+
+def _known(records: Sequence[Record], target: CpuTarget, setting: Setting) -> Mapping[tuple[str, str], Record]:
+    """By workload and tile the record that counts: the last one, of those that were measured again if any was."""
+    known: dict[tuple[str, str], Record] = {}
+    here = ("kernel", target.name, target.hardware, 1)
     for record in records:
-        if (record.kind, record.target, record.hardware, record.threads) == ("kernel", target.name, target.hardware, 1):
-            known[record.workload, _identity(record.variant)] = record
+        if (record.kind, record.target, record.hardware, record.threads) == here and setting.is_of(record):
+            place = record.workload, _identity(record.variant)
+            if record.variant.get(AGAIN) or place not in known or not known[place].variant.get(AGAIN):
+                known[place] = record
     return known
 
 
@@ -99,73 +152,124 @@ def _identity(variant: Mapping[str, Any]) -> str:
     return json.dumps([variant.get(part) for part in ("algorithm", "levels", "scopes")], sort_keys=True)
 
 
-def _tile_of(record: Record) -> Tile:
-    return Tile.from_json(record.variant)
+def _name(contest: Contest, at: int) -> tuple[str, str]:
+    return contest.key, _identity(contest.options[at].tile.to_json())
 
 
-def _worth_measuring(
-    distinct: Mapping[str, Workload],
-    proposals: Mapping[str, list[Proposal]],
-    costs: Mapping[tuple[str, Tile], Record],
-    uses: Mapping[str, int],
-) -> list[Trial]:
-    """Trials not known yet, the workloads that take most of the model's time first."""
-    ordered = sorted(distinct, key=lambda key: -proposals[key][0].seconds * uses[key])
-    return [
-        Trial(distinct[key], key, option.tile, 1)
-        for key in ordered
-        for option in proposals[key]
-        if (key, option.tile) not in costs
-    ]
-
-
-def _measure(
-    trials: Sequence[Trial], machine: Machine, budget_s: float, trace: Trace, hurry: Hurry
-) -> Iterator[Record]:
-    """A record for each trial that ran before the time was up; a workload is told before the first record of it."""
-    count = 0
-    told: set[str] = set()
-    end = time.monotonic() + budget_s
-    begun = 0
-    while begun < len(trials):
-        left = end - time.monotonic()
-        if left <= 0 or hurry():
-            break
-        batch = trials[begun : begun + (BATCH if begun else FIRST_BATCH)]
-        begun += len(batch)
-        texts = {trial.key: trial.workload for trial in batch}
-        for record in machine.measure(batch, left):
-            count += 1
-            if record.workload not in told:
-                told.add(record.workload)
-                trace.workload(record.workload, str(texts[record.workload]))
-            trace.record(record.to_json())
-            yield record
-        trace.progress(begun / len(trials), f"measured {count} of {len(trials)} candidates")
-    if count < len(trials):
-        found = f"{count} of {len(trials)} candidates"
-        early = f"finished early on request: {found} measured"
-        trace.notice(early if hurry() else f"the tuning budget of {budget_s:g} s measured {found}")
-
-
-def _menu(
+def _contest(
     key: str,
     workload: Workload,
+    uses: int,
     options: Sequence[Proposal],
-    costs: Mapping[tuple[str, Tile], Record],
-    reused: Sequence[Record],
-    count_tiles: CountTiles,
-) -> Menu:
-    """Measured variants first, by time; modelled ones only where nothing was measured."""
-    measured = [(costs[key, option.tile].seconds, option) for option in options if (key, option.tile) in costs]
-    chosen = sorted(measured, key=lambda entry: entry[0]) or [(options[0].seconds, options[0])]
+    known: Mapping[tuple[str, str], Record],
+    nearby: Nearby,
+) -> Contest:
+    tiles = [option.tile for option in options]
+    hints = nearby.hints(key, workload.kernel.family, workload.shapes, tiles)
+    contest = Contest(key, workload, uses, options, hints=hints)
+    for at in range(len(options)):
+        if record := known.get(_name(contest, at)):
+            contest.costs[at] = record.seconds
+            contest.proven.add(at)
+    return contest
 
-    def source(option: Proposal) -> str:
-        record = costs.get((key, option.tile))
-        return "model" if record is None else "record" if record in reused else "measured"
 
-    variants = tuple(
-        Variant(option.tile, count_tiles(workload, option.tile), 1, Cost(seconds, source(option)))
-        for seconds, option in chosen
+def _searched(search: Search, trace: Trace, target: CpuTarget, setting: Setting) -> list[Record]:
+    """Runs a search and tells of it: each workload before the first record of it."""
+    told: set[str] = set()
+    measured = []
+    part = 0.0
+    for contest, record in search.run():
+        if contest.key not in told:
+            told.add(contest.key)
+            trace.workload(contest.key, str(contest.workload))
+        trace.record(record.to_json())
+        measured.append(record)
+        if search.spent >= part + PROGRESS:
+            part = search.spent
+            trace.progress(part, f"measured {search.measured} tiles of {len(told)} kernels")
+    legal = sum(len(contest.options) for contest in search.contests)
+    count = f"{search.measured} of {legal} candidates measured"
+    if search.exhausted or not search.hurry():
+        trace.record(_search_record(search, target, setting).to_json())
+    if not search.exhausted:
+        ended = "finished early on request" if search.hurry() else "the tuning budget ended the search"
+        trace.notice(f"{ended}: {count}")
+    return measured
+
+
+def _was_searched(
+    contests: Sequence[Contest], budget: Budget, records: Sequence[Record], target: CpuTarget, setting: Setting
+) -> bool:
+    """Whether these kernels, with the tiles they have, were searched with as large a budget, or until nothing promising was left."""
+    here = (SEARCH, _space(contests), target.name, target.hardware)
+    return any(
+        (record.kind, record.workload, record.target, record.hardware) == here
+        and setting.is_of(record)
+        and _covers(record.variant, budget)
+        for record in records
     )
-    return Menu(key, variants)
+
+
+def _covers(searched: Mapping[str, Any], budget: Budget) -> bool:
+    """Whether a search, by the variant of its record, had all that `budget` allows."""
+    seconds, trials = searched.get("seconds"), searched.get("trials")
+    enough = trials is None or (budget.trials is not None and isinstance(trials, int) and trials >= budget.trials)
+    return searched.get("exhausted") is True or (
+        isinstance(seconds, float | int) and seconds >= budget.seconds and enough
+    )
+
+
+def _search_record(search: Search, target: CpuTarget, setting: Setting) -> Record:
+    budget = search.budget
+    total = sum(contest.uses * contest.best for contest in search.contests)
+    return Record(
+        kind=SEARCH,
+        workload=_space(search.contests),
+        operator=SEARCH,
+        description=f"{len(search.contests)} kernels; seconds of all their calls, each by its best tile",
+        target=target.name,
+        hardware=target.hardware,
+        variant={
+            "seconds": budget.seconds,
+            "trials": budget.trials,
+            "exhausted": search.exhausted,
+            **setting.to_json(),
+        },
+        threads=1,
+        seconds=total,
+        p10=total,
+        p90=total,
+        samples=search.measured,
+    )
+
+
+def _space(contests: Sequence[Contest]) -> str:
+    """SHA-256 (24 hex digits) of the kernels of a model, how often each is called, and its legal tiles."""
+    whole = sorted(
+        (one.key, one.uses, sorted(_identity(option.tile.to_json()) for option in one.options)) for one in contests
+    )
+    return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
+
+
+def _menu(contest: Contest, fresh: set[tuple[str, Tile]], count_tiles: CountTiles) -> Menu:
+    """Measured variants first, by time; modelled ones only where nothing was measured."""
+    order = sorted(contest.costs, key=lambda at: (contest.costs[at], at))
+    chosen = [(contest.options[at].tile, contest.costs[at]) for at in order]
+
+    def source(tile: Tile) -> str:
+        return "measured" if (contest.key, tile) in fresh else "record" if chosen else "model"
+
+    favourite = contest.options[contest.favourites()[0]]
+    listed = chosen or [(favourite.tile, favourite.seconds)]
+    variants = [Variant(tile, count_tiles(contest.workload, tile), 1, Cost(s, source(tile))) for tile, s in listed]
+    return Menu(contest.key, tuple(variants))
+
+
+def _ranking(contests: Sequence[Contest]) -> Ranking | None:
+    pairs = [[(one.options[at].seconds, seconds) for at, seconds in one.costs.items()] for one in contests]
+    ranked = [rank_correlation(*zip(*one, strict=True)) for one in pairs if len(one) >= FEWEST_RANKED]
+    if not ranked:
+        return None
+    overall = rank_correlation(*zip(*(pair for one in pairs for pair in one), strict=True))
+    return Ranking(sum(ranked) / len(ranked), len(ranked), overall)

@@ -19,7 +19,7 @@ OPTIONS_SCHEMA: dict[str, Any] = {
     "example": OPTIONS_EXAMPLE,
     "properties": {
         "target": {"type": "string", "default": "cpu", "description": "`cpu` or `cpu:<profile>`"},
-        "precision": {"type": "string", "default": "fp32"},
+        "precision": {"type": "string", "default": "fp32", "description": "`fp32`, or `bf16` where the target has it"},
         "tolerance": {
             "type": ["number", "null"],
             "description": "largest accepted error; null: the precision's default",
@@ -36,6 +36,7 @@ OPTIONS_SCHEMA: dict[str, Any] = {
             "additionalProperties": {"type": "integer", "minimum": 0},
         },
         "tuning_budget_s": {"type": "number", "minimum": 0, "default": 15},
+        "tuning_trials": {"type": ["integer", "null"], "minimum": 0, "default": None},
         "scheduler": {"type": "string", "default": "sequential"},
         "seed": {"type": "integer", "default": 0},
     },

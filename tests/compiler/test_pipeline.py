@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from compiler.codegen import c_scalar
 from compiler.codegen.emit import emit
 from compiler.contract import PHASES, CompileOptions, Event
 from compiler.errors import Disagreement, UnsupportedModel
+from compiler.measure.handover import Handover
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.targets.cpu import PROFILES, runs_here
@@ -63,14 +63,39 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
     options = CompileOptions(threads=1, tuning_budget_s=60)
     first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
     records = [event.data for event in events if event.kind == "record"]
+    kernels = [record for record in records if record["kind"] == "kernel"]
+    assert {record["kind"] for record in records} == {"kernel", "machine", "search"}
     texts = {event.data["workload"]: event.data["text"] for event in events if event.kind == "workload"}
-    assert set(texts) == {record["workload"] for record in records if record["kind"] == "kernel"}
-    assert len(records) == first.records_measured > 0
+    assert set(texts) == {record["workload"] for record in kernels}
+    assert len(kernels) == first.records_measured > 0
     fractions = [event.fraction for event in events]
     assert fractions == sorted(fractions)
-    for number in (1, 2):
-        again = compile_model(model, tmp_path / f"{number}.tw", CompileOptions(threads=1, tuning_budget_s=0), records)
-        assert (again.records_measured, again.records_reused) == (0, first.records_measured)
+    tiles = {(one["workload"], *(str(one["variant"][part]) for part in ("algorithm", "levels"))) for one in kernels}
+    for number, budget in ((1, 0), (2, 0), (3, 60)):
+        events.clear()
+        again = CompileOptions(threads=1, tuning_budget_s=budget)
+        report = compile_model(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
+        assert (report.records_measured, report.records_reused) == (0, len(tiles))
+        assert not [event for event in events if event.kind == "record"]
+    assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
+
+
+def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Compile, tmp_path: Path) -> None:
+    model = compiled("tiny_cnn").model
+    options = CompileOptions(threads=2, tuning_budget_s=60, tuning_trials=4)
+    state = Handover.of(70.0)
+    events: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("compiler.workbench.measure_handover", lambda library: state)
+        compile_model(model, tmp_path / "0.tw", options, observe=events.append)
+        records = [event.data for event in events if event.kind == "record"]
+        assert {record["kind"] for record in records} == {"kernel", "machine", "search", "handover"}
+        events.clear()
+        reports = [
+            compile_model(model, tmp_path / f"{at}.tw", options, records, observe=events.append) for at in (1, 2)
+        ]
+    assert not [event for event in events if event.kind == "record"]
+    assert [report.records_measured for report in reports] == [0, 0]
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
 
 
@@ -79,7 +104,7 @@ def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compil
     events: list[Event] = []
 
     def hurry() -> bool:
-        return any(event.kind == "record" for event in events)
+        return any(event.kind == "record" and event.data["kind"] == "kernel" for event in events)
 
     options = CompileOptions(threads=1, tuning_budget_s=600)
     report = compile_model(model, tmp_path / "m.tw", options, observe=events.append, hurry=lambda: True)
@@ -89,7 +114,7 @@ def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compil
     judged(model, tmp_path / "m.tw")
     # A request that comes while the first batch's records arrive: those are kept, and no second batch is begun.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["compiler.tile.tile"], "FIRST_BATCH", 2)
+        patch.setattr("compiler.tile.search.FIRST_BATCH", 2)
         report = compile_model(model, tmp_path / "n.tw", options, observe=events.append, hurry=hurry)
     assert report.records_measured == 2
     assert [notice for notice in report.notices if notice.startswith("finished early on request: 2 of ")]

@@ -12,10 +12,11 @@ from compiler.errors import Disagreement
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
-from compiler.ir.machine import Trial
+from compiler.ir.machine import Record, Trial
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.measure.bisect import bisect
+from compiler.measure.handover import Handover
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
 from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
@@ -96,25 +97,60 @@ def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
     machine = workbench.machine_for(TARGET, find_toolchain(), 2, 0, hurry=lambda: True)
     assert machine is not None
     assert list(machine.measure(trials, 30.0)) == []
-    assert workbench.handover(TARGET, find_toolchain(), (), hurry=lambda: True) is None
 
 
 def test_a_target_that_is_elsewhere_has_no_machine_and_no_handover() -> None:
     elsewhere = next(profile for profile in PROFILES if not profile.is_here)
     assert workbench.machine_for(elsewhere, find_toolchain(), 1, 0) is None
-    assert workbench.handover(elsewhere, find_toolchain(), ()) is None
+    assert workbench.handover(elsewhere, find_toolchain(), (), measure=True) is None
+    assert workbench.with_rates(elsewhere, find_toolchain(), (), measure=True) == (elsewhere, [])
 
 
-def test_a_known_handover_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench, "measure_handover", lambda library: pytest.fail("measured again"))
+def test_constants_that_fill_half_the_last_cache_are_found_in_memory() -> None:
     kernels = small()
-    workload = workload_of(kernels, kernels.calls[0])
-    machine = workbench.machine_for(TARGET, find_toolchain(), 1, 0)
-    assert machine is not None
-    trial = Trial(workload, "key", propose(workload, TARGET, 1)[0].tile, 1)
-    (record,) = list(replace(machine, samples=1).measure([trial], 30.0))
-    known = replace(record, kind=workbench.HANDOVER)
-    assert workbench.handover(TARGET, find_toolchain(), [record, known]) == known
+    whole = sum(array.nbytes for array in kernels.constants.values())
+    assert whole > 0
+    toolchain = find_toolchain()
+    for l3_bytes, weights in ((2 * whole, "cache"), (2 * whole - 1, "memory")):
+        setting = workbench.setting_of(kernels, replace(TARGET, l3_bytes=l3_bytes), toolchain)
+        assert (setting.weights, setting.toolchain) == (weights, toolchain.version)
+
+
+def handed_over(ns: float, *, hardware: str = TARGET.hardware) -> Record:
+    seconds = 1e-9 * ns
+    spread = (seconds, seconds, seconds)
+    return Record(workbench.HANDOVER, "", "", "", TARGET.name, hardware, {}, 2, *spread, 1)
+
+
+@pytest.mark.parametrize(("measured", "counts"), [(55.0, 60.0), (150.0, 185.0)])
+def test_the_cores_state_is_measured_and_a_record_of_that_state_counts(
+    measured: float, counts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench, "measure_handover", lambda library: Handover.of(measured))
+    known = [handed_over(60.0), handed_over(185.0), handed_over(measured, hardware="elsewhere")]
+    assert workbench.handover(TARGET, find_toolchain(), known, measure=True) == handed_over(counts)
+    (far,) = [one for one in (known[:1], known[1:2]) if handed_over(counts) not in one]
+    new = workbench.handover(TARGET, find_toolchain(), far, measure=True)
+    assert new is not None
+    assert new.seconds == pytest.approx(1e-9 * measured)
+    assert new.variant == {"state": Handover.of(measured).state}
+
+
+def test_without_measuring_the_last_record_of_a_handover_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "measure_handover", lambda library: pytest.fail("measured"))
+    known = [handed_over(60.0), handed_over(185.0)]
+    assert workbench.handover(TARGET, find_toolchain(), known, measure=False) == known[1]
+    assert workbench.handover(TARGET, find_toolchain(), (), measure=False) is None
+
+
+def test_the_rates_of_this_machine_are_measured_once_and_not_without_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert workbench.with_rates(TARGET, find_toolchain(), (), measure=False) == (TARGET, [])
+    target, records = workbench.with_rates(replace(TARGET, l3_bytes=2**22), find_toolchain(), (), measure=True)
+    assert target.rates != TARGET.rates
+    monkeypatch.setattr(workbench, "measure_rates", lambda library, target: pytest.fail("measured again"))
+    for leave in (True, False):
+        again, known = workbench.with_rates(TARGET, find_toolchain(), records, measure=leave)
+        assert (again.rates, known) == (target.rates, records)
 
 
 def test_steps_that_all_agree_put_the_blame_on_the_plan() -> None:

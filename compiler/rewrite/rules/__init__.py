@@ -12,13 +12,16 @@ from compiler.rewrite.rules import (
     identities,
     norms,
     padding,
+    quantised,
     reassociation,
+    recurrence,
     shapes,
     slices,
     weights,
 )
 
 RULES: tuple[Rule, ...] = (
+    *quantised.RULES,
     *folding.RULES,
     *identities.RULES,
     *clamps.RULES,
@@ -27,6 +30,7 @@ RULES: tuple[Rule, ...] = (
     *activations.RULES,
     *norms.RULES,
     *padding.RULES,
+    *recurrence.RULES,
     *weights.RULES,
     *reassociation.RULES,
 )

@@ -9,6 +9,7 @@ import numpy as np
 from compiler.ir.graph import Node
 from compiler.ops import OPERATORS
 from compiler.rewrite.rule import EXACT, Rule
+from compiler.rewrite.rules.quantised import product_of_bytes_behind
 from compiler.rewrite.view import No, Rewrite, View
 
 LARGEST = 64 << 20
@@ -29,6 +30,12 @@ def constant_folding(view: View, node: Node) -> Rewrite | No | None:
         return None
     if any(value in view.outputs for value in node.outputs):
         return No("it is a graph output, which is written when the program runs")
+    why = f"all inputs of {node.op} are constant"
+    if node.op == "DequantizeLinear":
+        product = product_of_bytes_behind(view, node)
+        if isinstance(product, Rewrite):
+            return No("a product is to be computed from its bytes")
+        why += f", and no product is computed from its bytes: {product.reason}" if product else ""
     arrays = tuple(view.constant(value) for value in node.inputs)
     types = [view.type(value) for value in node.outputs]
     read, written = sum(a.nbytes for a in arrays if a is not None), sum(type.bytes for type in types)
@@ -45,7 +52,7 @@ def constant_folding(view: View, node: Node) -> Rewrite | No | None:
         )
     if any(array.shape != type.dims for array, type in zip(folded, types, strict=True)):
         return No("its reference gives another shape than was inferred")
-    return view.draft(node).folded(folded, f"all inputs of {node.op} are constant")
+    return view.draft(node).folded(folded, why)
 
 
 RULES: tuple[Rule, ...] = (Rule(EXACT, (), constant_folding),)

@@ -1,18 +1,46 @@
 """The algorithms a kernel may be carried out by, each listing its legal tiles for one workload on one target.
 
+attention    two products and the softmax between them
 contraction  register-blocked matrix products and convolutions
+gemv         a few rows times a constant matrix, read once
+integer      products of bytes, summed in int32
+recurrent    recurrent layers, step by step
+window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
+winograd     convolutions of unit stride with fewer multiplications
+bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: always legal
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from compiler.ir.machine import Workload
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.attention import attention_tiles
+from compiler.tile.algorithms.bf16 import bf16_tiles
 from compiler.tile.algorithms.contraction import contraction_tiles
+from compiler.tile.algorithms.gemv import gemv_tiles
+from compiler.tile.algorithms.integer import integer_tiles
 from compiler.tile.algorithms.loops import loop_tiles
+from compiler.tile.algorithms.recurrent import recurrent_tiles
+from compiler.tile.algorithms.window import window_tiles
+from compiler.tile.algorithms.winograd import winograd_tiles
 from compiler.tile.model import Proposal
 
-ALGORITHMS: tuple[Callable[[Workload, CpuTarget, int], list[Proposal]], ...] = (contraction_tiles,)
+Algorithm = Callable[[Workload, CpuTarget, int], list[Proposal]]
+"""The legal tiles of one workload on one target, for a plan of so many lanes."""
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    attention_tiles,
+    contraction_tiles,
+    gemv_tiles,
+    integer_tiles,
+    recurrent_tiles,
+    window_tiles,
+    winograd_tiles,
+)
 """All are asked; `loop_tiles` only for a kernel that none of them takes."""
 
-__all__ = ["ALGORITHMS", "loop_tiles"]
+OF_PRECISION: Mapping[str, tuple[Algorithm, ...]] = {"fp32": (), "bf16": (bf16_tiles,)}
+"""Those that a job of some precision asks as well: what they round away is what it asked for, and no part of its tolerance."""
+
+__all__ = ["ALGORITHMS", "OF_PRECISION", "loop_tiles"]

@@ -76,9 +76,10 @@ class Library:
     code: ctypes.CDLL = field(repr=False)
 
     @staticmethod
-    def of(cases: Sequence[Case], target: CpuTarget) -> Library:
+    def of(cases: Sequence[Case], target: CpuTarget, optimise: str = "") -> Library:
         lowered = [lower(f"k{number}_case", case.workload, case.tile, target) for number, case in enumerate(cases)]
-        return Library(lowered, loaded(build_library(kernel_sources(lowered), target, find_toolchain())))
+        code = build_library(kernel_sources(lowered), target, find_toolchain(), optimise=optimise)
+        return Library(lowered, loaded(code))
 
     def run(self, number: int, case: Case) -> tuple[np.ndarray, ...]:
         """The outputs; fails where the kernel wrote outside of them, or changed an input."""
@@ -125,9 +126,9 @@ def loaded(code: bytes) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
 
 
-def check(cases: Sequence[Case], target: CpuTarget | None = None) -> None:
+def check(cases: Sequence[Case], target: CpuTarget | None = None, optimise: str = "") -> None:
     """Compiles all cases into one library and compares each with what the kernel means."""
-    library = Library.of(cases, target or this_machine())
+    library = Library.of(cases, target or this_machine(), optimise)
     for number, case in enumerate(cases):
         for got, want in zip(library.run(number, case), evaluate(case.kernel, case.inputs), strict=True):
             told = f"{case}\n{library.lowered[number].text}"

@@ -2,18 +2,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from compiler.ir.contraction import as_contraction
+from compiler.codegen.lower import lower
+from compiler.ir.buffers import Buffer
+from compiler.ir.contraction import Contraction, as_contraction
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction, inside
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.normal_form import Slots
+from compiler.ir.operand import InPlace, Staged, operand, row_axes
+from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.targets.cpu import CpuTarget, this_machine
+from compiler.targets.cpu import CpuTarget, resolve, this_machine
 from compiler.tile.algorithms.contraction import contraction_tiles
-from tests.compiler.codegen.library import LOOPS, Case, bound, check, draws
+from tests.compiler.codegen.library import LOOPS, Case, array_of, bound, check, draws
 
 F32 = DType.F32
 
@@ -135,13 +141,43 @@ def with_epilogue(
     return Kernel("Product", slots, tuple(outputs), tuple(blocks), tuple(temps), shared)
 
 
-def odd_tile(rows: int, vectors: int, row_tiles: int, panels: int, target: CpuTarget) -> Tile:
-    panel = vectors * target.vector_floats
+@st.composite
+def transposed(draw: st.DrawFn) -> Kernel:
+    """A transposed convolution of one axis, phase by phase: taps run backwards, and the phase picks both input and weights."""
+    blocks, phases, taps = draw(st.integers(2, 9)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    before, ins, outs = draw(st.integers(0, 3)), draw(st.sampled_from([1, 5, 16])), draw(st.sampled_from([8, 17, 40]))
+    n, k, c = Axis("n", draw(st.integers(1, 2))), Axis("k", outs), Axis("c", ins)
+    block, phase, tap = Axis("o", blocks), Axis("p", phases), Axis("t", taps)
+    shifted = Index.of(phase) + before
+    read = Index.of(block) + shifted // phases - tap
+    extent = max(read.range[1] + 1 - draw(st.integers(0, 2)), 1)
+    load: Expr = Load("x", at(n, c, read), F32)
+    guard = inside(read, extent)
+    data = load if guard is None else Where(guard, load, Const(0.0, F32))
+    weight = Load("w", at(c, k, Index.of(tap) * phases + shifted % phases), F32)
+    slots = (Slot("x", f32(n.extent, ins, extent)), Slot("w", f32(ins, outs, taps * phases)))
+    out = Slot("y", f32(n.extent, outs, blocks * phases))
+    place = at(n, k, Index.of(block) * phases + phase)
+    product = call("mul", data, weight)
+    return draw(with_epilogue(slots, out, place, product, (c, tap), (n, k, block, phase), Index.of(k)))
+
+
+@st.composite
+def odd_tiles(draw: st.DrawFn, view: Contraction, slots: Slots, target: CpuTarget) -> Tile:
+    """Register tiles of any size in blocks of any number of them, stretch by stretch or not."""
+    gathered = operand(view, slots, {}) is None
+    extents = {"m": view.rows} if gathered else {role: axis.extent for role, axis in row_axes(view).items()}
+    part = {role: min(draw(st.sampled_from([1, 2, 3, 5, 14])), extent) for role, extent in extents.items()}
+    if part.get("y", 1) * part.get("m", 1) > 16:
+        part["y"] = 1
+    block = {role: min(rows * draw(st.integers(1, 3)), extents[role]) for role, rows in part.items()}
+    panel = draw(st.integers(1, 4)) * target.vector_floats
+    depth = (("k", 256),) if draw(st.booleans()) else ()
     return Tile(
         "contraction",
         (
-            Level("block", (("m", rows * row_tiles), ("n", panel * panels))),
-            Level("register", (("m", rows), ("n", panel))),
+            Level("block", (*block.items(), ("n", panel * draw(st.integers(1, 2))), *depth)),
+            Level("register", (*part.items(), ("n", panel))),
             Level("vector", (("n", target.vector_floats),)),
         ),
     )
@@ -162,23 +198,61 @@ def tiled(draw: st.DrawFn, kernels: st.SearchStrategy[Kernel], target: CpuTarget
     if draw(st.booleans()):
         options = contraction_tiles(case.workload, target, draw(st.integers(1, 4)))
         return replace(case, tile=draw(st.sampled_from(options)).tile)
-    rows = draw(st.sampled_from([1, 2, 3, 5, 14]))
-    tile = odd_tile(
-        min(rows, view.rows), draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 2)), target
-    )
-    return replace(case, tile=tile)
+    return replace(case, tile=draw(odd_tiles(view, Slots(case.workload), target)))
 
 
 def kernels() -> st.SearchStrategy[Kernel]:
-    return st.one_of(convolutions(), products())
-
-
-def cases() -> st.SearchStrategy[Case]:
-    return tiled(kernels(), this_machine())
+    return st.one_of(convolutions(), products(), transposed())
 
 
 @pytest.mark.parametrize("part", range(3))
 def test_products_under_any_tile_split_anywhere_mean_what_they_say(part: int) -> None:
-    drawn = draws(cases(), 150)[part::3]
+    drawn = draws(tiled(kernels(), this_machine()), 150)[part::3]
     assert sum(case.tile.algorithm == "contraction" for case in drawn) > len(drawn) // 2
-    check(drawn)
+    check(drawn, optimise="-O1")
+
+
+@pytest.mark.parametrize("profile", ["cpu:x86-64-v3", "cpu:x86-64-v2"])
+def test_narrower_vectors_and_fewer_registers_mean_the_same(profile: str) -> None:
+    target = resolve(profile)
+    if not target.is_here:
+        pytest.skip(f"this machine cannot run {profile}")
+    check(draws(tiled(kernels(), target), 40), target, optimise="-O1")
+
+
+def test_every_way_to_reach_the_rows_is_among_the_cases() -> None:
+    views = [(as_contraction(case.workload), case) for case in draws(tiled(kernels(), this_machine()), 150)]
+    ways = {type(operand(view, Slots(case.workload), {})) for view, case in views if view}
+    assert ways == {InPlace, Staged, type(None)}
+
+
+DEEP = """
+kernel MatMul(in x: f32[{m}, {k}], in w: f32[{k}, {n}], in bias: f32[{n}]; temp t: f32[{m}, {n}]; out y: f32[{m}, {n}])
+  for m:{m}, n:{n}
+    t[m, n] = sum<f32> k:{k} . mul(x[m, k], w[k, n])
+    y[m, n] = max(add(t[m, n], bias[n]), 0.0:f32)
+"""
+
+
+@pytest.mark.parametrize("constant", [(), (1, 2)])
+@pytest.mark.parametrize("depth", [384, 385, 1000, 1024])
+def test_sums_of_many_stretches_are_whole_under_every_tile(depth: int, constant: tuple[int, ...]) -> None:
+    kernel = parse_kernel(DEEP.format(m=23, n=70, k=depth))
+    random = np.random.default_rng(0)
+    inputs = tuple(array_of(slot.type, random) for slot in kernel.inputs)
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    case = Case(kernel, buffers, inputs, constant=constant, tolerance=1e-5)
+    check(
+        [replace(case, tile=option.tile) for option in contraction_tiles(case.workload, this_machine(), 1)][:8],
+        optimise="-O1",
+    )
+
+
+def test_generated_text_names_the_loops_and_no_more_than_four_kinds_of_tile() -> None:
+    kernel = parse_kernel(DEEP.format(m=23, n=70, k=64))
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    case = Case(kernel, buffers, (), constant=(1, 2))
+    for option in contraction_tiles(case.workload, this_machine(), 2):
+        text = lower("k0_matmul", case.workload, option.tile, this_machine()).text
+        assert text.count("noinline") <= 4
+        assert "rows, " in text

@@ -7,17 +7,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Slot
-from compiler.ir.machine import Machine, Record, Trial, Workload
+from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.measure.machine import LEAST_ROUNDS, Built, CpuMachine, Entry, clean_rounds, describe
+from compiler.measure.machine import LEAST_ROUNDS, Built, CpuMachine, Entry, clean_rounds
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget
 
@@ -109,7 +108,7 @@ def test_one_record_for_each_trial_says_all_of_it(scaling: Callable[[Sequence[Tr
     assert (machine.hardware, machine.lanes) == ("cpu:test/0", 2)
     assert quick == replace(quick, kind="kernel", operator="Scale", target="cpu:test", hardware="cpu:test/0", threads=1)
     assert quick.description == "f32[64], f32[64] -> f32[64] <0 0%16>"
-    assert quick.variant == {**TILE.to_json(), "lanes": 1}
+    assert quick.variant == {**TILE.to_json(), "lanes": 1, "weights": "cache", "toolchain": ""}
     assert Tile.from_json(slow.variant).algorithm == "contraction"
     assert quick.samples >= LEAST_ROUNDS
     for record in records:
@@ -148,9 +147,10 @@ def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: 
     workload = Workload(gather, buffers[:4], buffers[4:], (False, True, False, False))
     made = library(tmp_path, CHECK)
     entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
-    for cold in (True, False):
-        machine = CpuMachine(TARGET, lambda trials: Built(made, (entry,)), cold_weights=cold)
-        assert len(list(machine.measure([Trial(workload, "key", TILE, 1)], 60.0))) == 1
+    for setting in (Setting("cache"), Setting("memory", "gcc 12")):
+        machine = CpuMachine(TARGET, lambda trials: Built(made, (entry,)), setting=setting)
+        (record,) = machine.measure([Trial(workload, "key", TILE, 1)], 60.0)
+        assert setting.is_of(record)
 
 
 def test_when_the_deadline_has_passed_nothing_is_built() -> None:
@@ -188,8 +188,29 @@ def test_a_trial_that_is_far_behind_the_best_of_its_workload_is_sampled_no_furth
     scaling: Callable[[Sequence[Trial]], Built],
 ) -> None:
     machine = CpuMachine(TARGET, scaling, samples=9)
-    winner, loser = machine.measure([Trial(WORKLOAD, "key", TILE, 1), Trial(WORKLOAD, "key", TILE, 1)], 60.0)
+    other = replace(TILE, algorithm="contraction")
+    winner, loser = machine.measure([Trial(WORKLOAD, "key", TILE, 1), Trial(WORKLOAD, "key", other, 1)], 60.0)
     assert loser.samples <= LEAST_ROUNDS < winner.samples
+
+
+def test_what_was_built_is_measured_again_without_being_built_again(
+    scaling: Callable[[Sequence[Trial]], Built],
+) -> None:
+    built: list[list[str]] = []
+
+    def build(trials: Sequence[Trial]) -> Built:
+        built.append([trial.key for trial in trials])
+        return scaling(trials)
+
+    machine = CpuMachine(TARGET, build, samples=3)
+    trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(3)]
+    first = {record.workload: record.seconds for record in machine.measure(trials[:2], 60.0)}
+    again = {record.workload: record.seconds for record in machine.measure(trials[::-1], 60.0)}
+    assert built == [["key0", "key1"], ["key2"]]
+    assert list(again) == ["key2", "key1", "key0"]
+    # The first of each library is the quick one, a thousand times quicker than the other.
+    assert again["key1"] > 30 * max(again["key0"], again["key2"])
+    assert first["key1"] > 30 * first["key0"]
 
 
 def test_what_cannot_be_measured_is_refused(scaling: Callable[[Sequence[Trial]], Built], tmp_path: Path) -> None:
@@ -226,6 +247,5 @@ def test_when_few_rounds_are_clean_the_better_half_counts() -> None:
 
 def test_a_description_tells_shapes_and_the_layouts_that_are_not_plain() -> None:
     slots = (Slot("x", X), Slot("w", W))
-    trial = Trial(replace(WORKLOAD, kernel=replace(KERNEL, inputs=slots)), "key", TILE, 1)
-    assert describe(trial) == "f32[64], f32[64] -> f32[64] <0 0%16>"
-    assert np.prod(trial.workload.outputs[0].type.dims) == 64
+    workload = replace(WORKLOAD, kernel=replace(KERNEL, inputs=slots))
+    assert workload.shapes == "f32[64], f32[64] -> f32[64] <0 0%16>"

@@ -44,6 +44,14 @@ def test_weights_exist_so_often_that_no_cache_of_that_size_holds_them() -> None:
     assert len(lay_out(operands, (False, False, False), 1, PLAIN, 0, 1, 1000, 0).tables) == 1
 
 
+def test_weights_in_memory_are_driven_out_of_the_caches_and_activations_are_not() -> None:
+    operands = ((DType.I64, 8), (DType.I64, 8), (DType.I64, 8))
+    laid = lay_out(operands, (False, True, False), 1, PLAIN, 0, 1, 1000, 0, in_memory=True)
+    assert [(region.data, region.bytes) for region in laid.cold] == [(laid.memory[1].ctypes.data, 16 * 64)]
+    assert [region.data for region in laid.warm] == [laid.memory[0].ctypes.data]
+    assert not len(lay_out(operands, (False, True, False), 1, PLAIN, 0, 1, 1000, 0).cold)
+
+
 def test_each_lane_has_scratch_of_its_own_pages() -> None:
     laid = lay_out(((DType.F32, 4),), (False,), 1, PLAIN, 5000, 3, 0, 0)
     assert (laid.scratch_stride, len(laid.scratch), laid.scratch.ctypes.data % 4096) == (8192, 3 * 8192, 0)

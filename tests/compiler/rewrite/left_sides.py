@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
+from compiler.rewrite.rules.recurrence import GATHERED_BYTES
 from tests.compiler.rewrite.sketch import Sketch
 
 Drawing = Callable[[Sketch], Graph]
@@ -271,7 +274,87 @@ def _negative(s: Sketch, op: str) -> Graph:
     return s.graph(x)
 
 
+def _cell(s: Sketch, op: str, steps: int = 1, **attrs: object) -> Graph:
+    """A recurrent layer in one of its forms: initial states, biases, peepholes, outputs, layout there or not."""
+    gates, states = {"RNN": (1, 1), "GRU": (3, 1), "LSTM": (4, 2)}[op]
+    batch, features, hidden = int(s.rng.integers(1, 3)), int(s.rng.integers(1, 4)), int(s.rng.integers(1, 4))
+    layout = int(s.rng.integers(2))
+    x = s.x(*((batch, steps, features) if layout else (steps, batch, features)))
+    inputs: list[int | None] = [x, s.normal(1, gates * hidden, features), s.normal(1, gates * hidden, hidden)]
+    inputs.append(s.normal(1, 2 * gates * hidden) if s.rng.integers(2) else None)
+    inputs.append(None)
+    state = (batch, 1, hidden) if layout else (1, batch, hidden)
+    for _ in range(states):
+        kind = int(s.rng.integers(3))
+        inputs.append(s.x(*state) if kind == 0 else s.c(np.zeros(state)) if kind == 1 else None)
+    if op == "LSTM":
+        inputs.append(s.normal(1, 3 * hidden) if s.rng.integers(2) else None)
+        attrs = {"input_forget": int(s.rng.integers(2)), **attrs}
+    if op == "GRU":
+        attrs = {"linear_before_reset": int(s.rng.integers(2)), **attrs}
+    direction = str(s.rng.choice(["forward", "reverse"]))
+    attrs = {"direction": direction, "hidden_size": hidden, "layout": layout, **attrs}
+    count = int(s.rng.integers(1, states + 2))
+    return s.graph(*(s("Neg", y) for y in s.many(op, *inputs, outputs=count, **attrs)))
+
+
+def _gathered(s: Sketch, width: int = 4) -> int:
+    """Rows of a table, of `width` numbers each."""
+    indices = s.x(*_shape(s, rank=int(s.rng.integers(1, 3))), dtype=DType.I64)
+    return s("Gather", s.normal(50, width), indices, axis=0)
+
+
+def _table_too_large(s: Sketch) -> Graph:
+    """A product of which the table would take more than all that may be kept."""
+    wide = np.broadcast_to(np.float64(0.5), (4, (GATHERED_BYTES // (8 * 50)) + 1))
+    return s.graph(s("MatMul", _gathered(s), s.c(wide)))
+
+
+def _bytes(s: Sketch, *shape: int, signed: bool = True) -> int:
+    """A constant of bytes."""
+    dtype = DType.I8 if signed else DType.U8
+    return s.c(s.rng.integers(-128 if signed else 0, 128 if signed else 256, shape), dtype)
+
+
+def _power(s: Sketch, *shape: int) -> int:
+    """Scales that are powers of two, so that a product of two is exact in every precision."""
+    return s.c(2.0 ** -s.rng.integers(2, 6, shape), DType.F32)
+
+
+def _dequantised_input(s: Sketch, *shape: int) -> int:
+    """Random bytes as floats, with one scale."""
+    signed = bool(s.rng.integers(2))
+    zero = [(), (_bytes(s, signed=signed),)][int(s.rng.integers(2))]
+    return s("DequantizeLinear", s.x(*shape, dtype=DType.I8 if signed else DType.U8), _power(s), *zero)
+
+
+def _dequantised_weights(s: Sketch, shape: tuple[int, ...], channel: int, each: bool | None = None) -> int:
+    """Constant bytes as floats, with one scale for all or one for each channel."""
+    signed = bool(s.rng.integers(2))
+    per = (shape[channel],) if (s.rng.integers(2) if each is None else each) else ()
+    zero = [(), (_bytes(s, *per, signed=signed),)][int(s.rng.integers(2))]
+    return s("DequantizeLinear", _bytes(s, *shape, signed=signed), _power(s, *per), *zero, axis=channel)
+
+
+def _product_of_bytes(s: Sketch) -> Graph:
+    """A product whose operands are dequantised just before it, with a bias of whole multiples of the scales' least product."""
+    kind = int(s.rng.integers(4))
+    if kind < 2:
+        x = _dequantised_input(s, 1, 4, *(5,) * (kind + 1))
+        groups = int(s.rng.choice([1, 2]))
+        w = _dequantised_weights(s, (6, 4 // groups, *(2,) * (kind + 1)), 0)
+        bias = [(), (s.c(s.rng.integers(-9, 9, 6), DType.F32),)][int(s.rng.integers(2))]
+        return s.graph(s("Relu", s("Conv", x, w, *bias, group=groups, pads=(1,) * 2 * (kind + 1))))
+    if kind == 2:
+        return s.graph(s("MatMul", _dequantised_input(s, 2, 3, 5), _dequantised_weights(s, (5, 4), 1)))
+    turned = int(s.rng.integers(2))
+    w = _dequantised_weights(s, (4, 5) if turned else (5, 4), 0 if turned else 1)
+    bias = [(), (s.c(s.rng.integers(-9, 9, 4), DType.F32),)][int(s.rng.integers(2))]
+    return s.graph(s("Gemm", _dequantised_input(s, 3, 5), w, *bias, transB=turned, alpha=0.5, beta=2.0))
+
+
 LEFT: Mapping[str, Drawing] = {
+    "products_of_bytes": _product_of_bytes,
     "constant_folding": lambda s: s.graph(s("Add", s.x(2), s("Exp", s("Mul", s.normal(2), s.normal(2))))),
     "identity": lambda s: s.graph(s("Abs", s("Identity", s.x(*_shape(s))))),
     "add_negative_zero": lambda s: _around(s, "Add", -0.0),
@@ -328,6 +411,10 @@ LEFT: Mapping[str, Drawing] = {
     "scale_past_shift": _past_shift,
     "shift_into_bias": _shifted,
     "scale_before_weights": _scale_before,
+    "rnn_of_one_step": lambda s: _cell(s, "RNN"),
+    "lstm_of_one_step": lambda s: _cell(s, "LSTM"),
+    "gru_of_one_step": lambda s: _cell(s, "GRU"),
+    "product_of_gather": lambda s: s.graph(s("MatMul", _gathered(s), s.normal(4, 3))),
     "subtract_constant": lambda s: s.graph(s("Sub", s.x(2, 3), s.normal(3))),
     "divide_by_power_of_two": lambda s: s.graph(
         s("Div", s.x(2, 4), s.c(2.0 ** s.rng.integers(-20, 20, 4) * s.rng.choice([1, -1], 4)))
@@ -367,6 +454,10 @@ def _huge(s: Sketch) -> Graph:
 
 
 REFUSED: Mapping[str, tuple[Drawing, str]] = {
+    "products_of_bytes": (
+        lambda s: s.graph(s("MatMul", _dequantised_input(s, 2, 3), _dequantised_weights(s, (3, 4), 0, each=True))),
+        "which is no channel of the result",
+    ),
     "constant_folding": (lambda s: s.graph(s("Exp", s.normal(2))), "graph output"),
     "identity": (lambda s: s.graph(s("Identity", s.x(2))), "must keep its own id"),
     "add_negative_zero": (lambda s: _around(s, "Add", 0.0), ""),
@@ -449,6 +540,13 @@ REFUSED: Mapping[str, tuple[Drawing, str]] = {
         lambda s: s.graph(_conv(s, s("Mul", s.x(1, 2, 4), s.positive(1, 1, 4)))),
         "not one number per channel",
     ),
+    "rnn_of_one_step": (lambda s: _cell(s, "RNN", clip=1.0), "gates are clipped"),
+    "lstm_of_one_step": (lambda s: _cell(s, "LSTM", steps=2), ""),
+    "gru_of_one_step": (
+        lambda s: _cell(s, "GRU", activations=("HardSigmoid", "Tanh")),
+        "activations HardSigmoid, Tanh are not all operators",
+    ),
+    "product_of_gather": (_table_too_large, "too large"),
     "subtract_constant": (lambda s: s.graph(s("Sub", s.c(1), s.x(3))), ""),
     "divide_by_power_of_two": (lambda s: s.graph(s("Div", s.x(3), s.c([2.0, 3.0, 4.0]))), ""),
     "add_constants": (lambda s: s.graph(s("Add", s("Add", s.x(2, 3), s.normal(3)), s.normal(2, 1))), "elements"),

@@ -6,7 +6,7 @@ import pytest
 
 from compiler.errors import TargetUnavailable
 from compiler.targets import cpu
-from compiler.targets.cpu import PROFILES, resolve, runs_here, this_machine
+from compiler.targets.cpu import PROFILES, CpuTarget, resolve, runs_here, this_machine
 
 
 @pytest.fixture
@@ -22,8 +22,12 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[
     return pretend
 
 
+V4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi2 sse4_2 popcnt"
 FEATURES = {
-    "cpu:x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi2 sse4_2 popcnt",
+    "cpu:x86-64-v4-bf16": f"{V4} avx512_vnni avx512_bf16",
+    "cpu:x86-64-v4-vnni": f"{V4} avx512_vnni avx_vnni",
+    "cpu:x86-64-v4": V4,
+    "cpu:x86-64-v3-vnni": "avx2 fma bmi2 sse4_2 popcnt avx_vnni",
     "cpu:x86-64-v3": "avx2 fma bmi2 sse4_2 popcnt",
     "cpu:x86-64-v2": "sse4_2 popcnt",
 }
@@ -37,6 +41,35 @@ def test_this_machine_is_the_best_profile_it_has(pretended, name: str) -> None: 
     assert here.is_here
     assert here.hardware.startswith(f"{name}/")
     assert resolve("cpu") == resolve(name) == here
+
+
+def test_a_profile_stays_as_it_is_on_a_machine_that_can_do_more(pretended) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v4-bf16']}")
+    plain, here = resolve("cpu:x86-64-v4"), resolve("cpu")
+    assert (plain.name, here.name) == ("cpu:x86-64-v4", "cpu:x86-64-v4-bf16")
+    assert not plain.multiplies_bytes
+    assert "-mavx512vnni" not in plain.flags
+    assert plain.hardware == here.hardware
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_a_profile_says_what_it_multiplies_and_tells_the_compiler(profile: CpuTarget) -> None:
+    vnni = {"avx512_vnni", "avx_vnni"} & {*profile.features}
+    assert profile.multiplies_bytes == bool(vnni)
+    assert profile.multiplies_bf16 == ("avx512_bf16" in profile.features)
+    for feature in (*vnni, *(["avx512_bf16"] if profile.multiplies_bf16 else [])):
+        assert f"-m{feature.replace('_', '')}" in profile.flags
+
+
+def test_bf16_is_refused_by_the_name_of_the_missing_feature_and_with_targets_that_have_it() -> None:
+    for profile in PROFILES:
+        profile.check_precision("fp32")
+        if profile.multiplies_bf16:
+            profile.check_precision("bf16")
+            continue
+        with pytest.raises(TargetUnavailable, match="avx512_bf16") as caught:
+            profile.check_precision("bf16")
+        assert "cpu:x86-64-v4-bf16" in caught.value.fix
 
 
 def test_an_arm_machine_is_known_by_its_features(pretended) -> None:  # type: ignore[no-untyped-def]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,14 +9,16 @@ import pytest
 from compiler.contract import Event
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
-from compiler.ir.machine import Record, Trial, Workload
+from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel, parse_workload
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import PROFILES, CpuTarget
 from compiler.tile import tile
-from compiler.tile.tile import Tiled, propose, workload_key
+from compiler.tile.search import Budget
+from compiler.tile.tile import Ranking, Tiled, propose, workload_key
 from compiler.trace import Hurry, Trace, unhurried
 
+SETTING = Setting("cache", "gcc 12")
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
 PRODUCT = """
 kernel MatMul(in x0: f32[{m}, 64], in x1: f32[64, 96]; out y0: f32[{m}, 96])
@@ -61,7 +62,7 @@ def seconds_of(tile: Tile) -> float:
 
 
 def record_of(trial: Trial, seconds: float) -> Record:
-    variant = {**trial.tile.to_json(), "lanes": trial.lanes}
+    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **SETTING.to_json()}
     return Record("kernel", trial.key, "op", "", TARGET.name, "here", variant, 1, seconds, seconds, seconds, 9)
 
 
@@ -73,7 +74,10 @@ def tiled(
     trace: Trace | None = None,
     hurry: Hurry = unhurried,
 ) -> Tiled:
-    return tile(WORKLOADS, target, 2, records, machine, budget_s, lambda workload, tile: 4, trace or Trace(), hurry)
+    budget = Budget(budget_s)
+    return tile(
+        WORKLOADS, target, 2, records, SETTING, machine, budget, lambda workload, tile: 4, trace or Trace(), hurry
+    )
 
 
 def test_the_fastest_measured_tile_leads_each_menu() -> None:
@@ -86,7 +90,7 @@ def test_the_fastest_measured_tile_leads_each_menu() -> None:
         assert times == sorted(times)
         assert {variant.cost.source for variant in menu.variants} == {"measured"}
         assert menu.workload == workload_key(work)
-        assert {variant.tile for variant in menu.variants} == {option.tile for option in propose(work, TARGET, 2)}
+        assert {variant.tile for variant in menu.variants} <= {option.tile for option in propose(work, TARGET, 2)}
 
 
 def test_a_second_call_with_the_records_of_the_first_measures_nothing() -> None:
@@ -97,6 +101,76 @@ def test_a_second_call_with_the_records_of_the_first_measures_nothing() -> None:
     assert [menu.best.tile for menu in second.menus] == [menu.best.tile for menu in first.menus]
     assert {variant.cost.source for menu in second.menus for variant in menu.variants} == {"record"}
     assert {record.workload for record in second.reused} == {workload_key(one) for one in WORKLOADS}
+
+
+def kept(first: Tiled, trace_events: Sequence[Event]) -> list[Record]:
+    """All records that left, in order."""
+    records = [Record.from_json(event.data) for event in trace_events if event.kind == "record"]
+    assert [record for record in records if record.kind == "kernel"] == list(first.measured)
+    return records
+
+
+def test_a_model_that_was_searched_with_this_budget_is_not_searched_again_and_with_a_larger_one_is() -> None:
+    def run(budget: Budget, known: Sequence[Record]) -> tuple[list[Trial], list[Record]]:
+        machine, events = FakeMachine(), list[Event]()
+        trace = Trace(events.append)
+        first = tile(WORKLOADS, TARGET, 2, known, SETTING, machine, budget, lambda workload, tile: 4, trace)
+        return machine.asked, kept(first, events)
+
+    asked, records = run(Budget(60.0, trials=2), ())
+    assert len({trial.tile for trial in asked}) == 2
+    assert [record.kind for record in records][-1] == "search"
+    assert run(Budget(60.0, trials=2), records) == ([], [])
+    assert run(Budget(30.0, trials=1), records) == ([], [])
+    for larger in (Budget(60.0, trials=3), Budget(61.0, trials=2), Budget(60.0)):
+        asked, more = run(larger, records)
+        assert asked
+        assert [record.kind for record in more][-1] == "search"
+    # That last search had no limit, and ended because nothing promising was left: no budget finds more.
+    assert run(Budget(1e6), [*records, *more]) == ([], [])
+
+
+def test_a_record_of_a_tile_measured_again_counts_before_those_of_its_first_measurement() -> None:
+    trials = [
+        Trial(WORKLOADS[0], workload_key(WORKLOADS[0]), option.tile, 1) for option in propose(WORKLOADS[0], TARGET, 2)
+    ]
+    first, again = record_of(trials[0], 1e-3), record_of(trials[0], 2e-3)
+    again = replace(again, variant={**again.variant, "again": True})
+    for records in ([first, again], [again, first]):
+        result = tiled(None, records)
+        assert [variant.cost.seconds for variant in result.menus[0].variants] == [2e-3]
+        assert result.reused == (again,)
+
+
+def test_near_hardware_and_near_shapes_decide_what_is_measured_first_and_what_is_taken_unmeasured() -> None:
+    key = workload_key(WORKLOADS[0])
+    options = propose(WORKLOADS[0], TARGET, 2)
+    last = options[-1].tile
+    elsewhere = [
+        replace(
+            record_of(Trial(WORKLOADS[0], key, option.tile, 1), 1e-6 if option.tile == last else 1.0), hardware="there"
+        )
+        for option in options
+    ]
+    assert tiled(None).menus[0].best.tile == options[0].tile
+    hinted = tiled(None, elsewhere).menus[0].best
+    assert (hinted.tile, hinted.cost.source) == (last, "model")
+    assert not tiled(None, elsewhere).reused
+
+
+def test_how_well_the_model_ranks_is_told_where_enough_was_measured() -> None:
+    assert tiled(None).ranking is None
+    work = WORKLOADS[0]
+    options = propose(work, TARGET, 2)
+    for order, correlation in ((1, 1.0), (-1, -1.0)):
+        records = [
+            record_of(Trial(work, workload_key(work), option.tile, 1), option.seconds**order) for option in options
+        ]
+        ranking = tiled(None, records).ranking
+        assert isinstance(ranking, Ranking)
+        assert ranking.kernels == 1
+        assert ranking.within == pytest.approx(correlation)
+    assert "-1.00 within a kernel (mean of 1)" in str(ranking)
 
 
 def test_a_record_is_known_again_though_a_database_reordered_its_keys() -> None:
@@ -119,6 +193,14 @@ def test_records_of_something_else_are_not_used(change: dict[str, object]) -> No
     records = [replace(record, **change) for record in tiled(FakeMachine()).measured]  # type: ignore[arg-type]
     assert not tiled(machine, records).reused
     assert machine.asked
+
+
+@pytest.mark.parametrize("other", [Setting("memory", "gcc 12"), Setting("cache", "clang 19")])
+def test_records_of_another_setting_are_not_used(other: Setting) -> None:
+    records = tiled(FakeMachine()).measured
+    budget = Budget(60.0)
+    there = tile(WORKLOADS, TARGET, 2, records, other, None, budget, lambda workload, tile: 4, Trace())
+    assert not there.reused
 
 
 def test_a_known_tile_is_not_measured_beside_unknown_ones() -> None:
@@ -149,7 +231,7 @@ def test_each_workload_is_told_once_before_the_first_record_of_it_as_a_text_that
         if event.kind == "workload":
             assert event.data["workload"] not in told
             told[event.data["workload"]] = event.data["text"]
-        if event.kind == "record":
+        if event.kind == "record" and event.data["kind"] == "kernel":
             assert event.data["workload"] in told
     assert set(told) == {workload_key(work) for work in WORKLOADS}
     for key, text in told.items():
@@ -163,13 +245,23 @@ def test_a_workload_known_from_records_alone_is_not_told() -> None:
 
 
 def test_whoever_is_in_a_hurry_gets_the_best_found_so_far_and_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["compiler.tile.tile"], "FIRST_BATCH", 2)
-    machine, trace = FakeMachine(), Trace()
+    monkeypatch.setattr("compiler.tile.search.FIRST_BATCH", 2)
+    machine, events = FakeMachine(), list[Event]()
+    trace = Trace(events.append)
     result = tiled(machine, trace=trace, hurry=lambda: len(machine.asked) >= 2)
-    everything = len(tiled(FakeMachine()).measured)
-    assert len(result.measured) == len(machine.asked) == 2 < everything
-    assert trace.notices == [f"finished early on request: 2 of {everything} candidates measured"]
+    legal = sum(len(propose(work, TARGET, 2)) for work in WORKLOADS)
+    assert len(result.measured) == len(machine.asked) == 2 < legal
+    assert trace.notices == [f"finished early on request: 2 of {legal} candidates measured"]
+    assert {record.kind for record in kept(result, events)} == {"kernel"}
     assert {variant.cost.source for menu in result.menus for variant in menu.variants} == {"measured", "model"}
+
+
+def test_a_budget_that_ends_the_search_is_told() -> None:
+    trace = Trace()
+    budget = Budget(60.0, trials=2)
+    tile(WORKLOADS, TARGET, 2, (), SETTING, FakeMachine(), budget, lambda workload, tile: 4, trace)
+    legal = sum(len(propose(work, TARGET, 2)) for work in WORKLOADS)
+    assert trace.notices == [f"the tuning budget ended the search: 2 of {legal} candidates measured"]
 
 
 def test_a_finish_that_comes_after_the_last_candidate_changes_nothing() -> None:
@@ -183,9 +275,12 @@ def test_a_finish_that_comes_after_the_last_candidate_changes_nothing() -> None:
 def test_equal_workloads_are_measured_once() -> None:
     machine = FakeMachine()
     work = WORKLOADS[0]
-    result = tile([work, WORKLOADS[1], work], TARGET, 1, (), machine, 60, lambda workload, tile: 1, Trace())
+    result = tile(
+        [work, WORKLOADS[1], work], TARGET, 1, (), SETTING, machine, Budget(60), lambda workload, tile: 1, Trace()
+    )
     assert result.menus[0] == result.menus[2]
-    assert len(machine.asked) == len({(trial.key, trial.tile) for trial in machine.asked})
+    once = [record for record in result.measured if not record.variant.get("again")]
+    assert len(once) == len({(trial.key, trial.tile) for trial in machine.asked})
 
 
 def test_the_key_of_a_workload_is_stable_and_knows_no_names() -> None:
@@ -195,7 +290,7 @@ def test_the_key_of_a_workload_is_stable_and_knows_no_names() -> None:
     assert workload_key(renamed) == workload_key(work) == workload_key(workload(MAP))
     assert workload_key(replace(work, inputs=(replace(work.inputs[0], strides=(14, 2)),))) != workload_key(work)
     assert workload_key(replace(work, constant=(True,))) != workload_key(work)
-    assert workload_key(work) == "8738908f807b0882c82cffb9"
+    assert workload_key(work) == "2a0c4b0e5d07c322b891c53c"
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
@@ -206,6 +301,6 @@ def test_tiles_fit_the_target(profile: CpuTarget, lanes: int) -> None:
             rows, panel = option.tile.extent("register", "m"), option.tile.extent("register", "n")
             assert panel % profile.vector_floats == 0
             assert rows * (panel // profile.vector_floats) < profile.vector_registers
-            assert option.tile.extent("block", "m") % rows == 0
+            assert option.tile.extent("block", "m") % rows == 0 or option.tile.extent("block", "m") in (32, 48)
             assert option.tile.extent("block", "n") % panel == 0
             assert option.seconds > 0

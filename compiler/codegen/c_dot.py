@@ -1,0 +1,493 @@
+"""Contractions whose inner step is a dot product: each 32-bit lane takes in a group of four bytes, two 16-bit integers or two bf16.
+
+As in a contraction of fp32, a task works on a block of rows; B is packed in panels of `n` columns, and the inner kernel keeps the sums of
+m x n results in registers. Here k is taken a group at a time: a step loads vectors of B with one group of a column in each lane, and
+broadcasts one group of each row of A. Rows of A are read where they lie, or staged in the lane's scratch: copied along k, with padding
+written between, and in the form that the instruction wants. The maps that follow run on a finished tile, column by column, so
+that what they compute of a column alone is computed once for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from compiler.codegen.c_expr import Emitter, Vector, has_vectors
+from compiler.codegen.c_scalar import C_TYPES
+from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.writer import Writer
+from compiler.ir.contraction import Contraction, axes_of
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjunction, conjuncts
+from compiler.ir.groups import LANE_BYTES, Groups
+from compiler.ir.index import Axis, Index
+from compiler.ir.integer import ALIAS_BYTES
+from compiler.ir.machine import Workload
+from compiler.ir.normal_form import Slots
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.targets.cpu import CpuTarget
+
+LINE_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Register tile of rows x vectors; panel columns; block of rows and columns of a task."""
+
+    rows: int
+    vectors: int
+    panel: int
+    block_m: int
+    block_n: int
+
+    @staticmethod
+    def of(tile: Tile, view: Contraction, target: CpuTarget) -> Shape:
+        """The levels `block` and `register` of a tile."""
+        vectors = tile.extent("register", "n") // target.vector_floats
+        return Shape(
+            rows=min(tile.extent("register", "m"), view.rows),
+            vectors=vectors,
+            panel=vectors * target.vector_floats,
+            block_m=tile.extent("block", "m"),
+            block_n=tile.extent("block", "n"),
+        )
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a row of A is made of: `value` where `condition` holds, else `padding`. `source` is the load that is copied, if it is one."""
+
+    value: Expr
+    padding: Expr
+    condition: Expr | None
+    source: Load | None
+
+
+@dataclass
+class DotContraction:
+    """One lowering. Subclasses say in which form operands are held and what a finished sum means.
+
+    `row_step` is the distance in bytes of A's rows where they are read in place, 0 where they are staged.
+    """
+
+    name: str
+    workload: Workload
+    view: Contraction
+    slots: Slots
+    shape: Shape
+    target: CpuTarget
+    packing: tuple[int, Groups] | None
+    groups: Groups
+    """How B is packed: ahead of time, or in the same order by the task itself."""
+    staged: Staged
+    row_step: int
+    dot: ClassVar[str]
+    """The C function of a step."""
+    total: ClassVar[DType]
+    """Of the sums."""
+    suffix: ClassVar[str]
+    """Of the C functions that store elements of A."""
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        view, shape = self.view, self.shape
+        self.row_bytes = -(-self.groups.groups * LANE_BYTES // LINE_BYTES) * LINE_BYTES
+        if self.row_bytes % ALIAS_BYTES == 0:
+            self.row_bytes += LINE_BYTES
+        self.panel_bytes = self.groups.panel_elements * self.groups.dtype.bytes
+        self.panels = -(-view.columns // shape.panel)
+        self.block_panels = -(-shape.block_n // shape.panel)
+        self.row_blocks = -(-view.rows // shape.block_m)
+        assert self.row_blocks == 1 or shape.block_m % shape.rows == 0, "a block holds whole register tiles"
+        self.column_blocks = -(-self.panels // self.block_panels)
+        self.element = C_TYPES[self.groups.dtype] if self.groups.dtype is not DType.I8 else "uint8_t"
+        self.row_elements = self.row_bytes // self.groups.dtype.bytes
+        self.vector_type = "vf" if self.total is DType.F32 else "vi"
+        self.scalar_type = C_TYPES[self.total]
+
+    # What subclasses say
+
+    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """A statement that stages `count` contiguous elements of A."""
+        raise NotImplementedError
+
+    def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        """A statement that stages padding."""
+        raise NotImplementedError
+
+    def element_of(self, value: str) -> str:
+        """A scalar of A as it is staged."""
+        raise NotImplementedError
+
+    def lane_of(self, values: Sequence[str]) -> str:
+        """Vectors of B at consecutive k as one vector of groups."""
+        raise NotImplementedError
+
+    @property
+    def b(self) -> Expr:
+        """An element of B as it is packed, before it is cut to its width."""
+        raise NotImplementedError
+
+    @property
+    def extra_bytes(self) -> int:
+        """Scratch beside rows and panels."""
+        return 0
+
+    def after_row(self) -> None:
+        """What else is kept of the staged `row` number `m - first_row`."""
+
+    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
+        """What corrects the sums of a vector of columns, computed once for all rows."""
+
+    def corrected(self, emitter: Emitter, value: str) -> str:
+        """A vector of sums with that correction."""
+        return value
+
+    # The function
+
+    @property
+    def _a_bytes(self) -> int:
+        return 0 if self.row_step else self.shape.block_m * self.row_bytes
+
+    @property
+    def _b_bytes(self) -> int:
+        return 0 if self.packing else self.block_panels * self.panel_bytes
+
+    def lower(self) -> Lowered:
+        view, writer = self.view, self.writer
+        tail = view.rows % self.shape.rows
+        for rows in sorted({self.shape.rows, tail} - {0}, reverse=True):
+            self._micro(rows)
+        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
+        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
+        writer.line(
+            f" * batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} "
+            f"in groups of {self.groups.group} */"
+        )
+        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+            self._declare()
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                self._task()
+        tiles = view.batches * self.row_blocks * self.column_blocks
+        packings = {self.packing[0]: self.packing[1]} if self.packing else {}
+        scratch = self._a_bytes + self._b_bytes + self.extra_bytes
+        return Lowered(self.name, writer.text(), tiles, scratch, packings)
+
+    def _micro(self, rows: int) -> None:
+        """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart."""
+        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
+        step = self.row_step or self.row_bytes
+        kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
+        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
+            with writer.block(f"for (long k = 0; k < {self.groups.groups}; k++)"):
+                for vector in range(shape.vectors):
+                    place = f"b + (k * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
+                    writer.line(f"const vi y{vector} = tw_groups({place});")
+                for row in range(rows):
+                    writer.line(f"const vi x{row} = tw_group(a + k * {LANE_BYTES} + {row * step}L);")
+                    for vector in range(shape.vectors):
+                        acc = f"acc[{row}][{vector}]"
+                        writer.line(f"{acc} = {self.dot}({acc}, x{row}, y{vector});")
+            writer.line(f"#pragma GCC unroll {rows}")
+            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
+                for vector in range(shape.vectors):
+                    writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
+        writer.line()
+
+    def _declare(self) -> None:
+        for line in declarations(self.workload):
+            self.writer.line(line)
+        for slot in self.workload.kernel.inputs:
+            self.writer.line(f"(void){slot.name};")
+        self.writer.line("(void)scratch;")
+        if not self.row_step:
+            self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
+        if not self.packing:
+            self.writer.line(f"char *const panels = scratch + {self._a_bytes};")
+        self.writer.line("long packed_rows = -1, packed_panels = -1;")
+        self.writer.line("(void)packed_rows, (void)packed_panels;")
+
+    # A task: one block of rows against one block of columns
+
+    def _task(self) -> None:
+        writer, view, shape = self.writer, self.view, self.shape
+        writer.line(f"const long column_block = tile % {self.column_blocks};")
+        writer.line(f"const long row_block = tile / {self.column_blocks} % {self.row_blocks};")
+        writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
+        decode(writer, view.batch, "batch")
+        writer.line(f"const long first_row = row_block * {shape.block_m};")
+        past_row = f"first_row + {shape.block_m}"
+        writer.line(f"const long past_row = {past_row} < {view.rows} ? {past_row} : {view.rows};")
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        past = f"first_panel + {self.block_panels}"
+        writer.line(f"const long past_panel = {past} < {self.panels} ? {past} : {self.panels};")
+        if not self.row_step:
+            with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
+                writer.line(f"packed_rows = tile / {self.column_blocks};")
+                self._stage_rows()
+        if not self.packing:
+            with writer.block(f"if (packed_panels != batch * {self.column_blocks} + column_block)"):
+                writer.line(f"packed_panels = batch * {self.column_blocks} + column_block;")
+                self._pack_panels()
+        with (
+            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
+            writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
+        ):
+            self._product()
+            self._epilogue()
+
+    def _product(self) -> None:
+        writer, view, shape = self.writer, self.view, self.shape
+        if self.packing:
+            batch = Index.of(0)
+            for axis in view.batch:
+                if axis in view.b.axes:
+                    batch = batch * axis.extent + axis
+            slot = self.workload.kernel.inputs[self.packing[0]].name
+            place = f"(({self._index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"
+            writer.line(f"const char *const b = (const char *){slot} + {place};")
+        else:
+            writer.line(f"const char *const b = panels + (panel - first_panel) * {self.panel_bytes}L;")
+        if self.row_step:
+            assert self.staged.source is not None
+            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
+            first = offset.substitute({axis: Index.of(0) for axis in (*view.m, *view.k)})
+            writer.line(f"const char *const a = (const char *){slot} + {self._index(first)} + row0 * {self.row_step}L;")
+        else:
+            writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
+        writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
+        tail = view.rows % shape.rows
+        if not tail:
+            writer.line(f"const long count = {shape.rows};")
+            writer.line(f"{self.name}_{shape.rows}(a, b, c);")
+            return
+        writer.line(f"const long count = past_row - row0 < {shape.rows} ? past_row - row0 : {shape.rows};")
+        if view.rows > shape.rows:
+            writer.line(f"if (count == {shape.rows}) {self.name}_{shape.rows}(a, b, c);")
+            writer.line(f"else {self.name}_{tail}(a, b, c);")
+        else:
+            writer.line(f"{self.name}_{tail}(a, b, c);")
+
+    def _index(self, index: Index) -> str:
+        return Emitter(self.writer, self.slots.address).index(index)
+
+    # What follows the product, on one finished tile
+
+    def _epilogue(self) -> None:
+        writer, view, shape = self.writer, self.view, self.shape
+        lanes, n = self.target.vector_floats, view.n
+        whole = view.columns // lanes * lanes
+        limit = "" if view.columns % shape.panel == 0 else f" && panel * {shape.panel} + column < {whole}"
+        if whole:
+            with writer.block(f"for (long column = 0; column < {shape.panel}{limit}; column += TW_LANES)"):
+                writer.line(f"const long {n} = panel * {shape.panel} + column;")
+                self._columns(Vector(n), "column")
+        if view.columns % lanes:
+            with writer.block(f"if (panel == {self.panels - 1})"):
+                writer.line(f"const long {n} = {whole};")
+                self._columns(Vector(n, str(view.columns % lanes)), str(whole % shape.panel))
+
+    def _columns(self, vector: Vector, column: str) -> None:
+        """One vector of columns, row by row."""
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        self.column_terms(emitter, column, vector)
+        for block in self.view.epilogue:
+            for value in block.values:
+                self._hoist(emitter, value)
+        with self.writer.block("for (long row = 0; row < count; row++)"), emitter.scope():
+            self.writer.line("const long m = row0 + row;")
+            decode(self.writer, self.view.m, "m")
+            load = "tw_load" if self.total is DType.F32 else "tw_load_i"
+            sums = self.writer.name("sums")
+            self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
+            store = self.view.product.stores[0]
+            self._put(emitter, store.slot, store.index, self.corrected(emitter, sums), self.total)
+            for block in self.view.epilogue:
+                for store, expr in zip(block.stores, block.values, strict=True):
+                    self._put(emitter, store.slot, store.index, emitter.vector_of(expr), expr.dtype)
+
+    def _hoist(self, emitter: Emitter, expr: Expr) -> None:
+        """Computes the largest parts of an expression that read inputs at positions all rows share."""
+        inputs = {slot.name for slot in self.workload.kernel.inputs}
+        if isinstance(expr, Where):
+            return
+        same = expr.axes <= {self.view.n, *self.view.batch} and all(load.slot in inputs for load in expr.loads)
+        if same and expr.loads and has_vectors(expr.dtype):
+            emitter.vector_of(expr)
+            return
+        for child in expr.children:
+            self._hoist(emitter, child)
+
+    def _put(self, emitter: Emitter, slot: str, index: tuple[Index, ...], value: str, dtype: DType) -> None:
+        if slot in self.slots.buffers:
+            emitter.store(slot, index, value, self.slots.buffers[slot].type.dtype)
+            emitter.held[Load(slot, index, dtype)] = value
+        else:
+            emitter.held[Load(slot, (), dtype)] = value
+
+    # Rows of A, staged
+
+    def _stage_rows(self) -> None:
+        """rows[m - first_row][k] = A[m][k] for the task's block of rows, in groups; what fills the last group is 0."""
+        view, writer = self.view, self.writer
+        guards = conjuncts(self.staged.condition) if self.staged.condition is not None else []
+        with writer.block("for (long m = first_row; m < past_row; m++)"):
+            decode(writer, view.m, "m")
+            writer.line(f"{self.element} *const row = rows + (m - first_row) * {self.row_elements}L;")
+            self._gather(list(view.k), guards, Index.of(0), Emitter(writer, self.slots.address))
+            past = self.row_elements if self.extra_bytes else self.groups.groups * self.groups.group
+            if past > view.depth:
+                writer.line(f"memset(row + {view.depth}, 0, {past - view.depth} * sizeof *row);")
+            self.after_row()
+
+    def _gather(self, axes: list[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
+        """Loops over k, testing each guard as soon as its axes are known; what it excludes is padding."""
+        writer = self.writer
+        inner = prod(axis.extent for axis in axes)
+        ready = [guard for guard in guards if not guard.axes & set(axes)]
+        waiting = [guard for guard in guards if guard not in ready]
+        with ExitStack() as stack, emitter.scope():
+            if ready:
+                test = " && ".join(emitter.scalar(guard) for guard in ready)
+                with writer.block(f"if (!({test}))"), emitter.scope():
+                    writer.line(self.fill(f"row + {emitter.index(place * inner)}", str(inner), emitter))
+                stack.enter_context(writer.block("else"))
+                stack.enter_context(emitter.scope())
+            if axes and len(axes) == self._run(waiting):
+                self._copy_run(axes, waiting, place * inner, emitter)
+            elif not axes:
+                writer.line(f"row[{emitter.index(place)}] = {self.element_of(emitter.scalar(self.staged.value))};")
+            elif len(axes) == 1 and self._is_contiguous(axes[0]):
+                self._strips(axes[0], waiting, place * inner + axes[0], emitter)
+            else:
+                with writer.block(f"for (long {axes[0]} = 0; {axes[0]} < {axes[0].extent}; {axes[0]}++)"):
+                    self._gather(axes[1:], waiting, place * axes[0].extent + axes[0], emitter)
+
+    def _run(self, guards: Sequence[Expr]) -> int:
+        """How many of the innermost axes of k A lies densely along, where guards at most bound the outermost of them; 0 for none."""
+        if self.staged.source is None:
+            return 0
+        offset = self.slots.address(self.staged.source.slot, self.staged.source.index)[1]
+        step, count = 1, 0
+        for axis in reversed(self.view.k):
+            mine = [guard for guard in guards if axis in guard.axes]
+            if offset.coefficient(axis) != step or any(_bound(guard, axis) is None for guard in mine):
+                break
+            step, count = step * axis.extent, count + 1
+            if mine:
+                break
+        return count
+
+    def _copy_run(self, axes: Sequence[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
+        """A dense stretch of A, bounded by guards on its outermost axis."""
+        writer, source = self.writer, self.staged.source
+        assert source is not None
+        pointer, offset = self.slots.address(source.slot, source.index)
+        start = f"{pointer} + {emitter.index(offset.substitute({axis: Index.of(0) for axis in axes}))}"
+        to, extent, inner = f"row + {emitter.index(place)}", axes[0].extent, prod(axis.extent for axis in axes[1:])
+        if not guards:
+            writer.line(self.copy(to, start, str(extent * inner), emitter))
+            return
+        writer.line(f"long from = 0, past = {extent};")
+        for guard in guards:
+            bound = _bound(guard, axes[0])
+            assert bound is not None
+            name, test = ("from", ">") if bound[0] == "ge" else ("past", "<")
+            writer.line(f"if ({emitter.index(bound[1])} {test} {name}) {name} = {emitter.index(bound[1])};")
+        writer.line(f"if (from > {extent}) from = {extent};")
+        writer.line("if (past < from) past = from;")
+        writer.line(f"if (from > 0) {self.fill(to, f'from * {inner}', emitter)}")
+        writer.line(
+            self.copy(f"{to} + from * {inner}", f"{start} + from * {inner}", f"(past - from) * {inner}", emitter)
+        )
+        rest = f"({extent} - past) * {inner}"
+        writer.line(f"if (past < {extent}) {self.fill(f'{to} + past * {inner}', rest, emitter)}")
+
+    def _is_contiguous(self, axis: Axis) -> bool:
+        loads = [load for load in self.staged.value.loads if axis in load.axes]
+        return all(self.slots.address(load.slot, load.index)[1].coefficient(axis) == 1 for load in loads)
+
+    def _strips(self, axis: Axis, guards: Sequence[Expr], position: Index, emitter: Emitter) -> None:
+        """The innermost k axis in vectors; guards along it become conditions on lanes."""
+        condition, value = conjunction(list(guards)), self.staged.value
+        expr = value if condition is None else Where(condition, value, self.staged.padding)
+        lanes, writer = self.target.vector_floats, self.writer
+        whole = axis.extent // lanes * lanes
+
+        def strip(vector: Vector) -> None:
+            inner = Emitter(writer, emitter.address, vector, self.slots.extents)
+            result, place = inner.vector_of(expr), f"row + {inner.index(position)}"
+            store = f"tw_store_{self.suffix}"
+            count = vector.count
+            writer.line(f"{store}_n({place}, {result}, {count});" if count else f"{store}({place}, {result});")
+
+        if whole:
+            with writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
+                strip(Vector(axis))
+        if axis.extent % lanes:
+            with writer.block(""):
+                writer.line(f"const long {axis} = {whole};")
+                strip(Vector(axis, str(axis.extent % lanes)))
+
+    # Panels of B, packed by the task
+
+    def _pack_panels(self) -> None:
+        """panels[panel - first_panel][group][column] = B[k][n] for the task's block of columns, padded with zeros."""
+        view, writer, shape = self.view, self.writer, self.shape
+        n = view.n
+        with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
+            writer.line(f"char *const packed = panels + (panel - first_panel) * {self.panel_bytes}L;")
+            with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
+                writer.line(f"const long {n} = panel * {shape.panel} + column;")
+                with writer.block(f"if ({n} + TW_LANES <= {view.columns})"):
+                    self._pack_columns(Vector(n))
+                with writer.block("else"):
+                    writer.line(f"const long live = {n} < {view.columns} ? {view.columns} - {n} : 0;")
+                    self._pack_columns(Vector(n, "live"))
+
+    def _pack_columns(self, vector: Vector) -> None:
+        """All groups of one vector of columns, and below them the sums if they are wanted."""
+        writer, group = self.writer, self.groups.group
+        depth, place = self.view.depth, f"((int32_t *)packed + {{at}} * {self.shape.panel} + column)"
+        if self.groups.sums:
+            writer.line("vi below = {0};")
+        with writer.block(f"for (long group = 0; group < {depth // group}; group++)"):
+            self._pack_group(vector, [f"(group * {group} + {at})" for at in range(group)], place.format(at="group"))
+        if depth % group:
+            rest = [str(depth - depth % group + at) for at in range(depth % group)]
+            with writer.block(""):
+                self._pack_group(vector, rest, place.format(at=depth // group))
+        if self.groups.sums:
+            writer.line(f"tw_store_i({place.format(at=self.groups.groups)}, below);")
+
+    def _pack_group(self, vector: Vector, positions: Sequence[str], place: str) -> None:
+        values = []
+        for position in positions:
+            emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+            inner = self.view.depth
+            for axis in self.view.k:
+                inner //= axis.extent
+                emitter.names[axis] = f"({position} / {inner} % {axis.extent})" if len(self.view.k) > 1 else position
+            values.append(emitter.vector_of(self.b))
+        if self.groups.sums:
+            self.writer.line(f"below = below + {' + '.join(values)};")
+        zero = f"({self.vector_type}){{0}}"
+        padded = values + [zero] * (self.groups.group - len(values))
+        self.writer.line(f"tw_store_i({place}, {self.lane_of(padded)});")
+
+
+def _bound(guard: Expr, axis: Axis) -> tuple[str, Index] | None:
+    """`ge` or `lt` and the least, or first excluded, position along the axis; None for a guard of another form."""
+    if not isinstance(guard, Apply) or guard.function not in ("ge", "lt"):
+        return None
+    position, limit = guard.args
+    if not isinstance(position, Position) or not isinstance(limit, Const):
+        return None
+    if position.index.coefficient(axis) != 1:
+        return None
+    return guard.function, Index.of(int(limit.value)) - position.index.substitute({axis: Index.of(0)})

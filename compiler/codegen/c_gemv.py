@@ -1,0 +1,141 @@
+"""The `gemv` algorithm: a few rows times a constant matrix, read once at the speed of the memory it lies in.
+
+The matrix is packed in panels, some of which are read side by side, each along memory: one pass over k fills the sums of all their
+columns for all rows, and the maps that follow are applied to them at once. Under `gemv24` the panels hold 24 bits for each element
+(`compiler.ir.narrow`). Long sums are taken in stretches of k, which keeps rounding errors from growing with the depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler.codegen.c_expr import Emitter, Vector
+from compiler.codegen.c_rows import RowsKernel, is_fetched
+from compiler.codegen.c_strips import copy_row, finish
+from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.writer import Writer
+from compiler.ir.contraction import Contraction, axes_of, packing_of
+from compiler.ir.gemv import as_gemv
+from compiler.ir.machine import Workload
+from compiler.ir.narrow import NarrowPanels
+from compiler.ir.normal_form import Slots
+from compiler.ir.packing import Packing
+from compiler.ir.tile import Tile
+from compiler.targets.cpu import CpuTarget
+
+
+def lower_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+    """A kernel that `as_gemv` accepts.
+
+    Levels: `block` n, columns of a task; `register` n, columns worked on at a time; `vector` n, columns of a panel.
+    """
+    view = as_gemv(workload)
+    assert view is not None, "the tile stage offers `gemv` only to kernels of that form"
+    lanes, panel = target.vector_floats, tile.extent("vector", "n")
+    found = packing_of(view, workload, panel)
+    assert found is not None
+    position, panels = found
+    narrow = tile.algorithm == "gemv24"
+    packing: Packing = NarrowPanels(panels) if narrow else panels
+    group = tile.extent("register", "n") // panel
+    fetch = is_fetched(packing, target.l2_bytes)
+    rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, narrow, fetch)
+    return _Gemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width).lower()
+
+
+@dataclass
+class _Gemv:
+    """A group is what one call of `rows` works on; `groups` of them are a task."""
+
+    name: str
+    workload: Workload
+    view: Contraction
+    position: int
+    packing: Packing
+    rows: RowsKernel
+    groups: int
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        self.slots = Slots(self.workload)
+        panels = -(-self.view.columns // self.rows.panel)
+        self.whole, self.rest = divmod(panels, self.rows.panels)
+        self.count = self.whole + (1 if self.rest else 0)
+
+    def lower(self) -> Lowered:
+        view, writer = self.view, self.writer
+        if self.whole:
+            self.rows.write(writer, f"{self.name}_{self.rows.panels}")
+        if self.rest:
+            replace(self.rows, panels=self.rest).write(writer, f"{self.name}_{self.rest}")
+        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
+        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
+        writer.line(f" * m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} */")
+        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+            for line in declarations(self.workload):
+                writer.line(line)
+            for slot in self.workload.kernel.inputs:
+                writer.line(f"(void){slot.name};")
+            writer.line("float *const rows = (float *)scratch;")
+            self._gather_rows()
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                writer.line(f"const long first = tile * {self.groups};")
+                past = f"first + {self.groups}"
+                writer.line(f"const long past = {past} < {self.count} ? {past} : {self.count};")
+                with writer.block("for (long group = first; group < past; group++)"):
+                    self._group()
+        scratch = view.rows * view.depth * 4
+        return Lowered(self.name, writer.text(), -(-self.count // self.groups), scratch, {self.position: self.packing})
+
+    def _gather_rows(self) -> None:
+        """rows[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
+        view = self.view
+        with self.writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
+            decode(self.writer, view.m, "m")
+            factor = "0x1p-31f" if self.rows.narrow else ""
+            into = f"rows + m * {view.depth}"
+            copy_row(self.writer, self._emitter, self.rows.lanes, view.k, view.a, into, factor)
+
+    def _group(self) -> None:
+        """The sums of one group of panels, and the maps at each of its vectors."""
+        writer, rows = self.writer, self.rows
+        matrix, ctype = self.workload.kernel.inputs[self.position].name, rows.ctype
+        writer.line(f"const {ctype} *const b = (const {ctype} *){matrix} + group * {rows.apart * rows.panels}L;")
+        writer.line(f"float c[{rows.rows * rows.width}] __attribute__((aligned(64)));")
+        if self.whole and self.rest:
+            with writer.block(f"if (group < {self.whole})"):
+                self._sums(rows)
+            with writer.block("else"):
+                self._sums(replace(rows, panels=self.rest))
+        else:
+            self._sums(rows if self.whole else replace(rows, panels=self.rest))
+
+    def _sums(self, rows: RowsKernel) -> None:
+        self.writer.line(f"{self.name}_{rows.panels}(rows, b, c);")
+        with self.writer.block(f"for (long m = 0; m < {rows.rows}; m++)"):
+            decode(self.writer, self.view.m, "m")
+            self._columns(rows)
+
+    def _columns(self, rows: RowsKernel) -> None:
+        """The maps along the columns of a group, of one row: whole vectors, then those at the end of the matrix."""
+        writer, view, lanes, step = self.writer, self.view, rows.lanes, self.rows.width
+        whole = view.columns // lanes * lanes
+        writer.line(f"const float *const held = c + m * {rows.width};")
+        limit = "" if view.columns % rows.panel == 0 else f" && group * {step} + column < {whole}"
+        with writer.block(f"for (long column = 0; column < {rows.width}{limit}; column += TW_LANES)"):
+            writer.line(f"const long {view.n} = group * {step} + column;")
+            self._maps(Vector(view.n), "column")
+        if view.columns % lanes:
+            with writer.block(f"if (group == {self.count - 1})"):
+                writer.line(f"const long {view.n} = {whole};")
+                self._maps(Vector(view.n, str(view.columns % lanes)), str(whole % step))
+
+    def _maps(self, vector: Vector, column: str) -> None:
+        """The product's stored value and the maps after it, at one vector of columns."""
+        value = self.writer.name("product")
+        factor = f" * {self.rows.factor(column)}" if self.rows.narrow else ""
+        self.writer.line(f"const vf {value} = tw_load(held + {column}){factor};")
+        finish(self._emitter(vector), self.slots, self.view.product, self.view.epilogue, value)
+
+    def _emitter(self, vector: Vector) -> Emitter:
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)

@@ -1,0 +1,401 @@
+"""The `winograd` algorithm: convolutions of unit stride by minimal filtering (`compiler.ir.winograd`) as C.
+
+A task is a block of output tiles against a block of output channels. It transforms the inputs of its tiles, V = B^T d B, one vector of
+channels at a time, into the lane's scratch: a matrix of tiles x channels for each element of a transformed tile. Panel by panel of output
+channels it multiplies each of them with the transformed weights, M = V U, and transforms back, Y = A^T M A, with the maps that follow
+applied on the way to memory. V and one panel's M stay in the second-level cache; the weights stream through once per block of tiles.
+
+A transform is written out for one axis and applied along each axis in turn. Points come in pairs +-p, whose rows share what is even and
+what is odd in p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from fractions import Fraction
+from math import prod
+
+from compiler.codegen.c_expr import Emitter, Vector
+from compiler.codegen.c_micro import MicroKernel
+from compiler.codegen.c_scalar import literal
+from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.writer import Writer
+from compiler.ir.contraction import axes_of
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.machine import Workload
+from compiler.ir.normal_form import Slots
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.ir.winograd import Form, Inside, as_convolution, form, inside_of, transformed_panels, transforms_of
+from compiler.targets.cpu import CpuTarget
+
+AHEAD = 128
+"""Steps of k by which weights are fetched before they are read: each is read once per block of tiles, from beyond the second-level cache."""
+
+
+def lower_winograd(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+    """A kernel that `as_convolution` accepts.
+
+    Levels of `tile`: `transform` (outputs of a tile along y and x), `block` (m tiles and n channels of a task), `register` (m tiles, n channels).
+    """
+    return _Winograd(name, workload, tile, target).lower()
+
+
+class _Winograd:
+    """`v_row`, `v_plane` and `m_plane` are distances in floats: between tiles, and between elements of V and of M."""
+
+    def __init__(self, name: str, workload: Workload, tile: Tile, target: CpuTarget) -> None:
+        view = as_convolution(workload)
+        assert view is not None, "the tile stage offers `winograd` only to kernels of that form"
+        self.name, self.workload, self.view = name, workload, view
+        self.writer, self.slots, self.lanes = Writer(), Slots(workload), target.vector_floats
+        outputs = transforms_of(tile)
+        self.forms = [form(many, sweep.tap.extent) for many, sweep in zip(outputs, view.sweeps, strict=True)]
+        self.elements = prod(one.elements for one in self.forms)
+        counts = view.tiles(outputs)
+        names = [f"tile_{sweep.output.name.lower()}" for sweep in view.sweeps]
+        self.places = [Axis(name, count) for name, count in zip(names, counts[len(view.free) :], strict=True)]
+        self.tiles = prod(counts)
+        self.rows, self.panel = tile.extent("register", "m"), tile.extent("register", "n")
+        self.block = min(tile.extent("block", "m"), self.tiles)
+        self.row_blocks = -(-self.tiles // self.block)
+        self.panels = -(-view.column.extent // self.panel)
+        self.block_panels = tile.extent("block", "n") // self.panel
+        self.column_blocks = -(-self.panels // self.block_panels)
+        self.v_row = _apart(-(-view.depth.extent // self.lanes) * self.lanes)
+        self.v_plane = _apart(self.block * self.v_row)
+        self.m_plane = _apart(self.block * self.panel)
+        self.weights = [slot.name for slot in workload.kernel.inputs].index(view.weights.slot)
+        self.packing = transformed_panels(view, outputs, self.panel)
+
+    def lower(self) -> Lowered:
+        writer = self.writer
+        for rows in self._row_counts():
+            offsets = tuple(row * self.v_row for row in range(rows))
+            vectors = self.panel // self.lanes
+            kernel = MicroKernel(offsets, ((self.view.depth.extent, 1),), vectors, self.lanes, AHEAD)
+            kernel.write(writer, f"{self.name}_{rows}")
+        self._input_transform()
+        self._output_transform()
+        self._say_what_it_is()
+        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+            for line in declarations(self.workload):
+                writer.line(line)
+            for slot in self.workload.kernel.inputs:
+                writer.line(f"(void){slot.name};")
+            writer.line("/* v[element][tile][channel], m[element][tile][channel of the panel] */")
+            writer.line("float *const v = (float *)scratch;")
+            writer.line(f"float *const m = v + {self.elements * self.v_plane};")
+            writer.line("long transformed = -1;")
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                self._task()
+        scratch = 4 * self.elements * (self.v_plane + self.m_plane)
+        tasks = self.packing.batch * self.row_blocks * self.column_blocks
+        return Lowered(self.name, writer.text(), tasks, scratch, {self.weights: self.packing})
+
+    def _row_counts(self) -> list[int]:
+        """Heights of the register tiles that occur: whole ones, and what remains of a block and of the last block."""
+        last = self.tiles - (self.row_blocks - 1) * self.block
+        blocks = {last, self.block}
+        whole = {self.rows} if self.block >= self.rows else set()
+        return sorted(whole | {block % self.rows for block in blocks} - {0}, reverse=True)
+
+    def _say_what_it_is(self) -> None:
+        view, writer = self.view, self.writer
+        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
+        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
+        swept = ", ".join(
+            f"{one} along {s.output}:{s.output.extent}" for one, s in zip(self.forms, view.sweeps, strict=True)
+        )
+        writer.line(f" * {swept}; {self.tiles} tiles of {self.elements} elements")
+        writer.line(
+            f" * groups {axes_of(view.groups)}; channels {axes_of((view.depth,))} -> {axes_of((view.column,))} */"
+        )
+
+    # Transforms of one tile at one vector of channels
+
+    def _input_transform(self) -> None:
+        """name_input: v = B^T d B for the inputs at d + i * row + j * step."""
+        writer, name, forms = self.writer, f"{self.name}_input", self.forms
+        for one in dict.fromkeys(forms):
+            with writer.block(
+                f"static inline void {name}_{_suffix(one)}(const float *x, long x_step, float *y, long y_step)"
+            ):
+                _write_input(writer, one)
+            writer.line()
+        *outer, inner = forms
+        with writer.block(f"static void {name}(const float *d, long row, long step, float *v)"):
+            if not outer:
+                writer.line("(void)row;")
+                writer.line(f"{name}_{_suffix(inner)}(d, step, v, {self.v_plane});")
+            else:
+                self._nested(
+                    (outer[0].elements, inner.elements),
+                    f"{name}_{_suffix(outer[0])}(d + j * step, row, {{half}}, {{row}});",
+                    f"{name}_{_suffix(inner)}({{half}}, {{step}}, v + i * {inner.elements * self.v_plane}, {self.v_plane});",
+                )
+        writer.line()
+
+    def _output_transform(self) -> None:
+        """name_output: y = A^T m A, the outputs of a tile as dense rows of vectors."""
+        writer, name, forms = self.writer, f"{self.name}_output", self.forms
+        for one in dict.fromkeys(forms):
+            with writer.block(
+                f"static inline void {name}_{_suffix(one)}(const float *x, long x_step, float *y, long y_step)"
+            ):
+                _write_output(writer, one)
+            writer.line()
+        *outer, inner = forms
+        with writer.block(f"static void {name}(const float *m, float *y)"):
+            if not outer:
+                writer.line(f"{name}_{_suffix(inner)}(m, {self.m_plane}, y, {self.lanes});")
+            else:
+                self._nested(
+                    (outer[0].outputs, inner.elements),
+                    f"{name}_{_suffix(outer[0])}(m + j * {self.m_plane}, {inner.elements * self.m_plane}, {{half}}, {{row}});",
+                    f"{name}_{_suffix(inner)}({{half}}, {{step}}, y + i * {inner.outputs * self.lanes}, {self.lanes});",
+                )
+        writer.line()
+
+    def _nested(self, half: tuple[int, int], along_y: str, along_x: str) -> None:
+        """Each column along y into `half`, then each row of that along x."""
+        writer, lanes, (high, wide) = self.writer, self.lanes, half
+        writer.line(f"float half[{high * wide * lanes}] __attribute__((aligned(64)));")
+        line = along_y.format(half=f"half + j * {lanes}", row=wide * lanes)
+        writer.line(f"for (long j = 0; j < {wide}; j++) {line}")
+        line = along_x.format(half=f"half + i * {wide * lanes}", step=lanes)
+        writer.line(f"for (long i = 0; i < {high}; i++) {line}")
+
+    # A task: one block of tiles against one block of panels
+
+    def _task(self) -> None:
+        writer = self.writer
+        writer.line(f"const long column_block = tile % {self.column_blocks};")
+        writer.line(f"const long row_block = tile / {self.column_blocks} % {self.row_blocks};")
+        writer.line(f"const long group = tile / {self.column_blocks * self.row_blocks};")
+        decode(writer, self.view.groups, "group")
+        writer.line(f"const long first = row_block * {self.block};")
+        writer.line(f"const long count = {_at_most(f'{self.tiles} - first', self.block)};")
+        with writer.block(f"if (transformed != tile / {self.column_blocks})"):
+            writer.line(f"transformed = tile / {self.column_blocks};")
+            self._transform_inputs()
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(
+            f"const long past_panel = first_panel + {_at_most(f'{self.panels} - first_panel', self.block_panels)};"
+        )
+        with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
+            self._multiply()
+            self._transform_outputs()
+
+    def _tile_of(self, at: str) -> None:
+        """Declares the free axes and the tile's place along each sweep."""
+        decode(self.writer, (*self.view.free, *self.places), at)
+
+    def _transform_inputs(self) -> None:
+        """v[element][t] for each tile t of the block: read in place where all of it lies inside the padding, else by way of a patch."""
+        writer, depth, lanes = self.writer, self.view.depth, self.lanes
+        whole, tail = depth.extent // lanes * lanes, depth.extent % lanes
+        with writer.block("for (long t = 0; t < count; t++)"):
+            self._tile_of("(first + t)")
+            writer.line(f"float *const to = v + t * {self.v_row};")
+            inside = inside_of(self.view)
+            if whole:
+                with ExitStack() as stack:
+                    if inside is not None:
+                        with writer.block(f"if ({self._meets_no_padding(inside)})"):
+                            self._read_in_place(inside.load, whole)
+                        stack.enter_context(writer.block("else"))
+                    stack.enter_context(writer.block(f"for (long {depth} = 0; {depth} < {whole}; {depth} += TW_LANES)"))
+                    self._read_patch(Vector(depth))
+            if tail:
+                with writer.block(""):
+                    writer.line(f"const long {depth} = {whole};")
+                    self._read_patch(Vector(depth, str(tail)))
+
+    def _meets_no_padding(self, inside: Inside) -> str:
+        """The condition that all of a tile lies inside the padding."""
+        tests = []
+        for place, one, (begin, end) in zip(self.places, self.forms, inside.bounds, strict=True):
+            first, past = -(-begin // one.outputs), (end - one.elements) // one.outputs + 1
+            tests += [f"{place} >= {first}"] if first > 0 else []
+            tests += [f"{place} < {past}"] if past < place.extent else []
+        return " && ".join(tests) or "1"
+
+    def _read_in_place(self, load: Load, whole: int) -> None:
+        view, writer = self.view, self.writer
+        slot, offset = self.slots.address(load.slot, load.index)
+        emitter = Emitter(writer, self.slots.address)
+        for sweep, place, one in zip(view.sweeps, self.places, self.forms, strict=True):
+            emitter.names[sweep.position] = f"({place} * {one.outputs})"
+        row, step = (0, *(offset.coefficient(sweep.position) or 0 for sweep in view.sweeps))[-2:]
+        with writer.block(f"for (long {view.depth} = 0; {view.depth} < {whole}; {view.depth} += TW_LANES)"):
+            place_of = emitter.index(offset)
+            writer.line(f"{self.name}_input({slot} + {place_of}, {row}, {step}, to + {view.depth});")
+
+    def _read_patch(self, vector: Vector) -> None:
+        """The tile's inputs, at one vector of channels, in a patch with zeros where the image ends; then their transform."""
+        view, writer, lanes = self.view, self.writer, self.lanes
+        writer.line(f"float patch[{self.elements * lanes}] __attribute__((aligned(64)));")
+        inner = self.forms[-1].elements
+        with ExitStack() as stack:
+            tests, at = [], Index.of(0)
+            for letter, sweep, place, one in zip(
+                "ij"[-len(self.forms) :], view.sweeps, self.places, self.forms, strict=True
+            ):
+                stack.enter_context(writer.block(f"for (long {letter} = 0; {letter} < {one.elements}; {letter}++)"))
+                writer.line(f"const long {sweep.position} = {place} * {one.outputs} + {letter};")
+                at = at * one.elements + Axis(letter, one.elements)
+                if (place.extent - 1) * one.outputs + one.elements > sweep.position.extent:
+                    tests.append(f"{sweep.position} < {sweep.position.extent}")
+            emitter = Emitter(writer, self.slots.address, vector, self.slots.extents)
+            writer.line("vf value = {0};")
+            with ExitStack() as inside:
+                if tests:
+                    inside.enter_context(writer.block(f"if ({' && '.join(tests)})"))
+                writer.line(f"value = {emitter.vf(view.image.value)};")
+            writer.line(f"tw_store(patch + ({emitter.index(at)}) * {lanes}, value);")
+        writer.line(f"{self.name}_input(patch, {inner * lanes}, {lanes}, to + {vector.axis});")
+
+    def _multiply(self) -> None:
+        """m[element] = v[element] u[element] for one panel of output channels."""
+        writer, size = self.writer, self.view.depth.extent * self.panel
+        slot = self.workload.kernel.inputs[self.weights].name
+        writer.line(f"const float *const u = {slot} + (group * {self.panels} + panel) * {self.elements * size}L;")
+        with (
+            writer.block(f"for (long element = 0; element < {self.elements}; element++)"),
+            writer.block(f"for (long t = 0; t < count; t += {self.rows})"),
+        ):
+            writer.line(f"const float *const a = v + element * {self.v_plane} + t * {self.v_row};")
+            writer.line(f"float *const c = m + element * {self.m_plane} + t * {self.panel};")
+            counts = self._row_counts()
+            if len(counts) > 1:
+                writer.line(f"const long rows = {_at_most('count - t', self.rows)};")
+            for at, rows in enumerate(counts):
+                test = f"if (rows == {rows}) " if at + 1 < len(counts) else ""
+                writer.line(f"{'else ' * (at > 0)}{test}{self.name}_{rows}(a, u + element * {size}, c);")
+
+    # Back to outputs, and what follows
+
+    def _transform_outputs(self) -> None:
+        """The outputs of each tile of the block at one panel; tiles at the far borders are cut off there."""
+        writer, column, panel, lanes = self.writer, self.view.column, self.panel, self.lanes
+        whole = column.extent // lanes * lanes
+        with writer.block("for (long t = 0; t < count; t++)"):
+            self._tile_of("(first + t)")
+            limit = "" if column.extent % panel == 0 else f" && panel * {panel} + column < {whole}"
+            with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
+                writer.line(f"const long {column} = panel * {panel} + column;")
+                self._outputs(Vector(column), f"m + t * {panel} + column")
+            if column.extent % lanes:
+                with writer.block(f"if (panel == {self.panels - 1})"):
+                    writer.line(f"const long {column} = {whole};")
+                    self._outputs(Vector(column, str(column.extent % lanes)), f"m + t * {panel} + {whole % panel}")
+
+    def _outputs(self, vector: Vector, source: str) -> None:
+        view, writer = self.view, self.writer
+        many = prod(one.outputs for one in self.forms)
+        writer.line(f"float outputs[{many * self.lanes}] __attribute__((aligned(64)));")
+        writer.line(f"{self.name}_output({source}, outputs);")
+        with ExitStack() as stack:
+            at = Index.of(0)
+            for letter, sweep, place, one in zip(
+                "ij"[-len(self.forms) :], view.sweeps, self.places, self.forms, strict=True
+            ):
+                left = f"{sweep.output.extent} - {place} * {one.outputs}"
+                limit = _at_most(left, one.outputs) if sweep.output.extent % one.outputs else str(one.outputs)
+                writer.line(f"const long past_{letter} = {limit};")
+                stack.enter_context(writer.block(f"for (long {letter} = 0; {letter} < past_{letter}; {letter}++)"))
+                writer.line(f"const long {sweep.output} = {place} * {one.outputs} + {letter};")
+                at = at * one.outputs + Axis(letter, one.outputs)
+            place_of = Emitter(writer, self.slots.address).index(at)
+            self._maps(vector, f"tw_load(outputs + ({place_of}) * {self.lanes})")
+
+    def _maps(self, vector: Vector, product: str) -> None:
+        """The product's stored value and the epilogue's maps, at one vector of one output position."""
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        value = self.writer.name("product")
+        self.writer.line(f"const vf {value} = {product};")
+        self._put(emitter, self.view.product.stores[0].slot, self.view.product.stores[0].index, value)
+        for block in self.view.epilogue:
+            for store, expr in zip(block.stores, block.values, strict=True):
+                self._put(emitter, store.slot, store.index, emitter.vf(expr))
+
+    def _put(self, emitter: Emitter, slot: str, index: tuple[Index, ...], value: str) -> None:
+        if slot in self.slots.buffers:
+            emitter.store(slot, index, value, self.slots.buffers[slot].type.dtype)
+            emitter.held[Load(slot, index, DType.F32)] = value
+        else:
+            emitter.held[Load(slot, (), DType.F32)] = value
+
+
+def _apart(floats: int) -> int:
+    """A distance of whole cache lines, an odd number of them: neither planes nor rows may share the sets of a cache."""
+    lines = -(-floats // 16)
+    return 16 * (lines + (lines % 2 == 0))
+
+
+def _at_most(left: str, limit: int) -> str:
+    return f"({left} < {limit} ? {left} : {limit})"
+
+
+def _suffix(one: Form) -> str:
+    return f"f{one.outputs}_{one.taps}"
+
+
+def _write_input(writer: Writer, one: Form) -> None:
+    """y = B^T x. The rows of a pair +-p are even + p odd and even - p odd."""
+    points = ", ".join(map(str, one.points))
+    writer.line(f"/* B^T of {one} at {points} and infinity */")
+    for at in range(one.elements):
+        writer.line(f"const vf x{at} = tw_load(x + {at} * x_step);")
+    for element, row in enumerate(one.input):
+        point = one.points[element] if element < len(one.points) else None
+        if point is None or point == 0:
+            writer.line(f"tw_store(y + {element} * y_step, {_sum_of(_terms(row))});")
+        elif point > 0:
+            twin = one.input[element + 1]
+            even = [value if value == other else Fraction(0) for value, other in zip(row, twin, strict=True)]
+            odd = [value / point if value != other else Fraction(0) for value, other in zip(row, twin, strict=True)]
+            writer.line(f"const vf even{element} = {_sum_of(_terms(even))}, odd{element} = {_sum_of(_terms(odd))};")
+            writer.line(
+                f"tw_store(y + {element} * y_step, {_sum_of([(Fraction(1), f'even{element}'), (point, f'odd{element}')])});"
+            )
+            writer.line(
+                f"tw_store(y + {element + 1} * y_step, {_sum_of([(Fraction(1), f'even{element}'), (-point, f'odd{element}')])});"
+            )
+
+
+def _write_output(writer: Writer, one: Form) -> None:
+    """y = A^T x. Outputs of even number take the sums of pairs, those of odd number the differences."""
+    points = ", ".join(map(str, one.points))
+    writer.line(f"/* A^T of {one} at {points} and infinity */")
+    for at in range(one.elements):
+        writer.line(f"const vf x{at} = tw_load(x + {at} * x_step);")
+    pairs = [(element, point) for element, point in enumerate(one.points) if point > 0]
+    for element, _ in pairs:
+        writer.line(
+            f"const vf sum{element} = x{element} + x{element + 1}, difference{element} = x{element} - x{element + 1};"
+        )
+    for output in range(one.outputs):
+        part = "difference" if output % 2 else "sum"
+        terms = [(point**output, f"{part}{element}") for element, point in pairs]
+        terms += [(Fraction(1), "x0")] if output == 0 and 0 in one.points else []
+        terms += [(Fraction(1), f"x{one.elements - 1}")] if output == one.outputs - 1 else []
+        writer.line(f"tw_store(y + {output} * y_step, {_sum_of(terms)});")
+
+
+def _terms(row: Sequence[Fraction]) -> list[tuple[Fraction, str]]:
+    return [(number, f"x{at}") for at, number in enumerate(row) if number]
+
+
+def _sum_of(terms: Sequence[tuple[Fraction, str]]) -> str:
+    """A sum of multiples, one that needs no multiplication first."""
+    ordered = sorted(terms, key=lambda term: (term[0] != 1, term[0] != -1))
+    text = ""
+    for factor, name in ordered:
+        body = name if abs(factor) == 1 else f"{literal(float(abs(factor)), DType.F32)} * {name}"
+        sign = "-" if factor < 0 else "+" if text else ""
+        text += f" {sign} {body}" if text else f"{sign}{body}"
+    return text

@@ -1,0 +1,167 @@
+/* Vectors of 32-bit integers, and dot products of 4-byte groups: what kernels over bytes, and over bf16, are written with.
+ *
+ * Bytes and 16-bit integers are loaded into 32-bit lanes; `_n` forms touch the first n elements of memory only. A group is four
+ * bytes, two 16-bit integers or two bf16, which one instruction multiplies pairwise and adds to a 32-bit lane.
+ */
+#pragma once
+
+typedef uint32_t vu __attribute__((vector_size(4 * TW_LANES)));
+typedef int32_t vi_any __attribute__((vector_size(4 * TW_LANES), aligned(4), may_alias));
+
+TW_INLINE vi tw_splat_i(int32_t x) { return (vi){0} + x; }
+TW_INLINE vi tw_load_i(const int32_t *p) { return *(const vi_any *)p; }
+TW_INLINE void tw_store_i(int32_t *p, vi x) { *(vi_any *)p = x; }
+TW_INLINE vi tw_load_i_n(const int32_t *p, long n) { return tw_ibits(tw_load_n((const float *)p, n)); }
+TW_INLINE void tw_store_i_n(int32_t *p, vi x, long n) { tw_store_n((float *)p, tw_bits(x), n); }
+
+/* Integers wrap around, which C grants to unsigned ones only. */
+TW_INLINE vi tw_add_i(vi a, vi b) { return (vi)((vu)a + (vu)b); }
+TW_INLINE vi tw_sub_i(vi a, vi b) { return (vi)((vu)a - (vu)b); }
+TW_INLINE vi tw_mul_i(vi a, vi b) { return (vi)((vu)a * (vu)b); }
+TW_INLINE vi tw_select_i(vi mask, vi a, vi b) { return (mask & a) | (~mask & b); }
+TW_INLINE vi tw_first_n_i(vi x, long n, vi other) { return tw_ibits(tw_first_n(tw_bits(x), n, tw_bits(other))); }
+TW_INLINE vi tw_max_i(vi a, vi b) { return tw_select_i(a > b, a, b); }
+TW_INLINE vi tw_min_i(vi a, vi b) { return tw_select_i(a < b, a, b); }
+TW_INLINE int32_t tw_sum_i(vi x) {
+    uint32_t total = 0;
+    for (int lane = 0; lane < TW_LANES; lane++) total += (uint32_t)x[lane];
+    return (int32_t)total;
+}
+TW_INLINE int32_t tw_greatest_i(vi x) {
+    int32_t best = x[0];
+    for (int lane = 1; lane < TW_LANES; lane++) best = x[lane] > best ? x[lane] : best;
+    return best;
+}
+TW_INLINE int32_t tw_least_i(vi x) {
+    int32_t best = x[0];
+    for (int lane = 1; lane < TW_LANES; lane++) best = x[lane] < best ? x[lane] : best;
+    return best;
+}
+
+/* Short integers widened to lanes, and lanes stored without their upper bits. */
+#if defined(__AVX2__) && TW_LANES == 8
+#define TW_WIDEN(name, x) tw_widen_##name(&(x))
+TW_INLINE vi tw_widen_i8(const void *p) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
+TW_INLINE vi tw_widen_u8(const void *p) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
+TW_INLINE vi tw_widen_i16(const void *p) { return (vi)_mm256_cvtepi16_epi32(_mm_loadu_si128(p)); }
+TW_INLINE vi tw_widen_u16(const void *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(p)); }
+#else
+#define TW_WIDEN(name, x) __builtin_convertvector(x, vi)
+#endif
+#define TW_SHORT(name, type) \
+    typedef type v_##name __attribute__((vector_size(sizeof(type) * TW_LANES), aligned(sizeof(type)), may_alias)); \
+    TW_INLINE vi tw_load_##name(const type *p) { return TW_WIDEN(name, *(const v_##name *)p); } \
+    TW_INLINE void tw_store_##name(type *p, vi x) { *(v_##name *)p = __builtin_convertvector(x, v_##name); } \
+    TW_INLINE vi tw_load_##name##_n(const type *p, long n) { \
+        vi x = {0}; \
+        for (long lane = 0; lane < n; lane++) x[lane] = p[lane]; \
+        return x; \
+    } \
+    TW_INLINE void tw_store_##name##_n(type *p, vi x, long n) { \
+        for (long lane = 0; lane < n; lane++) p[lane] = (type)x[lane]; \
+    }
+#if defined(__AVX512BW__) && TW_LANES == 16
+#define TW_FIRST(n) ((__mmask16)((1u << (n)) - 1))
+#define TW_SHORT_512(name, type, widen, narrow, load, load_n, store, store_n) \
+    TW_INLINE vi tw_load_##name(const type *p) { return (vi)widen(load((const void *)p)); } \
+    TW_INLINE void tw_store_##name(type *p, vi x) { store((void *)p, narrow((__m512i)x)); } \
+    TW_INLINE vi tw_load_##name##_n(const type *p, long n) { return (vi)widen(load_n(TW_FIRST(n), p)); } \
+    TW_INLINE void tw_store_##name##_n(type *p, vi x, long n) { store_n(p, TW_FIRST(n), narrow((__m512i)x)); }
+#define TW_BYTES_512(name, type, widen) \
+    TW_SHORT_512(name, type, widen, _mm512_cvtepi32_epi8, _mm_loadu_si128, _mm_maskz_loadu_epi8, _mm_storeu_si128, _mm_mask_storeu_epi8)
+#define TW_HALVES_512(name, type, widen) \
+    TW_SHORT_512(name, type, widen, _mm512_cvtepi32_epi16, _mm256_loadu_si256, _mm256_maskz_loadu_epi16, _mm256_storeu_si256, _mm256_mask_storeu_epi16)
+TW_BYTES_512(i8, int8_t, _mm512_cvtepi8_epi32)
+TW_BYTES_512(u8, uint8_t, _mm512_cvtepu8_epi32)
+TW_HALVES_512(i16, int16_t, _mm512_cvtepi16_epi32)
+TW_HALVES_512(u16, uint16_t, _mm512_cvtepu16_epi32)
+#else
+TW_SHORT(i8, int8_t)
+TW_SHORT(u8, uint8_t)
+TW_SHORT(i16, int16_t)
+TW_SHORT(u16, uint16_t)
+#endif
+
+TW_INLINE vf tw_float_of(vi x) { return __builtin_convertvector(x, vf); }
+/* Floats truncated to integers within [least, greatest], both exact in fp32; NaN becomes 0. */
+TW_INLINE vi tw_saturated(vf x, float least, float greatest) {
+    vf held = tw_min_of(tw_splat(greatest), tw_max_of(tw_splat(least), x));
+    return __builtin_convertvector(held, vi) & (x == x);
+}
+
+/* Four bytes from anywhere, in every lane. */
+TW_INLINE vi tw_group(const void *p) {
+    int32_t group;
+    memcpy(&group, p, sizeof group);
+    return tw_splat_i(group);
+}
+TW_INLINE vi tw_groups(const void *p) { return *(const vi_any *)p; }
+
+/* sum + a . b in each lane: four products of unsigned bytes with signed ones. Nothing saturates on the way. */
+#if defined(__AVX512VNNI__) && TW_LANES == 16
+TW_INLINE vi tw_dot_bytes(vi sum, vi a, vi b) { return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b); }
+#elif defined(__AVXVNNI__) && TW_LANES == 8
+TW_INLINE vi tw_dot_bytes(vi sum, vi a, vi b) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b); }
+#endif
+
+/* The same of two products of signed 16-bit integers. */
+#if defined(__AVX512BW__) && TW_LANES == 16
+TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) { return sum + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+#elif defined(__AVX2__) && TW_LANES == 8
+TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) { return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#elif defined(__SSE2__) && TW_LANES == 4
+#include <emmintrin.h>
+TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) { return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); }
+#else
+TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) {
+    vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
+    return sum + low + (a >> 16) * (b >> 16);
+}
+#endif
+
+/* The same of two products of bf16, added in fp32; subnormal numbers count as zero. */
+#if defined(__AVX512BF16__) && TW_LANES == 16
+TW_INLINE vf tw_dot_bf16(vf sum, vi a, vi b) { return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }
+TW_INLINE __m256i tw_round_bf16(vf x) { return (__m256i)_mm512_cvtneps_pbh((__m512)x); }
+TW_INLINE void tw_store_bf16(tw_bf16 *p, vf x) { _mm256_storeu_si256((__m256i_u *)p, tw_round_bf16(x)); }
+TW_INLINE void tw_store_bf16_n(tw_bf16 *p, vf x, long n) { _mm256_mask_storeu_epi16(p, TW_FIRST(n), tw_round_bf16(x)); }
+TW_INLINE vi tw_pair_bf16(vf a, vf b) {
+    return (vi)_mm512_cvtepu16_epi32(tw_round_bf16(a)) | ((vi)_mm512_cvtepu16_epi32(tw_round_bf16(b)) << 16);
+}
+TW_INLINE void tw_copy_bf16(tw_bf16 *to, const float *from, long n) {
+    long at = 0;
+    for (; at + TW_LANES <= n; at += TW_LANES) tw_store_bf16(to + at, tw_load(from + at));
+    if (at < n) tw_store_bf16_n(to + at, tw_load_n(from + at, n - at), n - at);
+}
+#endif
+
+/* Groups of the integers of each lane, cut to their width. */
+TW_INLINE vi tw_four(vi a, vi b, vi c, vi d) { return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | (vi)((vu)d << 24); }
+TW_INLINE vi tw_pair(vi a, vi b) { return (a & 65535) | (vi)((vu)b << 16); }
+
+/* n bytes copied with every bit of `flip` inverted: 0x80 turns signed bytes into unsigned ones that are 128 more. */
+TW_INLINE void tw_copy_bytes(uint8_t *to, const void *from, long n, uint8_t flip) {
+    typedef uint8_t bytes __attribute__((vector_size(4 * TW_LANES), aligned(1), may_alias));
+    const uint8_t *p = from;
+    long at = 0;
+    for (; at + 4 * TW_LANES <= n; at += 4 * TW_LANES) *(bytes *)(to + at) = *(const bytes *)(p + at) ^ flip;
+#if defined(__AVX512BW__) && TW_LANES == 16
+    if (at < n) {
+        __mmask64 rest = ~0ull >> (64 - (n - at));
+        __m512i x = _mm512_maskz_loadu_epi8(rest, p + at);
+        _mm512_mask_storeu_epi8(to + at, rest, _mm512_xor_si512(x, _mm512_set1_epi8((char)flip)));
+    }
+#else
+    for (; at < n; at++) to[at] = p[at] ^ flip;
+#endif
+}
+
+/* n bytes widened to 16 bits, less their zero point. */
+#define TW_COPY_HALVES(name, type) \
+    TW_INLINE void tw_copy_halves_##name(int16_t *to, const type *from, long n, int32_t zero) { \
+        long at = 0; \
+        for (; at + TW_LANES <= n; at += TW_LANES) tw_store_i16(to + at, tw_load_##name(from + at) - zero); \
+        if (at < n) tw_store_i16_n(to + at, tw_load_##name##_n(from + at, n - at) - zero, n - at); \
+    }
+TW_COPY_HALVES(i8, int8_t)
+TW_COPY_HALVES(u8, uint8_t)

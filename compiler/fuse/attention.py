@@ -1,0 +1,223 @@
+"""Attention: a product, the softmax of its rows, and the product of those with values, made one kernel.
+
+The three share the axes of their batches and of the queries; what they do along the keys becomes loops of their own blocks. So the
+scores, which grow with the product of both lengths, are never stored whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, rename, store_axes
+from compiler.fuse.epilogue import join
+from compiler.ir.attention import MIN_QUERIES, as_attention, softmax_axis
+from compiler.ir.expr import Apply, Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot
+from compiler.ir.normal_form import substitute
+from compiler.ir.tensor import DType
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The ops in question, what is between them, and the axes of the joined kernel: the scores' own, and the values' columns."""
+
+    scores: Op
+    softmax: Op
+    mixed: Op
+    axes: tuple[Axis, ...]
+    columns: Axis
+
+
+def join_attention(draft: Draft, refusals: list[str]) -> None:
+    """Makes one op of every score product, softmax and value product that may be one, with the copy that follows it."""
+    for op in list(draft.ops):
+        if isinstance(op.kernel, Kernel) and softmax_axis(op.kernel) is not None:
+            parts = _parts(op, draft)
+            if isinstance(parts, str):
+                refusals.append(f"{op.kernel.family}: {parts}")
+                continue
+            whole = _joined(parts, draft)
+            if as_attention(whole.kernel) is None:
+                refusals.append(f"{op.kernel.family}: together with the products it is not in the form of attention")
+                continue
+            draft.replace([parts.scores, parts.softmax, parts.mixed], whole, draft.at(parts.mixed))
+            _take_copy(whole, draft)
+
+
+def _take_copy(op: Op, draft: Draft) -> None:
+    """A transposition of the result is left to its stores."""
+    readers = draft.readers().get(op.outputs[0], [])
+    if len(readers) == 1 and is_copy(readers[0]) and op.outputs[0] not in draft.kept:
+        place = draft.place_of_both(op, readers[0])
+        both = join(op, readers[0], draft)
+        if place is not None and isinstance(both, Op):
+            draft.replace([op, readers[0]], both, place)
+
+
+def _parts(softmax: Op, draft: Draft) -> _Parts | str:
+    """The products before and after a softmax, or why they are not joined with it."""
+    into, out = softmax.inputs[0], softmax.outputs[0]
+    scores, readers = draft.producers().get(into), draft.readers()
+    followers = readers.get(out, [])
+    if scores is None or _product(scores) is None:
+        return "its argument is no sum of products"
+    if len(followers) != 1 or _product(followers[0]) is None:
+        return "its result is not the operand of one product"
+    mixed = followers[0]
+    if into in draft.kept or out in draft.kept or len(readers.get(into, [])) != 1 or len(scores.outputs) != 1:
+        return "what lies between it and the products is needed elsewhere"
+    if draft.place_of_both(scores, softmax) != draft.at(softmax) or draft.place_of_both(softmax, mixed) != draft.at(
+        mixed
+    ):
+        return "another kernel needs a value in between"
+    return _fitted(scores, softmax, mixed, draft)
+
+
+def _product(op: Op) -> Block | None:
+    """The first block of an fp32 product followed by maps, all at the points of the shared axes."""
+    kernel = op.kernel
+    if not isinstance(kernel, Kernel) or kernel.sequential or any(block.axes for block in kernel.blocks):
+        return None
+    first, *rest = kernel.blocks
+    value = first.values[0]
+    if first.monoid != "sum" or first.accumulator is not DType.F32 or any(block.monoid for block in rest):
+        return None
+    return first if isinstance(value, Apply) and value.function == "mul" and first.reduction else None
+
+
+def _fitted(scores: Op, softmax: Op, mixed: Op, draft: Draft) -> _Parts | str:
+    """The joined kernel's axes, where all three run over the same points."""
+    over, dims = softmax.kernel, draft.types[softmax.inputs[0]].dims
+    product = _product(mixed)
+    assert isinstance(over, Kernel)
+    assert product is not None
+    keys = softmax_axis(over)
+    if keys is None or over.slots[over.inputs[0].name].type.dims != dims or len(dims) < 2:
+        return "it normalises another axis than the last"
+    if dims[-2] < MIN_QUERIES:
+        return f"{dims[-2]} rows do not repay packing the keys"
+    slot = _slot(mixed, softmax.outputs[0])
+    loads = [load for value in product.values for load in value.loads if load.slot == slot]
+    weights = [arg for arg in product.values[0].children if isinstance(arg, Load) and arg.slot == slot]
+    if len(loads) != 1 or len(weights) != 1 or len(product.reduction) != 1:
+        return "the product that follows reads it in another way"
+    shared = tuple(Axis(f"i{place}", extent) for place, extent in enumerate(dims[:-1]))
+    axes = (*shared, Axis("j", dims[-1]))
+    columns = [axis for axis in mixed.kernel.shared if axis not in weights[0].axes]  # type: ignore[union-attr]
+    columns = [axis for axis in columns if axis.extent > 1]
+    stored = {*(axis for index in weights[0].index for axis in index.axes)}
+    wanted = tuple(Index.of(axis) for axis in weights[0].index[-1].axes)
+    if weights[0].index[-1:] != wanted or not {*product.reduction} <= stored or len(columns) != 1:
+        return "the product that follows reads it in another way"
+    if _mapping(weights[0].index, axes) is None:
+        return "the product that follows does not read it row by row"
+    if _mapping_of_scores(scores, axes, draft) is None:
+        return "the scores are not stored in order"
+    return _Parts(scores, softmax, mixed, axes, Axis("e", columns[0].extent))
+
+
+def _slot(op: Op, value: int) -> str:
+    return next(slot.name for slot, bound in zip(op.kernel.inputs, op.inputs, strict=True) if bound == value)
+
+
+def _mapping(index: tuple[Index, ...], axes: tuple[Axis, ...]) -> dict[Axis, Index] | None:
+    """Which axis of `axes` each axis of an index is, where the index covers their points in order."""
+    mapping: dict[Axis, Index] = {}
+    for position, axis in zip(index, axes, strict=True):
+        if axis.extent == 1 and position == Index.of(0):
+            continue
+        old = next(iter(position.axes), None)
+        if old is None or position != Index.of(old) or old.extent != axis.extent or old in mapping:
+            return None
+        mapping[old] = Index.of(axis)
+    return mapping
+
+
+def _mapping_of_scores(op: Op, axes: tuple[Axis, ...], draft: Draft) -> dict[Axis, Index] | None:
+    kernel = op.kernel
+    assert isinstance(kernel, Kernel)
+    store = next(store for store in kernel.blocks[-1].stores)
+    if store.slot != kernel.outputs[0].name or store_axes(store, draft.types[op.outputs[0]].dims) is None:
+        return None
+    return _mapping(store.index, axes)
+
+
+def _joined(parts: _Parts, draft: Draft) -> Op:
+    """One op over the axes of batches and queries."""
+    *shared, keys = parts.axes
+    first = _moved(parts.scores, "s", _mapping_of_scores(parts.scores, parts.axes, draft) or {}, (keys,))
+    over = parts.softmax.kernel
+    assert isinstance(over, Kernel)
+    own = softmax_axis(over)
+    assert own is not None
+    by_place = dict(zip((*over.shared, own), map(Index.of, parts.axes), strict=True))
+    second = _moved(parts.softmax, "p", by_place, ())
+    second = replace(
+        second,
+        blocks=tuple(
+            replace(block, axes=_renamed(block.axes, own, keys), reduction=_renamed(block.reduction, own, keys))
+            for block in second.blocks
+        ),
+    )
+    third = _third(parts, (*shared, keys))
+    between = {parts.softmax.inputs[0]: "scores", parts.softmax.outputs[0]: "weights"}
+    ops = (parts.scores, parts.softmax, parts.mixed)
+    inputs: dict[str, int] = {}
+    slots: list[Slot] = []
+    kernels = []
+    for letter, op, kernel in zip("spm", ops, (first, second, third), strict=True):
+        bound = {f"{letter}_{slot.name}": value for slot, value in zip(op.kernel.inputs, op.inputs, strict=True)}
+        made = {f"{letter}_{slot.name}": value for slot, value in zip(op.kernel.outputs, op.outputs, strict=True)}
+        inner = {name: between[value] for name, value in {**bound, **made}.items() if value in between}
+        kernels.append(rename(kernel, inner))
+        inputs |= {name: value for name, value in bound.items() if name not in inner}
+        slots += [slot for slot in kernel.inputs if slot.name not in inner]
+    temps = [slot for kernel in kernels for slot in kernel.temps]
+    temps += [Slot(name, draft.types[value]) for value, name in between.items()]
+    kernel = Kernel(
+        joined_family(joined_family(parts.scores.kernel.family, over.family), parts.mixed.kernel.family),
+        tuple(slots),
+        kernels[2].outputs,
+        tuple(block for kernel in kernels for block in kernel.blocks),
+        tuple(temps),
+        tuple(shared),
+    )
+    outputs = dict(zip((slot.name for slot in kernel.outputs), parts.mixed.outputs, strict=True))
+    return bind(kernel, inputs, outputs, tuple(source for op in ops for source in op.sources))
+
+
+def _renamed(axes: tuple[Axis, ...], old: Axis, new: Axis) -> tuple[Axis, ...]:
+    return tuple(new if axis == old else axis for axis in axes)
+
+
+def _moved(op: Op, letter: str, mapping: Mapping[Axis, Index], own: tuple[Axis, ...]) -> Kernel:
+    """A kernel's blocks at other axes, each with `own` axes; slots and reduction axes are told apart by a letter."""
+    kernel = op.kernel
+    assert isinstance(kernel, Kernel)
+    names = {slot.name: f"{letter}_{slot.name}" for slot in (*kernel.inputs, *kernel.temps, *kernel.outputs)}
+    blocks = []
+    for block in rename(kernel, names).blocks:
+        depth = {axis: Axis(f"{letter}_{axis.name}", axis.extent) for axis in block.reduction if axis not in mapping}
+        moved = substitute(block, {**mapping, **{old: Index.of(new) for old, new in depth.items()}})
+        reduction = tuple(depth.get(axis, axis) for axis in block.reduction)
+        blocks.append(replace(moved, axes=(*block.axes, *own), reduction=reduction))
+    return replace(rename(kernel, names), blocks=tuple(blocks), shared=())
+
+
+def _third(parts: _Parts, axes: tuple[Axis, ...]) -> Kernel:
+    """The product with the values: its reduction is over the keys, its columns are axes of its own blocks."""
+    product = _product(parts.mixed)
+    kernel = parts.mixed.kernel
+    assert isinstance(kernel, Kernel)
+    assert product is not None
+    slot = _slot(parts.mixed, parts.softmax.outputs[0])
+    weights = next(load for load in product.values[0].loads if load.slot == slot)
+    mapping = _mapping(weights.index, axes) or {}
+    columns = next(axis for axis in kernel.shared if axis not in weights.axes and axis.extent > 1)
+    moved = _moved(parts.mixed, "m", {**mapping, columns: Index.of(parts.columns)}, (parts.columns,))
+    return replace(
+        moved,
+        blocks=tuple(replace(block, reduction=(axes[-1],) if block.reduction else ()) for block in moved.blocks),
+    )

@@ -1,0 +1,59 @@
+"""Panels for dot-product instructions: k is taken in groups that fill one 32-bit lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
+
+LANE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Groups:
+    """B[batch, k, n] as dtype[batch, panels, groups, panel, group]: lane n of a step holds `group` consecutive elements of column n.
+
+    `shift` is subtracted from each element before it is stored; what pads a panel is 0. With `sums`, each panel is followed by the sums
+    of its columns, int32[panel], in as many elements of `dtype` as these take.
+    """
+
+    panels: Panels
+    dtype: DType
+    shift: int = 0
+    sums: bool = False
+
+    @property
+    def group(self) -> int:
+        """Elements of k in one lane."""
+        return LANE_BYTES // self.dtype.bytes
+
+    @property
+    def groups(self) -> int:
+        """Steps of k."""
+        return -(-self.panels.depth // self.group)
+
+    @property
+    def panel_elements(self) -> int:
+        """Elements from one panel to the next."""
+        return (self.groups + self.sums) * self.panels.panel * self.group
+
+    @property
+    def elements(self) -> int:
+        lane_groups = self.panels.elements // self.panels.depth // self.panels.panel if self.panels.depth else 0
+        return lane_groups * self.panel_elements
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        panels = self.panels
+        shifted = constant.astype(np.float32) - np.float32(self.shift)
+        flat = panels.pack(shifted).reshape(-1, panels.depth, panels.panel)
+        steps = np.zeros((len(flat), self.groups * self.group, panels.panel), np.float32)
+        steps[:, : panels.depth] = flat
+        grouped = steps.reshape(len(flat), self.groups, self.group, panels.panel).transpose(0, 1, 3, 2)
+        packed = grouped.astype(self.dtype.numpy).reshape(len(flat), -1)
+        if not self.sums:
+            return np.ascontiguousarray(packed)
+        sums = flat.sum(axis=1, dtype=np.float64).astype(np.int32)
+        return np.concatenate([packed, sums.view(self.dtype.numpy)], axis=1)

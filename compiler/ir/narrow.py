@@ -1,0 +1,65 @@
+"""Constants of fp32 kept in 24 bits: three quarters of the bytes where reading them is all the work.
+
+A column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which the largest element
+fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic makes of a sum over the column
+anyway (its products alone round to 2^-24 of themselves). Elements that came from a half type stay what they are, unless they
+are below 2^-12 of the largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
+
+BITS = 23
+"""Of an element's magnitude."""
+MAX_PEAK = 16.0
+"""How far the largest element of a line may exceed the root of their mean square: beyond it the others would lose digits."""
+MIN_BYTES = 1 << 20
+"""Smaller constants stay in a cache, from which whole floats come as fast."""
+
+
+@dataclass(frozen=True)
+class NarrowPanels:
+    """Panels of 24 bits: for each, uint8[depth, panel, 3], little-endian and signed, then one factor for each column, float32[panel].
+
+    A number n of the packed panel stands for n * 256 * 2^-31 times the factor of its column.
+    """
+
+    panels: Panels
+    dtype: DType = DType.U8
+
+    @property
+    def panel_bytes(self) -> int:
+        """Of one panel with its factors."""
+        return self.panels.panel * (3 * self.panels.depth + 4)
+
+    @property
+    def elements(self) -> int:
+        return self.panels.elements // (self.panels.panel * self.panels.depth) * self.panel_bytes
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        depth, panel = self.panels.depth, self.panels.panel
+        packed = []
+        for floats in self.panels.pack(constant).reshape(-1, depth, panel):
+            _, exponent = np.frexp(np.abs(floats).max(0))
+            whole = np.rint(np.ldexp(floats.astype(np.float64), BITS - exponent)).clip(-(2**BITS), 2**BITS - 1)
+            octets = np.ascontiguousarray(whole.astype("<i4")).view(np.uint8).reshape(depth, panel, 4)
+            factors = np.ldexp(np.float32(1), exponent).astype("<f4")
+            packed += [octets[:, :, :3].reshape(-1), factors.view(np.uint8)]
+        return np.concatenate(packed)
+
+
+def is_narrow(constant: np.ndarray) -> bool:
+    """Whether a constant may be kept in 24 bits: a large matrix of fp32, or a few of them, no line of which, along any axis, has a lonely peak."""
+    constant = constant.squeeze()
+    if constant.dtype != np.float32 or constant.ndim not in (2, 3) or constant.nbytes < MIN_BYTES:
+        return False
+    if not bool(np.isfinite(constant).all()):
+        return False
+    squares = np.square(constant, dtype=np.float64)
+    return all(bool(np.all(squares.max(axis) <= MAX_PEAK**2 * squares.mean(axis))) for axis in range(constant.ndim))

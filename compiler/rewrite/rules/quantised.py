@@ -1,0 +1,199 @@
+"""Products of dequantised bytes become products of bytes.
+
+Quantisation tools write a QDQ graph: each tensor passes a QuantizeLinear and a DequantizeLinear, and operators between them are floating
+point ones. With x = sx (p - zx) and w = sw (q - zw), sx one number and sw one for each output channel,
+
+    sum x w = sx sw sum (p - zx) (q - zw)
+
+whose right sum is over integers, and exact. What follows (bias, activation, residual addition, QuantizeLinear) stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from compiler.ir.graph import Attr, Node
+from compiler.ir.tensor import DType
+from compiler.ops import OPERATORS
+from compiler.rewrite.rule import REASSOCIATES, Rule
+from compiler.rewrite.rules.rounding import rounded, wide
+from compiler.rewrite.view import Draft, No, Rewrite, View
+
+BYTES = (DType.U8, DType.I8)
+PRODUCTS = ("Conv", "MatMul", "Gemm")
+F32_NUMBER = 1
+"""float32 in onnx.TensorProto."""
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class _Dequantised:
+    """scale * (bytes - zero): one scale, or one for each index of `axis`. `zero` is None where it is 0 everywhere."""
+
+    bytes: int
+    zero: int | None
+    scale: np.ndarray
+    axis: int
+
+
+def products_of_bytes(view: View, node: Node) -> Rewrite | No | None:
+    """product(dequantise(p), dequantise(q)) + b = integer_product(p, q) * (scale_p * scale_q) + b."""
+    sources = [view.producer(value, "DequantizeLinear") for value in node.inputs[:2]]
+    if any(source is None or view.type(source.used[0]).dtype not in BYTES for source in sources):
+        return None
+    a, b = (_dequantised(view, source) for source in sources if source is not None)
+    for side in (a, b):
+        if isinstance(side, No):
+            return side
+    assert not isinstance(a, No)
+    assert not isinstance(b, No)
+    if a.scale.size != 1:
+        return No(f"%{node.inputs[0]} has a scale for each index of axis {a.axis}")
+    if view.type(node.outputs[0]).dtype is not DType.F32:
+        return No("results other than float32 are not computed from integers")
+    if (refusal := _misplaced(view, node, b)) is not None:
+        return refusal
+    if (refusal := _overflow(view, node, b)) is not None:
+        return refusal
+    draft = view.draft(node)
+    total = _integer_product(draft, node, a, b)
+    real = draft.node("Cast", (total,), {"to": F32_NUMBER, "saturate": 1})
+    rank = len(view.dims(node.outputs[0]))
+    scale = rounded(wide(a.scale).reshape(()) * wide(b.scale) * _factor(node, "alpha"), DType.F32)
+    if isinstance(scale, No):
+        return scale
+    scaled = draft.node("Mul", (real, draft.constant(_along_channel(node, scale, rank))))
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        bias = _bias(view, draft, node, rank)
+        if isinstance(bias, No):
+            return bias
+        draft.node("Add", (scaled, bias))
+    return draft.done(f"{node.op} of dequantised bytes is computed from the bytes")
+
+
+def product_of_bytes_behind(view: View, node: Node) -> Rewrite | No | None:
+    """What the rule says of the products that read a DequantizeLinear: of any that is to be computed from the bytes, else the last reason."""
+    found: No | None = None
+    for reader in view.readers(node.outputs[0]):
+        answer = products_of_bytes(view, reader) if reader.op in PRODUCTS and _multiplies(node, reader) else None
+        if isinstance(answer, Rewrite):
+            return answer
+        found = answer or found
+    return found
+
+
+def _multiplies(node: Node, reader: Node) -> bool:
+    return node.outputs[0] in reader.inputs[:2]
+
+
+def _dequantised(view: View, node: Node) -> _Dequantised | No:
+    scale = view.constant(node.inputs[1])
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    number = view.constant(zero)
+    if scale is None:
+        return No(f"the scale of %{node.outputs[0]} is not constant")
+    if node.attrs.get("block_size", 0):
+        return No(f"%{node.outputs[0]} is quantised in blocks")
+    axis = node.attrs.get("axis", 1)
+    assert isinstance(axis, int)
+    nothing = number is not None and not number.any()
+    rank = len(view.dims(node.outputs[0]))
+    return _Dequantised(node.used[0], None if nothing else zero, scale, axis % rank if rank else 0)
+
+
+def _channel(node: Node, rank: int) -> int:
+    """The axis of the second operand that becomes the channel of the result."""
+    if node.op == "Conv" or node.attrs.get("transB", 0):
+        return 0
+    return rank - 1
+
+
+def _misplaced(view: View, node: Node, b: _Dequantised) -> No | None:
+    rank = len(view.dims(b.bytes))
+    if node.op != "Conv" and rank < 2:
+        return No("the second operand is a vector")
+    if b.scale.size == 1 or b.axis == _channel(node, rank):
+        return None
+    return No(f"%{node.inputs[1]} has a scale for each index of axis {b.axis}, which is no channel of the result")
+
+
+def _overflow(view: View, node: Node, b: _Dequantised) -> No | None:
+    """The reason where a sum of products may not fit into 32 bits: factors of A are at most 255, those of B are known if it is constant."""
+    dims = view.dims(b.bytes)
+    channel = _channel(node, len(dims))
+    depth = tuple(range(1, len(dims))) if node.op == "Conv" else (1 if channel == 0 else len(dims) - 2,)
+    array, zero = view.constant(b.bytes), view.constant(b.zero)
+    largest = 255 * prod(dims[axis] for axis in depth)
+    if array is not None and (b.zero is None or zero is not None):
+        along = [-1 if axis == channel else 1 for axis in range(len(dims))]
+        zeros = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
+        factors = np.abs(array.astype(np.int64) - (zeros.reshape(along) if zeros.size > 1 else zeros.reshape(())))
+        largest = int(factors.sum(axis=depth).max(initial=0))
+    return No(f"sums up to {255 * largest} do not fit into 32 bits") if 255 * largest > LARGEST else None
+
+
+def _integer_product(draft: Draft, node: Node, a: _Dequantised, b: _Dequantised) -> int:
+    zeros = _without_trailing_none(a.zero, b.zero)
+    if node.op == "Conv":
+        return draft.node("ConvInteger", (a.bytes, b.bytes, *zeros), node.attrs)
+    operands = [
+        _turned(draft, a.bytes, node.attrs.get("transA", 0)),
+        _turned(draft, b.bytes, node.attrs.get("transB", 0)),
+    ]
+    return draft.node("MatMulInteger", (*operands, *zeros))
+
+
+def _without_trailing_none(*values: int | None) -> tuple[int | None, ...]:
+    while values and values[-1] is None:
+        values = values[:-1]
+    return values
+
+
+def _turned(draft: Draft, matrix: int, turn: Attr) -> int:
+    if not turn:
+        return matrix
+    array = draft.view.constant(matrix)
+    return draft.node("Transpose", (matrix,), {"perm": (1, 0)}) if array is None else draft.constant(array.T.copy())
+
+
+def _factor(node: Node, name: str) -> float:
+    value = node.attrs.get(name, 1.0)
+    assert isinstance(value, int | float)
+    return float(value) if node.op == "Gemm" else 1.0
+
+
+def _along_channel(node: Node, array: np.ndarray, rank: int) -> np.ndarray:
+    """One number, or one for each channel, in the shape in which it broadcasts to the result."""
+    if array.size == 1:
+        return array.reshape(())
+    return array.reshape(-1, *(1,) * (rank - 2)) if node.op == "Conv" else array.reshape(-1)
+
+
+def _bias(view: View, draft: Draft, node: Node, rank: int) -> int | No:
+    value = node.inputs[2]
+    assert value is not None
+    array = _constant(view, value)
+    beta = _factor(node, "beta")
+    if array is None:
+        return value if node.op == "Gemm" and beta == 1 else No(f"the bias %{value} of {node.op} is not constant")
+    scaled = rounded(wide(array) * beta, DType.F32)
+    if isinstance(scaled, No):
+        return scaled
+    return draft.constant(_along_channel(node, scaled, rank) if node.op == "Conv" else scaled)
+
+
+def _constant(view: View, value: int) -> np.ndarray | None:
+    """A constant, also one that is still to be dequantised."""
+    node = view.producer(value, "DequantizeLinear")
+    if node is None:
+        return view.constant(value)
+    arrays = tuple(view.constant(given) for given in node.inputs)
+    if any(array is None for array, given in zip(arrays, node.inputs, strict=True) if given is not None):
+        return None
+    return OPERATORS[node.op].reference(node, arrays)[0]
+
+
+RULES: tuple[Rule, ...] = (Rule(REASSOCIATES, PRODUCTS, products_of_bytes),)

@@ -1,0 +1,66 @@
+"""Algorithms that spend a part of the tolerance, and what happens when they spend too much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.contract import CompileOptions, Event
+from compiler.errors import Disagreement
+from compiler.ir.winograd import TransformedPanels
+from compiler.pipeline import compile_model
+from tests.compiler.networks import Network
+
+OPTIONS = CompileOptions(threads=1, tuning_budget_s=0, tolerance=4e-6)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A 3 x 3 convolution of 96 channels between two that are wide enough to be worth a layout."""
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 20, 20), net.weight(96, 8, 1, 1)], (1, 96, 20, 20), kernel_shape=[1, 1])
+    weights = net.weight(96, 96, 3, 3)
+    x = net.node("Conv", [x, weights], (1, 96, 20, 20), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    x = net.node("Conv", [x, net.weight(16, 96, 1, 1)], (1, 16, 20, 20), kernel_shape=[1, 1])
+    onnx.save(net.model([x]), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def algorithms(folder: Path) -> list[set[str]]:
+    """Those of each tiling that was tried."""
+    texts = [
+        path.read_text() for path in sorted(folder.glob("*_tile.txt"), key=lambda path: int(path.name.split("_")[0]))
+    ]
+    return [{name for name in ("contraction", "winograd") if f" {name} " in text} for text in texts]
+
+
+def test_a_part_of_the_tolerance_buys_fewer_multiplications(model: Path, tmp_path: Path) -> None:
+    report = compile_model(model, tmp_path / "model.tw", OPTIONS, dump=tmp_path / "dump")
+    assert algorithms(tmp_path / "dump") == [{"contraction", "winograd"}]
+    assert max(error.max_relative for error in report.errors) < 4e-6
+    assert not report.notices
+
+
+def test_what_spent_too_much_is_made_again_without(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = TransformedPanels.pack
+    monkeypatch.setattr(TransformedPanels, "pack", lambda self, constant: right(self, constant) * np.float32(1.0001))
+    events: list[Event] = []
+    report = compile_model(model, tmp_path / "model.tw", OPTIONS, observe=events.append, dump=tmp_path / "dump")
+    assert algorithms(tmp_path / "dump") == [{"contraction", "winograd"}, {"contraction"}]
+    assert max(error.max_relative for error in report.errors) < 4e-6
+    assert [notice for notice in report.notices if "compiled again without winograd" in notice]
+    fractions = [event.fraction for event in events]
+    assert fractions == sorted(fractions)
+    assert (tmp_path / "model.tw").exists()
+
+
+def test_what_is_wrong_without_them_too_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.tile.error_budget.SHARE", 1e6)
+    with pytest.raises(Disagreement):
+        compile_model(model, tmp_path / "model.tw", CompileOptions(threads=1, tuning_budget_s=0, tolerance=1e-9))
+    assert not (tmp_path / "model.tw").exists()
