@@ -6,17 +6,30 @@ import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from bench.demo import race, run
+from bench.demo import run as demo
+from bench.kernels import run as kernels
+from bench.models import run as models
+from bench.race import run as race
+from bench.search import run as search
 from bench.service import run as load
 
 COMMANDS: Mapping[str, tuple[Callable[[list[str]], int], str]] = MappingProxyType(
     {
+        "models": (
+            models.main,
+            "whole models beside peers: latency, ratio to the best, error, part of the machine's peak",
+        ),
+        "kernels": (
+            kernels.main,
+            "each kernel of a model beside the peers' layers for the same nodes; ten sample kernels",
+        ),
+        "search": (search.main, "the tile search against trying every tile, on ten kernels"),
+        "race": (race.main, "time one artifact beside peers that run the model it was compiled from"),
         "demo": (
-            run.main,
+            demo.main,
             "compile models over HTTP on a server of its own, and time the artifacts beside ONNX Runtime",
         ),
         "service": (load.main, "what the service bears: states read per second, event streams, transfers, preflights"),
-        "race": (race.main, "time one artifact beside ONNX Runtime on the model that it was compiled from"),
     }
 )
 

@@ -17,10 +17,17 @@ from typing import Any
 from rich.console import Console
 
 import tilewright
+from bench.asked import positive
 from bench.demo import table
-from bench.demo.race import ROUNDS, EngineFailed, Race, race, to_json
-from bench.demo.server import server
-from bench.demo.subjects import Subject, choose
+from bench.demo.subjects import choose
+from bench.engines.catalogue import OURS
+from bench.engines.driver import EngineFailed
+from bench.race.cores import probe
+from bench.race.outputs import largest_difference
+from bench.race.race import ROUNDS, Contender, Race, race
+from bench.race.spread import Spread
+from bench.server import server
+from bench.subjects import Subject
 from bench.zoo import NoSuchNetwork
 from tilewright import Client, Job
 from tilewright.cli.progress import job_bar
@@ -29,7 +36,8 @@ from tilewright.errors import ClientError
 OUT = Path("build")
 AGREES_WITHIN = 1e-2
 """Of ONNX Runtime's outputs, relative to the largest value: both compute in fp32, and proof is the reference's business."""
-PEERS = ("onnxruntime", "onnx", "numpy")
+PEER = "onnxruntime"
+VERSIONS = (PEER, "onnx", "numpy")
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--out", type=Path, default=OUT, help="where demo.json, demo/ and demo-data/ go (default: build)"
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each race")
+    parser.add_argument("--rounds", type=positive, default=ROUNDS, help="of each race")
     parser.add_argument("--json", action="store_true", help="print demo.json to standard output")
     given = parser.parse_args(arguments)
     console = Console(stderr=True, highlight=False)
@@ -149,16 +157,30 @@ def raced(subject: Subject, artifact: Path, rounds: int) -> dict[str, Any]:
     with tilewright.load(artifact) as loaded:
         inputs = loaded.random_inputs() if subject.inputs is None else subject.inputs
         lanes = int(loaded.manifest["lanes"])
-    all_lanes: Race = race(subject.file, artifact, inputs, lanes, rounds=rounds)
-    alone = all_lanes if lanes == 1 else race(subject.file, artifact, inputs, 1, rounds=rounds)
+    contenders = (Contender(OURS, artifact), Contender(PEER, subject.file))
+    with probe() as cores:
+        all_lanes = race(contenders, inputs, lanes, cores, rounds=rounds)
+        alone = all_lanes if lanes == 1 else race(contenders, inputs, 1, cores, rounds=rounds)
     return {**to_json(all_lanes), "one_thread": to_json(alone)}
+
+
+def to_json(result: Race) -> dict[str, Any]:
+    """Plain JSON. The ratio is ONNX Runtime's time over ours, above 1 where ours is faster; its spread is that between rounds."""
+    ratios = [theirs / ours for ours, theirs in zip(result.medians(OURS), result.medians(PEER), strict=True)]
+    return {
+        "threads": result.threads,
+        "ours_ms": asdict(result.ms(OURS)),
+        "onnxruntime_ms": asdict(result.ms(PEER)),
+        "ratio": asdict(Spread.of(ratios)),
+        "onnxruntime_difference": largest_difference(result.outputs[OURS], result.outputs[PEER]),
+    }
 
 
 def machine_facts(client: Client) -> dict[str, Any]:
     """What the worker says of its machine, the load before the demo, and the versions of the peers."""
     facts: Mapping[str, Any] = client.workers()[0].hardware
     kept = ("model", "machine", "system", "cores", "memory_bytes", "l1_bytes", "l2_bytes", "target", "fingerprint")
-    versions = {"python": ".".join(map(str, sys.version_info[:3])), **{name: version(name) for name in PEERS}}
+    versions = {"python": ".".join(map(str, sys.version_info[:3])), **{name: version(name) for name in VERSIONS}}
     return {
         **{name: facts[name] for name in kept if name in facts},
         "load_average": os.getloadavg()[0],

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bench import public
 from bench.public_set import PUBLIC
-from bench.zoo import build
+from bench.subjects import Subject, from_package, from_zoo
 
 ZOO = ("squeezenet1_1", "inception_v3")
 DOWNLOADED = ("ppocr_det", "ppocr_rec")
 STAND_INS = ("tiny_transformer", "tiny_mobile")
 """Compiled instead of the downloaded models where no package index answers."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One model. `inputs` are values to run it on; None leaves the choice to the artifact (`Model.random_inputs`)."""
-
-    name: str
-    source: str
-    file: Path
-    options: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,18 +51,3 @@ def choose(
     if skipped and not names:
         subjects += [from_zoo(name, folder) for name in STAND_INS]
     return subjects, skipped
-
-
-def from_zoo(name: str, folder: Path) -> Subject:
-    """A zoo network, written to `folder`."""
-    file = folder / f"{name}.onnx"
-    file.write_bytes(build(name).SerializeToString(deterministic=True))
-    return Subject(name, "zoo", file)
-
-
-def from_package(name: str, file: Path) -> Subject:
-    """A model of the public set, its dynamic dimensions bound as the set says."""
-    model = public.find(name)
-    options = {"inputs": {tensor: list(shape) for tensor, shape in model.shapes.items()}}
-    inputs = {tensor: np.ascontiguousarray(value) for tensor, value in model.sample().items()}
-    return Subject(name, f"{model.package}=={model.version}", file, options, inputs)

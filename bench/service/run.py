@@ -17,10 +17,10 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from bench.demo.server import server
-from bench.demo.subjects import from_zoo
+from bench.server import server
 from bench.service import reads, streams, transfer
 from bench.service.wire import Server
+from bench.subjects import from_zoo
 from tilewright import Client
 from tilewright.errors import ClientError
 
@@ -61,7 +61,7 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
     with server(data) as client:
         here = Server(client.url, (data / "api_key").read_text().strip())
-        pid = _api(json.loads((data / "demo-ready.json").read_text())["pid"])
+        pid = _api(json.loads((data / "ready.json").read_text())["pid"])
         first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
         jobs = [first.id, *(client.compile(small, {"tuning_budget_s": 0}).id for _ in range(JOBS - 1))]
         with console.status("reading states"):

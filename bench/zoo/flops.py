@@ -19,18 +19,20 @@ def gflop(model: onnx.ModelProto) -> float:
 
     Needs static shapes; infers those the file does not state. Raises Uncountable, naming the node.
     """
-    shapes = _shapes(model)
-    total = 0
-    for node in model.graph.node:
-        if node.op_type in FREE:
-            continue
-        if node.op_type not in MACS:
-            raise Uncountable(f"node {node.name!r}: no rule for the work of {node.op_type}; add one to MACS or FREE")
-        try:
-            total += MACS[node.op_type](node, shapes)
-        except KeyError as unknown:
-            raise Uncountable(f"node {node.name!r}: the shape of {unknown} is not static; bind the inputs") from None
-    return 2e-9 * total
+    shapes = static_shapes(model)
+    return 2e-9 * sum(macs(node, shapes) for node in model.graph.node)
+
+
+def macs(node: onnx.NodeProto, shapes: Shapes) -> int:
+    """Multiply-accumulates of one node. Raises Uncountable, naming it."""
+    if node.op_type in FREE:
+        return 0
+    if node.op_type not in MACS:
+        raise Uncountable(f"node {node.name!r}: no rule for the work of {node.op_type}; add one to MACS or FREE")
+    try:
+        return MACS[node.op_type](node, shapes)
+    except KeyError as unknown:
+        raise Uncountable(f"node {node.name!r}: the shape of {unknown} is not static; bind the inputs") from None
 
 
 def _conv(node: onnx.NodeProto, shapes: Shapes) -> int:
@@ -113,7 +115,8 @@ FREE = frozenset(
 )
 
 
-def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+def static_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Shape by value name, where it is static: as the file states it, else inferred."""
     stated = _stated(model.graph)
     if any(name and name not in stated for node in model.graph.node for name in node.output):
         stated = {**_stated(onnx.shape_inference.infer_shapes(model, data_prop=True).graph), **stated}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
@@ -20,13 +19,10 @@ import tilewright
 from bench import public
 from bench.__main__ import main as bench_main
 from bench.demo import subjects, table
-from bench.demo.engine import LEAST, onnxruntime_engine, turn
-from bench.demo.race import Engine, EngineFailed, judge, largest_difference
-from bench.demo.server import empty
-from bench.zoo import NoSuchNetwork, build
+from bench.demo.run import to_json
+from bench.race.race import Race
+from bench.zoo import NoSuchNetwork
 from compiler.contract import PHASES
-from tilewright.arrays import read_npz, write_npz
-from tilewright.errors import UsageError
 from worker.launch import descendants
 
 ROOT = Path(__file__).parents[2]
@@ -79,73 +75,18 @@ def test_an_unknown_model_is_refused_with_the_list(tmp_path: Path) -> None:
 
 
 def test_the_ratio_is_of_the_medians_of_each_round_and_above_one_when_ours_is_faster() -> None:
-    result = judge(2, [[0.001, 0.001, 0.009], [0.002]], [[0.003], [0.008, 0.002, 0.003]], 0.25)
-    assert result.ratio.median == pytest.approx((3 + 1.5) / 2)
-    assert result.ratio.samples == 2
-    assert result.ours_ms.median == pytest.approx(1.5)
-    assert result.ours_ms.samples == 4
-    assert result.onnxruntime_ms.median == pytest.approx(3)
-    assert (result.threads, result.difference) == (2, 0.25)
-
-
-def test_the_difference_is_relative_to_the_largest_value_of_the_worst_output() -> None:
-    ours = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0, -40.0]])}
-    theirs = {"a": np.array([1.0, 2.1]), "b": np.array([[10.0, -41.0]])}
-    assert largest_difference(ours, theirs) == pytest.approx(0.1 / 2.1)
-    assert largest_difference(ours, ours) == 0
-
-
-def test_a_value_that_is_not_finite_in_one_engine_only_differs_without_limit() -> None:
-    assert largest_difference({"a": np.array([1.0, np.nan])}, {"a": np.array([1.0, 2.0])}) == float("inf")
-    assert largest_difference({"a": np.array([1.0, np.inf])}, {"a": np.array([1.0, np.inf])}) == 0
-
-
-def test_a_turn_does_not_count_the_run_that_wakes_the_threads() -> None:
-    runs: list[int] = []
-    samples = turn(lambda: runs.append(1), 0.0)
-    assert len(samples) == LEAST
-    assert len(runs) == LEAST + 1
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> tuple[Path, Path]:
-    """A tiny model and its inputs."""
-    (tmp_path / "m.onnx").write_bytes(build("tiny_mobile").SerializeToString())
-    image = np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32)
-    write_npz(tmp_path / "x.npz", {"image": image})
-    return tmp_path / "m.onnx", tmp_path / "x.npz"
-
-
-def test_an_engine_runs_in_a_process_of_its_own_and_answers_turn_by_turn(
-    given: tuple[Path, Path], tmp_path: Path
-) -> None:
-    model, inputs = given
-    with Engine("onnxruntime", model, inputs, 1, tmp_path) as engine:
-        assert all(seconds > 0 for _ in range(2) for seconds in engine.turn(0.0))
-    run, names = onnxruntime_engine(model, read_npz(inputs), 1)
-    np.testing.assert_array_equal(read_npz(engine.outputs)[names[0]], run()[0])
-
-
-def test_an_engine_that_cannot_run_the_model_says_why(given: tuple[Path, Path], tmp_path: Path) -> None:
-    model, inputs = given
-    with (
-        pytest.raises(EngineFailed, match="is not an artifact"),
-        Engine("tilewright", model, inputs, 1, tmp_path),
-    ):
-        pass
-
-
-def test_the_data_folder_starts_empty_unless_a_server_uses_it(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "tilewright.db").touch()
-    with (data / "up.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UsageError, match="a `tilewright up` uses"):
-            empty(data)
-    assert (data / "tilewright.db").exists()
-    empty(data)
-    assert list(data.iterdir()) == []
+    seconds = {
+        "tilewright": ((0.001, 0.001, 0.009), (0.002,)),
+        "onnxruntime": ((0.003,), (0.008, 0.002, 0.003)),
+    }
+    outputs = {"tilewright": {"y": np.array([1.0, 3.0])}, "onnxruntime": {"y": np.array([1.0, 4.0])}}
+    told = to_json(Race(2, seconds, outputs, 0, True, 1e9))
+    assert told["ratio"]["median"] == pytest.approx((3 + 1.5) / 2)
+    assert told["ratio"]["samples"] == 2
+    assert told["ours_ms"]["median"] == pytest.approx(1.5)
+    assert told["ours_ms"]["samples"] == 4
+    assert told["onnxruntime_ms"]["median"] == pytest.approx(3)
+    assert (told["threads"], told["onnxruntime_difference"]) == (2, 0.25)
 
 
 def test_an_unknown_command_shows_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

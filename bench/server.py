@@ -1,4 +1,4 @@
-"""A server for the demo alone: `tilewright up` on a free port, gone with the demo."""
+"""A server of its own for one measurement: `tilewright up` on a free port, gone afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright import Client
 from tilewright.errors import ServerUnreachable, UsageError
 from tilewright.up.process import Supervised
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 """The checkout, whose code the server runs whatever is installed."""
 READY_WITHIN_S = 120.0
 STOP_PATIENCE_S = 20.0
@@ -32,8 +32,8 @@ def server(data: Path) -> Iterator[Client]:
     empty(data)
     log = data.with_name(f"{data.name}.log")
     log.unlink(missing_ok=True)
-    ready_file = data / "demo-ready.json"
-    # Settings of the user's own service, such as its database, are not the demo's.
+    ready_file = data / "ready.json"
+    # Settings of the user's own service, such as its database, are not this one's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     up = [sys.executable, "-P", "-m", "tilewright", "up", "--port", "0"]
@@ -49,7 +49,7 @@ def server(data: Path) -> Iterator[Client]:
 
 
 def empty(data: Path) -> None:
-    """Remove the folder and make it anew, so that nothing of an earlier demo is reused. Raises `UsageError`."""
+    """Remove the folder and make it anew, so that nothing of an earlier run is reused. Raises `UsageError`."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data / "up.lock").open("a") as lock:
         try:

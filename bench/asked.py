@@ -1,0 +1,47 @@
+"""Arguments that the measuring commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bench.engines.catalogue import peers
+from compiler.contract import CompileOptions
+
+CACHE = Path("build/bench")
+PRECISIONS = ("fp32", "bf16")
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Peers, precision, tuning, cache and where the figures go."""
+    parser.add_argument(
+        "--peers",
+        default="onnxruntime,openvino",
+        help=f"with commas between, of: {', '.join(peers())} (default: %(default)s)",
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of arithmetic (default: fp32)")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=CompileOptions().tuning_budget_s,
+        help="seconds of tuning for each compilation (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--cache", type=Path, default=CACHE, help="folder of artifacts and tuning records (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there too")
+    parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the tables there too")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    (number,) = positive_numbers(text)
+    return number
+
+
+def positive_numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers from 1 on, with commas between."""
+    numbers = tuple(int(part) for part in text.split(","))
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of numbers from 1 on, such as 1,2")
+    return numbers

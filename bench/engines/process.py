@@ -1,0 +1,92 @@
+"""A running engine, seen from the process that measures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from bench.engines.child import NO_OUTPUTS, Turn
+from bench.engines.driver import EngineFailed, Layer
+
+ROOT = Path(__file__).parents[2]
+"""The checkout: `bench` is not installed with the rest."""
+LINES_SHOWN = 5
+
+
+class Engine:
+    """A running `bench.engines.child`; use it in a `with` block. Raises `EngineFailed`.
+
+    inputs   an .npz with the arrays by name
+    outputs  where it writes what the first run gave; None: it is asked for layers, not for turns
+    log      where its standard error goes
+    """
+
+    def __init__(
+        self, name: str, file: Path, inputs: Path, outputs: Path | None, log: Path, threads: int, precision: str
+    ) -> None:
+        self.name = name
+        self._errors = log.open("w+")
+        given = [file.resolve(), inputs.resolve(), outputs.resolve() if outputs else NO_OUTPUTS]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.engines.child", name, *map(str, given), str(threads), precision],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            process_group=0,
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self._line()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def turn(self, seconds: float) -> Turn:
+        """Runs for so many seconds."""
+        samples, waited = self._answer(seconds)
+        return Turn(tuple(samples), waited)
+
+    def layers(self, seconds: float) -> list[Layer]:
+        """Each layer with its median seconds over so many seconds of runs."""
+        return [Layer(kind, tuple(names), taken) for kind, names, taken in self._answer(seconds)]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _answer(self, seconds: float) -> list[Any]:
+        with contextlib.suppress(BrokenPipeError):  # what ended it is told by its log
+            self._pipe(self._process.stdin).write(f"{seconds}\n")
+            self._pipe(self._process.stdin).flush()
+        answer: list[Any] = json.loads(self._line())
+        return answer
+
+    def _line(self) -> str:
+        line = self._pipe(self._process.stdout).readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            tail = "\n".join(self._errors.read().splitlines()[-LINES_SHOWN:])
+            raise EngineFailed(f"{self.name} cannot run the model:\n{tail}", fix="see the reason above")
+        return line
+
+    @staticmethod
+    def _pipe(pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe

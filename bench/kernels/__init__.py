@@ -1,0 +1,1 @@
+"""`python -m bench kernels`: where the time of a model goes, kernel by kernel, beside the peers' own layers."""

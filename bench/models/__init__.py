@@ -1,0 +1,1 @@
+"""`python -m bench models`: whole models beside peers, with what is needed to believe the figures."""

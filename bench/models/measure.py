@@ -1,0 +1,81 @@
+"""One model compiled, its expected outputs computed, and raced against peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from bench.cache import Cache, Compiled, Expected
+from bench.engines.catalogue import OURS, driver
+from bench.models.row import Row
+from bench.race.cores import Probe
+from bench.race.race import Contender, race
+from bench.subjects import Subject
+from bench.zoo.flops import Uncountable, gflop
+from compiler.contract import CompileOptions, Event
+
+Tell = Callable[[str], None]
+"""Is told what goes on, in few words."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Beside which peers, in which precision, tuned for how long, and where all that is kept."""
+
+    peers: tuple[str, ...]
+    precision: str
+    budget_s: float
+    cache: Cache
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a race of one model needs."""
+
+    compiled: Compiled
+    expected: Expected
+    contenders: tuple[Contender, ...]
+
+
+def prepare(one: Subject, threads: int, asked: Asked, tell: Tell) -> Ready:
+    """Compiles for ours and for the peers that need it, or finds what was compiled. Raises what the compiler raises, and `EngineFailed`."""
+    settings = {"threads": threads, "precision": asked.precision, "tuning_budget_s": asked.budget_s}
+    options = CompileOptions.from_json({**one.options, **settings})
+
+    def compiling(event: Event) -> None:
+        tell(f"compiling, {event.phase} {event.fraction:.0%}")
+
+    compiled = asked.cache.compiled(one, options, compiling)
+    tell("computing in float64")
+    expected = asked.cache.expected(one, options)
+    contenders = [Contender(OURS, compiled.artifact)]
+    for peer in asked.peers:
+        tell(f"preparing {peer}")
+        contenders.append(Contender(peer, driver(peer).prepare(one.file, asked.cache.place(peer), threads)))
+    return Ready(compiled, expected, tuple(contenders))
+
+
+def measure(one: Subject, threads: int, rounds: int, asked: Asked, cores: Probe, tell: Tell) -> Row:
+    """One row. Raises what `prepare` and `race` raise."""
+    ready = prepare(one, threads, asked, tell)
+    result = race(
+        ready.contenders,
+        ready.expected.inputs,
+        threads,
+        cores,
+        precision=asked.precision,
+        rounds=rounds,
+        watch=lambda over: tell(f"round {over} of {rounds}"),
+    )
+    return Row(one.name, asked.precision, counted(one.file), ready.compiled, result, asked.peers, ready.expected)
+
+
+def counted(file: Path) -> float | None:
+    """GFLOP of a model; None where a node cannot be counted."""
+    try:
+        return gflop(onnx.load(file))
+    except Uncountable:
+        return None

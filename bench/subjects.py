@@ -1,0 +1,69 @@
+"""What is compiled and measured: networks of the zoo, models out of packages, files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench import public
+from bench.public_set import PUBLIC
+from bench.zoo import build, entry
+from tilewright.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model. `inputs` are values to run it on; None leaves the choice to who runs it."""
+
+    name: str
+    source: str
+    file: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, NDArray[Any]] | None = None
+
+
+def check(name: str) -> None:
+    """Raises `UsageError` for a file that is not there, `NoSuchNetwork` for a name that neither the zoo nor the public set knows."""
+    if name.endswith(".onnx"):
+        from_file(Path(name))
+    elif name not in {model.name for model in PUBLIC}:
+        entry(name)
+
+
+def subject(name: str, folder: Path) -> Subject:
+    """An .onnx file, a model of the public set or a zoo network, which is written to `folder`.
+
+    Raises `UsageError` for a file that is not there, `NoSuchNetwork` and `PublicModelError`.
+    """
+    if name.endswith(".onnx"):
+        return from_file(Path(name))
+    if name in {model.name for model in PUBLIC}:
+        return from_package(name, public.fetch(name))
+    return from_zoo(name, folder)
+
+
+def from_file(file: Path) -> Subject:
+    """A file with static shapes, named after itself."""
+    if not file.is_file():
+        raise UsageError(f"{file} is no file", fix="give an .onnx file or the name of a network")
+    return Subject(file.stem, "file", file)
+
+
+def from_zoo(name: str, folder: Path) -> Subject:
+    """A zoo network, written to `folder`."""
+    file = folder / f"{name}.onnx"
+    file.write_bytes(build(name).SerializeToString(deterministic=True))
+    return Subject(name, "zoo", file)
+
+
+def from_package(name: str, file: Path) -> Subject:
+    """A model of the public set, its dynamic dimensions bound as the set says."""
+    model = public.find(name)
+    options = {"inputs": {tensor: list(shape) for tensor, shape in model.shapes.items()}}
+    inputs = {tensor: np.ascontiguousarray(value) for tensor, value in model.sample().items()}
+    return Subject(name, f"{model.package}=={model.version}", file, options, inputs)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.cache import Compiled, Expected
+from bench.models.row import Row, means
+from bench.models.table import markdown
+from bench.race.race import Race
+from compiler.measure.handover import Handover
+
+REPORT = {"phase_seconds": {"load": 1.0, "tile": 2.0}, "records_measured": 7, "kernels": 3}
+TOLD = ("model", "threads", "precision", "gflop", "ours_ms", "peers", "ratio_to_best", "max_rel_error")
+
+
+def row(*, gflop: float | None = 1.0, ours: float = 1.0, calm: bool = True) -> Row:
+    """Ours takes 10 ms, one peer 20 ms, another 12.5 ms, on two cores of 100 GFLOP/s."""
+    seconds = {"tilewright": 0.01, "onnxruntime": 0.02, "openvino": 0.0125}
+    values = {"tilewright": ours, "onnxruntime": 2.0, "openvino": 1.5}
+    race = Race(
+        2,
+        {name: ((one,), (one, one), (one,)) for name, one in seconds.items()},
+        {name: {"y": np.array([value, 0.0])} for name, value in values.items()},
+        discarded=1,
+        calm=calm,
+        peak=2e11,
+        handovers=(Handover.of(50.0), Handover.of(60.0), Handover.of(70.0)),
+    )
+    expected = Expected({}, {"y": np.array([2.0, 0.0])})
+    return Row("net", "fp32", gflop, Compiled(Path("a.tw"), REPORT), race, ("onnxruntime", "openvino"), expected)
+
+
+def test_a_row_tells_what_was_asked_for_and_how_sure_it_is() -> None:
+    told = json.loads(json.dumps(row().to_json()))
+    assert {name: told[name] for name in TOLD} == {
+        "model": "net",
+        "threads": 2,
+        "precision": "fp32",
+        "gflop": 1.0,
+        "ours_ms": pytest.approx(10),
+        "peers": {"onnxruntime": pytest.approx(20), "openvino": pytest.approx(12.5)},
+        "ratio_to_best": pytest.approx(0.8),
+        "max_rel_error": 0.5,
+    }
+    assert told["best"] == "openvino"
+    assert told["ratio_interval"] == pytest.approx([0.8, 0.8])
+    assert told["errors"] == {"tilewright": 0.5, "onnxruntime": 0.0, "openvino": 0.25}
+    assert told["of_peak"] == pytest.approx(0.5), "1 GFLOP in 10 ms is 100 of 200 GFLOP/s"
+    assert (told["state"], told["handover_ns"]) == ("near", 60.0)
+    assert (told["rounds"], told["discarded"], told["compile_s"]) == (3, 1, 3.0)
+
+
+def test_a_model_that_cannot_be_counted_has_no_part_of_the_peak() -> None:
+    assert row(gflop=None).of_peak is None
+
+
+def test_an_error_without_limit_is_valid_json() -> None:
+    told = row(ours=float("nan")).to_json()
+    assert told["max_rel_error"] is None
+    json.dumps(told, allow_nan=False)
+
+
+def test_means_are_geometric_and_leave_out_what_failed() -> None:
+    rows = [{"threads": 1, "ratio_to_best": ratio} for ratio in (0.5, 2.0, None)]
+    assert means([*rows, {"threads": 2, "ratio_to_best": 0.7}]) == {1: pytest.approx(1.0), 2: pytest.approx(0.7)}
+
+
+def test_the_table_has_a_line_for_each_row_and_says_what_failed_and_what_was_disturbed() -> None:
+    failed = {"model": "broken", "threads": 1, "ratio_to_best": None, "problem": "it does not compile"}
+    text = markdown([row().to_json(), row(gflop=None, calm=False).to_json(), failed], ["onnxruntime", "openvino"])
+    head, rule, first, second, *_ = text.splitlines()
+    assert head.startswith("| model | T | GFLOP | ours ms | onnxruntime ms | openvino ms | ours / best |")
+    assert len({line.count("|") for line in (head, rule, first, second)}) == 1
+    assert "| net | 2 | 1 | 10.000 (10.000..10.000) | 20.000 (20.000..20.000) | 12.500" in first
+    assert "| 0.800 (0.800..0.800) | openvino | 50% | near 60 ns | 5.0e-01 | 3.0 | 3 of 4 |" in first
+    assert second.endswith("| 3 of 4 (*) |")
+    assert "(*) Others used the cores in every round." in text
+    assert "Geometric mean of ours over the best peer's: T2: 0.800." in text
+    assert "- broken, T1: it does not compile" in text
