@@ -5,7 +5,7 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test torture check bench gpu-check lock
+.PHONY: help environment demo up test cuda-double torture check bench gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -22,6 +22,9 @@ up: environment ## the service on this machine: API, broker, workers
 
 test: environment ## all tests, with warnings as errors
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/cuda_double tests/compiler/codegen/cuda $(ARGS)
 
 torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --database postgresql'
 	$(BIN)/python -m tests.torture $(ARGS)

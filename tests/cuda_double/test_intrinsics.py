@@ -1,0 +1,470 @@
+"""Each intrinsic against loops of its own, with the layouts as the PTX ISA draws them, in every mode, accesses checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compiler.codegen import cuda
+from tests.cuda_double.demonstration import KERNELS, numbers
+from tests.cuda_double.double import HEADERS, MODES, Device, TensorMap, compile_kernels, compiler_there
+
+pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
+
+SOURCE = (KERNELS / "intrinsics.cu").read_text()
+NAMES = (
+    *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
+    *re.findall(r"^(?:LDMATRIX|MMA|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
+)
+LANES = np.arange(32)
+G, T = LANES // 4, LANES % 4
+"""Group and thread of a lane: row and column pair in a fragment."""
+
+
+@pytest.fixture(scope="module")
+def module() -> Path:
+    return compile_kernels(SOURCE, "checked", "intrinsics.cu", kernels=NAMES)
+
+
+@pytest.fixture(params=MODES, ids=str)
+def device(request: pytest.FixtureRequest, module: Path) -> Iterator[Device]:
+    with Device(module, request.param) as found:
+        yield found
+
+
+def test_both_headers_declare_the_same_intrinsics() -> None:
+    def declared(text: str) -> set[str]:
+        text = re.sub(r",? ?TW_AT\b", "", text)
+        for number in ("16", "_16"):
+            text = text.replace(f"TW_WGMMA{number}", "")
+        return {
+            re.sub(r"\s+", " ", name)
+            for name in re.findall(r"TW_DEVICE ((?:\w|[ *])+\b\w+\([^)]*(?:\)\[\d\][^)]*)*\))", text)
+        }
+
+    shipped = declared((Path(cuda.__file__).parent / "tw_cuda.h").read_text())
+    double = declared((HEADERS / "tw_cuda.h").read_text())
+    assert len(shipped) > 55
+    matrix = {
+        text for text in shipped | double if "wgmma_k" in text
+    }  # templates here, one overload for each shape there
+    assert shipped - matrix == double - matrix
+
+
+# ---- Conversions -----------------------------------------------------------------------------------------------------
+
+
+def test_conversions_round_as_ieee_says(device: Device) -> None:
+    halves = np.arange(65536, dtype=np.uint16)
+    special = [
+        0.0,
+        -0.0,
+        65504,
+        65519.9,
+        65520,
+        1e9,
+        6e-8,
+        2.9e-8,
+        3e-8,
+        -6.1e-5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        127.5,
+        126.5,
+        -128.5,
+        -300,
+        0.5,
+        1.5,
+        2.5,
+    ]
+    bits = np.random.default_rng(1).integers(0, 1 << 32, 65536 - len(special), dtype=np.uint32)
+    x = np.concatenate([np.array(special, np.float32), bits.view(np.float32)])
+    n = len(x)
+    out = {
+        "from_f16": np.float32,
+        "from_bf16": np.float32,
+        "to_f16": np.uint16,
+        "to_bf16": np.uint16,
+        "to_tf32": np.uint32,
+        "to_s8": np.int32,
+    }
+    buffers = [device.allocate(n * np.dtype(dtype).itemsize) for dtype in out.values()]
+    device.launch("convert", [n // 256], [256], [device.upload(x), device.upload(halves), *buffers, n])
+    found = {
+        name: device.download(buffer, (n,), dtype) for (name, dtype), buffer in zip(out.items(), buffers, strict=True)
+    }
+
+    np.testing.assert_array_equal(found["from_f16"], halves.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(found["from_bf16"], (halves.astype(np.uint32) << 16).view(np.float32))
+    number = ~np.isnan(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(found["to_f16"][number], x[number].astype(np.float16).view(np.uint16))
+        np.testing.assert_array_equal(found["to_bf16"][number], x[number].astype(ml_dtypes.bfloat16).view(np.uint16))
+        expected_s8 = np.clip(np.rint(np.where(number, x, 0)), -128, 127).astype(np.int32)
+    np.testing.assert_array_equal(found["to_s8"], expected_s8)
+    assert np.isnan(found["to_f16"][~number].view(np.float16)).all()
+
+    finite = np.isfinite(x) & (np.abs(x) < 1e38)
+    rounded = found["to_tf32"].view(np.float32)[finite].astype(np.float64)
+    exact = x[finite].astype(np.float64)
+    step = np.exp2(np.maximum(np.floor(np.log2(np.maximum(np.abs(exact), 2.0**-149))), -126) - 10)
+    assert (np.abs(rounded - exact) <= step / 2).all()
+    assert not (found["to_tf32"] & 0x1FFF).any()
+    ties = np.array([1 + 2.0**-11, -1 - 2.0**-11, 1 + 3 * 2.0**-11], np.float32)
+    tie_out = [device.allocate(12) for _ in range(6)]
+    device.launch("convert", [1], [32], [device.upload(ties), device.upload(halves), *tie_out, 3])
+    np.testing.assert_array_equal(
+        device.download(tie_out[4], (3,), np.float32),
+        np.array([1 + 2.0**-10, -1 - 2.0**-10, 1 + 2 * 2.0**-10], np.float32),
+    )
+
+
+def test_pairs_have_the_first_value_in_the_lower_half(device: Device) -> None:
+    x = np.array([1.5, -2.25], np.float32)
+    packed, unpacked = device.allocate(8), device.allocate(16)
+    device.launch("pairs", [1], [1], [device.upload(x), packed, unpacked])
+    words = device.download(packed, (2,), np.uint32).view(np.uint16)
+    np.testing.assert_array_equal(words[:2].view(np.float16), x.astype(np.float16))
+    np.testing.assert_array_equal(words[2:].view(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(device.download(unpacked, (4,), np.float32), np.tile(x, 2))
+
+
+def test_approximations_are_within_their_stated_errors(device: Device) -> None:
+    x = np.linspace(-20, 20, 64, dtype=np.float32)
+    exp2, tanh = device.allocate(256), device.allocate(256)
+    device.launch("approximations", [1], [64], [device.upload(x), exp2, tanh])
+    np.testing.assert_allclose(device.download(exp2, (64,), np.float32), np.exp2(x.astype(np.float64)), rtol=2.0**-22)
+    np.testing.assert_allclose(device.download(tanh, (64,), np.float32), np.tanh(x.astype(np.float64)), rtol=2.0**-10.9)
+
+
+# ---- Collectives -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("by", "width"), [(1, 32), (5, 32), (3, 8), (16, 16), (31, 32), (0, 4)])
+def test_shuffles_stay_in_their_segment(device: Device, by: int, width: int) -> None:
+    x = numbers((32,), 2).view(np.int32)
+    out = device.allocate(512)
+    device.launch("shuffles", [1], [32], [device.upload(x), out, by, width])
+    first = LANES // width * width
+    sources = (
+        first + by % width,
+        np.where(LANES - by >= first, LANES - by, LANES),
+        np.where(LANES + by < first + width, LANES + by, LANES),
+        np.where((LANES ^ by) < first + width, LANES ^ by, LANES),
+    )
+    np.testing.assert_array_equal(device.download(out, (4, 32), np.int32), np.stack([x[source] for source in sources]))
+
+
+@pytest.mark.parametrize("mask", [0xFFFFFFFF, 0x0000FFFF, 0x55555555, 0x80000001])
+def test_votes_count_the_lanes_of_their_mask_alone(device: Device, mask: int) -> None:
+    x = np.random.default_rng(3).integers(-4, 4, 32).astype(np.int32)
+    out = device.allocate(12 * 128)
+    device.launch("votes", [1], [32], [device.upload(x), out, np.uint32(mask)])
+    found = device.download(out, (12, 32), np.int32).view(np.uint32)
+    for lane in range(32):
+        group = [other for other in range(32) if (mask >> other & 1) == (mask >> lane & 1)]
+        values = x[group]
+        bits = np.sum([1 << other for other in group])
+
+        def ballot(holds: np.ndarray, group: list[int] = group) -> int:
+            return sum(1 << other for other, yes in zip(group, holds, strict=True) if yes)
+
+        quotients = np.trunc(values / 100).astype(int)
+        expected = [
+            ballot(values > 0),
+            (values > 2).any(),
+            (values > -3).all(),
+            ballot(values == x[lane]),
+            bits if (quotients == quotients[0]).all() else 0,
+            (quotients == quotients[0]).all(),
+            values.sum(),
+            values.min(),
+            values.max(),
+            np.bitwise_and.reduce(values),
+            np.bitwise_or.reduce(values),
+            np.bitwise_xor.reduce(values),
+        ]
+        assert [int(number) & 0xFFFFFFFF for number in expected] == found[:, lane].tolist(), lane
+
+
+@pytest.mark.parametrize("positive", [0, 1, 70, 96])
+def test_barriers_of_a_block_count_predicates(device: Device, positive: int) -> None:
+    x = np.where(np.arange(96) < positive, 1, -1).astype(np.int32)
+    out = device.allocate(3 * 96 * 4)
+    device.launch("block_votes", [1], [96], [device.upload(x), out])
+    found = device.download(out, (3, 96), np.int32)
+    assert (found[0] == positive).all()
+    assert (found[1] == (positive == 96)).all()
+    assert (found[2] == (positive > 0)).all()
+
+
+def test_atomics_of_many_blocks(device: Device) -> None:
+    x = np.random.default_rng(4).integers(-1000, 1000, 192).astype(np.int32)
+    counters = device.upload(np.array([0, 5000, -5000, -1, 0, 0], np.int32))
+    total, wrapped, swapped = (
+        device.upload(np.zeros(1, np.float32)),
+        device.upload(np.zeros(1, np.uint32)),
+        device.upload(np.zeros(2, np.uint32)),
+    )
+    device.launch("atomics", [3], [64], [device.upload(x), counters, total, wrapped, swapped])
+    expected = [x.sum(), x.min(), x.max(), np.bitwise_and.reduce(x), np.bitwise_or.reduce(x), np.bitwise_xor.reduce(x)]
+    np.testing.assert_array_equal(device.download(counters, (6,), np.int32), expected)
+    assert device.download(total, (1,), np.float32)[0] == x.sum()
+    assert device.download(wrapped, (1,), np.uint32)[0] == 192 % 10
+    last = device.download(swapped, (2,), np.uint32)
+    assert last[0].astype(np.int32) in x
+
+
+# ---- Copies and barriers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 3, 8, 16])
+def test_copies_fill_what_is_not_read_with_zeros(device: Device, count: int) -> None:
+    x = np.random.default_rng(5).integers(1, 127, 512).astype(np.int8)
+    out = device.allocate(2048)
+    device.launch("copies", [1], [32], [device.upload(x), out, count], shared=2048)
+    found = device.download(out, (2048,), np.int8)
+    for start, size in ((0, 16), (512, 8), (1024, 4)):
+        expected = x[: 32 * size].reshape(32, size).copy()
+        expected[:, min(count, size) :] = 0
+        np.testing.assert_array_equal(found[start : start + 32 * size].reshape(32, size), expected)
+
+
+@pytest.mark.parametrize(("kernel", "threads"), [("copies_by_mbarrier", 64), ("named_barriers", 128)])
+def test_producers_and_consumers_take_turns(device: Device, kernel: str, threads: int) -> None:
+    rounds = 5
+    x = numbers((rounds, 32), 6)
+    out = device.allocate(2 * x.nbytes)
+    device.launch(kernel, [1], [threads], [device.upload(x), out, rounds], shared=256)
+    found = device.download(out, (2, rounds, 32), np.float32)
+    if kernel == "copies_by_mbarrier":
+        np.testing.assert_array_equal(found[0], x[:, ::-1] + 1)
+    else:
+        np.testing.assert_array_equal(found, np.stack([x[:, ::-1]] * 2))
+
+
+# ---- Fragments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("matrices", [1, 2, 4])
+def test_ldmatrix_gives_each_lane_its_pair(device: Device, matrices: int, transposed: bool) -> None:
+    pitch = 24
+    x = np.arange(8 * matrices * pitch, dtype=np.uint16).reshape(8 * matrices, pitch)
+    out = device.allocate(matrices * 128)
+    device.launch(
+        f"ldmatrix_x{matrices}{'_trans' * transposed}",
+        [1],
+        [32],
+        [device.upload(x), out, 8 * matrices, pitch],
+        shared=x.nbytes,
+    )
+    found = device.download(out, (matrices, 32, 2), np.uint16)
+    for matrix in range(matrices):
+        elements = x[8 * matrix : 8 * matrix + 8, :8]
+        elements = elements.T if transposed else elements
+        for lane in range(32):  # row lane / 4, elements 2 (lane % 4) and the next
+            np.testing.assert_array_equal(found[matrix, lane], elements[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2])
+
+
+def packed(values: np.ndarray) -> np.ndarray:
+    """Neighbours along the last axis as 32-bit registers."""
+    registers: np.ndarray = np.ascontiguousarray(values).view(np.uint32)
+    return registers[..., 0]
+
+
+def fragments(a: np.ndarray, b: np.ndarray, per: int) -> tuple[np.ndarray, np.ndarray]:
+    """Registers of a (16 x k) and b (k x 8): `per` elements each, as the tables of mma.m16n8k* place them."""
+    half = a.shape[1] // 2
+    columns = T[:, None] * per + np.arange(per)
+    registers_a = [packed(a[(G + row)[:, None], columns + column]) for column in (0, half) for row in (0, 8)]
+    registers_b = [packed(b[columns + row, G[:, None]]) for row in (0, half)]
+    return np.stack(registers_a), np.stack(registers_b)
+
+
+@pytest.mark.parametrize("kind", ["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_tf32", "m16n8k32_s8"])
+def test_mma_multiplies_fragments(device: Device, kind: str) -> None:
+    k = int(re.findall(r"k(\d+)", kind)[0])
+    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}[kind.split("_")[1]]
+    a: np.ndarray
+    b: np.ndarray
+    d: np.ndarray
+    if dtype is np.int8:
+        generator = np.random.default_rng(7)
+        a, b = (
+            generator.integers(-128, 128, (16, k)).astype(np.int8),
+            generator.integers(-128, 128, (k, 8)).astype(np.int8),
+        )
+        d = generator.integers(-1000, 1000, (16, 8)).astype(np.int32)
+    else:
+        a, b, d = numbers((16, k), 8).astype(dtype), numbers((k, 8), 9).astype(dtype), numbers((16, 8), 10)
+    if dtype is np.float32:  # as tw_to_tf32 leaves them; the lower bits are not read
+        a, b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
+    registers_a, registers_b = fragments(a, b, 4 // a.itemsize)
+    sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
+    device.launch(f"mma_{kind}", [1], [32], [device.upload(registers_a), device.upload(registers_b), sums])
+    found = device.download(sums, (4, 32), d.dtype)
+    expected = d.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(found, expected[rows, columns].T, rtol=1e-5, atol=1e-5)
+
+
+# ---- Bulk copies and clusters ----------------------------------------------------------------------------------------
+
+
+def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
+    """Where a dense byte offset lies: 16-byte pieces of a line of 128 are exchanged by the line's number ("Swizzling Modes")."""
+    pieces, lines = offsets // 16 % 8, offsets // 128 % 8
+    # by all three bits of the line's number, by the lower two, or by the lowest
+    moved: np.ndarray = pieces ^ (lines & {0: 0, 32: 1, 64: 3, 128: 7}[width])
+    return np.asarray(offsets + 16 * (moved - pieces))
+
+
+def test_a_bulk_copy_brings_bytes(device: Device) -> None:
+    x = np.random.default_rng(11).integers(-128, 128, 400).astype(np.int8)
+    out = device.allocate(400)
+    device.launch("bulk", [1], [64], [device.upload(x), out, 400], shared=1024)
+    np.testing.assert_array_equal(device.download(out, (400,), np.int8), x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "box", "at", "width"),
+    [
+        ("float16", (40, 9), (32, 4), (8, 7), 64),
+        ("float16", (72, 20), (64, 16), (-3, -2), 128),
+        ("float16", (24, 5), (16, 8), (8, 0), 32),
+        ("float32", (20, 6), (8, 4), (15, -1), 0),
+        ("int8", (48, 7, 3), (32, 2, 2), (16, 6, 1), 32),
+        ("float32", (12, 5, 4, 3), (8, 2, 3, 2), (4, -1, 2, 1), 0),
+        ("float16", (16, 3, 4, 3, 2), (8, 2, 2, 2, 2), (8, 2, -1, 1, 0), 0),
+    ],
+)
+def test_tensor_copies_bring_a_swizzled_box_and_zeros_beyond(
+    device: Device, dtype: str, sizes: tuple[int, ...], box: tuple[int, ...], at: tuple[int, ...], width: int
+) -> None:
+    x = np.random.default_rng(12).integers(1, 100, sizes[::-1]).astype(dtype)
+    size = int(np.prod(box)) * x.itemsize
+    buffer, out = device.upload(x), device.allocate(size)
+    coordinates = [*at, 0, 0, 0][:5]
+    device.launch(
+        f"tma_load_{len(sizes)}d",
+        [1],
+        [32],
+        [TensorMap(buffer, dtype, sizes, box, width), out, size, *coordinates],
+        shared=size + 64,
+    )
+    found = device.download(out, (size,), np.uint8)
+    expected = np.zeros(box[::-1], x.dtype)
+    for position in np.ndindex(*expected.shape):
+        source = tuple(int(i + first) for i, first in zip(position, at[::-1], strict=True))
+        if all(0 <= i < limit for i, limit in zip(source, x.shape, strict=True)):
+            expected[position] = x[source]
+    dense = expected.view(np.uint8).reshape(-1)
+    np.testing.assert_array_equal(found[swizzle(np.arange(size), width)], dense)
+
+
+def test_a_tensor_store_leaves_out_what_is_beyond(device: Device) -> None:
+    x = np.zeros((6, 24), np.uint16)
+    buffer = device.upload(x)
+    device.launch("tma_store_2d", [1], [32], [TensorMap(buffer, "float16", (24, 6), (16, 4), 0), 64, 16, 4], shared=128)
+    x[4:, 16:] = np.arange(64).reshape(4, 16)[:2, :8]
+    np.testing.assert_array_equal(device.download(buffer, x.shape, np.uint16), x)
+
+
+def test_multicast_reaches_every_block_of_the_cluster(device: Device) -> None:
+    x = numbers((4, 8), 13)
+    out = device.allocate(2 * x.nbytes)
+    device.launch(
+        "multicast",
+        [2],
+        [32],
+        [TensorMap(device.upload(x), "float32", (8, 4), (8, 4), 0), out, 32],
+        shared=256,
+        cluster=[2],
+    )
+    np.testing.assert_array_equal(device.download(out, (2, 4, 8), np.float32), np.stack([x, x + 1]))
+
+
+def test_blocks_of_a_cluster_write_to_each_other(device: Device) -> None:
+    out = device.allocate(8 * 4)
+    device.launch("ring", [8], [32], [out], shared=64, cluster=[4])
+    np.testing.assert_array_equal(device.download(out, (8,), np.int32), [3, 0, 1, 2] * 2)
+
+
+# ---- wgmma -----------------------------------------------------------------------------------------------------------
+
+
+def k_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
+    """Rows (mn x k) as a descriptor without transposition reads them: bytes, leading and stride in bytes.
+
+    Swizzled: 8 rows of `width` bytes are one atom, the next 8 rows follow. Else 8 rows of 16 bytes, then the next 16 bytes.
+    """
+    rows, row_bytes = x.shape[0], x.shape[1] * x.itemsize
+    data = np.ascontiguousarray(x).view(np.uint8)
+    if not width:
+        pieces = data.reshape(rows // 8, 8, row_bytes // 16, 16)
+        return np.ascontiguousarray(pieces.transpose(0, 2, 1, 3)).reshape(-1), 128, 128 * (row_bytes // 16)
+    wide = np.zeros((rows, width), np.uint8)
+    wide[:, :row_bytes] = data
+    out = np.zeros(rows * width, np.uint8)
+    out[swizzle(np.arange(rows * width), width)] = wide.reshape(-1)
+    return out, 16, 8 * width
+
+
+def mn_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
+    """The same for a transposed operand: lines run along mn, `width` bytes and 8 of k are one atom."""
+    mn, k = x.shape
+    elements = width // x.itemsize
+    atoms = np.ascontiguousarray(x.T).reshape(k // 8, 8, mn // elements, elements).transpose(2, 0, 1, 3)
+    dense = np.ascontiguousarray(atoms).view(np.uint8).reshape(-1)
+    out = np.zeros(dense.size, np.uint8)
+    out[swizzle(np.arange(dense.size), width)] = dense
+    return out, k * width, 8 * width
+
+
+SWIZZLE_CODES = {0: 0, 128: 1, 64: 2, 32: 3}
+WGMMA = [name for name in NAMES if name.startswith("wgmma")]
+
+
+@pytest.mark.parametrize("width", [128, 64, 32, 0])
+@pytest.mark.parametrize("kernel", WGMMA)
+def test_wgmma_multiplies_what_lies_in_shared_memory(module: Path, kernel: str, width: int) -> None:
+    _, kind, *mn, columns = kernel.split("_")
+    n, k, itemsize = int(columns[1:]), (8 if kind == "tf32" else 16), (4 if kind == "tf32" else 2)
+    if (mn and width * 8 // (8 * itemsize) > n) or (mn and not width):
+        width = 128
+    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32}[kind]
+    a, b, d = numbers((64, k), 14).astype(dtype), numbers((n, k), 15).astype(dtype), numbers((64, n), 16)
+    if kind == "tf32":
+        a, b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    layout = mn_major if mn else k_major
+    (bytes_a, leading, stride), (bytes_b, *other) = layout(a, width), layout(b, width)
+    assert other == [leading, stride]
+    # Register 4j + e of a thread of warp w: row 16w + lane / 4 + 8 (e / 2), column 8j + 2 (lane % 4) + e % 2.
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    columns_of = register // 4 * 8 + thread % 4 * 2 + register % 2
+    for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
+        with Device(module, mode) as device:
+            sums = device.upload(np.ascontiguousarray(d[rows, columns_of]))
+            arguments = [
+                device.upload(bytes_a),
+                device.upload(bytes_b),
+                sums,
+                bytes_a.size,
+                bytes_b.size,
+                leading,
+                stride,
+                SWIZZLE_CODES[width],
+                accumulate,
+            ]
+            device.launch(kernel, [1], [128], arguments, shared=-(-bytes_a.size // 1024) * 1024 + bytes_b.size)
+            found = device.download(sums, (n // 2, 128), np.float32)
+        expected = accumulate * d.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64).T
+        np.testing.assert_allclose(found, expected[rows, columns_of], rtol=1e-4, atol=1e-4)
