@@ -65,12 +65,17 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
     errors = report["errors"]
     assert isinstance(errors, tuple | list)
     worst = max((error["max_relative"] for error in errors), default=0.0)
-    arena, latency = report["arena_bytes"], report["latency_s"]
+    arena, latency, ranks = report["arena_bytes"], report["latency_s"], report["rank_correlation"]
     assert isinstance(arena, int)
     assert isinstance(latency, float)
+    ranked = (
+        ""
+        if ranks is None
+        else f"\nrank correlation of the cost model with measurements {ranks:.2f}, mean of {report['ranked_kernels']} kernels"
+    )
     return (
         f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, {1e3 * latency:.3f} ms on {report['threads']} lanes, "
-        f"arena {arena / 1e6:.1f} MB, largest error {worst:.1e} of the largest value"
+        f"arena {arena / 1e6:.1f} MB, largest error {worst:.1e} of the largest value{ranked}"
     )
 
 

@@ -285,6 +285,10 @@ class CompileReport:
     tolerance: float = 0.0
     records_measured: int = 0
     records_reused: int = 0
+    rank_correlation: float | None = None
+    """Spearman's, between the seconds that the cost model expected of a kernel's tiles and those measured: the mean over `ranked_kernels`."""
+    ranked_kernels: int = 0
+    """Kernels of which enough tiles were measured to rank them; without one there is no correlation."""
     notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

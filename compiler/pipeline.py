@@ -21,7 +21,7 @@ from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
-from compiler.ir.machine import Record
+from compiler.ir.machine import Record, plausible
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Tile
 from compiler.measure.agree import DEFAULT_TOLERANCE, Agreement, agree
@@ -35,7 +35,7 @@ from compiler.rewrite import rewrite
 from compiler.schedule import schedule
 from compiler.targets.cpu import CpuTarget, resolve
 from compiler.tile import tile
-from compiler.tile.search import Budget
+from compiler.tile.search import AGAIN, Budget
 from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
 
@@ -44,8 +44,6 @@ AGREE_SECONDS = 6.0
 LATENCY_SECONDS = 0.5
 WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
-INEXACT = frozenset(("winograd",))
-"""Algorithms that spend a part of the tolerance; when the result does not agree, it is made once more without them."""
 JOBS = 2
 """C compiler processes at a time."""
 
@@ -65,7 +63,8 @@ def compile_model(
 
     `records` are earlier measurements; new ones leave as events. Once `hurry` answers True, measuring stops within a fraction of a
     second and the best found so far is emitted; what proves the artifact is never left out. Without `measure` earlier records and the
-    cost model decide. `data` says where all external data lies, by its path in the model; None: beside the model.
+    cost model decide. What spends a part of the tolerance (Winograd, 24-bit weights, bf16) is left out in a second round when the result
+    does not agree. `data` says where all external data lies, by its path in the model; None: beside the model.
 
     Raises the errors of `compiler.errors`.
     """
@@ -91,9 +90,10 @@ def compile_model(
         fused.kernels.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", _lines(fused.refusals))
-    known = [Record.from_json(record) for record in records]
+    known = plausible(records)
+    measured: list[Record] = []
     granted = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
-    for tolerance in (granted, 0.0):
+    for tolerance, precision in ((granted, options.precision), (0.0, "fp32")):
         with trace.step("tile"):
             workloads = [workload_of(fused.kernels, call) for call in fused.kernels.calls]
             tunes = measure and options.tuning_budget_s > 0
@@ -103,7 +103,12 @@ def compile_model(
                     trace.record(record.to_json())
             setting = workbench.setting_of(fused.kernels, target, toolchain)
             machine = workbench.machine_for(target, toolchain, JOBS, options.seed, hurry, setting) if tunes else None
-            budget = Budget(options.tuning_budget_s, options.tuning_trials)
+            budget = Budget(
+                options.tuning_budget_s,
+                options.tuning_trials,
+                used_seconds=trace.seconds.get("tile", 0.0),
+                used_trials=sum(not record.variant.get(AGAIN) for record in measured),
+            )
             tiled = tile(
                 workloads,
                 target,
@@ -116,8 +121,9 @@ def compile_model(
                 trace,
                 hurry,
                 tolerance,
-                options.precision,
+                precision,
             )
+            measured += tiled.measured
             trace.show("tile", _tiled_text(target, fused.kernels, tiled))
         with trace.step("schedule"):
             measures = tunes and not hurry()
@@ -133,7 +139,7 @@ def compile_model(
                 _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")),
             )
         with trace.step("pack"):
-            facts = _facts(loaded, options, target, fused, plan, tiled.menus, rewritten.log)
+            facts = _facts(loaded, options, target, fused, plan, tiled, rewritten.log)
             unproven = artifact.with_name(f".{artifact.name}.unproven")
             used = [*tiled.measured, *tiled.reused, *rates, *([handover] if handover else [])]
             packed = pack(program, plan, fused.kernels, used, facts, unproven)
@@ -143,11 +149,12 @@ def compile_model(
                 os.replace(unproven, artifact)
                 break
             except Disagreement as error:
-                if not _is_inexact(plan):
+                inexact = sorted(tiled.inexact & {tile.algorithm for tile, _ in plan.tiles})
+                if not inexact:
                     raise
                 known += [record for record in used if record not in known]
                 trace.notice(
-                    f"compiled again without {', '.join(sorted(INEXACT))}, whose rounding errors may be at fault: {error}"
+                    f"compiled again without {', '.join(inexact)}, whose rounding errors may be at fault: {error}"
                 )
             finally:
                 unproven.unlink(missing_ok=True)
@@ -167,14 +174,12 @@ def compile_model(
         latency_s=proof.latency_s,
         errors=proof.agreement.errors if proof.agreement else (),
         tolerance=proof.agreement.tolerance if proof.agreement else 0.0,
-        records_measured=len(tiled.measured),
-        records_reused=len(tiled.reused),
+        records_measured=len(measured),
+        records_reused=sum(record not in measured for record in tiled.reused),
+        rank_correlation=tiled.ranking.within if tiled.ranking else None,
+        ranked_kernels=tiled.ranking.kernels if tiled.ranking else 0,
         notices=tuple(trace.notices),
     )
-
-
-def _is_inexact(plan: Plan) -> bool:
-    return any(tile.algorithm in INEXACT for tile, _ in plan.tiles)
 
 
 def _meeting_seconds(handover: Record | None) -> float:
@@ -247,7 +252,7 @@ def _facts(
     target: CpuTarget,
     fused: Fused,
     plan: Plan,
-    menus: Sequence[Menu],
+    tiled: Tiled,
     log: Sequence[object],
 ) -> Facts:
     """What the artifact says of its making: nothing in it may differ from run to run, such as what this run had time to measure."""
@@ -258,7 +263,8 @@ def _facts(
         hardware=target.hardware,
         operators=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
-        costs=tuple(_call_cost(plan, position, menu) for position, menu in enumerate(menus)),
+        costs=tuple(_call_cost(plan, position, menu) for position, menu in enumerate(tiled.menus)),
+        steps=(("tile", str(tiled.ranking)),) if tiled.ranking else (),
         rewrites=tuple(map(str, log)),
         refusals=fused.refusals,
         notices=loaded.notices,
@@ -276,13 +282,18 @@ def _tiled_text(target: CpuTarget, kernels: KernelGraph, tiled: Tiled) -> str:
     """The machine's rates, how good the model was, and for each call the tiles that were considered."""
     lines = [f"{target.name}: {target.rates}"]
     lines += [str(tiled.ranking)] if tiled.ranking else []
-    lines += [f"{call}\n    {_menu_text(menu)}" for call, menu in zip(kernels.calls, tiled.menus, strict=True)]
+    lines += [
+        f"{call}\n    {_menu_text(menu, tiled.tried[menu.workload])}"
+        for call, menu in zip(kernels.calls, tiled.menus, strict=True)
+    ]
     return _lines(lines)
 
 
-def _menu_text(menu: Menu) -> str:
+def _menu_text(menu: Menu, tried: Sequence[tuple[Tile, Cost]]) -> str:
+    """All tiles that were tried; of those that take part in scheduling, into how many tile tasks they cut the kernel."""
+    tasks = {variant.tile: f" in {variant.tiles} tiles" for variant in menu.variants}
     options = "\n    ".join(
-        f"{1e6 * v.cost.seconds:10.1f} us {v.cost.source:9} {v.tile} in {v.tiles} tiles" for v in menu.variants
+        f"{1e6 * cost.seconds:10.1f} us {cost.source:9} {tile}{tasks.get(tile, '')}" for tile, cost in tried
     )
     return f"workload {menu.workload}\n    {options}"
 

@@ -41,7 +41,7 @@ def machine_for(
     """This machine as one on which trials can be measured; None for a target that does not run here."""
     if not target.is_here:
         return None
-    build = partial(build_trials, target=target, toolchain=toolchain, jobs=jobs, hurry=hurry)
+    build = partial(build_trials, target=target, toolchain=toolchain, jobs=jobs)
     return CpuMachine(target, build, seed, setting or Setting(), hurry=hurry)
 
 

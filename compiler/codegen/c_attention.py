@@ -13,17 +13,19 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel
-from compiler.codegen.c_strips import copy_row, finish, strips
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.c_strips import copy_row, padded_strip, panel_strips, strips
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
 from compiler.ir.attention import Attention, as_attention
+from compiler.ir.cache_lines import whole_lines
 from compiler.ir.contraction import axes_of
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, Index
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots
+from compiler.ir.normal_form import Slots, is_contiguous
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
@@ -67,13 +69,11 @@ class _Attention:
     def lower(self) -> Lowered:
         view, writer = self.view, self.writer
         self._micro_kernels()
-        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
-        writer.line(f" * heads {axes_of(view.batch)}; queries {axes_of(view.rows)}; keys {axes_of((view.keys,))};")
-        writer.line(f" * depth {axes_of(view.depth)}; columns {axes_of((view.columns,))} */")
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
-            for line in declarations(self.workload):
-                writer.line(line)
+        notes = (
+            f"heads {axes_of(view.batch)}; queries {axes_of(view.rows)}; keys {axes_of((view.keys,))};",
+            f"depth {axes_of(view.depth)}; columns {axes_of((view.columns,))}",
+        )
+        with kernel_function(writer, self.name, self.workload, *notes):
             self._declare()
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 writer.line(f"const long head = tile / {self.tasks};")
@@ -83,11 +83,9 @@ class _Attention:
                     self._pack_keys()
                     self._pack_values()
                 writer.line(f"const long first = tile % {self.tasks} * {self.task};")
-                writer.line(
-                    f"const long past = first + {self.task} < {view.queries} ? first + {self.task} : {view.queries};"
-                )
+                writer.line(f"const long past = tw_least_of(first + {self.task}, {view.queries});")
                 with writer.block(f"for (long row0 = first; row0 < past; row0 += {self.block})"):
-                    writer.line(f"const long count = past - row0 < {self.block} ? past - row0 : {self.block};")
+                    writer.line(f"const long count = tw_least_of(past - row0, {self.block});")
                     self._queries()
                     self._key_blocks()
         return Lowered(self.name, writer.text(), view.batches * self.tasks, self.scratch)
@@ -110,7 +108,7 @@ class _Attention:
 
     def _region(self, name: str, floats: int, what: str) -> None:
         self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch}); /* {what} */")
-        self.scratch += -(-floats * 4 // 64) * 64
+        self.scratch += whole_lines(4 * floats)
 
     # Register tiles of both products
 
@@ -158,7 +156,7 @@ class _Attention:
     def _pack_keys(self) -> None:
         view, writer = self.view, self.writer
         *outer, inner = view.depth
-        along_keys = self._steps_by_one(view.k, view.keys) or not self._steps_by_one(view.k, inner)
+        along_keys = is_contiguous(view.k, view.keys, self.slots) or not is_contiguous(view.k, inner, self.slots)
         with ExitStack() as stack:
             stack.enter_context(writer.block(f"for (long panel = 0; panel < {self.panels}; panel++)"))
             place = Index.of(0)
@@ -207,13 +205,7 @@ class _Attention:
         """line[column] = the value at the columns of a panel, zeros beyond the last."""
         writer = self.writer
         with writer.block(f"for (long column = 0; column < {panel}; column += TW_LANES)"):
-            writer.line(f"const long {axis} = panel * {panel} + column;")
-            with writer.block(f"if ({axis} + TW_LANES <= {axis.extent})"):
-                writer.line(f"tw_store(line + column, {self._emitter(Vector(axis)).vf(value)});")
-            with writer.block(f"else if ({axis} < {axis.extent})"):
-                writer.line(f"const long live = {axis.extent} - {axis};")
-                writer.line(f"tw_store(line + column, {self._emitter(Vector(axis, 'live')).vf(value)});")
-            writer.line("else tw_store(line + column, (vf){0});")
+            padded_strip(writer, axis, panel, "line", lambda vector: self._emitter(vector).vf(value))
 
     def _queries(self) -> None:
         with self.writer.block("for (long row = 0; row < count; row++)"):
@@ -221,10 +213,6 @@ class _Attention:
             decode(self.writer, self.view.rows, "query")
             into = f"queries + row * {self.view.deep}"
             copy_row(self.writer, self._emitter, self.lanes, self.view.depth, self.view.q, into)
-
-    def _steps_by_one(self, value: Expr, axis: Axis) -> bool:
-        loads = [load for load in value.loads if axis in load.axes]
-        return all(self.slots.address(load.slot, load.index)[1].coefficient(axis) == 1 for load in loads)
 
     def _emitter(self, vector: Vector | None = None) -> Emitter:
         return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
@@ -338,7 +326,7 @@ class _Attention:
             self._row_tiles(self.mixed_rows, tile)
 
     def _mixed_row(self, first: bool, last: bool) -> None:
-        view, writer, lanes, panel = self.view, self.writer, self.lanes, self.value_panel
+        view, writer, panel = self.view, self.writer, self.value_panel
         writer.line(f"float *const held = c + at * {panel};")
         if not first:
             writer.line(f"float *const sum = sums + (panel * {self.block} + row + at) * {panel};")
@@ -350,15 +338,7 @@ class _Attention:
         writer.line("const long query = row0 + row + at;")
         decode(writer, view.rows, "query")
         writer.line("const float whole = 1 / total[row + at];")
-        count = view.columns.extent
-        limit = "" if count % panel == 0 else f" && panel * {panel} + column < {count // lanes * lanes}"
-        with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
-            writer.line(f"const long {view.columns} = panel * {panel} + column;")
-            self._result(Vector(view.columns), "column")
-        if count % lanes:
-            with writer.block(f"if (panel == {self.value_panels - 1})"):
-                writer.line(f"const long {view.columns} = {count // lanes * lanes};")
-                self._result(Vector(view.columns, str(count % lanes)), str(count // lanes * lanes % panel))
+        panel_strips(writer, view.columns, panel, self.lanes, self._result)
 
     def _result(self, vector: Vector, column: str) -> None:
         value = self.writer.name("mixed")

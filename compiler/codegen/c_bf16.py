@@ -10,10 +10,11 @@ from compiler.codegen.c_dot import DotContraction, Shape, Staged
 from compiler.codegen.c_expr import Emitter
 from compiler.codegen.lowered import Lowered
 from compiler.ir.contraction import as_contraction, packing_of
-from compiler.ir.expr import Const, Expr, Load, Where
+from compiler.ir.expr import Const, Expr, Load
 from compiler.ir.groups import Groups
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
+from compiler.ir.operand import guarded
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
@@ -33,11 +34,8 @@ def lower_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> 
 
 
 def _staged(a: Expr) -> Staged:
-    zero = Const(0.0, DType.F32)
-    condition, value = None, a
-    if isinstance(a, Where) and not a.condition.loads and getattr(a.otherwise, "value", None) == 0:
-        condition, value = a.condition, a.then
-    return Staged(value, zero, condition, value if isinstance(value, Load) else None)
+    condition, value = guarded(a)
+    return Staged(value, Const(0.0, DType.F32), condition, value if isinstance(value, Load) else None)
 
 
 @dataclass

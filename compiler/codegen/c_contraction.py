@@ -16,14 +16,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 
+from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel, Nest, stretches
 from compiler.codegen.c_operands import Gather, write_panels, write_stage
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import ALIAS, LINE, whole_lines
 from compiler.ir.contraction import Contraction, as_contraction, axes_of, packing_of
 from compiler.ir.expr import Apply, Const, Load
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.kernel import Store
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots, substitute
@@ -67,8 +69,8 @@ class _Contraction:
         self.access = operand(view, self.slots, _extents(view, tile, "register"))
         self.gather: Gather | None = None
         if self.access is None:
-            pitch = -(-view.depth // 16) * 16
-            pitch += 16 if pitch % 1024 == 0 else 0
+            pitch = -(-view.depth // LINE) * LINE
+            pitch += LINE if pitch % ALIAS == 0 else 0
             self.gather = Gather(self.writer, self.slots, view, pitch, self.lanes)
             view = _with_one_row_axis(view)
         self.view = view
@@ -121,7 +123,7 @@ class _Contraction:
         if self.gather is not None:
             return self.block[self.view.m[0]] * self.gather.pitch * 4
         if isinstance(self.access, Staged):
-            return -(-self.access.floats(self.block, self._innermost) // 16) * 64
+            return whole_lines(4 * self.access.floats(self.block, self._innermost))
         return 0
 
     @property
@@ -138,12 +140,8 @@ class _Contraction:
         for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
             for rows in self._variants():
                 self._function(rows, columns)
-        self.writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
-        self.writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
-        self.writer.line(
-            f" * batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} */"
-        )
-        with self.writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+        roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
+        with kernel_function(self.writer, self.name, self.workload, roles):
             self._declare()
             with self.writer.block("for (long tile = begin; tile < end; tile++)"):
                 self._task()
@@ -153,11 +151,6 @@ class _Contraction:
         return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes + self._c_bytes, packings)
 
     def _declare(self) -> None:
-        for line in declarations(self.workload):
-            self.writer.line(line)
-        for slot in self.workload.kernel.inputs:
-            self.writer.line(f"(void){slot.name};")
-        self.writer.line("(void)scratch;")
         if self._a_bytes:
             self.writer.line("float *const rows = (float *)scratch;")
             self.writer.line("long rows_of = -1; /* the block whose rows are there */")
@@ -246,10 +239,7 @@ class _Contraction:
     def _packed_batch(self, size: int) -> str:
         """Where the panels of the task's batch begin."""
         assert self.packing is not None
-        batch = Index.of(0)
-        for axis in self.view.batch:
-            if axis in self.view.b.axes:
-                batch = batch * axis.extent + axis
+        batch = row_major([axis for axis in self.view.batch if axis in self.view.b.axes])
         slot = self.workload.kernel.inputs[self.packing[0]].name
         return slot if batch == Index.of(0) else f"{slot} + ({self._index(batch)}) * {self.panels * size}L"
 
@@ -419,19 +409,8 @@ class _Contraction:
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         value = self.writer.name("sum")
         self.writer.line(f"const vf {value} = {sums};")
-        product = substitute(self.view.product, moved)
-        self._put(emitter, product.stores[0], value)
-        for block in self.view.epilogue:
-            block = substitute(block, moved)
-            for store, expr in zip(block.stores, block.values, strict=True):
-                self._put(emitter, store, emitter.vf(expr))
-
-    def _put(self, emitter: Emitter, store: Store, value: str) -> None:
-        if store.slot in self.slots.buffers:
-            emitter.store(store.slot, store.index, value, self.slots.buffers[store.slot].type.dtype)
-            emitter.held[Load(store.slot, store.index, DType.F32)] = value
-        else:
-            emitter.held[Load(store.slot, (), DType.F32)] = value
+        maps = [substitute(block, moved) for block in self.view.epilogue]
+        finish(emitter, self.slots, substitute(self.view.product, moved), maps, value)
 
 
 def _extents(view: Contraction, tile: Tile, level: str) -> dict[Axis, int]:
@@ -442,7 +421,7 @@ def _extents(view: Contraction, tile: Tile, level: str) -> dict[Axis, int]:
 
 def _with_one_row_axis(view: Contraction) -> Contraction:
     """The same product with all m axes as one, in what stores its results; A keeps the axes it is gathered over."""
-    row = Axis("Row", view.rows)
+    row = Axis("row", view.rows)  # in lower case, as no axis of the kernel is
     moved, place = {}, Index.of(row)
     for axis in reversed(view.m):
         moved[axis], place = place % axis.extent, place // axis.extent

@@ -15,22 +15,23 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector, has_vectors
 from compiler.codegen.c_scalar import C_TYPES
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.c_strips import panel_strips, store_vector, strips
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.ir.contraction import Contraction, axes_of
-from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjunction, conjuncts
+from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.groups import LANE_BYTES, Groups
-from compiler.ir.index import Axis, Index
-from compiler.ir.integer import ALIAS_BYTES
+from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots
+from compiler.ir.normal_form import Slots, is_contiguous
+from compiler.ir.operand import bound_of
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
-
-LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class DotContraction:
     def __post_init__(self) -> None:
         self.writer = Writer()
         view, shape = self.view, self.shape
-        self.row_bytes = -(-self.groups.groups * LANE_BYTES // LINE_BYTES) * LINE_BYTES
+        self.row_bytes = whole_lines(self.groups.groups * LANE_BYTES)
         if self.row_bytes % ALIAS_BYTES == 0:
             self.row_bytes += LINE_BYTES
         self.panel_bytes = self.groups.panel_elements * self.groups.dtype.bytes
@@ -161,13 +162,8 @@ class DotContraction:
         tail = view.rows % self.shape.rows
         for rows in sorted({self.shape.rows, tail} - {0}, reverse=True):
             self._micro(rows)
-        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
-        writer.line(
-            f" * batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} "
-            f"in groups of {self.groups.group} */"
-        )
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+        roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
+        with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
             self._declare()
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 self._task()
@@ -200,11 +196,6 @@ class DotContraction:
         writer.line()
 
     def _declare(self) -> None:
-        for line in declarations(self.workload):
-            self.writer.line(line)
-        for slot in self.workload.kernel.inputs:
-            self.writer.line(f"(void){slot.name};")
-        self.writer.line("(void)scratch;")
         if not self.row_step:
             self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
         if not self.packing:
@@ -221,11 +212,9 @@ class DotContraction:
         writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
         decode(writer, view.batch, "batch")
         writer.line(f"const long first_row = row_block * {shape.block_m};")
-        past_row = f"first_row + {shape.block_m}"
-        writer.line(f"const long past_row = {past_row} < {view.rows} ? {past_row} : {view.rows};")
+        writer.line(f"const long past_row = tw_least_of(first_row + {shape.block_m}, {view.rows});")
         writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        past = f"first_panel + {self.block_panels}"
-        writer.line(f"const long past_panel = {past} < {self.panels} ? {past} : {self.panels};")
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
         if not self.row_step:
             with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
                 writer.line(f"packed_rows = tile / {self.column_blocks};")
@@ -244,10 +233,7 @@ class DotContraction:
     def _product(self) -> None:
         writer, view, shape = self.writer, self.view, self.shape
         if self.packing:
-            batch = Index.of(0)
-            for axis in view.batch:
-                if axis in view.b.axes:
-                    batch = batch * axis.extent + axis
+            batch = row_major([axis for axis in view.batch if axis in view.b.axes])
             slot = self.workload.kernel.inputs[self.packing[0]].name
             place = f"(({self._index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"
             writer.line(f"const char *const b = (const char *){slot} + {place};")
@@ -266,7 +252,7 @@ class DotContraction:
             writer.line(f"const long count = {shape.rows};")
             writer.line(f"{self.name}_{shape.rows}(a, b, c);")
             return
-        writer.line(f"const long count = past_row - row0 < {shape.rows} ? past_row - row0 : {shape.rows};")
+        writer.line(f"const long count = tw_least_of(past_row - row0, {shape.rows});")
         if view.rows > shape.rows:
             writer.line(f"if (count == {shape.rows}) {self.name}_{shape.rows}(a, b, c);")
             writer.line(f"else {self.name}_{tail}(a, b, c);")
@@ -279,18 +265,7 @@ class DotContraction:
     # What follows the product, on one finished tile
 
     def _epilogue(self) -> None:
-        writer, view, shape = self.writer, self.view, self.shape
-        lanes, n = self.target.vector_floats, view.n
-        whole = view.columns // lanes * lanes
-        limit = "" if view.columns % shape.panel == 0 else f" && panel * {shape.panel} + column < {whole}"
-        if whole:
-            with writer.block(f"for (long column = 0; column < {shape.panel}{limit}; column += TW_LANES)"):
-                writer.line(f"const long {n} = panel * {shape.panel} + column;")
-                self._columns(Vector(n), "column")
-        if view.columns % lanes:
-            with writer.block(f"if (panel == {self.panels - 1})"):
-                writer.line(f"const long {n} = {whole};")
-                self._columns(Vector(n, str(view.columns % lanes)), str(whole % shape.panel))
+        panel_strips(self.writer, self.view.n, self.shape.panel, self.target.vector_floats, self._columns)
 
     def _columns(self, vector: Vector, column: str) -> None:
         """One vector of columns, row by row."""
@@ -305,11 +280,8 @@ class DotContraction:
             load = "tw_load" if self.total is DType.F32 else "tw_load_i"
             sums = self.writer.name("sums")
             self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
-            store = self.view.product.stores[0]
-            self._put(emitter, store.slot, store.index, self.corrected(emitter, sums), self.total)
-            for block in self.view.epilogue:
-                for store, expr in zip(block.stores, block.values, strict=True):
-                    self._put(emitter, store.slot, store.index, emitter.vector_of(expr), expr.dtype)
+            sums = self.corrected(emitter, sums)
+            finish(emitter, self.slots, self.view.product, self.view.epilogue, sums, self.total)
 
     def _hoist(self, emitter: Emitter, expr: Expr) -> None:
         """Computes the largest parts of an expression that read inputs at positions all rows share."""
@@ -322,13 +294,6 @@ class DotContraction:
             return
         for child in expr.children:
             self._hoist(emitter, child)
-
-    def _put(self, emitter: Emitter, slot: str, index: tuple[Index, ...], value: str, dtype: DType) -> None:
-        if slot in self.slots.buffers:
-            emitter.store(slot, index, value, self.slots.buffers[slot].type.dtype)
-            emitter.held[Load(slot, index, dtype)] = value
-        else:
-            emitter.held[Load(slot, (), dtype)] = value
 
     # Rows of A, staged
 
@@ -362,7 +327,7 @@ class DotContraction:
                 self._copy_run(axes, waiting, place * inner, emitter)
             elif not axes:
                 writer.line(f"row[{emitter.index(place)}] = {self.element_of(emitter.scalar(self.staged.value))};")
-            elif len(axes) == 1 and self._is_contiguous(axes[0]):
+            elif len(axes) == 1 and is_contiguous(self.staged.value, axes[0], self.slots):
                 self._strips(axes[0], waiting, place * inner + axes[0], emitter)
             else:
                 with writer.block(f"for (long {axes[0]} = 0; {axes[0]} < {axes[0].extent}; {axes[0]}++)"):
@@ -376,7 +341,7 @@ class DotContraction:
         step, count = 1, 0
         for axis in reversed(self.view.k):
             mine = [guard for guard in guards if axis in guard.axes]
-            if offset.coefficient(axis) != step or any(_bound(guard, axis) is None for guard in mine):
+            if offset.coefficient(axis) != step or any(bound_of(guard, axis) is None for guard in mine):
                 break
             step, count = step * axis.extent, count + 1
             if mine:
@@ -395,7 +360,7 @@ class DotContraction:
             return
         writer.line(f"long from = 0, past = {extent};")
         for guard in guards:
-            bound = _bound(guard, axes[0])
+            bound = bound_of(guard, axes[0])
             assert bound is not None
             name, test = ("from", ">") if bound[0] == "ge" else ("past", "<")
             writer.line(f"if ({emitter.index(bound[1])} {test} {name}) {name} = {emitter.index(bound[1])};")
@@ -408,31 +373,17 @@ class DotContraction:
         rest = f"({extent} - past) * {inner}"
         writer.line(f"if (past < {extent}) {self.fill(f'{to} + past * {inner}', rest, emitter)}")
 
-    def _is_contiguous(self, axis: Axis) -> bool:
-        loads = [load for load in self.staged.value.loads if axis in load.axes]
-        return all(self.slots.address(load.slot, load.index)[1].coefficient(axis) == 1 for load in loads)
-
     def _strips(self, axis: Axis, guards: Sequence[Expr], position: Index, emitter: Emitter) -> None:
         """The innermost k axis in vectors; guards along it become conditions on lanes."""
         condition, value = conjunction(list(guards)), self.staged.value
         expr = value if condition is None else Where(condition, value, self.staged.padding)
-        lanes, writer = self.target.vector_floats, self.writer
-        whole = axis.extent // lanes * lanes
 
         def strip(vector: Vector) -> None:
-            inner = Emitter(writer, emitter.address, vector, self.slots.extents)
-            result, place = inner.vector_of(expr), f"row + {inner.index(position)}"
-            store = f"tw_store_{self.suffix}"
-            count = vector.count
-            writer.line(f"{store}_n({place}, {result}, {count});" if count else f"{store}({place}, {result});")
+            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents)
+            result = inner.vector_of(expr)
+            store_vector(self.writer, f"row + {inner.index(position)}", result, vector, f"_{self.suffix}")
 
-        if whole:
-            with writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
-                strip(Vector(axis))
-        if axis.extent % lanes:
-            with writer.block(""):
-                writer.line(f"const long {axis} = {whole};")
-                strip(Vector(axis, str(axis.extent % lanes)))
+        strips(self.writer, axis, self.target.vector_floats, strip)
 
     # Panels of B, packed by the task
 
@@ -459,7 +410,7 @@ class DotContraction:
         with writer.block(f"for (long group = 0; group < {depth // group}; group++)"):
             self._pack_group(vector, [f"(group * {group} + {at})" for at in range(group)], place.format(at="group"))
         if depth % group:
-            rest = [str(depth - depth % group + at) for at in range(depth % group)]
+            rest = [f"{depth - depth % group + at}L" for at in range(depth % group)]
             with writer.block(""):
                 self._pack_group(vector, rest, place.format(at=depth // group))
         if self.groups.sums:
@@ -479,15 +430,3 @@ class DotContraction:
         zero = f"({self.vector_type}){{0}}"
         padded = values + [zero] * (self.groups.group - len(values))
         self.writer.line(f"tw_store_i({place}, {self.lane_of(padded)});")
-
-
-def _bound(guard: Expr, axis: Axis) -> tuple[str, Index] | None:
-    """`ge` or `lt` and the least, or first excluded, position along the axis; None for a guard of another form."""
-    if not isinstance(guard, Apply) or guard.function not in ("ge", "lt"):
-        return None
-    position, limit = guard.args
-    if not isinstance(position, Position) or not isinstance(limit, Const):
-        return None
-    if position.index.coefficient(axis) != 1:
-        return None
-    return guard.function, Index.of(int(limit.value)) - position.index.substitute({axis: Index.of(0)})

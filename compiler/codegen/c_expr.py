@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
-from compiler.codegen.c_scalar import C_TYPES, COMPARISONS, INFIX, LOGICAL, apply, cast, convert, literal
+from compiler.codegen.c_scalar import COMPARISONS, INFIX, LOGICAL, C, Dialect, convert, literal
 from compiler.codegen.writer import Writer
 from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
@@ -56,6 +57,8 @@ class Emitter:
     this emitter's width, to their C names; `fixed` those that are one scalar for all lanes. `extents` are the shapes of slots; what
     is loaded from others counts as unsafe to load without need.
     """
+
+    dialect: ClassVar[Dialect] = C
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class Emitter:
     def scalar(self, expr: Expr) -> str:
         """The C name (or literal) of the expression's value at one point."""
         if isinstance(expr, Const):
-            return literal(expr.value, expr.type)
+            return self.dialect.literal(expr.value, expr.type)
         if expr in self.held and self.vector is None:
             return self.held[expr]
         if expr in self.fixed:
@@ -141,19 +144,19 @@ class Emitter:
         return self._scalar(expr)
 
     def _scalar(self, expr: Expr) -> str:
-        ctype = C_TYPES[expr.dtype]
+        ctype = self.dialect.types[expr.dtype]
         if isinstance(expr, Position):
-            return self._define(expr, ctype, convert(self.index(expr.index), DType.I64, expr.dtype))
+            return self._define(expr, ctype, self.dialect.convert(self.index(expr.index), DType.I64, expr.dtype))
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
             return self._define(expr, ctype, f"{pointer}[{self.index(offset)}]")
         if isinstance(expr, Where):
             return self._scalar_where(expr, ctype)
         if isinstance(expr, Cast):
-            return self._define(expr, ctype, cast(self.scalar(expr.arg), expr))
+            return self._define(expr, ctype, self.dialect.cast(self.scalar(expr.arg), expr))
         assert isinstance(expr, Apply)
         args = [self.scalar(arg) for arg in expr.args]
-        return self._define(expr, ctype, apply(expr.function, args, expr.args[0].dtype))
+        return self._define(expr, ctype, self.dialect.apply(expr.function, args, expr.args[0].dtype))
 
     def _scalar_where(self, expr: Where, ctype: str) -> str:
         condition = self.scalar(expr.condition)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_rows import RowsKernel, is_fetched
-from compiler.codegen.c_strips import copy_row, finish
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.c_strips import copy_row
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction, axes_of, packing_of
 from compiler.ir.gemv import as_gemv
@@ -68,20 +69,13 @@ class _Gemv:
             self.rows.write(writer, f"{self.name}_{self.rows.panels}")
         if self.rest:
             replace(self.rows, panels=self.rest).write(writer, f"{self.name}_{self.rest}")
-        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
-        writer.line(f" * m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)} */")
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
-            for line in declarations(self.workload):
-                writer.line(line)
-            for slot in self.workload.kernel.inputs:
-                writer.line(f"(void){slot.name};")
+        roles = f"m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
+        with kernel_function(writer, self.name, self.workload, roles):
             writer.line("float *const rows = (float *)scratch;")
             self._gather_rows()
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 writer.line(f"const long first = tile * {self.groups};")
-                past = f"first + {self.groups}"
-                writer.line(f"const long past = {past} < {self.count} ? {past} : {self.count};")
+                writer.line(f"const long past = tw_least_of(first + {self.groups}, {self.count});")
                 with writer.block("for (long group = first; group < past; group++)"):
                     self._group()
         scratch = view.rows * view.depth * 4

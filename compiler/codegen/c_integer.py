@@ -19,6 +19,7 @@ from typing import ClassVar
 from compiler.codegen.c_dot import DotContraction, Shape, Staged
 from compiler.codegen.c_expr import INTEGERS, Emitter, Vector
 from compiler.codegen.lowered import Lowered
+from compiler.ir.cache_lines import whole_lines
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.groups import LANE_BYTES, Groups
 from compiler.ir.integer import IntegerContraction, as_integer, row_step
@@ -84,7 +85,7 @@ class _Integer(DotContraction):
 
     @property
     def extra_bytes(self) -> int:
-        return 0 if self.b_zero is None else -(-self.shape.block_m * LANE_BYTES // 64) * 64
+        return 0 if self.b_zero is None else whole_lines(self.shape.block_m * LANE_BYTES)
 
     @property
     def _row_sums(self) -> str:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import prod
 
 from compiler.codegen.c_expr import INTEGERS, Emitter, Vector, is_vectorised
 from compiler.codegen.c_scalar import C_TYPES, apply, convert, literal
+from compiler.codegen.c_strips import strips
 from compiler.codegen.c_transpose import lower_turned, turn_of
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import whole_lines
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel, Slot
@@ -52,27 +55,28 @@ def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
     """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
-    kernel = without_unit_axes(contract_temps(_widened(workload.kernel)))
-    kernel = split_shared(kernel, _temp_aware(kernel, slots))
-    kernel = join_shared(replace(kernel, shared=_by_stride(kernel, slots)), _temp_aware(kernel, slots))
+    kernel = without_unit_axes(contract_temps(widened(workload.kernel)))
+    kernel = split_shared(kernel, temp_aware(kernel, slots))
+    kernel = join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
     if turn := turn_of(kernel, slots, target):
         return lower_turned(name, workload, kernel, slots, turn, target)
     return _Loops(name, workload, kernel, slots, target).lower()
 
 
-def _widened(kernel: Kernel) -> Kernel:
-    """Reductions in bf16 carried out in fp32, which compares alike and rounds once: C has no arithmetic on bf16."""
+def widened(kernel: Kernel, narrow: tuple[DType, ...] = (DType.BF16,)) -> Kernel:
+    """Reductions in `narrow` dtypes carried out in fp32, which compares alike and rounds once: C has no arithmetic on bf16."""
 
-    def widened(block: Block) -> Block:
-        if block.accumulator is not DType.BF16:
+    def in_fp32(block: Block) -> Block:
+        if block.accumulator not in narrow:
             return block
-        values = tuple(Cast(value, DType.F32) if value.dtype is DType.BF16 else value for value in block.values)
+        values = tuple(Cast(value, DType.F32) if value.dtype in narrow else value for value in block.values)
         return replace(block, accumulator=DType.F32, values=values)
 
-    return replace(kernel, blocks=tuple(map(widened, kernel.blocks)))
+    return replace(kernel, blocks=tuple(map(in_fp32, kernel.blocks)))
 
 
-def _temp_aware(kernel: Kernel, slots: Slots) -> Address:
+def temp_aware(kernel: Kernel, slots: Slots) -> Address:
+    """Addresses of slots, and of temporaries as dense arrays."""
     dims = {temp.name: temp.type.dims for temp in kernel.temps}
 
     def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
@@ -81,7 +85,7 @@ def _temp_aware(kernel: Kernel, slots: Slots) -> Address:
     return address
 
 
-def _by_stride(kernel: Kernel, slots: Slots) -> tuple[Axis, ...]:
+def by_stride(kernel: Kernel, slots: Slots) -> tuple[Axis, ...]:
     """Shared axes in the order in which the first output lies in memory, outermost first; sequential ones stay in front."""
     first = next((store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers), None)
     if first is None:
@@ -110,7 +114,7 @@ class _Loops:
         self.scratch = 0
         self.temps = {temp.name: temp for temp in self.kernel.temps}
         self.carried = carried_temps(self.kernel)
-        self.plain = _temp_aware(self.kernel, self.slots)
+        self.plain = temp_aware(self.kernel, self.slots)
         self.vector = None if self.kernel.sequential else self._shared_vector()
 
     # Choice of the vector axis
@@ -171,21 +175,12 @@ class _Loops:
         chunked = self.vector is not None and len(self.kernel.shared) == 1
         outer = [axis for axis in self.kernel.shared if axis != self.vector]
         tiled = [] if self.kernel.sequential else _tiled(outer)
-        tiles = 1
-        for axis in tiled:
-            tiles *= axis.extent
+        tiles = prod(axis.extent for axis in tiled)
         if chunked and self.vector is not None:
             tiles = -(-self.vector.extent // FLAT_CHUNK)
         writer = self.writer
-        writer.line(
-            f"/* {self.workload.kernel.family}: {', '.join(str(slot.type) for slot in self.workload.kernel.inputs)}"
-        )
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in self.workload.kernel.outputs)} */")
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
-            for line in declarations(self.workload):
-                writer.line(line)
+        with kernel_function(writer, self.name, self.workload):
             self._declare_temps()
-            writer.line("(void)scratch;")
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 decode(writer, tiled, "tile")
                 with ExitStack() as stack:
@@ -205,7 +200,7 @@ class _Loops:
                 ctype = C_TYPES[temp.type.dtype]
                 self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)(scratch + {self.scratch});")
                 lanes = self.target.vector_floats if self.vector else 1
-                self.scratch += -(-temp.type.bytes * lanes // 64) * 64
+                self.scratch += whole_lines(temp.type.bytes * lanes)
 
     def _points(self, chunked: bool) -> None:
         """The blocks at each point of the outer loops, over the vector axis if there is one."""
@@ -215,9 +210,7 @@ class _Loops:
         axis = self.vector
         if chunked:
             self.writer.line(f"const long first = tile * {FLAT_CHUNK};")
-            self.writer.line(
-                f"const long past = first + {FLAT_CHUNK} < {axis.extent} ? first + {FLAT_CHUNK} : {axis.extent};"
-            )
+            self.writer.line(f"const long past = tw_least_of(first + {FLAT_CHUNK}, {axis.extent});")
             self.writer.line(f"long {axis} = first;")
             with self.writer.block(f"for (; {axis} + TW_LANES <= past; {axis} += TW_LANES)"):
                 self._blocks(Vector(axis))
@@ -229,16 +222,7 @@ class _Loops:
         self._strips(axis, self._blocks)
 
     def _strips(self, axis: Axis, body: Callable[[Vector], None], first: int = 0) -> None:
-        """Whole vectors along an axis, from `first` on, then the rest as one partial vector."""
-        lanes = self.target.vector_floats
-        whole = axis.extent // lanes * lanes
-        if whole > first:
-            with self.writer.block(f"for (long {axis} = {first}; {axis} < {whole}; {axis} += TW_LANES)"):
-                body(Vector(axis))
-        if axis.extent % lanes:
-            with self.writer.block(""):
-                self.writer.line(f"const long {axis} = {whole};")
-                body(Vector(axis, str(axis.extent % lanes)))
+        strips(self.writer, axis, self.target.vector_floats, body, first)
 
     def _blocks(self, vector: Vector | None) -> None:
         extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
@@ -293,7 +277,7 @@ class _Loops:
             dtype = self._dtype(store.slot)
             value = convert(value, block.accumulator or expr.dtype, dtype)
             if store.slot in self.temps and self._is_register(self.temps[store.slot]):
-                name = self.writer.name(store.slot)
+                name = self.writer.name(f"held_{store.slot}")
                 self.writer.line(f"const {_type(dtype, emitter.vector is not None)} {name} = {value};")
                 emitter.held[Load(store.slot, (), dtype)] = name
             else:
@@ -319,11 +303,11 @@ class _Loops:
             text = f"tw_splat{_mark(kind)}({start})" if wide else start
             self.writer.line(f"{_type(kind, wide)} {name} = {text};")
         guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
-        order = _reduction_order(block, guards, self.plain, along)
+        order = reduction_order(block, guards, self.plain, along)
         nest = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
         self._nest(nest, order, guards, names, emitter)
         for other in others:
-            self.writer.line(_step(block.monoid, names[0], other, accumulator, wide=True))
+            self.writer.line(single_step(block.monoid, names[0], other, accumulator, wide=True))
         if block.monoid.startswith("arg"):
             unset = identity(block, kinds)[1]
             self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
@@ -385,8 +369,7 @@ class _Loops:
         kind = "vf" if emitter.vector else C_TYPES[nest.block.accumulator or DType.F32]
         part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
         with self.writer.block(f"for (long {first} = 0; {first} < {axis.extent}; {first} += {SUM_STRETCH})"):
-            end = f"{first} + {SUM_STRETCH}"
-            self.writer.line(f"const long {past} = {end} < {axis.extent} ? {end} : {axis.extent};")
+            self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {axis.extent});")
             self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
             with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
                 self._nest(nest, (), guards, (part, *names[1:]), emitter)
@@ -410,7 +393,7 @@ class _Loops:
             first = f"tw_first_n{_mark(accumulator)}({value}, {vector.count}, tw_splat{_mark(accumulator)}({neutral}))"
             self.writer.line(f"const {_type(accumulator, True)} {padded} = {first};")
             value = padded
-        self.writer.line(_step(block.monoid, acc, value, accumulator, wide=vector is not None))
+        self.writer.line(single_step(block.monoid, acc, value, accumulator, wide=vector is not None))
 
 
 @dataclass(frozen=True)
@@ -424,7 +407,7 @@ class _Nest:
     others: tuple[str, ...]
 
 
-def _step(monoid: str, acc: str, value: str, dtype: DType, *, wide: bool) -> str:
+def single_step(monoid: str, acc: str, value: str, dtype: DType, *, wide: bool) -> str:
     """One step of a reduction of single values, on vectors or scalars."""
     steps = {
         "sum": f"{acc} += {value};",
@@ -443,9 +426,7 @@ def _step(monoid: str, acc: str, value: str, dtype: DType, *, wide: bool) -> str
 
 def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:
     """Whether a sum is so long that adding element by element would lose digits."""
-    points = 1
-    for axis in order:
-        points *= axis.extent
+    points = prod(axis.extent for axis in order)
     return block.monoid == "sum" and (block.accumulator or DType.F32).is_float and points > 2 * SUM_STRETCH
 
 
@@ -527,7 +508,7 @@ def _is_number(expr: Expr, number: float) -> bool:
     return isinstance(expr, Const) and float(expr.value) == number
 
 
-def _reduction_order(block: Block, guards: Sequence[Expr], address: Address, along: Axis | None) -> list[Axis]:
+def reduction_order(block: Block, guards: Sequence[Expr], address: Address, along: Axis | None) -> list[Axis]:
     """Guarded axes outermost, then by falling stride of the loads; the vectorised one last."""
     guarded = frozenset(axis for guard in guards for axis in guard.axes)
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import LINE
 
 Nest = tuple[tuple[int, int], ...]
 """Loops over k, outermost first: (extent, step of A in elements)."""
 
-LINE = 16
-"""Floats of a cache line."""
 STRETCH = 256
 """Products summed in one register before the total is added to."""
 MAX_STRETCH = 384
@@ -161,7 +160,7 @@ class Stretches:
             writer.line(f"const long done = ({deep}) * {self.held}L;")
             if self.outer and self.outer[-1][0] % self.part:
                 last, extent = f"k{len(self.outer) - 1}", self.outer[-1][0]
-                writer.line(f"const long count = {last} + {self.part} < {extent} ? {self.part} : {extent} - {last};")
+                writer.line(f"const long count = tw_least_of({self.part}, {extent} - {last});")
             yield
 
 

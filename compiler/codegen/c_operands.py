@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import prod
 
 from compiler.codegen.c_expr import Emitter, Vector
+from compiler.codegen.c_strips import padded_strip, store_vector, strips
 from compiler.codegen.lowered import decode
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction
 from compiler.ir.expr import Const, Expr, Load, Where, conjunction, conjuncts
-from compiler.ir.index import Axis, Index
-from compiler.ir.normal_form import Slots
+from compiler.ir.index import Axis, Index, row_major
+from compiler.ir.normal_form import Slots, is_contiguous
 from compiler.ir.operand import Dim, Staged, guarded, joined_dims
 from compiler.ir.tensor import DType
 
@@ -117,9 +119,7 @@ class Gather:
         writer = self.writer
         ready = [guard for guard in guards if not guard.axes & set(axes)]
         waiting = [guard for guard in guards if guard not in ready]
-        inner = 1
-        for axis in axes:
-            inner *= axis.extent
+        inner = prod(axis.extent for axis in axes)
         with ExitStack() as stack, emitter.scope():
             if ready:
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
@@ -136,45 +136,28 @@ class Gather:
             return
         axis, rest = axes[0], axes[1:]
         position = place * axis.extent + axis
-        if not rest and self._is_contiguous(value, axis):
+        if not rest and is_contiguous(value, axis, self.slots):
             self._strip(axis, guards, value, position, emitter)
             return
         with writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"), emitter.scope():
             self._level(rest, guards, value, position, emitter)
 
-    def _is_contiguous(self, value: Expr, axis: Axis) -> bool:
-        loads = [load for load in value.loads if axis in load.axes]
-        return all(self.slots.address(load.slot, load.index)[1].coefficient(axis) == 1 for load in loads)
-
     def _strip(self, axis: Axis, guards: Sequence[Expr], value: Expr, position: Index, emitter: Emitter) -> None:
         """The innermost k axis in vectors; guards along it become conditions on lanes."""
         condition = conjunction(list(guards))
         expr = value if condition is None else Where(condition, value, Const(0.0, DType.F32))
-        whole = axis.extent // self.lanes * self.lanes
-        writer = self.writer
 
         def strip(vector: Vector) -> None:
-            inner = Emitter(writer, emitter.address, vector, self.slots.extents)
+            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents)
             result = inner.vf(expr)
-            place = f"line + {inner.index(position)}"
-            writer.line(
-                f"tw_store_n({place}, {result}, {vector.count});" if vector.count else f"tw_store({place}, {result});"
-            )
+            store_vector(self.writer, f"line + {inner.index(position)}", result, vector)
 
-        if whole:
-            with writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
-                strip(Vector(axis))
-        if axis.extent % self.lanes:
-            with writer.block(""):
-                writer.line(f"const long {axis} = {whole};")
-                strip(Vector(axis, str(axis.extent % self.lanes)))
+        strips(self.writer, axis, self.lanes, strip)
 
 
 def write_panels(writer: Writer, slots: Slots, view: Contraction, panel: int) -> None:
     """panels[panel - first_panel][k][column] = B[k][n] for panels first_panel .. past_panel - 1, padded with zeros."""
-    place = Index.of(0)
-    for axis in view.k:
-        place = place * axis.extent + axis
+    place = row_major(view.k)
     with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"), ExitStack() as stack:
         writer.line(f"float *const packed = panels + (panel - first_panel) * {view.depth * panel};")
         transposed = _is_transposed(view, slots)
@@ -185,7 +168,13 @@ def write_panels(writer: Writer, slots: Slots, view: Contraction, panel: int) ->
             if transposed:
                 _write_transposed(writer, slots, view, panel, line)
             else:
-                _write_lines(writer, slots, view, panel, line)
+                padded_strip(
+                    writer,
+                    view.n,
+                    panel,
+                    line,
+                    lambda vector: Emitter(writer, slots.address, vector, slots.extents).vf(view.b),
+                )
 
 
 def _is_transposed(view: Contraction, slots: Slots) -> bool:
@@ -193,22 +182,6 @@ def _is_transposed(view: Contraction, slots: Slots) -> bool:
     loads = [slots.address(load.slot, load.index)[1] for load in view.b.loads]
     steps = {(load.coefficient(view.k[-1]), load.coefficient(view.n) in (0, 1)) for load in loads}
     return steps == {(1, False)}
-
-
-def _write_lines(writer: Writer, slots: Slots, view: Contraction, panel: int, line: str) -> None:
-    """One vector of a row of B."""
-    n = view.n
-
-    def vector(count: str) -> str:
-        return Emitter(writer, slots.address, Vector(n, count), slots.extents).vf(view.b)
-
-    writer.line(f"const long {n} = panel * {panel} + column;")
-    with writer.block(f"if ({n} + TW_LANES <= {view.columns})"):
-        writer.line(f"tw_store({line} + column, {vector('')});")
-    with writer.block(f"else if ({n} < {view.columns})"):
-        writer.line(f"const long live = {view.columns} - {n};")
-        writer.line(f"tw_store({line} + column, {vector('live')});")
-    writer.line(f"else tw_store({line} + column, tw_splat(0.0f));")
 
 
 def _write_transposed(writer: Writer, slots: Slots, view: Contraction, panel: int, line: str) -> None:

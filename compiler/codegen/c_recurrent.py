@@ -17,8 +17,9 @@ from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel
 from compiler.codegen.c_rows import RowsKernel, is_fetched
 from compiler.codegen.c_strips import copy_row, strips
-from compiler.codegen.lowered import Lowered, declarations
+from compiler.codegen.lowered import Lowered, kernel_function
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import whole_lines
 from compiler.ir.gemv import MAX_ROWS
 from compiler.ir.index import Index, flatten
 from compiler.ir.kernel import Block
@@ -68,16 +69,11 @@ class _Recurrent:
                 self._write_tiles(f"{self.name}_{number}", product)
             else:
                 self._write_rows(f"{self.name}_{number}", product)
-        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)} */")
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
-            for line in declarations(self.workload):
-                writer.line(line)
+        with kernel_function(writer, self.name, self.workload):
             self._declare()
             writer.line("if (begin == end) return;")
             with writer.block(f"for (long first = 0; first < {view.time.extent}; first += {self.steps})"):
-                past = f"first + {self.steps}"
-                writer.line(f"const long past = {past} < {view.time.extent} ? {past} : {view.time.extent};")
+                writer.line(f"const long past = tw_least_of(first + {self.steps}, {view.time.extent});")
                 for number, product in enumerate(view.products):
                     if product.into in view.ahead:
                         self._many_steps(f"{self.name}_{number}", product)
@@ -121,7 +117,7 @@ class _Recurrent:
 
     def _region(self, name: str, floats: int) -> None:
         self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch});")
-        self.scratch += -(-floats * 4 // 64) * 64
+        self.scratch += whole_lines(4 * floats)
 
     def _address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
         if slot not in self.temps:
@@ -161,7 +157,7 @@ class _Recurrent:
     def _store(self, product: Product, unit: int, rows: int, width: int) -> None:
         """The sums `c` of some rows from `row` on, as wide as `width`, to the product's temporary from `column` of the piece on."""
         writer = self.writer
-        writer.line(f"const long live = {unit} - column < {width} ? {unit} - column : {width};")
+        writer.line(f"const long live = tw_least_of({unit} - column, {width});")
         place = f"{product.into} + (row + at) * {product.column.extent} + piece * {unit} + column"
         with writer.block(f"for (long at = 0; at < {rows}; at++)"):
             writer.line(f"memcpy({place}, c + at * {width}, live * sizeof(float));")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from compiler.codegen.c_scalar import C_TYPES, convert
-from compiler.codegen.lowered import Lowered, declarations
+from compiler.codegen.lowered import Lowered, kernel_function
 from compiler.codegen.writer import Writer
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
@@ -40,10 +40,8 @@ def _top_k(name: str, workload: Workload, routine: Routine) -> Lowered:
     largest, indexed = bool(routine.params["largest"]), len(routine.outputs) > 1
     source, best, where = routine.inputs[0].name, routine.outputs[0].name, routine.outputs[-1].name
     _order(writer, name, ctype, inner, _precedes("x", "other", type.dtype, largest))
-    writer.line(f"/* TopK: the {k} {'greatest' if largest else 'least'} of {extent}, {outer * inner} times */")
-    with writer.block(f"void {name}(void *const *p, char *scratch, long begin, long end)"):
-        for line in declarations(workload):
-            writer.line(line)
+    note = f"the {k} {'greatest' if largest else 'least'} of {extent}, {outer * inner} times"
+    with kernel_function(writer, name, workload, note):
         writer.line("int64_t *const heap = (int64_t *)scratch;")
         with writer.block("for (long row = begin; row < end; row++)"):
             writer.line(f"const {ctype} *const from = {source} + row / {inner} * {extent * inner} + row % {inner};")

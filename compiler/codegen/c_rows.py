@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from compiler.codegen.c_micro import MAX_STRETCH, STRETCH
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import LINE_BYTES
+from compiler.ir.narrow import NARROW_BYTES
 from compiler.ir.packing import Packing
 
 AHEAD = 2048
 """Bytes of a stream that are asked for ahead of their use."""
-NARROW_BYTES = 3
-"""Of an element kept in 24 bits."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RowsKernel:
             else:
                 self._each_place(writer, "tw_store({c}, (vf){{0}});")
                 with writer.block(f"for (long k0 = 0; k0 < {self.depth}; k0 += {STRETCH})"):
-                    writer.line(f"const long past = k0 + {STRETCH} < {self.depth} ? k0 + {STRETCH} : {self.depth};")
+                    writer.line(f"const long past = tw_least_of(k0 + {STRETCH}, {self.depth});")
                     self._stretch(writer, "k0", "past")
                     self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
         writer.line()
@@ -84,7 +84,7 @@ class RowsKernel:
                 writer.line(f"const vf x{row} = tw_splat(x[k + {row * self.depth}]);")
             for panel in range(self.panels):
                 writer.line(f"const {self.ctype} *const b{panel} = b + k * {line}L + {panel * self.apart}L;")
-                for at in range(0, line * (1 if self.narrow else 4), 64) if self.fetch else ():
+                for at in range(0, line * (1 if self.narrow else 4), LINE_BYTES) if self.fetch else ():
                     writer.line(f"__builtin_prefetch((const char *)b{panel} + {AHEAD + at});")
                 for vector in range(self.vectors):
                     load = "tw_load_24" if self.narrow else "tw_load"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -191,3 +192,17 @@ def _integer_function(function: str, args: list[str], dtype: DType) -> str:
         "exp": f"({ctype})exp((double){x})",
         "reciprocal": f"({ctype})({x} == 0 ? 0 : 1 / {x})",
     }[function]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a language of the C family writes scalars: the functions of this file, or others of the same signatures."""
+
+    types: Mapping[DType, str]
+    literal: Callable[[float | int | bool, DType], str]
+    convert: Callable[[str, DType, DType], str]
+    cast: Callable[[str, Cast], str]
+    apply: Callable[[str, list[str], DType], str]
+
+
+C = Dialect(C_TYPES, literal, convert, cast, apply)

@@ -1,4 +1,4 @@
-"""Loops over vectors along one axis, and values put where a kernel's blocks store them."""
+"""Loops over vectors along one axis."""
 
 from __future__ import annotations
 
@@ -7,23 +7,48 @@ from contextlib import ExitStack
 
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.writer import Writer
-from compiler.ir.expr import Expr, Load
-from compiler.ir.index import Axis, Index
-from compiler.ir.kernel import Block
-from compiler.ir.normal_form import Slots
-from compiler.ir.tensor import DType
+from compiler.ir.expr import Expr
+from compiler.ir.index import Axis, row_major
 
 
-def strips(writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None]) -> None:
-    """Whole vectors along an axis, then the rest as one partial vector."""
+def strips(writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None], first: int = 0) -> None:
+    """Whole vectors along an axis, from `first` on, then the rest as one partial vector."""
     whole = axis.extent // lanes * lanes
-    if whole:
-        with writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += TW_LANES)"):
+    if whole > first:
+        with writer.block(f"for (long {axis} = {first}; {axis} < {whole}; {axis} += TW_LANES)"):
             body(Vector(axis))
     if axis.extent % lanes:
         with writer.block(""):
             writer.line(f"const long {axis} = {whole};")
             body(Vector(axis, str(axis.extent % lanes)))
+
+
+def panel_strips(writer: Writer, axis: Axis, panel: int, lanes: int, body: Callable[[Vector, str], None]) -> None:
+    """Strips along the part of an axis that falls into the panel number `panel` (a C variable), of so many columns.
+
+    `body` is given the vector and the C expression of its column in the panel.
+    """
+    whole, rest = axis.extent // lanes * lanes, axis.extent % lanes
+    limit = f" && panel * {panel} + column < {whole}" if axis.extent % panel else ""
+    if whole:
+        with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
+            writer.line(f"const long {axis} = panel * {panel} + column;")
+            body(Vector(axis), "column")
+    if rest:
+        with writer.block(f"if (panel == {axis.extent // panel})"):
+            writer.line(f"const long {axis} = {whole};")
+            body(Vector(axis, str(rest)), str(whole % panel))
+
+
+def padded_strip(writer: Writer, axis: Axis, panel: int, line: str, value: Callable[[Vector], str]) -> None:
+    """line[column] = the value at one vector of columns of the panel number `panel`, from `column` on, and zeros past the axis's end."""
+    writer.line(f"const long {axis} = panel * {panel} + column;")
+    with writer.block(f"if ({axis} + TW_LANES <= {axis.extent})"):
+        writer.line(f"tw_store({line} + column, {value(Vector(axis))});")
+    with writer.block(f"else if ({axis} < {axis.extent})"):
+        writer.line(f"const long live = {axis.extent} - {axis};")
+        writer.line(f"tw_store({line} + column, {value(Vector(axis, 'live'))});")
+    writer.line(f"else tw_store({line} + column, tw_splat(0.0f));")
 
 
 def copy_row(
@@ -38,11 +63,9 @@ def copy_row(
     """into[k] = value at each point k of the axes, the last one fastest; times `factor` if given. `at` gives the emitter at a vector."""
     *outer, inner = axes
     with ExitStack() as stack:
-        place = Index.of(0)
         for axis in outer:
             stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
-            place = place * axis.extent + axis
-        place = place * inner.extent + inner
+        place = row_major(axes)
 
         def copy(vector: Vector) -> None:
             emitter = at(vector)
@@ -52,23 +75,7 @@ def copy_row(
         strips(writer, inner, lanes, copy)
 
 
-def store_vector(writer: Writer, place: str, value: str, vector: Vector) -> None:
-    """The live lanes of a vector, to memory."""
+def store_vector(writer: Writer, place: str, value: str, vector: Vector, suffix: str = "") -> None:
+    """The live lanes of a vector, to memory; `suffix` ends the name of the C function that stores elements of their type."""
     tail = f"_n({place}, {value}, {vector.count})" if vector.count else f"({place}, {value})"
-    writer.line(f"tw_store{tail};")
-
-
-def finish(emitter: Emitter, slots: Slots, product: Block, maps: Sequence[Block], value: str) -> str:
-    """Puts a product's value where its block stores it, and those of the maps that follow; the name of the last value."""
-    _put(emitter, slots, product.stores[0].slot, product.stores[0].index, value)
-    for block in maps:
-        for store, expr in zip(block.stores, block.values, strict=True):
-            value = emitter.vf(expr)
-            _put(emitter, slots, store.slot, store.index, value)
-    return value
-
-
-def _put(emitter: Emitter, slots: Slots, slot: str, index: tuple[Index, ...], value: str) -> None:
-    if slot in slots.buffers:
-        emitter.store(slot, index, value, slots.buffers[slot].type.dtype)
-    emitter.held[Load(slot, index, DType.F32)] = value
+    writer.line(f"tw_store{suffix}{tail};")

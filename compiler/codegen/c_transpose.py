@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.c_expr import Emitter, Vector
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.c_strips import strips
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis
@@ -81,36 +82,33 @@ class _Turned:
         self.outer = [axis for axis in self.kernel.shared if axis not in (self.turn.reads, self.turn.writes)]
 
     def lower(self) -> Lowered:
-        writer, kernel, lanes = self.writer, self.workload.kernel, self.target.vector_floats
-        strips = 1 if self.turn.zips else -(-self.turn.writes.extent // lanes)
-        writer.line(f"/* {kernel.family}: {', '.join(str(slot.type) for slot in kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in kernel.outputs)} */")
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
-            for line in declarations(self.workload):
-                writer.line(line)
-            writer.line("(void)scratch;")
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
-                if strips > 1:
-                    writer.line(f"const long first = tile % {strips} * TW_LANES;")
-                    decode(writer, self.outer, f"(tile / {strips})")
-                else:
-                    decode(writer, self.outer, "tile")
-                if self.turn.zips:
-                    self._zip()
-                else:
-                    self._strip(strips)
-        return Lowered(self.name, writer.text(), prod(axis.extent for axis in self.outer) * strips)
+        writer, lanes = self.writer, self.target.vector_floats
+        bands = 1 if self.turn.zips else -(-self.turn.writes.extent // lanes)
+        with (
+            kernel_function(writer, self.name, self.workload),
+            writer.block("for (long tile = begin; tile < end; tile++)"),
+        ):
+            if bands > 1:
+                writer.line(f"const long first = tile % {bands} * TW_LANES;")
+                decode(writer, self.outer, f"(tile / {bands})")
+            else:
+                decode(writer, self.outer, "tile")
+            if self.turn.zips:
+                self._zip()
+            else:
+                self._band(bands)
+        return Lowered(self.name, writer.text(), prod(axis.extent for axis in self.outer) * bands)
 
     # Squares
 
-    def _strip(self, strips: int) -> None:
+    def _band(self, bands: int) -> None:
         """TW_LANES places along the result's axis, or what is left of it, and all of the operands' axis."""
         writer, rest = self.writer, self.turn.writes.extent % self.target.vector_floats
-        if strips == 1:
+        if bands == 1:
             writer.line("const long first = 0;")
         if not rest:
             self._squares("")
-        elif strips == 1:
+        elif bands == 1:
             self._squares(str(rest))
         else:
             with writer.block(f"if (first + TW_LANES <= {self.turn.writes.extent})"):
@@ -120,15 +118,9 @@ class _Turned:
 
     def _squares(self, width: str) -> None:
         """Squares along the operands' axis; `width` is how many places along the result's axis they have, empty for all lanes."""
-        reads, lanes = self.turn.reads, self.target.vector_floats
-        whole = reads.extent // lanes * lanes
-        if whole:
-            with self.writer.block(f"for (long {reads} = 0; {reads} < {whole}; {reads} += TW_LANES)"):
-                self._square("", width)
-        if reads.extent % lanes:
-            with self.writer.block(""):
-                self.writer.line(f"const long {reads} = {whole};")
-                self._square(str(reads.extent % lanes), width)
+        strips(
+            self.writer, self.turn.reads, self.target.vector_floats, lambda vector: self._square(vector.count, width)
+        )
 
     def _square(self, height: str, width: str) -> None:
         writer, turn = self.writer, self.turn
@@ -149,21 +141,13 @@ class _Turned:
 
     def _zip(self) -> None:
         """All places along the result's axis at once: their vectors interleaved are contiguous."""
-        writer, reads, lanes = self.writer, self.turn.reads, self.target.vector_floats
-        whole, rest = reads.extent // lanes * lanes, reads.extent % lanes
-        if whole:
-            with writer.block(f"for (long {reads} = 0; {reads} < {whole}; {reads} += TW_LANES)"):
-                self._zipped(Vector(reads))
-        if rest:
-            with writer.block(""):
-                writer.line(f"const long {reads} = {whole};")
-                self._zipped(Vector(reads, str(rest)))
+        strips(self.writer, self.turn.reads, self.target.vector_floats, self._zipped)
 
     def _zipped(self, vector: Vector) -> None:
         writer, writes, lanes = self.writer, self.turn.writes, self.target.vector_floats
         writer.line(f"vf rows[{writes.extent}];")
         for place in range(writes.extent):
-            store, value = self._maps(vector, {writes: str(place)})
+            store, value = self._maps(vector, {writes: f"{place}L"})
             writer.line(f"rows[{place}] = {value};")
         writer.line(f"tw_zip(rows, {writes.extent});")
         emitter = Emitter(writer, self.slots.address)

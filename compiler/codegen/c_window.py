@@ -13,20 +13,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector, is_positional
 from compiler.codegen.c_loops import SUM_STRETCH
 from compiler.codegen.c_scalar import C_TYPES
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.lowered import Lowered, declare_slots, decode, describe, signature
 from compiler.codegen.writer import Writer
 from compiler.ir.channelwise import ChannelWindow, Side, as_channel_window, weights_of
-from compiler.ir.expr import Apply, Const, Expr, Load
+from compiler.ir.expr import Apply, Const, Expr
 from compiler.ir.index import Axis, Index
 from compiler.ir.interval import Limits, decided, settle
+from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots, substitute
 from compiler.ir.tensor import DType
@@ -127,15 +129,14 @@ class _Window:
         plans = [(group, _inside(group, view.guards), *self._runs(group, columns)) for group in rows]
         for shape in dict.fromkeys(run.shape for _, _, inner, edge in plans for run in (*inner, *edge)):
             self._function(shape)
-        writer.line(f"/* {kernel.family}: {', '.join(str(slot.type) for slot in kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in kernel.outputs)} */")
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
+        describe(writer, self.workload)
+        with writer.block(signature(self.name)):
             writer.line("(void)scratch;")
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 writer.line(f"const long first = tile % {channel_blocks} * {block_channels};")
-                writer.line(f"const long past = {_least(f'first + {block_channels}', view.channel.extent)};")
+                writer.line(f"const long past = tw_least_of(first + {block_channels}, {view.channel.extent});")
                 writer.line(f"long row = tile / {channel_blocks} % {row_blocks} * {block_rows};")
-                writer.line(f"const long past_row = {_least(f'row + {block_rows}', view.rows.output.extent)};")
+                writer.line(f"const long past_row = tw_least_of(row + {block_rows}, {view.rows.output.extent});")
                 decode(writer, view.outer, f"tile / {channel_blocks * row_blocks}")
                 for group, middle, inner, edge in plans:
                     with writer.block(f"for (; row + {group.size} <= past_row; row += {group.size})"):
@@ -186,8 +187,7 @@ class _Window:
         writer.line(f"/* {shape.rows.size} x {shape.columns.size} outputs at a time: {where}. */")
         head = f"static void {self.name}_{shape}(void *const *p, {outer}long {rows}, long first_column, long past_column, long first, long past)"
         with writer.block(head):
-            for line in declarations(self.workload):
-                writer.line(line)
+            declare_slots(writer, self.workload)
             loop = f"for (long {columns} = first_column; {columns} < past_column; {columns} += {shape.columns.size})"
             with writer.block(loop):
                 self._declare_bases()
@@ -234,7 +234,7 @@ class _Window:
         base = self._base(self.slots.address(slot, index)[1])
         if base.is_const or (slot, base) in self.bases:
             return
-        name = self.writer.name(f"{slot}_at")
+        name = self.writer.name(f"at_{slot}")
         self.bases[slot, base] = name
         const = "" if slot in {output.name for output in self.workload.kernel.outputs} else "const "
         ctype = C_TYPES[self.slots.buffers[slot].type.dtype]
@@ -355,7 +355,7 @@ class _Strip:
         """The innermost loop of a long sum in stretches, each summed on its own before it is added to the total."""
         writer = self.writer
         with writer.block(f"for (long stretch = 0; stretch < {axis.extent}; stretch += {SUM_STRETCH})"):
-            writer.line(f"const long past_stretch = {_least(f'stretch + {SUM_STRETCH}', axis.extent)};")
+            writer.line(f"const long past_stretch = tw_least_of(stretch + {SUM_STRETCH}, {axis.extent});")
             for output in self.outputs:
                 writer.line(f"vf part{output} = {{0}};")
             with writer.block(f"for (long {axis} = stretch; {axis} < past_stretch; {axis}++)"), self.emitter.scope():
@@ -497,20 +497,13 @@ class _Strip:
             columns: Index.of(columns) + output.column,
             **self._channel(output.vector),
         }
-        product = substitute(self.view.product, place).stores[0]
-        self._put(product.slot, product.index, f"total{output}")
-        for block in self.view.epilogue:
-            moved = substitute(block, place)
-            for store, value in zip(moved.stores, moved.values, strict=True):
-                settled = settle(value.transform(_by_multiplication), self.shape.limits)
-                self._put(store.slot, store.index, self.emitter.vf(settled))
+        maps = [self._settled(substitute(block, place)) for block in self.view.epilogue]
+        finish(self.emitter, self.window.slots, substitute(self.view.product, place), maps, f"total{output}")
 
-    def _put(self, slot: str, index: tuple[Index, ...], value: str) -> None:
-        if slot in self.window.slots.buffers:
-            self.emitter.store(slot, index, value)
-            self.emitter.held[Load(slot, index, DType.F32)] = value
-        else:
-            self.emitter.held[Load(slot, (), DType.F32)] = value
+    def _settled(self, block: Block) -> Block:
+        """A map with all decided that the places of these tiles decide."""
+        values = (settle(value.transform(_by_multiplication), self.shape.limits) for value in block.values)
+        return replace(block, values=tuple(values))
 
 
 def _by_multiplication(expr: Expr) -> Expr:
@@ -524,7 +517,3 @@ def _by_multiplication(expr: Expr) -> Expr:
         with np.errstate(divide="ignore"):
             return Apply("mul", (value, Const(float(np.float32(1) / np.float32(count.value)), DType.F32)))
     return Apply("mul", (value, Apply("reciprocal", (count,))))
-
-
-def _least(text: str, extent: int) -> str:
-    return f"{text} < {extent} ? {text} : {extent}"

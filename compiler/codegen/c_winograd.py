@@ -11,16 +11,19 @@ what is odd in p.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from math import prod
 
+from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel
 from compiler.codegen.c_scalar import literal
-from compiler.codegen.lowered import Lowered, declarations, decode
+from compiler.codegen.c_strips import panel_strips, strips
+from compiler.codegen.lowered import Lowered, decode, kernel_function
 from compiler.codegen.writer import Writer
+from compiler.ir.cache_lines import LINE
 from compiler.ir.contraction import axes_of
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
@@ -79,12 +82,7 @@ class _Winograd:
             kernel.write(writer, f"{self.name}_{rows}")
         self._input_transform()
         self._output_transform()
-        self._say_what_it_is()
-        with writer.block(f"void {self.name}(void *const *p, char *scratch, long begin, long end)"):
-            for line in declarations(self.workload):
-                writer.line(line)
-            for slot in self.workload.kernel.inputs:
-                writer.line(f"(void){slot.name};")
+        with kernel_function(writer, self.name, self.workload, *self._notes()):
             writer.line("/* v[element][tile][channel], m[element][tile][channel of the panel] */")
             writer.line("float *const v = (float *)scratch;")
             writer.line(f"float *const m = v + {self.elements * self.v_plane};")
@@ -102,16 +100,14 @@ class _Winograd:
         whole = {self.rows} if self.block >= self.rows else set()
         return sorted(whole | {block % self.rows for block in blocks} - {0}, reverse=True)
 
-    def _say_what_it_is(self) -> None:
-        view, writer = self.view, self.writer
-        writer.line(f"/* {view.kernel.family}: {', '.join(str(slot.type) for slot in view.kernel.inputs)}")
-        writer.line(f" * -> {', '.join(str(slot.type) for slot in view.kernel.outputs)}")
-        swept = ", ".join(
-            f"{one} along {s.output}:{s.output.extent}" for one, s in zip(self.forms, view.sweeps, strict=True)
-        )
-        writer.line(f" * {swept}; {self.tiles} tiles of {self.elements} elements")
-        writer.line(
-            f" * groups {axes_of(view.groups)}; channels {axes_of((view.depth,))} -> {axes_of((view.column,))} */"
+    def _notes(self) -> tuple[str, str]:
+        """For the comment above the kernel: its forms, tiles and channels."""
+        view = self.view
+        pairs = zip(self.forms, view.sweeps, strict=True)
+        swept = ", ".join(f"{one} along {sweep.output}:{sweep.output.extent}" for one, sweep in pairs)
+        return (
+            f"{swept}; {self.tiles} tiles of {self.elements} elements",
+            f"groups {axes_of(view.groups)}; channels {axes_of((view.depth,))} -> {axes_of((view.column,))}",
         )
 
     # Transforms of one tile at one vector of channels
@@ -119,12 +115,7 @@ class _Winograd:
     def _input_transform(self) -> None:
         """name_input: v = B^T d B for the inputs at d + i * row + j * step."""
         writer, name, forms = self.writer, f"{self.name}_input", self.forms
-        for one in dict.fromkeys(forms):
-            with writer.block(
-                f"static inline void {name}_{_suffix(one)}(const float *x, long x_step, float *y, long y_step)"
-            ):
-                _write_input(writer, one)
-            writer.line()
+        self._along_one_axis(name, _write_input)
         *outer, inner = forms
         with writer.block(f"static void {name}(const float *d, long row, long step, float *v)"):
             if not outer:
@@ -141,12 +132,7 @@ class _Winograd:
     def _output_transform(self) -> None:
         """name_output: y = A^T m A, the outputs of a tile as dense rows of vectors."""
         writer, name, forms = self.writer, f"{self.name}_output", self.forms
-        for one in dict.fromkeys(forms):
-            with writer.block(
-                f"static inline void {name}_{_suffix(one)}(const float *x, long x_step, float *y, long y_step)"
-            ):
-                _write_output(writer, one)
-            writer.line()
+        self._along_one_axis(name, _write_output)
         *outer, inner = forms
         with writer.block(f"static void {name}(const float *m, float *y)"):
             if not outer:
@@ -158,6 +144,14 @@ class _Winograd:
                     f"{name}_{_suffix(inner)}({{half}}, {{step}}, y + i * {inner.outputs * self.lanes}, {self.lanes});",
                 )
         writer.line()
+
+    def _along_one_axis(self, name: str, write: Callable[[Writer, Form], None]) -> None:
+        """A function for each form, which transforms along one axis: y from x, both in constant steps."""
+        for one in dict.fromkeys(self.forms):
+            head = f"static inline void {name}_{_suffix(one)}(const float *x, long x_step, float *y, long y_step)"
+            with self.writer.block(head):
+                write(self.writer, one)
+            self.writer.line()
 
     def _nested(self, half: tuple[int, int], along_y: str, along_x: str) -> None:
         """Each column along y into `half`, then each row of that along x."""
@@ -177,14 +171,12 @@ class _Winograd:
         writer.line(f"const long group = tile / {self.column_blocks * self.row_blocks};")
         decode(writer, self.view.groups, "group")
         writer.line(f"const long first = row_block * {self.block};")
-        writer.line(f"const long count = {_at_most(f'{self.tiles} - first', self.block)};")
+        writer.line(f"const long count = tw_least_of({self.tiles} - first, {self.block});")
         with writer.block(f"if (transformed != tile / {self.column_blocks})"):
             writer.line(f"transformed = tile / {self.column_blocks};")
             self._transform_inputs()
         writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        writer.line(
-            f"const long past_panel = first_panel + {_at_most(f'{self.panels} - first_panel', self.block_panels)};"
-        )
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
         with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
             self._multiply()
             self._transform_outputs()
@@ -196,7 +188,7 @@ class _Winograd:
     def _transform_inputs(self) -> None:
         """v[element][t] for each tile t of the block: read in place where all of it lies inside the padding, else by way of a patch."""
         writer, depth, lanes = self.writer, self.view.depth, self.lanes
-        whole, tail = depth.extent // lanes * lanes, depth.extent % lanes
+        whole = depth.extent // lanes * lanes
         with writer.block("for (long t = 0; t < count; t++)"):
             self._tile_of("(first + t)")
             writer.line(f"float *const to = v + t * {self.v_row};")
@@ -209,10 +201,8 @@ class _Winograd:
                         stack.enter_context(writer.block("else"))
                     stack.enter_context(writer.block(f"for (long {depth} = 0; {depth} < {whole}; {depth} += TW_LANES)"))
                     self._read_patch(Vector(depth))
-            if tail:
-                with writer.block(""):
-                    writer.line(f"const long {depth} = {whole};")
-                    self._read_patch(Vector(depth, str(tail)))
+            if whole < depth.extent:
+                strips(writer, depth, lanes, self._read_patch, whole)
 
     def _meets_no_padding(self, inside: Inside) -> str:
         """The condition that all of a tile lies inside the padding."""
@@ -271,7 +261,7 @@ class _Winograd:
             writer.line(f"float *const c = m + element * {self.m_plane} + t * {self.panel};")
             counts = self._row_counts()
             if len(counts) > 1:
-                writer.line(f"const long rows = {_at_most('count - t', self.rows)};")
+                writer.line(f"const long rows = tw_least_of(count - t, {self.rows});")
             for at, rows in enumerate(counts):
                 test = f"if (rows == {rows}) " if at + 1 < len(counts) else ""
                 writer.line(f"{'else ' * (at > 0)}{test}{self.name}_{rows}(a, u + element * {size}, c);")
@@ -280,18 +270,13 @@ class _Winograd:
 
     def _transform_outputs(self) -> None:
         """The outputs of each tile of the block at one panel; tiles at the far borders are cut off there."""
-        writer, column, panel, lanes = self.writer, self.view.column, self.panel, self.lanes
-        whole = column.extent // lanes * lanes
-        with writer.block("for (long t = 0; t < count; t++)"):
+        with self.writer.block("for (long t = 0; t < count; t++)"):
             self._tile_of("(first + t)")
-            limit = "" if column.extent % panel == 0 else f" && panel * {panel} + column < {whole}"
-            with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
-                writer.line(f"const long {column} = panel * {panel} + column;")
-                self._outputs(Vector(column), f"m + t * {panel} + column")
-            if column.extent % lanes:
-                with writer.block(f"if (panel == {self.panels - 1})"):
-                    writer.line(f"const long {column} = {whole};")
-                    self._outputs(Vector(column, str(column.extent % lanes)), f"m + t * {panel} + {whole % panel}")
+
+            def outputs(vector: Vector, column: str) -> None:
+                self._outputs(vector, f"m + t * {self.panel} + {column}")
+
+            panel_strips(self.writer, self.view.column, self.panel, self.lanes, outputs)
 
     def _outputs(self, vector: Vector, source: str) -> None:
         view, writer = self.view, self.writer
@@ -304,7 +289,8 @@ class _Winograd:
                 "ij"[-len(self.forms) :], view.sweeps, self.places, self.forms, strict=True
             ):
                 left = f"{sweep.output.extent} - {place} * {one.outputs}"
-                limit = _at_most(left, one.outputs) if sweep.output.extent % one.outputs else str(one.outputs)
+                cut = sweep.output.extent % one.outputs > 0
+                limit = f"tw_least_of({left}, {one.outputs})" if cut else str(one.outputs)
                 writer.line(f"const long past_{letter} = {limit};")
                 stack.enter_context(writer.block(f"for (long {letter} = 0; {letter} < past_{letter}; {letter}++)"))
                 writer.line(f"const long {sweep.output} = {place} * {one.outputs} + {letter};")
@@ -317,27 +303,13 @@ class _Winograd:
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         value = self.writer.name("product")
         self.writer.line(f"const vf {value} = {product};")
-        self._put(emitter, self.view.product.stores[0].slot, self.view.product.stores[0].index, value)
-        for block in self.view.epilogue:
-            for store, expr in zip(block.stores, block.values, strict=True):
-                self._put(emitter, store.slot, store.index, emitter.vf(expr))
-
-    def _put(self, emitter: Emitter, slot: str, index: tuple[Index, ...], value: str) -> None:
-        if slot in self.slots.buffers:
-            emitter.store(slot, index, value, self.slots.buffers[slot].type.dtype)
-            emitter.held[Load(slot, index, DType.F32)] = value
-        else:
-            emitter.held[Load(slot, (), DType.F32)] = value
+        finish(emitter, self.slots, self.view.product, self.view.epilogue, value)
 
 
 def _apart(floats: int) -> int:
     """A distance of whole cache lines, an odd number of them: neither planes nor rows may share the sets of a cache."""
-    lines = -(-floats // 16)
-    return 16 * (lines + (lines % 2 == 0))
-
-
-def _at_most(left: str, limit: int) -> str:
-    return f"({left} < {limit} ? {left} : {limit})"
+    lines = -(-floats // LINE)
+    return LINE * (lines + (lines % 2 == 0))
 
 
 def _suffix(one: Form) -> str:

@@ -17,12 +17,11 @@ from compiler.codegen.c_recurrent import lower_recurrent
 from compiler.codegen.c_routine import lower_routine
 from compiler.codegen.c_window import lower_window
 from compiler.codegen.c_winograd import lower_winograd
-from compiler.codegen.lowered import Lowered
+from compiler.codegen.lowered import Lowered, with_c_names
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.gemv import reads_once
-from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import rename_axes
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
@@ -43,12 +42,8 @@ ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = 
 
 
 def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
-    """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have.
-
-    Axes are capitalised first: generated code's own variables and C's keywords are lower case, so that no axis meets one.
-    """
-    if isinstance(workload.kernel, Kernel):
-        workload = replace(workload, kernel=rename_axes(workload.kernel, str.capitalize))
+    """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
+    workload = replace(workload, kernel=with_c_names(workload.kernel))
     return ALGORITHMS[tile.algorithm](name, workload, tile, target)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from compiler.codegen.c_scalar import C_TYPES
 from compiler.codegen.writer import Writer
 from compiler.ir.index import Axis
+from compiler.ir.kernel import Kernel, Routine, Slot
 from compiler.ir.machine import Workload
+from compiler.ir.normal_form import rename_axes, rename_slots
 from compiler.ir.packing import Packing
 
 
@@ -27,18 +30,56 @@ class Lowered:
     packings: Mapping[int, Packing] = field(default_factory=dict)
 
 
-def declarations(workload: Workload) -> list[str]:
-    """C lines that give each slot's pointer its name."""
+def with_c_names(kernel: Kernel | Routine) -> Kernel | Routine:
+    """A kernel whose axes are capitalised and whose slots (tensors) have names that begin with `t_`.
+
+    Generated code's own variables and C's keywords are lower case and none begins with `t_`, so that no axis and no slot meets one.
+    """
+    if isinstance(kernel, Routine):
+        inputs, outputs = (
+            tuple(Slot(f"t_{slot.name}", slot.type) for slot in part) for part in (kernel.inputs, kernel.outputs)
+        )
+        return replace(kernel, inputs=inputs, outputs=outputs)
+    slots = (*kernel.inputs, *kernel.temps, *kernel.outputs)
+    return rename_axes(rename_slots(kernel, {slot.name: f"t_{slot.name}" for slot in slots}), str.capitalize)
+
+
+@contextmanager
+def kernel_function(writer: Writer, name: str, workload: Workload, *notes: str) -> Iterator[None]:
+    """The kernel's C function below its comment; the caller writes its body, in which each slot's pointer has the slot's name."""
+    describe(writer, workload, *notes)
+    with writer.block(signature(name)):
+        declare_slots(writer, workload)
+        writer.line("(void)scratch;")
+        yield
+
+
+def signature(name: str) -> str:
+    """The head of a kernel's C function (see Lowered)."""
+    return f"void {name}(void *const *p, char *scratch, long begin, long end)"
+
+
+def describe(writer: Writer, workload: Workload, *notes: str) -> None:
+    """A comment that says what a kernel computes, of what shapes; `notes` are further lines of it."""
     kernel = workload.kernel
-    lines = []
+    results = f"-> {', '.join(str(slot.type) for slot in kernel.outputs)}"
+    comment = (f"{kernel.family}: {', '.join(str(slot.type) for slot in kernel.inputs)}", results, *notes)
+    for at, text in enumerate(comment):
+        writer.line(f"{' *' if at else '/*'} {text}{' */' if at == len(comment) - 1 else ''}")
+
+
+def declare_slots(writer: Writer, workload: Workload) -> None:
+    """Gives each slot's pointer its name; not every function uses all inputs."""
+    kernel = workload.kernel
     for position, slot in enumerate((*kernel.inputs, *kernel.outputs)):
         ctype = C_TYPES[slot.type.dtype]
         const = "const " if position < len(kernel.inputs) else ""
-        lines.append(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
-    return lines
+        writer.line(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
+    for slot in kernel.inputs:
+        writer.line(f"(void){slot.name};")
 
 
-def decode(writer: Writer, axes: Sequence[Axis], flat: str) -> None:
+def decode(writer: Writer, axes: Sequence[Axis], flat: str, ctype: str = "long") -> None:
     """Declares the axes of a row-major position."""
     stride = 1
     lines = []
@@ -47,7 +88,7 @@ def decode(writer: Writer, axes: Sequence[Axis], flat: str) -> None:
         if axis is not axes[0]:
             place += f" % {axis.extent}"
         if str(axis) != place:
-            lines.append(f"const long {axis} = {place};")
+            lines.append(f"const {ctype} {axis} = {place};")
         stride *= axis.extent
     for line in reversed(lines):
         writer.line(line)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, rename, store_axes
+from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, store_axes
 from compiler.fuse.epilogue import join
 from compiler.ir.attention import MIN_QUERIES, as_attention, softmax_axis
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot
-from compiler.ir.normal_form import substitute
+from compiler.ir.normal_form import rename_slots, substitute
 from compiler.ir.tensor import DType
 
 
@@ -171,7 +171,7 @@ def _joined(parts: _Parts, draft: Draft) -> Op:
         bound = {f"{letter}_{slot.name}": value for slot, value in zip(op.kernel.inputs, op.inputs, strict=True)}
         made = {f"{letter}_{slot.name}": value for slot, value in zip(op.kernel.outputs, op.outputs, strict=True)}
         inner = {name: between[value] for name, value in {**bound, **made}.items() if value in between}
-        kernels.append(rename(kernel, inner))
+        kernels.append(rename_slots(kernel, inner))
         inputs |= {name: value for name, value in bound.items() if name not in inner}
         slots += [slot for slot in kernel.inputs if slot.name not in inner]
     temps = [slot for kernel in kernels for slot in kernel.temps]
@@ -198,12 +198,12 @@ def _moved(op: Op, letter: str, mapping: Mapping[Axis, Index], own: tuple[Axis, 
     assert isinstance(kernel, Kernel)
     names = {slot.name: f"{letter}_{slot.name}" for slot in (*kernel.inputs, *kernel.temps, *kernel.outputs)}
     blocks = []
-    for block in rename(kernel, names).blocks:
+    for block in rename_slots(kernel, names).blocks:
         depth = {axis: Axis(f"{letter}_{axis.name}", axis.extent) for axis in block.reduction if axis not in mapping}
         moved = substitute(block, {**mapping, **{old: Index.of(new) for old, new in depth.items()}})
         reduction = tuple(depth.get(axis, axis) for axis in block.reduction)
         blocks.append(replace(moved, axes=(*block.axes, *own), reduction=reduction))
-    return replace(rename(kernel, names), blocks=tuple(blocks), shared=())
+    return replace(rename_slots(kernel, names), blocks=tuple(blocks), shared=())
 
 
 def _third(parts: _Parts, axes: tuple[Axis, ...]) -> Kernel:

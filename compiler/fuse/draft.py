@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
+from compiler.ir.normal_form import rename_slots
 from compiler.ir.tensor import TensorType
 
 MAX_FAMILY = 10
@@ -130,41 +131,9 @@ def bind(kernel: Kernel, inputs: Mapping[str, int], outputs: Mapping[str, int], 
     names.update({slot.name: temp.name for slot, temp in zip(kernel.temps, temps, strict=True)})
     outs = [Slot(f"y{at}", slot.type) for at, slot in enumerate(kernel.outputs)]
     names.update({slot.name: out.name for slot, out in zip(kernel.outputs, outs, strict=True)})
-    renamed = rename(kernel, names)
+    renamed = rename_slots(kernel, names)
     result = replace(renamed, inputs=tuple(slots), temps=tuple(temps), outputs=tuple(outs))
     return Op(result, tuple(values), tuple(outputs[slot.name] for slot in kernel.outputs), sources)
-
-
-def rename(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """Slot names replaced in blocks and declarations."""
-
-    def load(expr: Expr) -> Expr:
-        return Load(names.get(expr.slot, expr.slot), expr.index, expr.type) if isinstance(expr, Load) else expr
-
-    def declared(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        return tuple(Slot(names.get(slot.name, slot.name), slot.type) for slot in slots)
-
-    blocks = tuple(
-        replace(
-            block,
-            values=tuple(value.transform(load) for value in block.values),
-            stores=tuple(
-                Store(names.get(store.slot, store.slot), _in_index(store.index, load)) for store in block.stores
-            ),
-        )
-        for block in kernel.blocks
-    )
-    return replace(
-        kernel,
-        blocks=blocks,
-        inputs=declared(kernel.inputs),
-        temps=declared(kernel.temps),
-        outputs=declared(kernel.outputs),
-    )
-
-
-def _in_index(index: tuple[Index, ...], rewrite: Callable[[Expr], Expr]) -> tuple[Index, ...]:
-    return tuple(part.substitute({}, lambda expr: expr.transform(rewrite)) for part in index)
 
 
 def joined_family(first: str, second: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, rename, size, store_axes, work
+from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, size, store_axes, work
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.normal_form import rename_slots
 
 MAX_EXPR = 160
 CHEAP_WORK = 6
@@ -107,7 +108,7 @@ def _joined(
     names = {s.name: f"c_{s.name}" for s in (*second.inputs, *second.outputs)}
     kept_name = out if stays else "c_between"
     names[slot] = kept_name
-    appended = rename(second, names)
+    appended = rename_slots(second, names)
     block = appended.blocks[0]
     moved = replace(
         block,
@@ -115,7 +116,7 @@ def _joined(
         values=tuple(v.substitute(mapping) for v in block.values),
         stores=tuple(Store(s.slot, tuple(i.substitute(mapping) for i in s.index)) for s in block.stores),
     )
-    before = first if stays else rename(first, {out: kept_name})
+    before = first if stays else rename_slots(first, {out: kept_name})
     between = () if stays else (Slot(kept_name, draft.types[value]),)
     kernel = Kernel(
         joined_family(first.family, second.family),

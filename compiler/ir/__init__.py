@@ -14,13 +14,20 @@
     machine      Protocols through which stages reach a device: Costs, Machine; Record
     normal_form  kernels as lowering wants them: axes joined, temporaries without what they need not have
     contraction  kernels seen as matrix products
+    gemv         those of few rows, whose cost is that of reading a constant matrix once
+    integer      products of bytes with zero points
+    attention    two products and the softmax between them
+    recurrence   products with constants and maps, step after step
+    winograd     convolutions of unit stride by minimal filtering, and what that adds to errors
     operand      how a matrix product's rows are reached: in place, staged as an image, gathered
     windowed     operands read through a sliding window, as images over swept positions
     channelwise  kernels that reduce over a window channel by channel
     interval     what expressions come to where their axes are limited
     packing      constants rearranged ahead of time
+    groups       panels for dot products of groups          narrow  panels of 24-bit numbers
+    cache_lines  what is fetched at once, and which addresses share a set
     text         prints all of them
     parse        reads what text prints: tokens, grammar (types, indices, expressions), parse (the nouns)
 
-Nothing here belongs to a stage, and nothing here knows a device.
+Nothing here belongs to a stage, and nothing here knows a device beyond what all CPUs of interest share (`cache_lines`).
 """

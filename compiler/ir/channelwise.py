@@ -16,11 +16,20 @@ from dataclasses import dataclass, replace
 from itertools import product as product_of
 from math import prod
 
+from compiler.ir.contraction import is_constant, output_strides
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots, block_positions, contract_temps, join_shared, substitute, without_unit_axes
+from compiler.ir.normal_form import (
+    Slots,
+    block_positions,
+    contract_temps,
+    join_shared,
+    reduces_then_maps,
+    substitute,
+    without_unit_axes,
+)
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 from compiler.ir.windowed import Sweep, as_image
@@ -138,7 +147,7 @@ def as_channel_window(workload: Workload) -> ChannelWindow | None:
 
 def _in_memory_order(kernel: Kernel, slots: Slots) -> Kernel:
     """Shared axes by falling stride of the result and joined where addresses permit, reduction axes by falling stride of what is read."""
-    strides = _output_strides(kernel, slots)
+    strides = output_strides(kernel, slots)
 
     def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
         return slots.address(slot, index) if slot in slots.buffers else (slot, Index.of(0))
@@ -185,12 +194,10 @@ def _grouped(kernel: Kernel) -> tuple[Kernel, Axis | None]:
 
 
 def _has_form(kernel: Kernel) -> bool:
-    if kernel.sequential or any(temp.type.rank for temp in kernel.temps) or not kernel.blocks:
+    if not reduces_then_maps(kernel):
         return False
-    first, *rest = kernel.blocks
-    if first.monoid not in IDENTITIES or first.accumulator is not DType.F32 or not first.reduction or first.axes:
-        return False
-    if any(block.axes or block.monoid for block in rest):
+    first = kernel.blocks[0]
+    if first.monoid not in IDENTITIES or first.accumulator is not DType.F32:
         return False
     stored = {store.slot for block in kernel.blocks for store in block.stores}
     return all(kernel.slots[slot].type.dtype is DType.F32 for slot in stored) and all(
@@ -211,16 +218,11 @@ def _channel(kernel: Kernel, slots: Slots, workload: Workload) -> Axis | None:
         steps = {
             slots.address(load.slot, load.index)[1].coefficient(axis)
             for load in product.values[0].loads
-            if not _is_constant(workload, load.slot)
+            if not is_constant(workload, load.slot)
         }
         if 1 in steps and steps <= {0, 1} and all(offset.coefficient(axis) == 1 for offset in stores):
             return axis
     return None
-
-
-def _is_constant(workload: Workload, slot: str) -> bool:
-    names = [declared.name for declared in workload.kernel.inputs]
-    return slot in names and workload.constant[names.index(slot)]
 
 
 def _without_weight(product: Block, outputs: frozenset[Axis]) -> tuple[Expr, Expr | None]:
@@ -252,7 +254,7 @@ def _swept(
     value: Expr, outputs: Sequence[Axis], taps: Sequence[Axis], kernel: Kernel, slots: Slots
 ) -> tuple[Expr, Side, Side]:
     """The value over swept positions, and the two sides whose outputs are nearest in memory, where a window sweeps at least one."""
-    strides = _output_strides(kernel, slots)
+    strides = output_strides(kernel, slots)
     nearest = sorted(outputs, key=lambda axis: strides[axis])[:2]
     image = as_image(value, outputs, taps)
     sweeps = [sweep for sweep in image.sweeps if sweep.output in nearest] if image else []
@@ -272,19 +274,13 @@ def _side(output: Axis, sweep: Sweep | None) -> Side:
     return Side(output, sweep.position, sweep.stride, sweep.tap, sweep.dilation)
 
 
-def _output_strides(kernel: Kernel, slots: Slots) -> Mapping[Axis, int]:
-    store = next(store for block in reversed(kernel.blocks) for store in block.stores if store.slot in slots.buffers)
-    offset = slots.address(store.slot, store.index)[1]
-    return {axis: abs(offset.coefficient(axis) or 0) for axis in kernel.shared}
-
-
 def weights_of(view: ChannelWindow, workload: Workload, lanes: int) -> tuple[int, Panels] | None:
     """How the weight is packed ahead of time, with its input position: for each vector of channels all members, loops, taps.
 
     None when it is not a constant read at affine positions.
     """
     weight = view.weight
-    if not isinstance(weight, Load) or not _is_constant(workload, weight.slot):
+    if not isinstance(weight, Load) or not is_constant(workload, weight.slot):
         return None
     position = [slot.name for slot in workload.kernel.inputs].index(weight.slot)
     flat = flatten(weight.index, workload.kernel.inputs[position].type.dims)

@@ -23,6 +23,7 @@ from compiler.ir.normal_form import (
     join_reduction,
     join_shared,
     joined_axis,
+    reduces_then_maps,
     substitute,
     without_unit_axes,
 )
@@ -80,18 +81,15 @@ def as_contraction(workload: Workload) -> Contraction | None:
 
 
 def _has_form(kernel: Kernel) -> bool:
-    if kernel.sequential or any(temp.type.rank for temp in kernel.temps) or not kernel.blocks:
+    if not reduces_then_maps(kernel):
         return False
     first, *rest = kernel.blocks
     value = first.values[0]
-    if first.monoid != "sum" or first.accumulator is not DType.F32 or not first.reduction:
+    if first.monoid != "sum" or first.accumulator is not DType.F32:
         return False
     if not (isinstance(value, Apply) and value.function == "mul" and value.dtype is DType.F32):
         return False
-    if (
-        any(block.axes or block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in rest)
-        or first.axes
-    ):
+    if any(value.dtype is not DType.F32 for block in rest for value in block.values):
         return False
     shortened = {
         slot for block in kernel.blocks for slot in block.writes if kernel.slots[slot].type.dtype is not DType.F32
@@ -109,7 +107,7 @@ def sorted_axes(kernel: Kernel, first: int, slots: Slots) -> Contraction | None:
     product = _with_rising_taps(kernel.blocks[0], first, slots)
     a, b = _factors(product, first)
     roles = {axis: ("b" if axis in a.axes else "n") if axis in b.axes else "m" for axis in kernel.shared}
-    stride = _output_strides(kernel, slots)
+    stride = output_strides(kernel, slots)
     by_role = {role: sorted((x for x in kernel.shared if roles[x] == role), key=lambda x: -stride[x]) for role in "bmn"}
     if not by_role["n"]:
         return None
@@ -173,7 +171,8 @@ def _address(slots: Slots) -> Address:
     return address
 
 
-def _output_strides(kernel: Kernel, slots: Slots) -> dict[Axis, int]:
+def output_strides(kernel: Kernel, slots: Slots) -> dict[Axis, int]:
+    """How far apart neighbours along each shared axis lie in the last result."""
     store = next(store for block in reversed(kernel.blocks) for store in block.stores if store.slot in slots.buffers)
     offset = slots.address(store.slot, store.index)[1]
     return {axis: abs(offset.coefficient(axis) or 0) for axis in kernel.shared}
@@ -191,7 +190,7 @@ def _depth_order(product: Block, a: Expr, slots: Slots) -> tuple[Axis, ...]:
 
 def merit(option: Contraction, workload: Workload, slots: Slots) -> tuple[int, int, int]:
     """Prefers contiguous stores along n, then a constant B, then a wide n."""
-    strides = _output_strides(option.kernel, slots)
+    strides = output_strides(option.kernel, slots)
     constant = isinstance(option.b, Load) and is_constant(workload, option.b.slot)
     return (int(strides[option.n] == 1), int(constant), option.columns)
 

@@ -26,8 +26,10 @@ def as_gemv(workload: Workload) -> Contraction | None:
 
 def reads_once(kernel: Kernel | Routine, slot: Slot) -> bool:
     """Whether a product of few rows, or each step of a recurrence, reads a slot: only then does it matter how many bytes it takes."""
-    if not isinstance(kernel, Kernel) or kernel.sequential:
-        return isinstance(kernel, Kernel)
+    if not isinstance(kernel, Kernel):
+        return False
+    if kernel.sequential:
+        return True
     product = kernel.blocks[0]
     points = prod(axis.extent for axis in (*kernel.shared, *product.reduction))
     return product.monoid == "sum" and slot.name in product.reads and points <= MAX_ROWS * slot.type.elements

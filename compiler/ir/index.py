@@ -7,7 +7,7 @@ the axes), so that equal maps are equal objects and views vanish: splitting an a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -283,6 +283,11 @@ def flatten(index: tuple[Index, ...], dims: tuple[int, ...]) -> Index:
     for position, extent in zip(index, dims, strict=True):
         flat = flat * extent + position
     return flat
+
+
+def row_major(axes: Sequence[Axis]) -> Index:
+    """The row-major position of a point of the axes among all of them."""
+    return flatten(tuple(map(Index.of, axes)), tuple(axis.extent for axis in axes))
 
 
 def unflatten(flat: Index, dims: tuple[int, ...]) -> tuple[Index, ...]:

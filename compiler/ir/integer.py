@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.ir.cache_lines import ALIAS_BYTES
 from compiler.ir.contraction import MIN_COLUMNS, MIN_ROWS, Contraction, merit, packing_of, sorted_axes
-from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.groups import LANE_BYTES
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots, contract_temps, without_unit_axes
+from compiler.ir.normal_form import Slots, contract_temps, reduces_then_maps, without_unit_axes
+from compiler.ir.operand import guarded
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
 BYTES = (DType.U8, DType.I8)
 VECTORS = (DType.F32, DType.I32, DType.I16, DType.U16, *BYTES)
 """What the maps after a product may give."""
-ALIAS_BYTES = 4096
-"""Addresses that lie a multiple of this apart share a set of the first-level cache."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,15 @@ def row_step(form: IntegerContraction, slots: Slots) -> int:
 
 
 def _has_form(kernel: Kernel) -> bool:
-    if kernel.sequential or any(temp.type.rank for temp in kernel.temps) or not kernel.blocks:
+    if not reduces_then_maps(kernel):
         return False
     first, *rest = kernel.blocks
     value = first.values[0]
-    if first.monoid != "sum" or first.accumulator is not DType.I32 or not first.reduction or first.axes:
+    if first.monoid != "sum" or first.accumulator is not DType.I32:
         return False
     if not (isinstance(value, Apply) and value.function == "mul" and value.dtype is DType.I32):
         return False
-    if any(block.axes or block.monoid or any(v.dtype not in VECTORS for v in block.values) for block in rest):
+    if any(value.dtype not in VECTORS for block in rest for value in block.values):
         return False
     slots = kernel.slots
     stored = [(slots[store.slot].type.dtype, DType.I32) for store in first.stores]
@@ -129,11 +129,8 @@ def _option(view: Contraction, workload: Workload) -> IntegerContraction | None:
 
 
 def _operand(expr: Expr) -> Operand | None:
-    condition = zero = None
-    if isinstance(expr, Where):
-        if expr.condition.loads or getattr(expr.otherwise, "value", None) != 0:
-            return None
-        condition, expr = expr.condition, expr.then
+    zero = None
+    condition, expr = guarded(expr)
     if isinstance(expr, Apply) and expr.function == "sub":
         expr, zero = expr.args
     if not isinstance(expr, Cast) or expr.arg.dtype not in BYTES or not any(load.slot for load in expr.arg.loads):

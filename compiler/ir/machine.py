@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
@@ -15,6 +15,9 @@ from compiler.ir.tile import Cost, Tile
 
 WeightsIn = Literal["cache", "memory"]
 """Where a kernel finds its constants: in the last cache, as in a model whose constants all fit there, or beyond it."""
+
+LEAST_SECONDS, MOST_SECONDS = 1e-15, 1e6
+"""Between them lies whatever is measured, from one byte of a cache line to a model's kernels together."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,25 @@ class Record:
         """Reads `to_json` back. Raises KeyError when a field is missing; fields it does not know are ignored."""
         return Record(**{name: plain[name] for name in Record.__dataclass_fields__})
 
+    @property
+    def is_plausible(self) -> bool:
+        """Whether it may be a measurement, in types and size."""
+        texts = (self.kind, self.workload, self.operator, self.description, self.target, self.hardware, self.compiler)
+        return (
+            all(isinstance(text, str) for text in texts)
+            and isinstance(self.variant, Mapping)
+            and isinstance(self.threads, int)
+            and self.threads > 0
+            and isinstance(self.seconds, float | int)
+            and LEAST_SECONDS <= self.seconds <= MOST_SECONDS
+        )
+
+
+def plausible(plain: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """The records that may be measurements, of those that came from a file or a database: the others count for nothing."""
+    whole = [one for one in plain if Record.__dataclass_fields__.keys() <= one.keys()]
+    return [record for record in map(Record.from_json, whole) if record.is_plausible]
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -58,8 +80,12 @@ class Setting:
         return asdict(self)
 
     def is_of(self, record: Record) -> bool:
-        """Whether a record was measured in this setting."""
-        return (record.variant.get("weights"), record.variant.get("toolchain")) == (self.weights, self.toolchain)
+        """Whether a record was measured in this setting, on code of this version of the compiler."""
+        return (record.variant.get("weights"), record.variant.get("toolchain"), record.compiler) == (
+            self.weights,
+            self.toolchain,
+            COMPILER_VERSION,
+        )
 
 
 @dataclass(frozen=True)

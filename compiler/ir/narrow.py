@@ -15,7 +15,9 @@ import numpy as np
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
-BITS = 23
+NARROW_BYTES = 3
+"""Of an element."""
+BITS = 8 * NARROW_BYTES - 1
 """Of an element's magnitude."""
 MAX_PEAK = 16.0
 """How far the largest element of a line may exceed the root of their mean square: beyond it the others would lose digits."""
@@ -36,7 +38,7 @@ class NarrowPanels:
     @property
     def panel_bytes(self) -> int:
         """Of one panel with its factors."""
-        return self.panels.panel * (3 * self.panels.depth + 4)
+        return self.panels.panel * (NARROW_BYTES * self.panels.depth + 4)
 
     @property
     def elements(self) -> int:
@@ -50,7 +52,7 @@ class NarrowPanels:
             whole = np.rint(np.ldexp(floats.astype(np.float64), BITS - exponent)).clip(-(2**BITS), 2**BITS - 1)
             octets = np.ascontiguousarray(whole.astype("<i4")).view(np.uint8).reshape(depth, panel, 4)
             factors = np.ldexp(np.float32(1), exponent).astype("<f4")
-            packed += [octets[:, :, :3].reshape(-1), factors.view(np.uint8)]
+            packed += [octets[:, :, :NARROW_BYTES].reshape(-1), factors.view(np.uint8)]
         return np.concatenate(packed)
 
 

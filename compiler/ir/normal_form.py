@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import with_whole_temps
@@ -34,6 +35,20 @@ class Slots:
         """The slot and the element offset of a logical index from the buffer's first element."""
         buffer = self.buffers[slot]
         return slot, buffer.address(index) - buffer.offset
+
+
+def is_contiguous(value: Expr, axis: Axis, slots: Slots) -> bool:
+    """Whether all loads of an expression that an axis moves step by one element along it."""
+    loads = [load for load in value.loads if axis in load.axes]
+    return all(slots.address(load.slot, load.index)[1].coefficient(axis) == 1 for load in loads)
+
+
+def reduces_then_maps(kernel: Kernel) -> bool:
+    """Whether a kernel is one reduction at each point of its shared axes, in any order of them, and maps of its result at that point."""
+    if kernel.sequential or any(temp.type.rank for temp in kernel.temps) or not kernel.blocks:
+        return False
+    first, *rest = kernel.blocks
+    return bool(first.reduction) and not first.axes and not any(block.axes or block.monoid for block in rest)
 
 
 def accesses(kernel: Kernel, slot: str) -> list[tuple[Index, ...]]:
@@ -134,12 +149,13 @@ def without_unit_axes(kernel: Kernel) -> Kernel:
 def rename_axes(kernel: Kernel, name: Callable[[str], str]) -> Kernel:
     """Every axis under another name; names that `name` makes equal are told apart by a number."""
     new: dict[Axis, Axis] = {}
-    taken: dict[str, int] = {}
+    taken: set[str] = set()
     for axis in (*kernel.shared, *(axis for block in kernel.blocks for axis in (*block.axes, *block.reduction))):
         if axis not in new:
             wanted = name(axis.name)
-            taken[wanted] = taken.get(wanted, 0) + 1
-            new[axis] = Axis(wanted if taken[wanted] == 1 else f"{wanted}_{taken[wanted]}", axis.extent)
+            free = next(full for full in _numbered(wanted) if full not in taken)
+            taken.add(free)
+            new[axis] = Axis(free, axis.extent)
     mapping = {old: Index.of(axis) for old, axis in new.items()}
 
     def renamed(axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -155,6 +171,37 @@ def rename_axes(kernel: Kernel, name: Callable[[str], str]) -> Kernel:
         for block in kernel.blocks
     )
     return replace(kernel, shared=renamed(kernel.shared), sequential=renamed(kernel.sequential), blocks=blocks)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """The name, then the name with 2, 3, .. behind it."""
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
+
+
+def rename_slots(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """Slots under the names that `names` has for them, in blocks and declarations."""
+
+    def renamed(expr: Expr) -> Expr:
+        return Load(names.get(expr.slot, expr.slot), expr.index, expr.type) if isinstance(expr, Load) else expr
+
+    def declared(slots: Sequence[Slot]) -> tuple[Slot, ...]:
+        return tuple(Slot(names.get(slot.name, slot.name), slot.type) for slot in slots)
+
+    def stored(store: Store) -> Store:
+        index = tuple(part.substitute({}, lambda expr: expr.transform(renamed)) for part in store.index)
+        return Store(names.get(store.slot, store.slot), index)
+
+    blocks = tuple(
+        replace(
+            block,
+            values=tuple(value.transform(renamed) for value in block.values),
+            stores=tuple(map(stored, block.stores)),
+        )
+        for block in kernel.blocks
+    )
+    inputs, temps, outputs = map(declared, (kernel.inputs, kernel.temps, kernel.outputs))
+    return replace(kernel, blocks=blocks, inputs=inputs, temps=temps, outputs=outputs)
 
 
 def substitute(block: Block, mapping: Mapping[Axis, Index]) -> Block:

@@ -14,16 +14,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.ir.cache_lines import ALIAS, LINE
 from compiler.ir.contraction import Contraction
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjuncts
 from compiler.ir.index import Axis, Index
 from compiler.ir.normal_form import Slots, joined_axis
 from compiler.ir.windowed import Sweep, as_image
 
-LINE = 16
-"""Floats of a cache line."""
-ALIAS = 1024
-"""Floats after which addresses share a set of the first-level cache: 64 sets of one line."""
 MOST_IN_A_SET = 7
 """Rows of a tile that one set may hold: of its 8 or 12 ways B and the results need some too."""
 
@@ -181,6 +178,16 @@ def guarded(expr: Expr) -> tuple[Expr | None, Expr]:
     return None, expr
 
 
+def bound_of(condition: Expr, axis: Axis) -> tuple[str, Index] | None:
+    """`ge` and the least position along an axis where a condition holds, or `lt` and the first past them; None for one of another form."""
+    if not (isinstance(condition, Apply) and condition.function in ("ge", "lt")):
+        return None
+    left, right = condition.args
+    if not (isinstance(left, Position) and isinstance(right, Const)) or left.index.coefficient(axis) != 1:
+        return None
+    return condition.function, Index.of(int(right.value)) - left.index.substitute({axis: Index.of(0)})
+
+
 def _box(
     conditions: Sequence[Expr], axes: Sequence[Axis], fixed: frozenset[Axis]
 ) -> dict[Axis, tuple[Index, Index]] | None:
@@ -190,19 +197,12 @@ def _box(
     """
     box = {axis: (Index.of(0), Index.of(axis.extent)) for axis in axes}
     for condition in conditions:
-        if not (isinstance(condition, Apply) and condition.function in ("ge", "lt")):
+        bounded = [axis for axis in axes if axis in condition.axes]
+        found = bound_of(condition, bounded[0]) if len(bounded) == 1 else None
+        if found is None or not found[1].axes <= fixed:
             return None
-        left, right = condition.args
-        if not (isinstance(left, Position) and isinstance(right, Const)):
-            return None
-        bounded = [axis for axis in axes if axis in left.index.axes]
-        if len(bounded) != 1 or left.index.coefficient(bounded[0]) != 1:
-            return None
-        (axis,) = bounded
-        bound = Index.of(int(right.value)) - left.index + axis
-        if not bound.axes <= fixed:
-            return None
-        at = int(condition.function == "lt")
+        (axis,), (function, bound) = bounded, found
+        at = int(function == "lt")
         known = box[axis][at]
         if known != Index.of((0, axis.extent)[at]):
             return None

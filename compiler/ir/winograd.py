@@ -20,11 +20,12 @@ from math import prod, sqrt
 import numpy as np
 
 from compiler.ir.contraction import as_contraction, is_constant
-from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjuncts
+from compiler.ir.expr import Apply, Expr, Load, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots, contract_temps, without_unit_axes
+from compiler.ir.operand import bound_of, guarded
 from compiler.ir.packing import strided
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
@@ -186,7 +187,8 @@ def _convolution(kernel: Kernel, product: Block, data: Expr, weights: Load, slot
         return None
     if any(offset.coefficient(depth[0]) not in (0, 1) for offset in offsets):
         return None
-    if any(flat_coefficient(kernel, weights, axis) is None for axis in weights.axes):
+    flat = flatten(weights.index, kernel.slots[weights.slot].type.dims)
+    if any(flat.coefficient(axis) is None for axis in weights.axes):
         return None
 
     def reach(sweep: Sweep) -> int:
@@ -206,12 +208,6 @@ def _convolution(kernel: Kernel, product: Block, data: Expr, weights: Load, slot
     )
 
 
-def flat_coefficient(kernel: Kernel, load: Load, axis: Axis) -> int | None:
-    """The step, in elements of a row-major constant, along an axis; None where its index is not linear in it."""
-    dims = kernel.slots[load.slot].type.dims
-    return flatten(load.index, dims).coefficient(axis)
-
-
 @dataclass(frozen=True)
 class Inside:
     """Data that is one load inside its padding: the load, and for each sweep the positions [begin, end) that meet no padding."""
@@ -222,14 +218,11 @@ class Inside:
 
 def inside_of(view: Convolution) -> Inside | None:
     """Where the data may be read in place; None where it is more than one load inside its padding."""
-    value = view.image.value
-    guards: list[Expr] = []
-    if isinstance(value, Where) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
-        guards, value = conjuncts(value.condition), value.then
+    condition, value = guarded(view.image.value)
     if not isinstance(value, Load):
         return None
     bounds = {sweep.position: (0, sweep.position.extent) for sweep in view.sweeps}
-    for guard in guards:
+    for guard in conjuncts(condition) if condition is not None else ():
         bound = _bound(guard)
         if bound is None or bound[0] not in bounds:
             return None
@@ -240,15 +233,14 @@ def inside_of(view: Convolution) -> Inside | None:
 
 def _bound(condition: Expr) -> tuple[Axis, int, int] | None:
     """`axis + a >= b` or `axis + a < b` as (axis, begin, end)."""
-    if not (isinstance(condition, Apply) and condition.function in ("ge", "lt")):
+    if len(condition.axes) != 1:
         return None
-    position, limit = condition.args
-    if not (isinstance(position, Position) and isinstance(limit, Const) and len(position.index.terms) == 1):
+    (axis,) = condition.axes
+    found = bound_of(condition, axis)
+    if found is None or not found[1].is_const:
         return None
-    (axis, factor), at = position.index.terms[0], int(limit.value) - position.index.const
-    if not isinstance(axis, Axis) or factor != 1:
-        return None
-    return (axis, at, axis.extent) if condition.function == "ge" else (axis, 0, at)
+    function, at = found[0], found[1].const
+    return (axis, at, axis.extent) if function == "ge" else (axis, 0, at)
 
 
 @dataclass(frozen=True)

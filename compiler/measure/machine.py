@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -49,6 +50,12 @@ class Built:
     entries: tuple[Entry, ...]
 
 
+class Build(Protocol):
+    """Makes a library of trials; None when `hurry`, which is asked all the time, stopped it."""
+
+    def __call__(self, trials: Sequence[Trial], *, hurry: Hurry) -> Built | None: ...
+
+
 @dataclass
 class _Run:
     """A trial under way: what it runs on, and its samples in seconds by round."""
@@ -68,7 +75,7 @@ class _Run:
 class CpuMachine:
     """`ir.machine.Machine` for the cores of this machine.
 
-    build         makes a library of trials; None when `hurry` stopped it
+    build         makes a library of trials
     setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read once before
                   each sample, so that they lie where a producer would have left them
     samples       clean rounds wanted of each trial
@@ -78,7 +85,7 @@ class CpuMachine:
     """
 
     target: CpuTarget
-    build: Callable[[Sequence[Trial]], Built | None]
+    build: Build
     seed: int = 0
     setting: Setting = field(default_factory=Setting)
     samples: int = 9
@@ -120,7 +127,7 @@ class CpuMachine:
         if not trials or self.clock() >= end or self.hurry():
             return
         unknown = [trial for trial in trials if _identity(trial) not in self._known]
-        if unknown and not self._build(unknown):
+        if unknown and not self._build(unknown, lambda: self.hurry() or self.clock() >= end):
             return
         runs = [self._prepare(trial) for trial in trials if not self.hurry()]
         clean = self._sample(runs, wanted, end)
@@ -128,9 +135,9 @@ class CpuMachine:
             if run.samples:
                 yield self._record(run, clean)
 
-    def _build(self, trials: Sequence[Trial]) -> bool:
+    def _build(self, trials: Sequence[Trial], stop: Hurry) -> bool:
         """Builds and loads; False when it was called off."""
-        built = self.build(trials)
+        built = self.build(trials, hurry=stop)
         if built is None:
             return False
         if len(built.entries) != len(trials):

@@ -1,7 +1,7 @@
 """Records of other kernels and other machines as hints: they say which tiles to try first, never what a tile costs.
 
 A near shape is a workload of the same operator whose shapes differ by at most a factor of two in any dimension. Near hardware is another machine
-of the same target, or this one in another setting. Either tells how far each of its tiles was behind its best.
+of the same target, or this one in another setting or by another version of the compiler. Either tells how far each of its tiles was behind its best.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEAR = 1.0
 INNER = frozenset({"register", "fragment", "vector"})
 """Levels that mean the same on kernels of other extents; outer ones cut a kernel into as many parts as it has."""
 
-SHAPE, DIMENSION = re.compile(r"\[[^\]]*\]"), re.compile(r"\d+")
+SHAPE, DIMENSION = re.compile(r"\[[^\]]*\]"), re.compile(r"[0-9]{1,18}")
 
 Hints = Mapping[Tile, float]
 """By tile: how many times slower it was than the best where it was measured."""
@@ -42,19 +42,19 @@ class Nearby:
                 self._here[record.workload].append(record)
                 shapes[record.operator, record.workload] = record.description
             else:
-                place = record.hardware, *(str(record.variant.get(name)) for name in setting.to_json())
+                place = record.hardware, record.compiler, *(str(record.variant.get(name)) for name in setting.to_json())
                 self._elsewhere[record.workload][place].append(record)
-        alike: dict[tuple[str, str], list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
+        alike: dict[tuple[str, str, int], list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
         for (operator, workload), description in shapes.items():
             skeleton, doublings = _shapes(description)
-            alike[operator, skeleton].append((workload, doublings))
+            alike[operator, skeleton, len(doublings)].append((workload, doublings))
         self._alike = {place: _Alike.of(found) for place, found in alike.items()}
 
     def hints(self, workload: str, operator: str, description: str, tiles: Sequence[Tile]) -> Hints:
         """What is known of tiles of a workload that was perhaps never measured here: from near hardware, else from the nearest shape."""
         hints: dict[Tile, float] = {}
         skeleton, doublings = _shapes(description)
-        alike = self._alike.get((operator, skeleton))
+        alike = self._alike.get((operator, skeleton, len(doublings)))
         near = alike.nearest(workload, doublings) if alike else None
         if near is not None:
             costs = _costs(self._here[near], _inner)
@@ -91,7 +91,7 @@ def _costs(records: Sequence[Record], part: Callable[[Tile], Tile]) -> Mapping[T
     for record in records:
         try:
             tile = part(Tile.from_json(record.variant))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             continue
         costs[tile] = min(record.seconds, costs.get(tile, math.inf))
     return costs

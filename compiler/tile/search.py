@@ -47,11 +47,16 @@ HINT = 0.5
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may take: wall seconds, and how many tiles it may measure (None: as many as it wants)."""
+    """What a search may take: wall seconds, and how many tiles it may measure (None: as many as it wants).
+
+    Of both an earlier search of the same compilation may have used some.
+    """
 
     seconds: float
     trials: int | None = None
     clock: Callable[[], float] = time.monotonic
+    used_seconds: float = 0.0
+    used_trials: int = 0
 
 
 @dataclass
@@ -110,7 +115,7 @@ class Search:
     exhausted: bool = False
 
     def __post_init__(self) -> None:
-        self._began = self.budget.clock()
+        self._began = self.budget.clock() - self.budget.used_seconds
         self._batches: list[tuple[int, float]] = []
 
     def run(self) -> Iterator[tuple[Contest, Record]]:
@@ -124,7 +129,7 @@ class Search:
         """The part of the budget that is gone, 0 to 1."""
         parts = [1 - self._left() / self.budget.seconds if self.budget.seconds > 0 else 1.0]
         if self.budget.trials is not None:
-            parts.append(self.measured / self.budget.trials if self.budget.trials else 1.0)
+            parts.append(self._trials / self.budget.trials if self.budget.trials else 1.0)
         return min(max(parts), 1.0)
 
     def _favourites(self) -> Iterator[tuple[Contest, Record]]:
@@ -170,6 +175,8 @@ class Search:
         positions = {(contest.key, contest.options[at].tile): at for contest, at in picks}
         began = self.budget.clock()
         for record in self.machine.measure([contest.trial(at) for contest, at in picks], self._left()):
+            if not record.is_plausible:
+                continue
             contest = contests[record.workload]
             at = positions[record.workload, Tile.from_json(record.variant)]
             contest.costs[at] = record.seconds
@@ -196,6 +203,10 @@ class Search:
                 off[contest.options[at].tile.algorithm].append(math.log(seconds) - contest.expected[at])
         return {algorithm: sum(values) / (len(values) + 1) for algorithm, values in off.items()}
 
+    @property
+    def _trials(self) -> int:
+        return self.budget.used_trials + self.measured
+
     def _left(self) -> float:
         return self.budget.seconds - (self.budget.clock() - self._began)
 
@@ -212,7 +223,7 @@ class Search:
             count = sum(count for count, _ in self._batches)
             each = sum(seconds for _, seconds in self._batches) / max(count, 1)
             size = min(size, max(int(left / each), 1)) if each > 0 else size
-        return size if self.budget.trials is None else min(size, self.budget.trials - self.measured)
+        return size if self.budget.trials is None else min(size, max(self.budget.trials - self._trials, 0))
 
 
 def _hinted(options: Sequence[Proposal], hints: Mapping[Tile, float]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,11 +51,17 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A menu per call; the measurements that were made and found; how good the model was, where enough was measured to tell."""
+    """A menu per call; the measurements that were made and found; how good the model was, where enough was measured to tell.
+
+    `tried` has, by workload key, all tiles whose cost is known, best first; `inexact` the algorithms that spend a part of the
+    tolerance, or that were asked because of the job's precision.
+    """
 
     menus: tuple[Menu, ...]
     measured: tuple[Record, ...]
     reused: tuple[Record, ...]
+    tried: Mapping[str, tuple[tuple[Tile, Cost], ...]]
+    inexact: frozenset[str] = frozenset()
     ranking: Ranking | None = None
 
 
@@ -104,8 +111,18 @@ def tile(
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
         measured = _searched(Search(contests, machine, budget, hurry), trace, target, setting)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
-    menus = {contest.key: _menu(contest, fresh, count_tiles) for contest in contests}
-    return Tiled(tuple(menus[key] for key in keys), tuple(measured), tuple(found.values()), _ranking(contests))
+    tried = {contest.key: _tried(contest, fresh) for contest in contests}
+    menus = {key: _menu(key, distinct[key], tried[key], lanes, count_tiles) for key in distinct}
+    inexact = {option.tile.algorithm for one in contests for option in one.options if option.error}
+    inexact |= {precision} - {"fp32"}  # an algorithm of a precision is named after it
+    return Tiled(
+        tuple(menus[key] for key in keys),
+        tuple(measured),
+        tuple(found.values()),
+        tried,
+        frozenset(inexact),
+        _ranking(contests),
+    )
 
 
 def propose(
@@ -252,18 +269,32 @@ def _space(contests: Sequence[Contest]) -> str:
     return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
 
 
-def _menu(contest: Contest, fresh: set[tuple[str, Tile]], count_tiles: CountTiles) -> Menu:
-    """Measured variants first, by time; modelled ones only where nothing was measured."""
+def _tried(contest: Contest, fresh: set[tuple[str, Tile]]) -> tuple[tuple[Tile, Cost], ...]:
+    """What was measured, by time; the model's favourite where nothing was."""
     order = sorted(contest.costs, key=lambda at: (contest.costs[at], at))
-    chosen = [(contest.options[at].tile, contest.costs[at]) for at in order]
+    if not order:
+        favourite = contest.options[contest.favourites()[0]]
+        return ((favourite.tile, Cost(favourite.seconds, "model")),)
+    tiles = [contest.options[at].tile for at in order]
+    sources = ["measured" if (contest.key, tile) in fresh else "record" for tile in tiles]
+    return tuple(
+        (tile, Cost(contest.costs[at], source)) for at, tile, source in zip(order, tiles, sources, strict=True)
+    )
 
-    def source(tile: Tile) -> str:
-        return "measured" if (contest.key, tile) in fresh else "record" if chosen else "model"
 
-    favourite = contest.options[contest.favourites()[0]]
-    listed = chosen or [(favourite.tile, favourite.seconds)]
-    variants = [Variant(tile, count_tiles(contest.workload, tile), 1, Cost(s, source(tile))) for tile, s in listed]
-    return Menu(contest.key, tuple(variants))
+def _menu(
+    key: str, workload: Workload, tried: Sequence[tuple[Tile, Cost]], lanes: int, count_tiles: CountTiles
+) -> Menu:
+    """The tiles that may be the best on one lane or on more: none that, shared evenly, takes as long as one before it in whole tile tasks."""
+    variants: list[Variant] = []
+    least = math.inf
+    for tile, cost in tried:
+        if cost.seconds >= lanes * least:
+            break
+        tasks = count_tiles(workload, tile)
+        variants.append(Variant(tile, tasks, 1, cost))
+        least = min(least, cost.seconds * -(-tasks // lanes) / max(tasks, 1))
+    return Menu(key, tuple(variants))
 
 
 def _ranking(contests: Sequence[Contest]) -> Ranking | None:

@@ -1,4 +1,4 @@
-"""Tuning records: measurements of kernels, stages, plans and models.
+"""Tuning records: measurements of kernels, of the machine, and of searches.
 
 Records are ordered by age: by the time they were measured at, then by id. A `Place` in that order is where a page ends.
 """

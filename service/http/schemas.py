@@ -40,10 +40,11 @@ JOB_EXAMPLE: dict[str, Any] = {
 }
 
 REPORT_EXAMPLE: dict[str, Any] = {
-    "phase_seconds": {"load": 0.11, "tile": 15.2, "verify": 0.4},
+    "phase_seconds": {"load": 0.11, "tile": 15.2, "agree": 2.4},
     "model_digest": JOB_EXAMPLE["model"],
     "target": "cpu:x86-64-v4",
     "records_measured": 412,
+    "rank_correlation": 0.71,
     "latency_s": 0.0041,
 }
 WORKER_EXAMPLE: dict[str, Any] = {

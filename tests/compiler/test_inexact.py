@@ -10,6 +10,7 @@ import pytest
 
 from compiler.contract import CompileOptions, Event
 from compiler.errors import Disagreement
+from compiler.ir.narrow import NarrowPanels
 from compiler.ir.winograd import TransformedPanels
 from compiler.pipeline import compile_model
 from tests.compiler.networks import Network
@@ -57,6 +58,38 @@ def test_what_spent_too_much_is_made_again_without(
     fractions = [event.fraction for event in events]
     assert fractions == sorted(fractions)
     assert (tmp_path / "model.tw").exists()
+
+
+def test_weights_of_24_bits_are_widened_again_when_they_spent_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Network()
+    onnx.save(net.model([net.node("MatMul", [net.input(1, 512), net.weight(512, 512)], (1, 512))]), tmp_path / "m.onnx")
+    options = CompileOptions(threads=1, tuning_budget_s=0)
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", options, dump=tmp_path / "first")
+    assert [" gemv24 " in path.read_text() for path in (tmp_path / "first").glob("*_tile.txt")] == [True]
+    right = NarrowPanels.pack
+    monkeypatch.setattr(NarrowPanels, "pack", lambda self, constant: right(self, constant * np.float32(1.01)))
+    report = compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", options)
+    assert [notice for notice in report.notices if "compiled again without gemv24" in notice]
+    assert max(error.max_relative for error in report.errors) < 1e-5
+
+
+def test_what_is_measured_in_both_rounds_shares_one_budget(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = TransformedPanels.pack
+    monkeypatch.setattr(TransformedPanels, "pack", lambda self, constant: right(self, constant) * np.float32(1.0001))
+    events: list[Event] = []
+    options = CompileOptions(threads=1, tuning_budget_s=600, tuning_trials=1, tolerance=4e-6)
+    report = compile_model(model, tmp_path / "model.tw", options, observe=events.append)
+    records = [event.data for event in events if event.kind == "record"]
+    assert [notice for notice in report.notices if "compiled again without winograd" in notice]
+    assert report.records_measured == sum(record["kind"] == "kernel" for record in records) == 1
+    assert report.records_reused == 0
+    again: list[Event] = []
+    compile_model(model, tmp_path / "model.tw", options, records, observe=again.append)
+    assert not [event for event in again if event.kind == "record"]
 
 
 def test_what_is_wrong_without_them_too_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

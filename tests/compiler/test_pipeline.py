@@ -78,6 +78,31 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
         assert (report.records_measured, report.records_reused) == (0, len(tiles))
         assert not [event for event in events if event.kind == "record"]
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
+    assert (report.rank_correlation is None) == (report.ranked_kernels == 0)
+
+
+def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_path: Path) -> None:
+    """Whatever they say of the machine, the kernels or the cores: what nobody can have measured is left out, the rest may make it slow."""
+    one = compiled("tiny_cnn")
+    events: list[Event] = []
+    options = CompileOptions(threads=2, tuning_budget_s=60, tuning_trials=12)
+    first = compile_model(one.model, tmp_path / "0.tw", options, observe=events.append)
+    assert first.ranked_kernels > 0
+    assert first.rank_correlation is not None
+    assert -1 <= first.rank_correlation <= 1
+    records = [dict(event.data) for event in events if event.kind == "record"]
+    edits: list[dict[str, Any]] = [
+        *({"seconds": seconds} for seconds in (0, 1e-320, float("nan"), 9e15)),
+        {"threads": 0},
+        {"threads": 2**53},
+        {"variant": {}},
+        {"description": "[" + "9" * 5000 + ", #]"},
+        {"compiler": "0.0.1"},
+    ]
+    edited = [{}, {"kind": "kernel"}, *({**record, **edit} for edit in edits for record in records)]
+    for budget, known in ((0, edited), (60, edited[::-1])):
+        again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=0)
+        assert compile_model(one.model, tmp_path / "1.tw", again, known).errors
 
 
 def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Compile, tmp_path: Path) -> None:

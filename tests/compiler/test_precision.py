@@ -86,6 +86,16 @@ def test_a_job_of_precision_bf16_gets_contractions_that_round_and_an_artifact_th
         assert error(next(iter(ours.run(inputs).values())), theirs(model, inputs)) < 2e-2
 
 
+@needs_bf16
+def test_a_job_that_permits_bf16_but_states_a_tolerance_that_it_misses_is_computed_in_fp32(tmp_path: Path) -> None:
+    model = stages(tmp_path / "m.onnx", quantised=False)
+    options = CompileOptions(threads=1, tuning_budget_s=0, precision="bf16", tolerance=1e-5)
+    report = compile_model(model, tmp_path / "m.tw", options)
+    assert "bf16" not in algorithms(tmp_path / "m.tw")
+    assert max(one.max_relative for one in report.errors) <= 1e-5
+    assert [notice for notice in report.notices if "compiled again without bf16" in notice]
+
+
 def test_a_job_of_precision_fp32_rounds_to_nothing_shorter(tmp_path: Path) -> None:
     compile_model(stages(tmp_path / "m.onnx", quantised=False), tmp_path / "m.tw", UNMEASURED)
     assert "bf16" not in algorithms(tmp_path / "m.tw")

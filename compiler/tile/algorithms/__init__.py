@@ -9,6 +9,8 @@ window       sums and extremes over a window, channel by channel: depthwise conv
 winograd     convolutions of unit stride with fewer multiplications
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: always legal
+dot          what integer and bf16 share: k in steps of a group that fills a lane
+blocking     what those that block products share: how axes are cut and registers filled
 """
 
 from collections.abc import Callable, Mapping

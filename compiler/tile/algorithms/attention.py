@@ -6,6 +6,7 @@ from compiler.ir.attention import Attention, as_attention
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import even_part, parts
 from compiler.tile.model import CALL_NS, Proposal
 
 QUERIES = 28
@@ -34,33 +35,22 @@ def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
 
 
 def _most_rows(vectors: int, target: CpuTarget) -> int:
-    """Rows of a register tile of so many vectors: sums, a line of B and, where it is wide, one broadcast fill the registers."""
-    registers = target.vector_registers
-    return max((registers - vectors) // vectors if vectors < 4 else registers // vectors - 1, 1)
-
-
-def _parts(total: int, part: int) -> int:
-    """How many parts of a size cover a total."""
-    return -(-total // part)
-
-
-def _even_part(total: int, most: int) -> int:
-    """The part that splits a total into as few parts as `most` allows, as evenly as possible."""
-    return _parts(total, _parts(total, most))
+    """Rows of a register tile of so many vectors: sums and a row of B fill the registers; elements of A are broadcast from memory."""
+    return max(target.vector_registers // vectors - 1, 1)
 
 
 def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> Proposal:
     panel, floats = vectors * target.vector_floats, target.vector_floats
     tasks = 1 if view.batches % lanes == 0 or view.batches >= TASKS_PER_LANE * lanes else lanes
-    task = _parts(view.queries, tasks)
+    task = parts(view.queries, tasks)
     most = _most_rows(vectors, target)
-    block = _even_part(task, max(QUERIES // most, 1) * most)
-    rows = _even_part(block, most)
+    block = even_part(task, max(QUERIES // most, 1) * most)
+    rows = even_part(block, most)
     keys = view.keys.extent
     if keys > KEYS:
-        keys = _parts(_even_part(keys, KEYS), panel) * panel
+        keys = parts(even_part(keys, KEYS), panel) * panel
     wide = _column_vectors(view, floats)
-    mixed = _even_part(block, _most_rows(wide, target))
+    mixed = even_part(block, _most_rows(wide, target))
     tile = Tile(
         "attention",
         (
@@ -75,8 +65,8 @@ def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> P
 
 def _column_vectors(view: Attention, floats: int) -> int:
     """Vectors of a panel of values: the width that pads least, the widest of those."""
-    needed = _parts(view.columns.extent, floats)
-    return min(range(1, MAX_VECTORS + 1), key=lambda vectors: (_parts(needed, vectors) * vectors, -vectors))
+    needed = parts(view.columns.extent, floats)
+    return min(range(1, MAX_VECTORS + 1), key=lambda vectors: (parts(needed, vectors) * vectors, -vectors))
 
 
 def _seconds(view: Attention, scores: tuple[int, int], mixed: tuple[int, int], target: CpuTarget) -> float:
@@ -86,12 +76,12 @@ def _seconds(view: Attention, scores: tuple[int, int], mixed: tuple[int, int], t
 
     def product(shape: tuple[int, int], columns: int, depth: int) -> float:
         rows, vectors = shape
-        panels = _parts(_parts(columns, floats), vectors)
+        panels = parts(parts(columns, floats), vectors)
         step = max(rows * vectors / target.rates.fma_per_ns, (rows + vectors) / loads_per_ns)
-        return _parts(view.queries, rows) * panels * (depth * step + rows * vectors)
+        return parts(view.queries, rows) * panels * (depth * step + rows * vectors)
 
     keys, columns = view.keys.extent, view.columns.extent
     both = product(scores, keys, view.deep) + product(mixed, columns, keys)
-    powers = view.queries * _parts(keys, floats) * EXP_NS
+    powers = view.queries * parts(keys, floats) * EXP_NS
     packed = keys * (view.deep + columns) * PACK_NS
     return 1e-9 * (CALL_NS + view.batches * (both + powers + packed))

@@ -13,6 +13,7 @@ from compiler.ir.normal_form import Slots
 from compiler.ir.operand import InPlace, operand, row_axes
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
 from compiler.tile.model import CALL_NS, Proposal
 
 MOST_VECTORS = 6
@@ -61,10 +62,10 @@ def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Sha
     for vectors in range(1, MOST_VECTORS + 1):
         if vectors > 1 and vectors * target.vector_floats - view.columns >= target.vector_floats:
             break
-        most = max((target.vector_registers - vectors - 1) // vectors, 1)
-        yield _Shape(1, _even_part(m, most), vectors)
+        most = most_rows(vectors, target)
+        yield _Shape(1, even_part(m, most), vectors)
         if m <= most // 2 and y > 1:
-            yield _Shape(_even_part(y, most // m), m, vectors)
+            yield _Shape(even_part(y, most // m), m, vectors)
 
 
 def _row_extents(view: Contraction, gathered: bool) -> tuple[int, int]:
@@ -73,12 +74,7 @@ def _row_extents(view: Contraction, gathered: bool) -> tuple[int, int]:
     return (1, 1, *extents)[-2], (1, 1, *extents)[-1]
 
 
-def _even_part(total: int, most: int) -> int:
-    """The part that splits `total` into as few parts as `most` allows, as evenly as possible."""
-    return -(-total // -(-total // most))
-
-
-def _parts(extent: int, part: int) -> list[tuple[int, int]]:
+def _cuts(extent: int, part: int) -> list[tuple[int, int]]:
     """How an axis is cut into parts: (how many, how long), the remainder last."""
     whole, rest = divmod(extent, part)
     return [*([(whole, part)] if whole else []), *([(1, rest)] if rest else [])]
@@ -118,7 +114,7 @@ class _Costs:
                 Level("register", (*((("y", self.shape.y),) if lines else ()), ("m", self.shape.m), ("n", self.panel))),
                 Level("vector", (("n", self.target.vector_floats),)),
             ),
-            tuple((temp.name, "register") for temp in self.view.kernel.temps),
+            in_registers(self.view.kernel),
         )
         return Proposal(tile, 1e-9 * (CALL_NS + ns * self.lanes))
 
@@ -192,8 +188,8 @@ class _Costs:
         whole, rest = divmod(vectors, self.shape.vectors)
         return sum(
             count * ways * panels * self._tile(y * m, wide, by_stretch)
-            for ways, y in _parts(self.y, self.shape.y)
-            for count, m in _parts(self.m, self.shape.m)
+            for ways, y in _cuts(self.y, self.shape.y)
+            for count, m in _cuts(self.m, self.shape.m)
             for panels, wide in ((whole, self.shape.vectors), (1, rest))
             if wide
         )

@@ -8,6 +8,7 @@ from compiler.ir.contraction import Contraction
 from compiler.ir.groups import LANE_BYTES
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
 from compiler.tile.model import CALL_NS, Proposal
 
 MAX_VECTORS = 4
@@ -48,8 +49,7 @@ class DotProduct:
             panel = vectors * target.vector_floats
             if vectors > 1 and panel - self.view.columns >= target.vector_floats:
                 break
-            most = max((target.vector_registers - vectors - 1) // vectors, 1)
-            rows = _even_part(self.view.rows, most)
+            rows = even_part(self.view.rows, most_rows(vectors, target))
             proposals.append(self._proposal(rows, panel, target, lanes))
         return sorted(proposals, key=lambda proposal: proposal.seconds)
 
@@ -66,7 +66,7 @@ class DotProduct:
             Level("register", (("m", rows), ("n", panel))),
             Level("vector", (("n", target.vector_floats),)),
         )
-        scopes = tuple((temp.name, "register") for temp in self.view.kernel.temps)
+        scopes = in_registers(self.view.kernel)
         seconds = 1e-9 * self._nanoseconds((row_tiles, panels), rows, panel, target, 1)
         return Proposal(Tile(self.algorithm, levels, scopes), seconds)
 
@@ -86,8 +86,3 @@ class DotProduct:
         bytes_of_b = wide * panel * row_bytes
         streams = tasks * bytes_of_b / rates.weights_per_ns if bytes_of_b > target.l2_bytes // 2 else 0.0
         return CALL_NS + max(tasks * tall * wide * tile, streams) + staged + packed
-
-
-def _even_part(total: int, most: int) -> int:
-    """The part that splits `total` into as few parts as `most` allows, as evenly as possible."""
-    return -(-total // -(-total // most))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from compiler.ir.contraction import Contraction
 from compiler.ir.gemv import as_gemv, group_of
 from compiler.ir.machine import Workload
+from compiler.ir.narrow import NARROW_BYTES
+from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import in_registers
 from compiler.tile.model import CALL_NS, Proposal, read_rate
 
 TASKS_PER_LANE = 4
-FLOAT_BYTES, NARROW_BYTES = 4, 3
 NARROW_ERROR = 3e-7
 """Of a product with 24-bit numbers, relative to its largest value: what rounding to about 2^-21 of a usual element comes to."""
 
@@ -29,10 +31,10 @@ def gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
         Level("register", (("m", view.rows), ("n", streams * panel))),
         Level("vector", (("n", panel),)),
     )
-    scopes = tuple((temp.name, "register") for temp in view.kernel.temps)
+    scopes = in_registers(view.kernel)
     slot = view.b.loads[0].slot
     position = [declared.name for declared in workload.kernel.inputs].index(slot)
-    proposals = [Proposal(Tile("gemv", levels, scopes), _seconds(view, FLOAT_BYTES, target))]
+    proposals = [Proposal(Tile("gemv", levels, scopes), _seconds(view, DType.F32.bytes, target))]
     if workload.narrow[position]:
         proposals.append(Proposal(Tile("gemv24", levels, scopes), _seconds(view, NARROW_BYTES, target), NARROW_ERROR))
     return sorted(proposals, key=lambda proposal: proposal.seconds)

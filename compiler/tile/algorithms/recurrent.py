@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from compiler.ir.gemv import MAX_ROWS, group_of
 from compiler.ir.machine import Workload
+from compiler.ir.narrow import NARROW_BYTES
 from compiler.ir.recurrence import Recurrence, as_recurrence
+from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import most_rows
 from compiler.tile.algorithms.gemv import NARROW_ERROR
 from compiler.tile.model import CALL_NS, Proposal, read_rate
 
@@ -27,13 +30,13 @@ def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
     wide = VECTORS if target.vector_registers >= 32 else 2
     levels = (
         Level("block", (("t", STEPS), ("n", streams * vectors * floats))),
-        Level("register", (("m", (target.vector_registers - wide) // wide - 1), ("n", wide * floats))),
+        Level("register", (("m", most_rows(wide, target)), ("n", wide * floats))),
         Level("vector", (("n", vectors * floats),)),
     )
-    proposals = [Proposal(Tile("recurrent", levels), _seconds(view, 4, target))]
+    proposals = [Proposal(Tile("recurrent", levels), _seconds(view, DType.F32.bytes, target))]
     narrow = {slot.name for slot, may in zip(workload.kernel.inputs, workload.narrow, strict=True) if may}
     if all(product.matrix in narrow for product in view.products if product.into not in view.ahead):
-        proposals.append(Proposal(Tile("recurrent24", levels), _seconds(view, 3, target), NARROW_ERROR))
+        proposals.append(Proposal(Tile("recurrent24", levels), _seconds(view, NARROW_BYTES, target), NARROW_ERROR))
     return sorted(proposals, key=lambda proposal: proposal.seconds)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from math import gcd, prod
 
+from compiler.ir.cache_lines import ALIAS_BYTES
 from compiler.ir.channelwise import ChannelWindow, Side, as_channel_window
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import in_registers
 from compiler.tile.model import CALL_NS, Proposal
 
 ROWS = (1, 2, 3, 4, 7)
@@ -32,9 +34,6 @@ NARROW = 1.15
 """What reading memory in short stretches, those of a narrow block of channels, costs beside reading it in one."""
 L1_PART = 0.7
 """Of the first-level cache that rows may fill which the next rows of outputs want again."""
-
-PAGE = 4096
-"""Bytes after which addresses fall into the same sets of the first-level cache again."""
 
 
 def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -110,7 +109,7 @@ def _tile(
             Level("register", (("rows", rows), ("columns", columns), ("channels", vectors * target.vector_floats))),
             Level("vector", (("channels", target.vector_floats),)),
         ),
-        tuple((temp.name, "register") for temp in view.kernel.temps),
+        in_registers(view.kernel),
     )
 
 
@@ -142,6 +141,8 @@ def _read_again(view: ChannelWindow, rows: int, channels: int, target: CpuTarget
     """How often a row of the operand comes from beyond the first-level cache, of which strides near a power of two use a part only."""
     down = len(view.rows.readers(rows))
     across = view.columns.output.extent * view.columns.stride
-    used = 1.0 if channels == view.channel.extent else min(1.0, 4 * channels / gcd(4 * view.channel.extent, PAGE))
+    used = (
+        1.0 if channels == view.channel.extent else min(1.0, 4 * channels / gcd(4 * view.channel.extent, ALIAS_BYTES))
+    )
     fits = down * across * channels * 4 <= L1_PART * used * target.l1_bytes
     return 1.0 if fits else max(down / (rows * view.rows.stride), 1.0)

@@ -9,10 +9,13 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.ir.winograd import POSITIVE_POINTS, Convolution, as_convolution, form, relative_error
 from compiler.targets.cpu import CpuTarget
+from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
 from compiler.tile.model import CALL_NS, Proposal
 
 LEAST_OUTPUTS = 2
 MOST_VECTORS = 4
+TASKS_PER_LANE = 4
+"""Blocks for each lane from which on it does not matter that the lanes' shares differ by one."""
 INPUT_NS, OUTPUT_NS = 3.0, 2.0
 """One vector of one element, transformed along both axes."""
 ARRIVING, STREAMING = 2.0, 1.5
@@ -64,8 +67,7 @@ def _tiles(view: Convolution, outputs: tuple[int, ...], vectors: int, target: Cp
     """One form with register tiles of so many vectors, at blocks of different size."""
     elements = prod(many + sweep.tap.extent - 1 for many, sweep in zip(outputs, view.sweeps, strict=True))
     tiles, panel = prod(view.tiles(outputs)), vectors * target.vector_floats
-    most = (target.vector_registers - vectors - 1) // vectors
-    rows = -(-tiles // -(-tiles // most))
+    rows = even_part(tiles, most_rows(vectors, target))
     tile_bytes = elements * (view.depth.extent + panel) * 4
     fit = max(int(BLOCK_L2 * target.l2_bytes) // tile_bytes // rows, 1)
     panels = -(-view.column.extent // panel)
@@ -76,7 +78,7 @@ def _tiles(view: Convolution, outputs: tuple[int, ...], vectors: int, target: Cp
     for block in {rows, min(fit * rows, -(-tiles // rows) * rows)}:
         blocks = -(-tiles // block) * prod(axis.extent for axis in view.groups)
         # the lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
-        across = 1 if blocks % lanes == 0 or blocks >= 4 * lanes else min(lanes, panels)
+        across = 1 if blocks % lanes == 0 or blocks >= TASKS_PER_LANE * lanes else min(lanes, panels)
         width = max(panels // across, 1) * panel
         names = "yx"[-len(outputs) :]
         levels = (
@@ -84,7 +86,7 @@ def _tiles(view: Convolution, outputs: tuple[int, ...], vectors: int, target: Cp
             Level("block", (("m", block), ("n", width))),
             Level("register", (("m", rows), ("n", panel))),
         )
-        scopes = tuple((temp.name, "register") for temp in view.kernel.temps)
+        scopes = in_registers(view.kernel)
         seconds = _seconds(view, elements, tiles, rows, vectors, block, target)
         proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error))
     return proposals

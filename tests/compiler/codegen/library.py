@@ -95,7 +95,7 @@ class Library:
         for at, (memory, was, buffer) in enumerate(zip(memories, before, case.buffers, strict=True)):
             restored = memory.copy()
             if at >= len(case.inputs):
-                octets = _without_bool(buffer)
+                octets = without_bool(buffer)
                 write_buffer(restored, octets, read_buffer(was, octets))
             assert np.array_equal(restored, was), f"`{buffer}` was written where it must not be\n{case}\n{kernel.text}"
         outputs = list(zip(memories, case.buffers, strict=True))[len(case.inputs) :]
@@ -112,7 +112,7 @@ class Library:
             assert (scratch[kernel.scratch_bytes :] == GARBAGE).all(), f"scratch was overrun\n{kernel.text}"
 
 
-def _without_bool(buffer: Buffer) -> Buffer:
+def without_bool(buffer: Buffer) -> Buffer:
     """The same bytes, in a dtype that takes any of them as they are."""
     dtype = DType.U8 if buffer.type.dtype is DType.BOOL else buffer.type.dtype
     return replace(buffer, type=TensorType(dtype, buffer.type.shape))

@@ -67,7 +67,7 @@ def subjects() -> Iterator[Subject]:
                 continue
             values = by_definition(graph, feeds)
             for node in graph.nodes:
-                for subject in _ways(graph, node, values, case.name):
+                for subject in ways(graph, node, values, case.name):
                     what = subject.case
                     key = (replace(what.kernel, family=""), what.tile, what.constant)
                     if key not in seen:
@@ -75,7 +75,7 @@ def subjects() -> Iterator[Subject]:
                         yield subject
 
 
-def _ways(graph: Graph, node: Node, values: Mapping[int, np.ndarray], source: str) -> Iterator[Subject]:
+def ways(graph: Graph, node: Node, values: Mapping[int, np.ndarray], source: str) -> Iterator[Subject]:
     """The first proposal; for a contraction also the one with its second operand packed ahead of time, and plain loops."""
     types = tuple(None if id is None else graph.type(id) for id in node.inputs)
     kernel = cast(Kernel, OPERATORS[node.op].define(node, types, tuple(graph.type(id) for id in node.outputs)))

@@ -12,9 +12,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compiler.codegen.lower import geometry
-from compiler.fuse.draft import rename
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
+from compiler.ir.normal_form import rename_slots
 from compiler.ir.recurrence import as_recurrence
 from compiler.ir.tile import Level, Tile
 from compiler.ops import OPERATORS
@@ -86,7 +86,7 @@ def case_of(layer: Layer) -> tuple[Case, tuple[np.ndarray, ...]]:
     outputs = operator.infer(node, types)
     kernel = operator.define(node, types, outputs)
     assert isinstance(kernel, Kernel)
-    kernel = rename(kernel, {temp.name: f"t{number}" for number, temp in enumerate(kernel.temps)})
+    kernel = rename_slots(kernel, {temp.name: f"t{number}" for number, temp in enumerate(kernel.temps)})
     with np.errstate(all="ignore"):
         wanted = operator.reference(node, tuple(widened(array) for array in inputs))
     there = [(position, array) for position, array in enumerate(inputs) if array is not None]

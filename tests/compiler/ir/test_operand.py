@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from compiler.ir.buffers import Buffer
+from compiler.ir.cache_lines import ALIAS
 from compiler.ir.contraction import Contraction, as_contraction
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
-from compiler.ir.operand import ALIAS, InPlace, Staged, merged, offsets_of, operand, row_axes
+from compiler.ir.operand import InPlace, Staged, merged, offsets_of, operand, row_axes
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.measure.machine import LEAST_ROUNDS, Built, CpuMachine, Entry, clean_rounds
+from compiler.measure.machine import LEAST_ROUNDS, Build, Built, CpuMachine, Entry, clean_rounds
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget
+from compiler.trace import Hurry, unhurried
 
 TARGET = CpuTarget(
     "cpu:test", "any", (), (), vector_floats=4, vector_registers=16, l2_bytes=256 * 1024, hardware="cpu:test/0", lanes=2
@@ -78,11 +79,11 @@ def library(tmp_path: Path, *sources: str) -> bytes:
 
 
 @pytest.fixture
-def scaling(tmp_path: Path) -> Callable[[Sequence[Trial]], Built]:
+def scaling(tmp_path: Path) -> Build:
     """A builder whose first trial of a batch is quick and whose others are a thousand times slower."""
     made = library(tmp_path, SCALE.format(name="quick", times=1), SCALE.format(name="slow", times=1000))
 
-    def build(trials: Sequence[Trial]) -> Built:
+    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built:
         return Built(made, tuple(Entry("slow" if at else "quick", OPERANDS, 8) for at, _ in enumerate(trials)))
 
     return build
@@ -99,7 +100,7 @@ class Clock:
         return self.now
 
 
-def test_one_record_for_each_trial_says_all_of_it(scaling: Callable[[Sequence[Trial]], Built]) -> None:
+def test_one_record_for_each_trial_says_all_of_it(scaling: Build) -> None:
     machine: Machine = CpuMachine(TARGET, scaling)
     trials = [Trial(WORKLOAD, "key0", TILE, 1), Trial(WORKLOAD, "key1", replace(TILE, algorithm="contraction"), 1)]
     records = list(machine.measure(trials, 60.0))
@@ -131,7 +132,7 @@ def test_lanes_share_the_tiles(tmp_path: Path) -> None:
     }
     """
     made = library(tmp_path, counting)
-    machine = CpuMachine(TARGET, lambda trials: Built(made, (Entry("halves", OPERANDS, 5, 10),)))
+    machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (Entry("halves", OPERANDS, 5, 10),)))
     (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
     assert (record.threads, record.variant["lanes"]) == (2, 2)
     assert record.seconds > 0
@@ -148,13 +149,13 @@ def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: 
     made = library(tmp_path, CHECK)
     entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
     for setting in (Setting("cache"), Setting("memory", "gcc 12")):
-        machine = CpuMachine(TARGET, lambda trials: Built(made, (entry,)), setting=setting)
+        machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (entry,)), setting=setting)
         (record,) = machine.measure([Trial(workload, "key", TILE, 1)], 60.0)
         assert setting.is_of(record)
 
 
 def test_when_the_deadline_has_passed_nothing_is_built() -> None:
-    def build(trials: Sequence[Trial]) -> Built:
+    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built:
         raise AssertionError("built")
 
     machine = CpuMachine(TARGET, build)
@@ -162,7 +163,7 @@ def test_when_the_deadline_has_passed_nothing_is_built() -> None:
     assert list(machine.measure([], 60.0)) == []
 
 
-def test_at_the_deadline_what_was_measured_is_still_told(scaling: Callable[[Sequence[Trial]], Built]) -> None:
+def test_at_the_deadline_what_was_measured_is_still_told(scaling: Build) -> None:
     machine = CpuMachine(TARGET, scaling, clock=Clock())
     trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(5)]
     # The clock is read once to begin with and once more before the build: at second 5 two trials have run.
@@ -170,7 +171,7 @@ def test_at_the_deadline_what_was_measured_is_still_told(scaling: Callable[[Sequ
     assert [(record.workload, record.samples) for record in records] == [("key0", 1), ("key1", 1)]
 
 
-def test_in_a_hurry_what_was_measured_is_still_told(scaling: Callable[[Sequence[Trial]], Built]) -> None:
+def test_in_a_hurry_what_was_measured_is_still_told(scaling: Build) -> None:
     trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(5)]
     # Asked once before the build and once for each of five trials prepared: two samples are taken.
     asked = iter([False] * 8)
@@ -180,12 +181,25 @@ def test_in_a_hurry_what_was_measured_is_still_told(scaling: Callable[[Sequence[
 
 
 def test_a_build_that_was_called_off_gives_no_records() -> None:
-    machine = CpuMachine(TARGET, lambda trials: None)
+    machine = CpuMachine(TARGET, lambda trials, hurry: None)
     assert list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 60.0)) == []
 
 
+def test_a_build_is_called_off_at_the_deadline() -> None:
+    """However long the C compiler takes: nothing could be timed any more."""
+    asked: list[bool] = []
+
+    def build(trials: Sequence[Trial], *, hurry: Hurry) -> None:
+        while not hurry():
+            asked.append(False)
+
+    machine = CpuMachine(TARGET, build, clock=Clock())
+    assert list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 5.0)) == []
+    assert len(asked) == 3
+
+
 def test_a_trial_that_is_far_behind_the_best_of_its_workload_is_sampled_no_further(
-    scaling: Callable[[Sequence[Trial]], Built],
+    scaling: Build,
 ) -> None:
     machine = CpuMachine(TARGET, scaling, samples=9)
     other = replace(TILE, algorithm="contraction")
@@ -194,13 +208,13 @@ def test_a_trial_that_is_far_behind_the_best_of_its_workload_is_sampled_no_furth
 
 
 def test_what_was_built_is_measured_again_without_being_built_again(
-    scaling: Callable[[Sequence[Trial]], Built],
+    scaling: Build,
 ) -> None:
     built: list[list[str]] = []
 
-    def build(trials: Sequence[Trial]) -> Built:
+    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built | None:
         built.append([trial.key for trial in trials])
-        return scaling(trials)
+        return scaling(trials, hurry=hurry)
 
     machine = CpuMachine(TARGET, build, samples=3)
     trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(3)]
@@ -213,7 +227,7 @@ def test_what_was_built_is_measured_again_without_being_built_again(
     assert first["key1"] > 30 * first["key0"]
 
 
-def test_what_cannot_be_measured_is_refused(scaling: Callable[[Sequence[Trial]], Built], tmp_path: Path) -> None:
+def test_what_cannot_be_measured_is_refused(scaling: Build, tmp_path: Path) -> None:
     with pytest.raises(TargetUnavailable, match="cannot be measured on this machine"):
         CpuMachine(replace(TARGET, hardware=""), scaling)
     with pytest.raises(TargetUnavailable, match="wants 3 lanes of 2"):
@@ -230,7 +244,7 @@ def test_what_cannot_be_measured_is_refused(scaling: Callable[[Sequence[Trial]],
             list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 60.0))
 
 
-def _as_built(built: Built, trials: Sequence[Trial]) -> Built:
+def _as_built(built: Built, trials: Sequence[Trial], *, hurry: Hurry) -> Built:
     return built
 
 

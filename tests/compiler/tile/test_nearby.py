@@ -31,6 +31,29 @@ def test_a_near_shape_tells_by_its_inner_tiles_how_far_each_was_behind() -> None
     assert hints == {TILES[0]: 1.0, TILES[1]: 2.0}
 
 
+def test_descriptions_that_nobody_measured_hint_at_nothing() -> None:
+    """Edited by hand: as many dimensions as none has, numbers without end, extents that are no numbers."""
+    strange = [
+        replace(record("a", tile(14, 28), 1.0), description=SHAPES.format(c=64).replace("56, 56", "#, 56")),
+        replace(record("b", tile(14, 28), 1.0), description=SHAPES.format(c="9" * 5000)),
+        replace(
+            record("c", tile(14, 28), 1.0),
+            variant={**SETTING.to_json(), "algorithm": "x", "levels": {"L1": {"m": float("inf")}}, "scopes": {}},
+        ),
+    ]
+    nearby = Nearby([*strange, record("near", tile(14, 28), 1.0, 72)], "cpu", "here", SETTING)
+    assert nearby.hints("asked", "Conv", SHAPES.format(c=72), TILES) == {TILES[0]: 1.0}
+    assert Nearby(strange, "cpu", "here", SETTING).hints("asked", "Conv", SHAPES.format(c=72), TILES) == {}
+
+
+def test_code_of_another_version_of_the_compiler_is_near_hardware() -> None:
+    older = [
+        replace(record("asked", at, seconds), compiler="0.0.1") for at, seconds in ((TILES[0], 2.0), (TILES[1], 1.0))
+    ]
+    hints = Nearby(older, "cpu", "here", SETTING).hints("asked", "Conv", SHAPES.format(c=72), TILES)
+    assert hints == {TILES[0]: 2.0, TILES[1]: 1.0}
+
+
 def test_the_nearest_of_several_shapes_is_asked() -> None:
     records = [
         record("far", tile(14, 28), 1.0, 128),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -49,11 +50,12 @@ class FakeMachine:
     asked: list[Trial] = field(default_factory=list)
     hardware: str = "here"
     lanes: int = 2
+    broken: float | None = None
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
         for trial in trials:
             self.asked.append(trial)
-            yield record_of(trial, seconds_of(trial.tile))
+            yield record_of(trial, seconds_of(trial.tile) if self.broken is None else self.broken)
 
 
 def seconds_of(tile: Tile) -> float:
@@ -86,11 +88,50 @@ def test_the_fastest_measured_tile_leads_each_menu() -> None:
     assert len(result.menus) == 3
     assert len(result.measured) == len(machine.asked)
     for menu, work in zip(result.menus, WORKLOADS, strict=True):
-        times = [variant.cost.seconds for variant in menu.variants]
+        tried = result.tried[menu.workload]
+        times = [cost.seconds for _, cost in tried]
         assert times == sorted(times)
-        assert {variant.cost.source for variant in menu.variants} == {"measured"}
+        assert {cost.source for _, cost in tried} == {"measured"}
+        assert (menu.best.tile, menu.best.cost) == tried[0]
         assert menu.workload == workload_key(work)
-        assert {variant.tile for variant in menu.variants} <= {option.tile for option in propose(work, TARGET, 2)}
+        assert {tile for tile, _ in tried} <= {option.tile for option in propose(work, TARGET, 2)}
+
+
+def test_a_menu_leaves_out_what_is_slower_on_any_number_of_lanes() -> None:
+    """Two lanes: a kernel of one task may be beaten by a slower one of many, but by none that takes twice as long."""
+    work = WORKLOADS[0]
+    options = propose(work, TARGET, 2)[:4]
+    seconds = [1.0, 1.5, 1.6, 2.0]
+    records = [
+        record_of(Trial(work, workload_key(work), option.tile, 1), 1e-3 * s)
+        for option, s in zip(options, seconds, strict=True)
+    ]
+
+    def menu(tasks: Sequence[int]) -> list[Tile]:
+        by_tile = {option.tile: number for option, number in zip(options, tasks, strict=True)}
+        result = tile([work], TARGET, 2, records, SETTING, None, Budget(0.0), lambda _, one: by_tile[one], Trace())
+        assert [one for one, _ in result.tried[workload_key(work)]] == [option.tile for option in options]
+        return [variant.tile for variant in result.menus[0].variants]
+
+    for tasks, count in (([1, 1, 1, 1], 3), ([1, 3, 8, 8], 3), ([1, 2, 8, 8], 2), ([2, 8, 8, 8], 1)):
+        assert menu(tasks) == [option.tile for option in options[:count]]
+
+
+def test_records_of_another_version_of_the_compiler_are_measured_anew() -> None:
+    older = [replace(record, compiler="0.0.1") for record in tiled(FakeMachine()).measured]
+    machine = FakeMachine()
+    assert not tiled(machine, older).reused
+    assert machine.asked
+
+
+def test_a_time_that_no_clock_has_shown_is_no_measurement() -> None:
+    """A clock that stood still, or a number that is none: the tile is passed over, and the search ends."""
+    for nothing in (0.0, math.nan, math.inf):
+        machine = FakeMachine(broken=nothing)
+        result = tiled(machine)
+        assert machine.asked
+        assert not result.measured
+        assert {cost.source for tried in result.tried.values() for _, cost in tried} == {"model"}
 
 
 def test_a_second_call_with_the_records_of_the_first_measures_nothing() -> None:
@@ -99,7 +140,7 @@ def test_a_second_call_with_the_records_of_the_first_measures_nothing() -> None:
     assert not machine.asked
     assert not second.measured
     assert [menu.best.tile for menu in second.menus] == [menu.best.tile for menu in first.menus]
-    assert {variant.cost.source for menu in second.menus for variant in menu.variants} == {"record"}
+    assert {cost.source for tried in second.tried.values() for _, cost in tried} == {"record"}
     assert {record.workload for record in second.reused} == {workload_key(one) for one in WORKLOADS}
 
 
@@ -208,7 +249,7 @@ def test_a_known_tile_is_not_measured_beside_unknown_ones() -> None:
     machine = FakeMachine()
     result = tiled(machine, [known])
     assert (known.workload, Tile.from_json(known.variant)) not in [(trial.key, trial.tile) for trial in machine.asked]
-    sources = {(menu.workload, v.tile): v.cost.source for menu in result.menus for v in menu.variants}
+    sources = {(key, tile): cost.source for key, tried in result.tried.items() for tile, cost in tried}
     assert sources.pop((known.workload, Tile.from_json(known.variant))) == "record"
     assert set(sources.values()) == {"measured"}
 

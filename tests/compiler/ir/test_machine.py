@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from compiler.contract import COMPILER_VERSION
+from compiler.ir.machine import Record, Setting, plausible
+
+SETTING = Setting("cache", "gcc 12")
+RECORD = Record("kernel", "key", "Conv", "", "cpu", "here", {**SETTING.to_json()}, 1, 1e-3, 1e-3, 1e-3, 9)
+
+
+def test_what_was_measured_is_plausible_also_after_it_was_stored() -> None:
+    plain = json.loads(json.dumps(RECORD.to_json()))
+    assert plausible([plain, {**plain, "seconds": 1}, {**plain, "id": 3}]) == [
+        RECORD,
+        Record.from_json({**plain, "seconds": 1}),
+        RECORD,
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": 0.0},
+        {"seconds": -1.0},
+        {"seconds": 1e-320},
+        {"seconds": math.nan},
+        {"seconds": math.inf},
+        {"seconds": 2.0**53},
+        {"seconds": "1e-3"},
+        {"threads": 0},
+        {"threads": "1"},
+        {"variant": None},
+        {"variant": ["cache"]},
+        {"hardware": None},
+    ],
+)
+def test_what_nobody_can_have_measured_counts_for_nothing(change: dict[str, Any]) -> None:
+    assert plausible([{**RECORD.to_json(), **change}]) == []
+
+
+@pytest.mark.parametrize("name", sorted(Record.__dataclass_fields__))
+def test_a_record_that_lacks_a_field_counts_for_nothing(name: str) -> None:
+    plain = RECORD.to_json()
+    del plain[name]
+    assert plausible([plain]) == []
+
+
+def test_a_setting_is_weights_toolchain_and_the_version_of_the_compiler() -> None:
+    assert SETTING.is_of(RECORD)
+    assert not Setting("memory", "gcc 12").is_of(RECORD)
+    assert not Setting("cache", "clang 19").is_of(RECORD)
+    assert not SETTING.is_of(Record.from_json({**RECORD.to_json(), "compiler": COMPILER_VERSION + "x"}))
