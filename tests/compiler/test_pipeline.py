@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,11 @@ def test_a_wrong_kernel_is_found_and_the_node_named(
     x = net.node("Elu", [x], (1, 8, 6, 6), alpha=0.7182)
     x = net.node("MaxPool", [x], (1, 8, 6, 6), kernel_shape=[3, 3], pads=[1] * 4)
     onnx.save(net.model([x]), tmp_path / "model.onnx")
-    right = c_scalar.literal
-    monkeypatch.setattr(
-        "compiler.codegen.c_expr.literal",
-        lambda value, dtype: right(0.9 if abs(float(value) - 0.7182) < 1e-6 else value, dtype),
+    wrong = replace(
+        c_scalar.C,
+        literal=lambda value, dtype: c_scalar.literal(0.9 if abs(float(value) - 0.7182) < 1e-6 else value, dtype),
     )
+    monkeypatch.setattr("compiler.codegen.c_expr.Emitter.dialect", wrong)
     with pytest.raises(Disagreement) as caught:
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert "n2_Elu" in str(caught.value) or "n2_Elu" in str(caught.value.details)
