@@ -29,6 +29,8 @@ import numpy as np
 
 HERE = Path(__file__).parent
 HEADERS = HERE / "include"
+SCALARS = HERE.parents[1] / "compiler" / "codegen" / "cuda"
+"""Searched after HEADERS: `tw_scalar.h` is the same for both compilers."""
 RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
 COMPILER = "g++"
@@ -193,13 +195,14 @@ def compile_kernels(
     def build(path: Path) -> None:
         unit, unlinked = path.with_name(name), path.with_suffix(".o")
         unit.write_text(text)
-        includes = (f"-I{HEADERS}", "-include", "cuda_builtins.h")
+        includes = (f"-I{HEADERS}", f"-I{SCALARS}", "-include", "cuda_builtins.h")
         run_compiler([*options, "-Wno-unknown-pragmas", *includes, "-x", "c++", "-c", unit, "-o", unlinked])
         # Linked without -fsanitize=thread: what it calls is defined in the runtime.
         sanitizers = [option for option in options if option.startswith("-fsanitize=address")]
         run_compiler(["-shared", *sanitizers, unlinked, runtime, "-o", path])
 
-    return cached(repr((options, name, text, text_of(HEADERS, ".h"), str(runtime))), ".so", build)
+    headers = text_of(HEADERS, ".h"), (SCALARS / "tw_scalar.h").read_text()
+    return cached(repr((options, name, text, headers, str(runtime))), ".so", build)
 
 
 @dataclass

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from compiler.errors import ToolchainFailed, ToolchainMissing
 
-INTRINSICS = "tw_cuda.h"
-"""The header that every generated CUDA source includes."""
+HEADERS = ("tw_cuda.h", "tw_scalar.h")
+"""What generated CUDA sources include: intrinsics, and scalar functions in plain CUDA C++."""
 LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 FUNCTION = re.compile(
@@ -92,20 +92,20 @@ def version() -> tuple[int, int]:
 
 
 def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Compiled:
-    """Compile one unit, which may include `tw_cuda.h`, for `sm_80`, `sm_90a`, ... (cubin) or `compute_80`, ... (PTX).
+    """Compile one unit, which may include HEADERS, for `sm_80`, `sm_90a`, ... (cubin) or `compute_80`, ... (PTX).
 
     `name` is how messages call the file. Raises ToolchainMissing, and ToolchainFailed with NVRTC's log.
     """
     nvrtc = load()
-    header = files(__package__).joinpath(INTRINSICS).read_bytes()
+    texts = [files(__package__).joinpath(header).read_bytes() for header in HEADERS]
     program = ctypes.c_void_p()
     created = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),
         source.encode(),
         name.encode(),
-        1,
-        (ctypes.c_char_p * 1)(header),
-        (ctypes.c_char_p * 1)(INTRINSICS.encode()),
+        len(HEADERS),
+        (ctypes.c_char_p * len(HEADERS))(*texts),
+        (ctypes.c_char_p * len(HEADERS))(*map(str.encode, HEADERS)),
     )
     check(created, "nvrtcCreateProgram")
     try:

@@ -1,0 +1,72 @@
+"""Scalar functions, casts and literals as CUDA C++: as in C, but that 16-bit floats are storage only.
+
+A function of 16-bit floats is computed in fp32 and rounded, as `compiler.ir.arithmetic` means it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from compiler.codegen import c_scalar
+from compiler.codegen.c_expr import Emitter
+from compiler.codegen.c_scalar import C_TYPES, Dialect
+from compiler.ir.arithmetic import bounds
+from compiler.ir.expr import FUNCTIONS, Cast
+from compiler.ir.tensor import DType
+
+HALVES = (DType.F16, DType.BF16)
+CUDA_TYPES: Mapping[DType, str] = {**C_TYPES, DType.F16: "tw_f16", DType.BF16: "tw_bf16"}
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A literal that has exactly this value; of a 16-bit float, its bits."""
+    if dtype not in HALVES:
+        return c_scalar.literal(value, dtype)
+    with np.errstate(over="ignore"):
+        bits = np.asarray(value, dtype.numpy).view(np.uint16)
+    return f"{CUDA_TYPES[dtype]}{{{int(bits):#06x}}}"
+
+
+def convert(arg: str, source: DType, target: DType) -> str:
+    """A value of one dtype as another: bool is 0 or 1, floats are truncated to integers and rounded to shorter floats."""
+    if source is target:
+        return arg
+    if source in HALVES:
+        arg, source = f"tw_to_float({arg})", DType.F32
+    if target in HALVES:
+        return f"{CUDA_TYPES[target].replace('tw_', 'tw_to_')}((float)({arg}))"
+    return c_scalar.convert(arg, source, target)
+
+
+def cast(arg: str, expr: Cast) -> str:
+    """A conversion; see `c_scalar.cast`."""
+    source, target = expr.arg.dtype, expr.type
+    if source not in HALVES and target not in HALVES:
+        return c_scalar.cast(arg, expr)
+    if not expr.saturate or source is target or DType.BOOL in (source, target):
+        return convert(arg, source, target)
+    if source in HALVES:
+        arg = convert(arg, source, DType.F32)
+        source = DType.F32
+    low, high = bounds(target)
+    if target.is_float:
+        limits = (c_scalar.literal(low, DType.F64), c_scalar.literal(high, DType.F64))
+        return convert(f"tw_clamp({arg}, {', '.join(limits)})", DType.F64, target)
+    ends = [c_scalar.literal(end, of) for of in (source, target) for end in (low, high)]
+    return f"tw_saturate({CUDA_TYPES[target]}, {arg}, {', '.join(ends)})"
+
+
+def apply(function: str, args: list[str], dtype: DType) -> str:
+    """A scalar function on arguments of one dtype."""
+    if dtype not in HALVES:
+        return c_scalar.apply(function, args, dtype)
+    wide = c_scalar.apply(function, [convert(arg, dtype, DType.F32) for arg in args], DType.F32)
+    return wide if FUNCTIONS[function].returns == "bool" else convert(wide, DType.F32, dtype)
+
+
+class CudaEmitter(Emitter):
+    """Writes expressions of one thread as CUDA C++; it has no vectors."""
+
+    dialect = Dialect(CUDA_TYPES, literal, convert, cast, apply)
