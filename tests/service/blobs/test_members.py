@@ -102,7 +102,9 @@ def test_methods_that_artifacts_do_not_use_are_refused(local: LocalBlobs, method
         member(local, key, "a")
 
 
-@pytest.mark.parametrize("data", [b"", b"no zip at all", b"PK\x05\x06", archive({"a": b"a"})[:-5]])
+@pytest.mark.parametrize(
+    "data", [b"", b"no zip at all", b"PK\x05\x06", archive({"a": b"a"})[:-5]], ids=["empty", "text", "end", "cut"]
+)
 def test_what_is_no_archive_is_called_damaged(local: LocalBlobs, data: bytes) -> None:
     with pytest.raises(ArtifactUnreadable, match="damaged"):
         members(local, local.put_bytes(data).key)
