@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product as points
 from math import prod
 
@@ -67,6 +68,7 @@ class Contraction:
         return prod(axis.extent for axis in self.batch)
 
 
+@lru_cache(maxsize=256)
 def as_contraction(workload: Workload) -> Contraction | None:
     """The matrix form of a kernel, or None when it is not an fp32 sum of products followed by maps, or too narrow to pay."""
     if not isinstance(workload.kernel, Kernel):
@@ -80,15 +82,21 @@ def as_contraction(workload: Workload) -> Contraction | None:
     return max(options, key=lambda option: merit(option, workload, slots), default=None)
 
 
-def _has_form(kernel: Kernel) -> bool:
+def sums_products(kernel: Kernel, dtype: DType) -> bool:
+    """Whether a kernel is a sum of products at each point, multiplied and added up in one dtype, and maps of it at that point."""
     if not reduces_then_maps(kernel):
         return False
-    first, *rest = kernel.blocks
+    first = kernel.blocks[0]
     value = first.values[0]
-    if first.monoid != "sum" or first.accumulator is not DType.F32:
+    if first.monoid != "sum" or first.accumulator is not dtype:
         return False
-    if not (isinstance(value, Apply) and value.function == "mul" and value.dtype is DType.F32):
+    return isinstance(value, Apply) and value.function == "mul" and value.dtype is dtype
+
+
+def _has_form(kernel: Kernel) -> bool:
+    if not sums_products(kernel, DType.F32):
         return False
+    first, *rest = kernel.blocks
     if any(value.dtype is not DType.F32 for block in rest for value in block.values):
         return False
     shortened = {
@@ -96,7 +104,7 @@ def _has_form(kernel: Kernel) -> bool:
     }
     if any(block.reads & shortened for block in rest):
         return False
-    return all(any(load.slot for load in arg.loads) for arg in value.args)
+    return all(any(load.slot for load in arg.loads) for arg in first.values[0].children)
 
 
 def sorted_axes(kernel: Kernel, first: int, slots: Slots) -> Contraction | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.ir.cache_lines import ALIAS_BYTES
-from compiler.ir.contraction import MIN_COLUMNS, MIN_ROWS, Contraction, merit, packing_of, sorted_axes
+from compiler.ir.contraction import MIN_COLUMNS, MIN_ROWS, Contraction, merit, packing_of, sorted_axes, sums_products
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.groups import LANE_BYTES
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.normal_form import Slots, contract_temps, reduces_then_maps, without_unit_axes
+from compiler.ir.normal_form import Slots, contract_temps, without_unit_axes
 from compiler.ir.operand import guarded
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -96,14 +96,9 @@ def row_step(form: IntegerContraction, slots: Slots) -> int:
 
 
 def _has_form(kernel: Kernel) -> bool:
-    if not reduces_then_maps(kernel):
+    if not sums_products(kernel, DType.I32):
         return False
     first, *rest = kernel.blocks
-    value = first.values[0]
-    if first.monoid != "sum" or first.accumulator is not DType.I32:
-        return False
-    if not (isinstance(value, Apply) and value.function == "mul" and value.dtype is DType.I32):
-        return False
     if any(value.dtype not in VECTORS for block in rest for value in block.values):
         return False
     slots = kernel.slots
