@@ -99,7 +99,7 @@ def _operands(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weig
         for position, id in enumerate((*call.inputs, *call.outputs)):
             buffer = kernels.buffers[id]
             place = plan.places[buffer.storage]
-            at = buffer.offset * buffer.type.dtype.bytes
+            at = buffer.offset * buffer.dtype.bytes
             port = place.at if place.space in ("input", "output") else 0
             if place.space == "arena":
                 at += place.at

@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.ir.buffers import Buffer
 from compiler.ir.packing import Packing
-from compiler.ir.tensor import Layout
+from compiler.ir.tensor import DType, Layout
 
 ALIGNMENT = 64
 
@@ -15,16 +15,20 @@ class Weights:
     """Collects constants; `place` returns the byte offset of one, adding it at first use."""
 
     def __init__(self) -> None:
-        self._at: dict[tuple[int, Layout | Packing], int] = {}
+        self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
         self._pieces: list[bytes] = []
         self.size = 0
         """Bytes so far."""
 
     def place(self, buffer: Buffer, array: np.ndarray, packing: Packing | None) -> int:
-        """The byte offset of a constant, packed or in its buffer's layout."""
-        key = (buffer.id, packing or buffer.layout)
+        """The byte offset of a constant, packed or in its buffer's layout and dtype."""
+        key = (buffer.id, packing or (buffer.layout, buffer.dtype))
         if key not in self._at:
-            data = packing.pack(array) if packing else physical_array(array, buffer.layout)
+            data = (
+                packing.pack(array)
+                if packing
+                else physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
+            )
             piece = data.tobytes()
             self._at[key] = self.size
             self._pieces.append(piece + bytes(-len(piece) % ALIGNMENT))

@@ -13,7 +13,7 @@ from compiler.errors import VerifyError
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.narrow import is_narrow
-from compiler.ir.tensor import Layout, TensorType
+from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
 
 
@@ -33,12 +33,19 @@ class Buffer:
     offset: int = 0
     name: str = ""
     """The model's name for it, when it has one: data, never an identifier."""
+    element: DType | None = None
+    """What an element is in memory where that is not the dtype kernels compute with: the job's precision; like a layout, it is lowering's matter."""
 
     @staticmethod
     def whole(id: int, type: TensorType, layout: Layout | None = None, name: str = "") -> Buffer:
         """A buffer that fills a storage of its own, with the same id."""
         layout = layout or Layout.plain(type.rank)
         return Buffer(id, type, layout, id, row_major(layout.physical(type.dims)), 0, name)
+
+    @property
+    def dtype(self) -> DType:
+        """Of the elements in memory: they are converted to and from `type.dtype` where they are loaded and stored."""
+        return self.element or self.type.dtype
 
     @property
     def is_contiguous(self) -> bool:
@@ -70,7 +77,8 @@ class Buffer:
 
     def __str__(self) -> str:
         place = "" if self.storage == self.id and not self.offset else f" in s{self.storage}+{self.offset}"
-        return f"b{self.id}: {self.type} {self.layout}{place}"
+        element = f" as {self.element}" if self.element else ""
+        return f"b{self.id}: {self.type}{element} {self.layout}{place}"
 
 
 def row_major(extents: tuple[int, ...]) -> tuple[int, ...]:

@@ -134,7 +134,8 @@ class Workload:
 
 
 def _shape(buffer: Buffer) -> str:
-    return f"{buffer.type}" if buffer.layout.is_plain else f"{buffer.type} {buffer.layout}"
+    text = f"{buffer.type} as {buffer.element}" if buffer.element else f"{buffer.type}"
+    return text if buffer.layout.is_plain else f"{text} {buffer.layout}"
 
 
 @dataclass(frozen=True)

@@ -266,6 +266,7 @@ def _buffer(at: Cursor) -> Buffer:
     id = at.identity("b", "a buffer")
     at.expect(":")
     type = grammar.tensor_type(at)
+    element = grammar.dtype(at) if at.accept("as") else None
     layout = grammar.layout(at, type.rank)
     storage, offset = id, 0
     if at.accept("in"):
@@ -276,7 +277,7 @@ def _buffer(at: Cursor) -> Buffer:
         strides = at.listed(at.integer, "(", ")")
     else:
         strides = row_major(layout.physical(type.dims))
-    return Buffer(id, type, layout, storage, strides, offset, at.optional_string())
+    return Buffer(id, type, layout, storage, strides, offset, at.optional_string(), element)
 
 
 def _call(at: Cursor, outputs: tuple[int, ...], kernels: Mapping[str, Kernel | Routine]) -> Call:

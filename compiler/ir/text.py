@@ -108,7 +108,8 @@ def print_workload(workload: Workload) -> str:
 
 def print_buffer(buffer: Buffer) -> str:
     """A buffer: type, layout, place in its storage; strides where they are not those of a dense array."""
-    text = f"b{buffer.id}: {buffer.type} {buffer.layout}"
+    element = f" as {buffer.element}" if buffer.element else ""
+    text = f"b{buffer.id}: {buffer.type}{element} {buffer.layout}"
     if buffer.storage != buffer.id or buffer.offset:
         text += f" in s{buffer.storage} + {buffer.offset}"
     if buffer.strides != buffer.whole(buffer.id, buffer.type, buffer.layout).strides:

@@ -18,7 +18,7 @@ def storage_bytes(kernels: KernelGraph) -> Mapping[int, int]:
     """Bytes of each storage: up to the end of the last buffer in it."""
     sizes: dict[int, int] = {}
     for buffer in kernels.buffers.values():
-        sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.type.dtype.bytes)
+        sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
     return sizes
 
 
@@ -40,7 +40,7 @@ def read_buffer(memory: np.ndarray, buffer: Buffer) -> np.ndarray:
     `memory` is the whole storage, flat and contiguous, in any dtype. Raises ValueError when the buffer reaches outside it.
     """
     padded = _physical(memory, buffer).transpose(_logical_order(buffer)).reshape(_padded(buffer))
-    return padded[_inside(buffer)].copy()
+    return padded[_inside(buffer)].astype(buffer.type.dtype.numpy)
 
 
 def write_buffer(memory: np.ndarray, buffer: Buffer, array: np.ndarray) -> None:
@@ -61,8 +61,8 @@ def write_buffer(memory: np.ndarray, buffer: Buffer, array: np.ndarray) -> None:
 
 def _elements(memory: np.ndarray, buffer: Buffer) -> np.ndarray:
     flat = memory.view(np.uint8)
-    width = buffer.type.dtype.bytes
-    return flat[: len(flat) // width * width].view(buffer.type.dtype.numpy)
+    width = buffer.dtype.bytes
+    return flat[: len(flat) // width * width].view(buffer.dtype.numpy)
 
 
 def _physical(memory: np.ndarray, buffer: Buffer) -> np.ndarray:

@@ -47,7 +47,7 @@ def _sizes(kernels: KernelGraph) -> dict[int, int]:
     """Bytes of each storage: up to the end of the last buffer in it."""
     sizes: dict[int, int] = {}
     for buffer in kernels.buffers.values():
-        sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.type.dtype.bytes)
+        sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
     return sizes
 
 

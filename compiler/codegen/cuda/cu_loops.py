@@ -25,6 +25,7 @@ from math import prod
 
 from compiler.codegen.c_loops import by_stride, identity, pair_step, reduction_order, single_step, temp_aware, widened
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, HALVES, CudaEmitter, convert
+from compiler.codegen.cuda.lowered import CudaLowered
 from compiler.codegen.lowered import decode, describe
 from compiler.codegen.writer import Writer
 from compiler.errors import InternalError
@@ -68,26 +69,6 @@ SERIAL_WORK = 16
 
 ENOUGH_POINTS = 1024
 """Points from which a thread each keeps a device busier than a team each would."""
-
-PREAMBLE = '#include "tw_cuda.h"\n#include "tw_scalar.h"\n'
-"""What the texts of kernels stand below."""
-
-
-@dataclass(frozen=True)
-class CudaLowered:
-    """A kernel as CUDA C++: `name(inputs..., outputs...)`, with `unsigned char *scratch` last where there are `scratch_bytes`.
-
-    `grid` blocks of `block` threads with `shared_bytes` of dynamic shared memory; a grid of 0 is not to be launched. Arguments
-    point to the buffers' first elements. `text` stands below PREAMBLE; its function `name_tile` computes what one block does, with a
-    barrier of the block between two tiles where one block runs several.
-    """
-
-    name: str
-    text: str
-    grid: int
-    block: int
-    shared_bytes: int = 0
-    scratch_bytes: int = 0
 
 
 def lower_cuda_loops(name: str, workload: Workload, team: int | None = None) -> CudaLowered:

@@ -114,8 +114,8 @@ class Library:
 
 def without_bool(buffer: Buffer) -> Buffer:
     """The same bytes, in a dtype that takes any of them as they are."""
-    dtype = DType.U8 if buffer.type.dtype is DType.BOOL else buffer.type.dtype
-    return replace(buffer, type=TensorType(dtype, buffer.type.shape))
+    dtype = DType.U8 if buffer.dtype is DType.BOOL else buffer.dtype
+    return replace(buffer, type=TensorType(dtype, buffer.type.shape), element=None)
 
 
 def loaded(code: bytes) -> ctypes.CDLL:

@@ -5,38 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-import numpy as np
 import pytest
 
 from compiler.codegen.cuda import nvrtc
-from compiler.codegen.cuda.cu_loops import PREAMBLE, TEAMS, CudaLowered, lower_cuda_loops
+from compiler.codegen.cuda.cu_loops import TEAMS, lower_cuda_loops
+from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
 from compiler.errors import InternalError, ModelError
 from compiler.ir.buffers import Buffer
-from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
-from compiler.measure.memory import allocate, read_buffer, write_buffer
 from tests.compiler.backend_cases import by_definition, by_operator, loaded
 from tests.compiler.codegen import test_backend_kernels as conformance
+from tests.compiler.codegen.cuda import on_double
+from tests.compiler.codegen.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double, run
 from tests.compiler.codegen.cuda.test_nvrtc import needs_nvrtc
-from tests.compiler.codegen.library import SLACK, Case, array_of, assert_close, draws, without_bool
+from tests.compiler.codegen.library import Case, draws
 from tests.compiler.codegen.test_c_loops import MANY_BLOCKS, SCANS, many_blocks, maps, reductions
 from tests.cuda_double.double import MODES, Device, Fault, Mode, compile_kernels, compiler_there
-
-needs_double = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
-ADVERSARIAL = (MODES[2], MODES[6])
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A case and one way of lowering it."""
-
-    case: Case
-    lowered: CudaLowered
 
 
 def subjects(cases: Sequence[Case], teams: Sequence[int | None]) -> list[Subject]:
@@ -47,61 +35,14 @@ def subjects(cases: Sequence[Case], teams: Sequence[int | None]) -> list[Subject
     ]
 
 
-def run(device: Device, subject: Subject) -> tuple[np.ndarray, ...]:
-    """The outputs; fails where the kernel wrote outside of them, or changed an input."""
-    case, lowered = subject.case, subject.lowered
-    memories = [allocate(buffer.span * buffer.type.dtype.bytes + SLACK) for buffer in case.buffers]
-    for memory, buffer, array in zip(memories, case.buffers, case.inputs, strict=False):
-        write_buffer(memory, buffer, array)
-    uploaded = [device.upload(memory) for memory in memories]
-    arguments = [
-        np.uint64(at.address + buffer.offset * buffer.type.dtype.bytes)
-        for at, buffer in zip(uploaded, case.buffers, strict=True)
-    ]
-    if lowered.scratch_bytes:
-        arguments.append(np.uint64(device.allocate(lowered.scratch_bytes).address))
-    if lowered.grid:
-        device.launch(lowered.name, [lowered.grid], [lowered.block], arguments, shared=lowered.shared_bytes)
-    after = [device.download(at, memory.shape, memory.dtype) for at, memory in zip(uploaded, memories, strict=True)]
-    for at, (memory, was, buffer) in enumerate(zip(after, memories, case.buffers, strict=True)):
-        restored = memory.copy()
-        if at >= len(case.inputs):
-            octets = without_bool(buffer)
-            write_buffer(restored, octets, read_buffer(was, octets))
-        assert np.array_equal(restored, was), f"`{buffer}` was written where it must not be\n{case}\n{lowered.text}"
-    results = list(zip(after, case.buffers, strict=True))[len(case.inputs) :]
-    return tuple(read_buffer(memory, buffer) for memory, buffer in results)
-
-
 def check(
     cases: Sequence[Case],
     teams: Sequence[int | None] = (None,),
     flavour: str = "plain",
     modes: Sequence[Mode] = ADVERSARIAL,
 ) -> None:
-    """Compiles all cases into one module and compares each, in every mode, with what the kernel means."""
-    all = subjects(cases, teams)
-    source = PREAMBLE + "\n".join(subject.lowered.text for subject in all)
-    module = compile_kernels(source, flavour, "loops.cu")
-    for mode in modes:
-        with Device(module, mode) as device:
-            for subject in all:
-                case = subject.case
-                told = f"{case}\n{subject.lowered}\n{subject.lowered.text}"
-                for got, want in zip(run(device, subject), evaluate(case.kernel, case.inputs), strict=True):
-                    if want.dtype.kind in "iub":
-                        np.testing.assert_array_equal(got, want, err_msg=told)
-                    else:
-                        assert_close(got, want, case.tolerance, told)
-
-
-def case_of(text: str, constant: tuple[int, ...] = (), seed: int = 0) -> Case:
-    """A kernel on dense buffers, with random elements."""
-    kernel = parse_kernel(text)
-    slots = (*kernel.inputs, *kernel.outputs)
-    random = np.random.default_rng(seed)
-    inputs = tuple(array_of(slot.type, random) for slot in kernel.inputs)
-    return Case(kernel, tuple(Buffer.whole(at, slot.type) for at, slot in enumerate(slots)), inputs, constant=constant)
+    """Compares each case, lowered by the next of `teams`, with what its kernel means."""
+    on_double.check(subjects(cases, teams), flavour, modes)
 
 
 @needs_double

@@ -1,0 +1,62 @@
+"""The dtype in which activations and weights lie in memory: 16-bit floats where the job's precision says so.
+
+Kernels compute in fp32 as before; elements are converted where they are loaded and stored, so that rounding happens once for each
+value that goes through memory and never inside a fused kernel. A product whose operands both lie in memory in 16 bits is then exactly
+what tensor cores compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.kernel import Routine
+from compiler.ir.tensor import DType
+
+LEAST_CONSTANT = 1024
+"""Elements of a constant that is worth shortening: scales and biases keep all their digits."""
+
+
+def with_storage(kernels: KernelGraph, element: DType) -> KernelGraph:
+    """Every fp32 buffer with elements of a 16-bit float in memory.
+
+    Left as they are: the model's inputs and outputs and what shares memory with them, what Routines touch, small constants, and
+    constants that the 16-bit float cannot hold.
+    """
+    fixed = _fixed(kernels, element)
+    shortened = {
+        id: replace(buffer, element=element)
+        for id, buffer in kernels.buffers.items()
+        if buffer.type.dtype is DType.F32 and buffer.storage not in fixed
+    }
+    buffers = {**kernels.buffers, **shortened}
+    changed = replace(kernels, buffers=buffers)
+    return replace(changed, calls=tuple(_with_equal_aliases(changed, call) for call in kernels.calls))
+
+
+def _fixed(kernels: KernelGraph, element: DType) -> Set[int]:
+    """Storages that stay as they are."""
+    routines = [call for call in kernels.calls if isinstance(call.kernel, Routine)]
+    ids = {*kernels.inputs, *kernels.outputs}.union(*((*call.inputs, *call.outputs) for call in routines))
+    ids |= {id for id, array in kernels.constants.items() if not _may_shorten(array, element)}
+    return {kernels.buffers[id].storage for id in ids if id in kernels.buffers}
+
+
+def _may_shorten(array: np.ndarray, element: DType) -> bool:
+    if array.dtype != np.float32 or array.ndim < 2 or array.size < LEAST_CONSTANT:
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(array.astype(element.numpy)).all())
+
+
+def _with_equal_aliases(kernels: KernelGraph, call: Call) -> Call:
+    """In-place pairs of which both sides are as wide."""
+
+    def dtype(id: int) -> DType:
+        return kernels.buffers[id].dtype
+
+    pairs = tuple((out, into) for out, into in call.in_place if dtype(call.outputs[out]) is dtype(call.inputs[into]))
+    return replace(call, in_place=pairs)

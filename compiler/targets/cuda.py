@@ -1,0 +1,150 @@
+"""CUDA targets: what one kind of GPU has of everything. Nothing here opens a driver: which GPU is there comes in as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from compiler.errors import TargetUnavailable
+
+WARP = 32
+REGISTERS = 65536
+"""Of one multiprocessor, 32 bits each."""
+MOST_REGISTERS = 255
+"""Of one thread."""
+RESERVED_SHARED = 1024
+"""Bytes of shared memory that each block takes beside its own."""
+
+
+@dataclass(frozen=True)
+class CudaTarget:
+    """One kind of GPU, by the architecture that its code is compiled for. Numbers are those of one well-known product.
+
+    architecture      what NVRTC is asked for; `sm_90a` where kernels use what only that architecture has
+    multiprocessors   how many there are; the next four are limits of one
+    shared_bytes      shared memory of a multiprocessor; `block_shared_bytes` the most that one block may ask for
+    dram_per_ns, l2_per_ns   bytes per nanosecond, of the whole device
+    clock_ghz         cycles per nanosecond under load
+    fma_per_clock     fp32 multiply-adds of a multiprocessor in a cycle; `mma_per_clock` those of fp16 on tensor cores by mma.sync
+                      (half of them in tf32, twice as many in int8), `wgmma_per_clock` by wgmma, 0 where there is none
+    launch_ns         from the end of one kernel of a graph to the start of the next that depends on it
+    """
+
+    name: str
+    architecture: str
+    product: str
+    multiprocessors: int
+    threads: int
+    blocks: int
+    shared_bytes: int
+    block_shared_bytes: int
+    l2_bytes: int
+    memory_bytes: int
+    dram_per_ns: float
+    l2_per_ns: float
+    clock_ghz: float
+    fma_per_clock: int
+    mma_per_clock: int
+    wgmma_per_clock: int = 0
+    launch_ns: float = 1300.0
+    hardware: str = ""
+    """Fingerprint of the GPU that measures; empty when cross-compiling."""
+    lanes: int = 1
+
+    @property
+    def is_here(self) -> bool:
+        """Whether code for this target can be measured on this machine."""
+        return bool(self.hardware)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Major and minor compute capability."""
+        number = int(self.name.rpartition("_")[2])
+        return number // 10, number % 10
+
+    def blocks_at_once(self, threads: int, registers: int, shared_bytes: int) -> int:
+        """Occupancy: how many blocks of `threads` threads a multiprocessor holds; registers are of one thread, given out by 256 to a warp."""
+        warps = -(-threads // WARP)
+        by_registers = REGISTERS // (-(-registers * WARP // 256) * 256 * warps) if registers else self.blocks
+        by_shared = self.shared_bytes // (shared_bytes + RESERVED_SHARED)
+        return min(self.blocks, self.threads // (warps * WARP), by_registers, by_shared)
+
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+PROFILES: tuple[CudaTarget, ...] = (
+    CudaTarget(
+        *("cuda:sm_80", "sm_80", "A100 40 GB", 108, 2048, 32, 164 * KIB, 163 * KIB, 40 * MIB, 40 * GIB),
+        *(1555.0, 4500.0, 1.41, 64, 1024),
+    ),
+    CudaTarget(
+        *("cuda:sm_86", "sm_86", "A10", 72, 1536, 16, 100 * KIB, 99 * KIB, 6 * MIB, 24 * GIB),
+        *(600.0, 2000.0, 1.69, 128, 512),
+    ),
+    CudaTarget(
+        *("cuda:sm_89", "sm_89", "L4", 58, 1536, 24, 100 * KIB, 99 * KIB, 48 * MIB, 24 * GIB),
+        *(300.0, 2500.0, 1.6, 128, 512),
+    ),
+    CudaTarget(
+        *("cuda:sm_90", "sm_90a", "H200", 132, 2048, 32, 228 * KIB, 227 * KIB, 50 * MIB, 141 * GIB),
+        *(4800.0, 5500.0, 1.83, 128, 1280, 2048),
+    ),
+    CudaTarget(
+        *("cuda:sm_100", "sm_100", "B200", 148, 2048, 32, 228 * KIB, 227 * KIB, 126 * MIB, 180 * GIB),
+        *(8000.0, 10000.0, 1.85, 128, 1024),
+    ),
+    CudaTarget(
+        *("cuda:sm_120", "sm_120", "RTX PRO 6000", 188, 1536, 24, 100 * KIB, 99 * KIB, 128 * MIB, 96 * GIB),
+        *(1792.0, 6000.0, 2.4, 128, 512),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a driver says of a GPU. `fingerprint` tells kinds apart whose measurements must not be mixed."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    l2_bytes: int
+    memory_bytes: int
+    clock_ghz: float
+    fingerprint: str
+
+
+def resolve(name: str, here: Gpu | None = None) -> CudaTarget:
+    """The target a name stands for; `cuda` is the GPU that is here. Raises TargetUnavailable."""
+    known: Mapping[str, CudaTarget] = {profile.name: profile for profile in PROFILES}
+    if name == "cuda":
+        if here is None:
+            raise TargetUnavailable(
+                "target cuda means the GPU of the machine that compiles, and there is none",
+                fix=f"name the architecture: one of {', '.join(known)}",
+            )
+        return _here(known, here)
+    if name not in known:
+        raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use cuda, or one of {', '.join(known)}")
+    if here is not None and here.capability == known[name].capability:
+        return _here(known, here)
+    return known[name]
+
+
+def _here(known: Mapping[str, CudaTarget], here: Gpu) -> CudaTarget:
+    """The profile of a GPU's architecture, with what its driver says."""
+    major, minor = here.capability
+    profile = known.get(f"cuda:sm_{major}{minor}")
+    if profile is None:
+        raise TargetUnavailable(
+            f"{here.name} has compute capability {major}.{minor}, which no target is for",
+            fix=f"use a GPU of one of {', '.join(known)}",
+        )
+    return replace(
+        profile,
+        product=here.name,
+        multiprocessors=here.multiprocessors,
+        l2_bytes=here.l2_bytes,
+        memory_bytes=here.memory_bytes,
+        clock_ghz=here.clock_ghz,
+        hardware=here.fingerprint,
+    )
