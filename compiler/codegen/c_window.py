@@ -502,11 +502,11 @@ class _Strip:
 
     def _settled(self, block: Block) -> Block:
         """A map with all decided that the places of these tiles decide."""
-        values = (settle(value.transform(_by_multiplication), self.shape.limits) for value in block.values)
+        values = (settle(value.transform(by_multiplication), self.shape.limits) for value in block.values)
         return replace(block, values=tuple(values))
 
 
-def _by_multiplication(expr: Expr) -> Expr:
+def by_multiplication(expr: Expr) -> Expr:
     """A quotient by a number that only positions decide (how many elements an average is over) as a product: one division for all channels."""
     if not isinstance(expr, Apply) or expr.function != "div" or expr.dtype is not DType.F32:
         return expr

@@ -79,7 +79,7 @@ def contract_temps(kernel: Kernel) -> Kernel:
             or len({index[dim] for index in indices}) > 1
             or not all(index[dim].axes <= shared for index in indices)
         )
-    contracted = _keep_dims(kernel, kept)
+    contracted = keep_dims(kernel, kept)
     crossing = any(
         index.axes & shared for temp in contracted.temps for at in accesses(contracted, temp.name) for index in at
     )
@@ -107,7 +107,9 @@ def carried_temps(kernel: Kernel) -> frozenset[str]:
     return frozenset(carried)
 
 
-def _keep_dims(kernel: Kernel, kept: Mapping[str, tuple[int, ...]]) -> Kernel:
+def keep_dims(kernel: Kernel, kept: Mapping[str, tuple[int, ...]]) -> Kernel:
+    """Temporaries with some of their dimensions only; all are in `kept`."""
+
     def shorten(expr: Expr) -> Expr:
         if isinstance(expr, Load) and expr.slot in kept:
             return Load(expr.slot, tuple(expr.index[dim] for dim in kept[expr.slot]), expr.type)

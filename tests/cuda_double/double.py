@@ -30,7 +30,7 @@ import numpy as np
 HERE = Path(__file__).parent
 HEADERS = HERE / "include"
 SCALARS = HERE.parents[1] / "compiler" / "codegen" / "cuda"
-"""Searched after HEADERS: `tw_scalar.h` is the same for both compilers."""
+"""Searched after HEADERS: all but `tw_cuda.h` is the same for both compilers."""
 RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
 COMPILER = "g++"
@@ -201,7 +201,7 @@ def compile_kernels(
         sanitizers = [option for option in options if option.startswith("-fsanitize=address")]
         run_compiler(["-shared", *sanitizers, unlinked, runtime, "-o", path])
 
-    headers = text_of(HEADERS, ".h"), (SCALARS / "tw_scalar.h").read_text()
+    headers = text_of(HEADERS, ".h"), text_of(SCALARS, ".h")
     return cached(repr((options, name, text, headers, str(runtime))), ".so", build)
 
 

@@ -17,6 +17,7 @@ from tests.cuda_double.double import (
     Device,
     DriverError,
     Fault,
+    KernelNodeParams,
     Mode,
     Node,
     build_runtime,
@@ -320,6 +321,46 @@ def test_a_cycle_cannot_be_instantiated(device: Device) -> None:
         refused(device, "cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
         == INVALID_VALUE
     )
+
+
+def test_a_node_of_an_executable_graph_takes_other_arguments(device: Device) -> None:
+    x, other, y = (
+        device.upload(np.zeros(64, np.float32)),
+        device.upload(np.full(64, 5, np.float32)),
+        device.allocate(256),
+    )
+    graph, executable, node = (ctypes.c_void_p() for _ in range(3))
+    device.call("cuGraphCreate", ctypes.byref(graph), 0)
+
+    def params(source: Buffer, grid: int = 1) -> tuple[KernelNodeParams, object]:
+        pointers, alive = device.parameters([source, y, 64])
+        launch = (grid, 1, 1, 64, 1, 1, 0, ctypes.addressof(pointers))
+        return KernelNodeParams(device.function("add_one").value, *launch), (pointers, alive)
+
+    first, alive = params(x)
+    device.call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, None, ctypes.c_size_t(0), ctypes.byref(first))
+    device.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+    device.call("cuGraphLaunch", executable, None)  # with the arguments of now, whenever it runs
+    second, also_alive = params(other)
+    device.call("cuGraphExecKernelNodeSetParams_v2", executable, node, ctypes.byref(second))
+    np.testing.assert_array_equal(device.download(y, (64,), np.float32), np.ones(64))
+    device.call("cuGraphLaunch", executable, None)
+    np.testing.assert_array_equal(device.download(y, (64,), np.float32), np.full(64, 6))
+    wrong, _ = params(x, grid=0)
+    for handle, values in ((node, wrong), (ctypes.c_void_p(1), first)):
+        assert (
+            refused(device, "cuGraphExecKernelNodeSetParams_v2", executable, handle, ctypes.byref(values))
+            == INVALID_VALUE
+        )
+    del alive, also_alive
+
+
+def test_an_image_that_cannot_be_loaded_leaves_a_log(device: Device) -> None:
+    log, handle = ctypes.create_string_buffer(200), ctypes.c_void_p()
+    options, values = (ctypes.c_int * 2)(5, 6), (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+    arguments = (ctypes.byref(handle), b"another", 2, options, values)
+    assert refused(device, "cuModuleLoadDataEx", *arguments) == 200
+    assert log.value == b"the double cannot load this image (200)"
 
 
 class Memcpy3D(ctypes.Structure):

@@ -13,6 +13,7 @@ import pytest
 from compiler.codegen import cuda
 from tests.cuda_double.demonstration import KERNELS, numbers
 from tests.cuda_double.double import HEADERS, MODES, Device, TensorMap, compile_kernels, compiler_there
+from tests.cuda_double.layouts import LANES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
@@ -21,9 +22,6 @@ NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
     *re.findall(r"^(?:LDMATRIX|MMA|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
 )
-LANES = np.arange(32)
-G, T = LANES // 4, LANES % 4
-"""Group and thread of a lane: row and column pair in a fragment."""
 
 
 @pytest.fixture(scope="module")
@@ -273,57 +271,44 @@ def test_ldmatrix_gives_each_lane_its_pair(device: Device, matrices: int, transp
             np.testing.assert_array_equal(found[matrix, lane], elements[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2])
 
 
-def packed(values: np.ndarray) -> np.ndarray:
-    """Neighbours along the last axis as 32-bit registers."""
-    registers: np.ndarray = np.ascontiguousarray(values).view(np.uint32)
-    return registers[..., 0]
-
-
-def fragments(a: np.ndarray, b: np.ndarray, per: int) -> tuple[np.ndarray, np.ndarray]:
-    """Registers of a (16 x k) and b (k x 8): `per` elements each, as the tables of mma.m16n8k* place them."""
-    half = a.shape[1] // 2
-    columns = T[:, None] * per + np.arange(per)
-    registers_a = [packed(a[(G + row)[:, None], columns + column]) for column in (0, half) for row in (0, 8)]
-    registers_b = [packed(b[columns + row, G[:, None]]) for row in (0, half)]
-    return np.stack(registers_a), np.stack(registers_b)
-
-
-@pytest.mark.parametrize("kind", ["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_tf32", "m16n8k32_s8"])
+@pytest.mark.parametrize("kind", ["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_tf32"])
 def test_mma_multiplies_fragments(device: Device, kind: str) -> None:
     k = int(re.findall(r"k(\d+)", kind)[0])
-    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}[kind.split("_")[1]]
-    a: np.ndarray
-    b: np.ndarray
-    d: np.ndarray
-    if dtype is np.int8:
-        generator = np.random.default_rng(7)
-        a, b = (
-            generator.integers(-128, 128, (16, k)).astype(np.int8),
-            generator.integers(-128, 128, (k, 8)).astype(np.int8),
-        )
-        d = generator.integers(-1000, 1000, (16, 8)).astype(np.int32)
-    else:
-        a, b, d = numbers((16, k), 8).astype(dtype), numbers((k, 8), 9).astype(dtype), numbers((16, 8), 10)
+    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32}[kind.split("_")[1]]
+    a, b, d = numbers((16, k), 8).astype(dtype), numbers((k, 8), 9).astype(dtype), numbers((16, 8), 10)
     if dtype is np.float32:  # as tw_to_tf32 leaves them; the lower bits are not read
         a, b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    found, expected = product_of_fragments(device, kind, a, b, d)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8", "u8_s8", "s8_u8"])
+def test_mma_multiplies_fragments_of_bytes(device: Device, kind: str) -> None:
+    """Of the dtypes of a and b in this order; of one where they are the same."""
+    random, dtypes = np.random.default_rng(7), {"s8": np.int8, "u8": np.uint8}
+    a_type, b_type = (dtypes[kind.split("_")[at]] for at in (0, -1))
+    limits_a, limits_b = np.iinfo(a_type), np.iinfo(b_type)
+    a = random.integers(limits_a.min, limits_a.max + 1, (16, 32)).astype(a_type)
+    b = random.integers(limits_b.min, limits_b.max + 1, (32, 8)).astype(b_type)
+    d = random.integers(-1000, 1000, (16, 8)).astype(np.int32)
+    found, expected = product_of_fragments(device, f"m16n8k32_{kind}", a, b, d)
+    np.testing.assert_array_equal(found, expected)
+
+
+def product_of_fragments(
+    device: Device, kind: str, a: np.ndarray, b: np.ndarray, d: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Registers of d + a b as a warp computes them, and as they should be."""
     rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
     registers_a, registers_b = fragments(a, b, 4 // a.itemsize)
     sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
     device.launch(f"mma_{kind}", [1], [32], [device.upload(registers_a), device.upload(registers_b), sums])
     found = device.download(sums, (4, 32), d.dtype)
     expected = d.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)
-    np.testing.assert_allclose(found, expected[rows, columns].T, rtol=1e-5, atol=1e-5)
+    return found, expected[rows, columns].T
 
 
 # ---- Bulk copies and clusters ----------------------------------------------------------------------------------------
-
-
-def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
-    """Where a dense byte offset lies: 16-byte pieces of a line of 128 are exchanged by the line's number ("Swizzling Modes")."""
-    pieces, lines = offsets // 16 % 8, offsets // 128 % 8
-    # by all three bits of the line's number, by the lower two, or by the lowest
-    moved: np.ndarray = pieces ^ (lines & {0: 0, 32: 1, 64: 3, 128: 7}[width])
-    return np.asarray(offsets + 16 * (moved - pieces))
 
 
 def test_a_bulk_copy_brings_bytes(device: Device) -> None:
@@ -400,35 +385,6 @@ def test_blocks_of_a_cluster_write_to_each_other(device: Device) -> None:
 # ---- wgmma -----------------------------------------------------------------------------------------------------------
 
 
-def k_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
-    """Rows (mn x k) as a descriptor without transposition reads them: bytes, leading and stride in bytes.
-
-    Swizzled: 8 rows of `width` bytes are one atom, the next 8 rows follow. Else 8 rows of 16 bytes, then the next 16 bytes.
-    """
-    rows, row_bytes = x.shape[0], x.shape[1] * x.itemsize
-    data = np.ascontiguousarray(x).view(np.uint8)
-    if not width:
-        pieces = data.reshape(rows // 8, 8, row_bytes // 16, 16)
-        return np.ascontiguousarray(pieces.transpose(0, 2, 1, 3)).reshape(-1), 128, 128 * (row_bytes // 16)
-    wide = np.zeros((rows, width), np.uint8)
-    wide[:, :row_bytes] = data
-    out = np.zeros(rows * width, np.uint8)
-    out[swizzle(np.arange(rows * width), width)] = wide.reshape(-1)
-    return out, 16, 8 * width
-
-
-def mn_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
-    """The same for a transposed operand: lines run along mn, `width` bytes and 8 of k are one atom."""
-    mn, k = x.shape
-    elements = width // x.itemsize
-    atoms = np.ascontiguousarray(x.T).reshape(k // 8, 8, mn // elements, elements).transpose(2, 0, 1, 3)
-    dense = np.ascontiguousarray(atoms).view(np.uint8).reshape(-1)
-    out = np.zeros(dense.size, np.uint8)
-    out[swizzle(np.arange(dense.size), width)] = dense
-    return out, k * width, 8 * width
-
-
-SWIZZLE_CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 WGMMA = [name for name in NAMES if name.startswith("wgmma")]
 
 

@@ -5,15 +5,17 @@ A function of 16-bit floats is computed in fp32 and rounded, as `compiler.ir.ari
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from compiler.codegen import c_scalar
 from compiler.codegen.c_expr import Emitter
 from compiler.codegen.c_scalar import C_TYPES, Dialect
+from compiler.codegen.writer import Writer
 from compiler.ir.arithmetic import bounds
-from compiler.ir.expr import FUNCTIONS, Cast
+from compiler.ir.expr import FUNCTIONS, Cast, Expr, Load
+from compiler.ir.index import Index
 from compiler.ir.tensor import DType
 
 HALVES = (DType.F16, DType.BF16)
@@ -67,6 +69,30 @@ def apply(function: str, args: list[str], dtype: DType) -> str:
 
 
 class CudaEmitter(Emitter):
-    """Writes expressions of one thread as CUDA C++; it has no vectors."""
+    """Writes expressions of one thread as CUDA C++; it has no vectors.
+
+    `elements` are the dtypes in memory of slots whose elements are kept in another dtype than they are computed with: they are
+    converted where they are loaded and stored. What is `held` is in the dtype of the arithmetic.
+    """
 
     dialect = Dialect(CUDA_TYPES, literal, convert, cast, apply)
+
+    def __init__(
+        self,
+        writer: Writer,
+        address: Callable[[str, tuple[Index, ...]], tuple[str, Index]],
+        elements: Mapping[str, DType] | None = None,
+    ) -> None:
+        super().__init__(writer, address)
+        self.elements = elements or {}
+
+    def _scalar(self, expr: Expr) -> str:
+        if isinstance(expr, Load) and self.elements.get(expr.slot, expr.dtype) is not expr.dtype:
+            pointer, offset = self.address(expr.slot, expr.index)
+            element = f"{pointer}[{self.index(offset)}]"
+            return self._define(expr, CUDA_TYPES[expr.dtype], convert(element, self.elements[expr.slot], expr.dtype))
+        return super()._scalar(expr)
+
+    def store(self, slot: str, index: tuple[Index, ...], value: str, dtype: DType = DType.F32) -> None:
+        """Writes a value of `dtype` to an element of a slot, in the dtype that the slot has in memory."""
+        super().store(slot, index, convert(value, dtype, self.elements.get(slot, dtype)), dtype)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from compiler.codegen.cuda.cu_attention import lower_cuda_attention
+from compiler.codegen.cuda.cu_contraction import lower_cuda_contraction
+from compiler.codegen.cuda.cu_gemv import lower_cuda_gemv
+from compiler.codegen.cuda.cu_integer import lower_cuda_integer
 from compiler.codegen.cuda.cu_loops import lower_cuda_loops
+from compiler.codegen.cuda.cu_recurrent import lower_cuda_recurrent
+from compiler.codegen.cuda.cu_routine import lower_cuda_routine
+from compiler.codegen.cuda.cu_sequential import lower_cuda_sequential
+from compiler.codegen.cuda.cu_transpose import lower_cuda_transpose
+from compiler.codegen.cuda.cu_window import lower_cuda_window
 from compiler.codegen.cuda.lowered import CudaLowered
 from compiler.codegen.lowered import with_c_names
 from compiler.ir.machine import Workload
@@ -14,9 +23,21 @@ from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
 CUDA_ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CudaTarget], CudaLowered]] = {
-    "loops": lambda name, workload, tile, target: lower_cuda_loops(
-        name, workload, tile.extent("block", "team") or None
-    ),
+    "attention": lower_cuda_attention,
+    "attention_tf32": lower_cuda_attention,
+    "attention_3xtf32": lower_cuda_attention,
+    "mma": lower_cuda_contraction,
+    "mma_tf32": lower_cuda_contraction,
+    "mma_3xtf32": lower_cuda_contraction,
+    "ffma": lower_cuda_contraction,
+    "integer": lower_cuda_integer,
+    "window": lower_cuda_window,
+    "gemv": lower_cuda_gemv,
+    "transpose": lower_cuda_transpose,
+    "loops": lower_cuda_loops,
+    "recurrent": lower_cuda_recurrent,
+    "sequential": lower_cuda_sequential,
+    "routine": lower_cuda_routine,
 }
 
 

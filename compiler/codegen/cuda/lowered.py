@@ -59,10 +59,12 @@ def framed(
     waits: bool = False,
     notes: Sequence[str] = (),
     index: str = "int",
+    resident: int = 0,
 ) -> CudaLowered:
     """A kernel around the lines of its tile function, which may use the slots' names, `scratch`, `counters`, `shared` and `tile`, of type `index`.
 
-    `waits` says that the body itself calls `tw_grid_dependency_wait`. `notes` are further lines of the comment.
+    `waits` says that the body itself calls `tw_grid_dependency_wait`. `notes` are further lines of the comment. `resident` blocks at least
+    are to fit a multiprocessor: left out, the assembler may spill a few registers for the sake of occupancy.
     """
     packings = packings or {}
     parameters = [*_slots(workload, packings)]
@@ -77,7 +79,7 @@ def framed(
         for line in body:
             writer.line(line)
     writer.line()
-    bounds = f"__launch_bounds__({block})"
+    bounds = f"__launch_bounds__({block}{f', {resident}' if resident else ''})"
     with writer.block(f'extern "C" __global__ void {bounds} {name}({declared})'):
         writer.line("tw_grid_launch_dependents();")
         if not waits:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from compiler.errors import ToolchainFailed, ToolchainMissing
 
-HEADERS = ("tw_cuda.h", "tw_scalar.h")
-"""What generated CUDA sources include: intrinsics, and scalar functions in plain CUDA C++."""
+HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h")
+"""What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
 LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 FUNCTION = re.compile(

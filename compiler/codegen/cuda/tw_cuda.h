@@ -78,6 +78,11 @@ TW_DEVICE signed char tw_to_s8(float x) {
     asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(y) : "f"(x));
     return (signed char)y;
 }
+/* The same value, for the compiler a new one: what is computed of it stays in its loop instead of taking registers before it. */
+TW_DEVICE float tw_anew(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
 /* 2^x with a relative error of 2^-22 (ex2.approx.ftz), and tanh with 2^-10.987 (tanh.approx). */
 TW_DEVICE float tw_exp2_approx(float x) {
     float y;
@@ -100,12 +105,21 @@ TW_DEVICE unsigned char *tw_dynamic_shared() { return tw_dynamic_shared_bytes; }
 /* Address in the shared window, as instructions take it. */
 TW_DEVICE unsigned tw_shared_address(const void *shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
-/* 16 bytes that are read once, such as weights at batch 1: not kept in L1. The memory must not change during the kernel. */
+/* 16 bytes that are read once, such as weights at batch 1: not kept in L1. The memory must not change during the kernel. Not by ld.global.nc,
+ * which the assembler moves past a griddepcontrol.wait that follows. */
 TW_DEVICE uint4 tw_load_once(const void *global) {
     uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(global));
     return x;
+}
+
+/* The same pointer, through which constants are read before a tw_grid_dependency_wait: loads that the assembler knows to be of constants
+ * are moved past it. */
+template <class T> TW_DEVICE const T *tw_early(const T *global) {
+    asm volatile("" : "+l"(global));
+    __builtin_assume(__isGlobal(global));
+    return global;
 }
 
 /* Counters between blocks ("Memory Consistency Model"): what a thread wrote before a release is seen by whoever acquires the
@@ -183,7 +197,8 @@ TW_DEVICE void tw_ldmatrix_x4_trans(unsigned (&r)[4], const void *shared) {
  *   16-bit   a[0] row g, columns 2t, 2t + 1; a[1] row g + 8; a[2] row g, columns + 8; a[3] row g + 8, columns + 8
  *            b[0] column g, rows 2t, 2t + 1; b[1] rows + 8
  *   tf32     a[0] row g, column t; a[1] row g + 8; a[2] row g, column t + 4; a[3] both;  b[0] row t, column g; b[1] row t + 4
- *   s8       as 16-bit with four elements a register: columns 4t .. 4t + 3, the second half 16 further */
+ *   8-bit    as 16-bit with four elements a register: columns 4t .. 4t + 3, the second half 16 further; sums wrap around.
+ *            Of two dtypes in a name, the first is a's and the second b's */
 TW_DEVICE void tw_mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -201,6 +216,21 @@ TW_DEVICE void tw_mma_m16n8k8_tf32(float (&d)[4], const unsigned (&a)[4], const 
 }
 TW_DEVICE void tw_mma_m16n8k32_s8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+TW_DEVICE void tw_mma_m16n8k32_u8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+TW_DEVICE void tw_mma_m16n8k32_u8_s8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+TW_DEVICE void tw_mma_m16n8k32_s8_u8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }

@@ -74,3 +74,45 @@ template <class... T> TW_DEVICE bool tw_aligned(int bytes, const T *...pointers)
 
 /* The value of the lane whose number differs in `bits`. All 32 lanes take part. */
 template <class T> TW_DEVICE T tw_of_lane(T x, int bits) { return (T)__shfl_xor_sync(0xffffffffu, x, bits); }
+
+/* `count` elements in a row, by accesses of up to `bytes`, to which their place is aligned. */
+template <int bytes, class T, int count> TW_DEVICE void tw_read(T (&to)[count], const T *from) {
+    constexpr int step = bytes / (int)sizeof(T) < count ? bytes / (int)sizeof(T) : count;
+#pragma unroll
+    for (int at = 0; at < count; at += step) {
+        const tw_vector<T, step> part = *(const tw_vector<T, step> *)(from + at);
+#pragma unroll
+        for (int i = 0; i < step; i++) to[at + i] = part.element[i];
+    }
+}
+/* The same where they are `inside`; elsewhere nothing is read and each is `otherwise`. */
+template <int bytes, class T, int count> TW_DEVICE void tw_read_or(T (&to)[count], const T *from, bool inside, T otherwise) {
+#pragma unroll
+    for (int i = 0; i < count; i++) to[i] = otherwise;
+    if (inside) tw_read<bytes>(to, from);
+}
+template <int bytes, class T, int count> TW_DEVICE void tw_write(T *to, const T (&from)[count]) {
+    constexpr int step = bytes / (int)sizeof(T) < count ? bytes / (int)sizeof(T) : count;
+#pragma unroll
+    for (int at = 0; at < count; at += step) {
+        tw_vector<T, step> part;
+#pragma unroll
+        for (int i = 0; i < step; i++) part.element[i] = from[at + i];
+        *(tw_vector<T, step> *)(to + at) = part;
+    }
+}
+
+/* 16 bytes of consecutive elements as floats; the last argument says of which type they are. */
+TW_DEVICE void tw_widen(float (&to)[4], uint4 x, const float *) {
+    to[0] = __uint_as_float(x.x), to[1] = __uint_as_float(x.y), to[2] = __uint_as_float(x.z), to[3] = __uint_as_float(x.w);
+}
+TW_DEVICE void tw_widen(float (&to)[8], uint4 x, const tw_f16 *) {
+    const float2 pairs[4] = {tw_unpack_f16(x.x), tw_unpack_f16(x.y), tw_unpack_f16(x.z), tw_unpack_f16(x.w)};
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[2 * i] = pairs[i].x, to[2 * i + 1] = pairs[i].y;
+}
+TW_DEVICE void tw_widen(float (&to)[8], uint4 x, const tw_bf16 *) {
+    const float2 pairs[4] = {tw_unpack_bf16(x.x), tw_unpack_bf16(x.y), tw_unpack_bf16(x.z), tw_unpack_bf16(x.w)};
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[2 * i] = pairs[i].x, to[2 * i + 1] = pairs[i].y;
+}

@@ -148,6 +148,11 @@ template <class T> T atomicCAS(T *p, std::common_type_t<T> compare, std::common_
 template <class T> T __ldg(const T *global) { return *global; }
 inline unsigned __float_as_uint(float x) { return twd::from_bits<unsigned>(twd::to_bits(x)); }
 inline int __float_as_int(float x) { return twd::from_bits<int>(twd::to_bits(x)); }
+inline long long __double_as_longlong(double x) {
+    long long bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 inline float __uint_as_float(unsigned x) { return twd::from_bits<float>(twd::to_bits(x)); }
 inline float __int_as_float(int x) { return twd::from_bits<float>(twd::to_bits(x)); }
 inline float __expf(float x) { return expf(x); }

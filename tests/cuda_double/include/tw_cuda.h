@@ -25,12 +25,14 @@ TW_DEVICE unsigned tw_to_tf32(float x) {
     return bits & 0xffffe000u;
 }
 TW_DEVICE signed char tw_to_s8(float x) { return std::isnan(x) ? 0 : (signed char)(x > 127 ? 127 : x < -128 ? -128 : nearbyintf(x)); }
+TW_DEVICE float tw_anew(float x) { return x; }
 TW_DEVICE float tw_exp2_approx(float x) { return exp2f(x); }
 TW_DEVICE float tw_tanh_approx(float x) { return tanhf(x); }
 
 TW_DEVICE unsigned char *tw_dynamic_shared() { return twd::dynamic_shared(); }
 TW_DEVICE unsigned tw_shared_address(const void *shared) { return twd::shared_address(shared); }
 TW_DEVICE uint4 tw_load_once(const void *global) { return *(const uint4 *)global; }
+template <class T> TW_DEVICE const T *tw_early(const T *global) { return global; }
 TW_DEVICE unsigned tw_load_acquire(const unsigned *global, TW_AT) { return twd::load_acquire(global, at); }
 TW_DEVICE void tw_store_release(unsigned *global, unsigned value, TW_AT) { twd::store_release(global, value, at); }
 TW_DEVICE unsigned tw_add_release(unsigned *global, unsigned value, TW_AT) { return twd::add_release(global, value, at); }
@@ -51,6 +53,9 @@ TW_DEVICE void tw_mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const 
 TW_DEVICE void tw_mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], TW_AT) { twd::mma(twd::Type::BF16, d, a, b, at); }
 TW_DEVICE void tw_mma_m16n8k8_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], TW_AT) { twd::mma(twd::Type::TF32, d, a, b, at); }
 TW_DEVICE void tw_mma_m16n8k32_s8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], TW_AT) { twd::mma(twd::Type::S8, d, a, b, at); }
+TW_DEVICE void tw_mma_m16n8k32_u8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], TW_AT) { twd::mma(twd::Type::U8, d, a, b, at); }
+TW_DEVICE void tw_mma_m16n8k32_u8_s8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], TW_AT) { twd::mma(twd::Type::U8_S8, d, a, b, at); }
+TW_DEVICE void tw_mma_m16n8k32_s8_u8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], TW_AT) { twd::mma(twd::Type::S8_U8, d, a, b, at); }
 
 TW_DEVICE void tw_barrier_sync(int id, int threads, TW_AT) { twd::barrier(id, threads, true, at); }
 TW_DEVICE void tw_barrier_arrive(int id, int threads, TW_AT) { twd::barrier(id, threads, false, at); }

@@ -183,6 +183,9 @@ MMA(mma_m16n8k16_f16, float)
 MMA(mma_m16n8k16_bf16, float)
 MMA(mma_m16n8k8_tf32, float)
 MMA(mma_m16n8k32_s8, int)
+MMA(mma_m16n8k32_u8, int)
+MMA(mma_m16n8k32_u8_s8, int)
+MMA(mma_m16n8k32_s8_u8, int)
 
 #if TW_SM90
 /* ---- Bulk copies and clusters -------------------------------------------------------------------------------------------- */

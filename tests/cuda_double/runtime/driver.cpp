@@ -84,6 +84,7 @@ struct Graph {
 };
 struct Executable {
     std::vector<std::unique_ptr<Node>> nodes;
+    std::map<void *, Node *> copies; /* by the node of the graph that was instantiated */
 };
 
 std::recursive_mutex lock;
@@ -560,8 +561,8 @@ int cuDeviceTotalMem_v2(size_t *bytes, int) {
 int cuDeviceGetAttribute(int *value, int attribute, int) {
     return api("cuDeviceGetAttribute", false, [&] {
         const std::map<int, int> values = {
-            {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 0x7fffffff}, {6, 65535}, {7, 65535}, {8, 48 << 10}, {10, 32}, {12, 65536},
-            {16, settings.multiprocessors}, {39, 2048}, {75, settings.capability / 10}, {76, settings.capability % 10}, {81, 228 << 10},
+            {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 0x7fffffff}, {6, 65535}, {7, 65535}, {8, 48 << 10}, {10, 32}, {12, 65536}, {13, 1830000},
+            {16, settings.multiprocessors}, {38, 50 << 20}, {39, 2048}, {75, settings.capability / 10}, {76, settings.capability % 10}, {81, 228 << 10},
             {82, 65536}, {97, (int)MOST_SHARED}, {106, 32}, {120, settings.capability >= 90}};
         auto found = values.find(attribute);
         demand(found != values.end(), INVALID_VALUE);
@@ -622,6 +623,23 @@ int cuCtxSynchronize() {
 
 int cuModuleLoadData(void **module, const void *image) {
     return api("cuModuleLoadData", true, [&] { *module = load(image); });
+}
+int cuModuleLoadDataEx(void **module, const void *image, unsigned count, const int *options, void **values) {
+    return api("cuModuleLoadDataEx", true, [&] {
+        char *log = nullptr;
+        size_t room = 0;
+        for (unsigned i = 0; i < count; i++) {
+            demand(options[i] >= 3 && options[i] <= 6, NOT_SUPPORTED); /* logs and their sizes */
+            if (options[i] == 5) log = static_cast<char *>(values[i]);
+            if (options[i] == 6) room = (size_t)values[i];
+        }
+        try {
+            *module = load(image);
+        } catch (const Refused &refused) {
+            if (log && room) snprintf(log, room, "the double cannot load this image (%d)", refused.result);
+            throw;
+        }
+    });
 }
 int cuModuleUnload(void *handle) {
     return api("cuModuleUnload", true, [&] {
@@ -939,7 +957,7 @@ int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long lo
             demand(order.size() > before, INVALID_VALUE); /* a cycle */
         }
         auto e = std::make_unique<Executable>();
-        std::map<Node *, Node *> copies;
+        auto &copies = e->copies;
         for (Node *n : order) {
             auto copy = std::make_unique<Node>();
             copy->kind = n->kind, copy->function = n->function, copy->launch = copy_of(n->launch), copy->act = n->act;
@@ -949,6 +967,19 @@ int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long lo
             e->nodes.push_back(std::move(copy));
         }
         *executable = *executables.insert(e.release()).first;
+    });
+}
+int cuGraphExecKernelNodeSetParams_v2(void *executable, void *node, const KernelNodeParameters *p) {
+    return api("cuGraphExecKernelNodeSetParams_v2", true, [&] {
+        Executable *e = known(executables, executable);
+        auto found = e->copies.find(node);
+        demand(found != e->copies.end() && found->second->kind == Node::LAUNCH && !p->extra, INVALID_VALUE);
+        Node *n = found->second;
+        demand(known_function(p->function) == n->function, INVALID_VALUE); /* the function may change on a GPU, under rules that nobody here needs */
+        const uint3 cluster = n->launch.cluster;
+        run_everything(); /* a launch under way keeps the values that it was launched with */
+        n->launch = launch_of(n->function, {p->gx, p->gy, p->gz}, {p->bx, p->by, p->bz}, cluster, p->shared, p->parameters);
+        remark("%s", n->function->name.c_str());
     });
 }
 int cuGraphExecDestroy(void *executable) {

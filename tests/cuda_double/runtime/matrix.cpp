@@ -96,6 +96,8 @@ float element(Type type, unsigned word, int part) {
     case Type::BF16: return from_bits((word >> 16 * part) << 16);
     case Type::TF32: return from_bits(word & 0xffffe000u);
     case Type::S8: return (float)(int8_t)(word >> 8 * part);
+    case Type::U8: return (float)(uint8_t)(word >> 8 * part);
+    case Type::U8_S8: case Type::S8_U8: break;
     }
     return 0;
 }
@@ -108,15 +110,15 @@ struct MmaLane {
 };
 
 /* d (16 x 8) += a (16 x k) b (k x 8). A register holds `per` neighbours along k; a half of the fragment spans 4 registers. */
-template <class T> void multiply(void **arguments, Type type, int k, int per) {
+template <class T> void multiply(void **arguments, Type type_a, Type type_b, int k, int per) {
     T a[16][32], b[32][8], d[16][8];
     const int half = k / 2;
     for (int l = 0; l < 32; l++) {
         const MmaLane &lane = *(MmaLane *)arguments[l];
         const int g = l / 4, t = l % 4;
         for (int e = 0; e < per; e++) {
-            for (int i = 0; i < 4; i++) a[g + i % 2 * 8][i / 2 * half + t * per + e] = (T)element(type, lane.a[i], e);
-            for (int i = 0; i < 2; i++) b[i * half + t * per + e][g] = (T)element(type, lane.b[i], e);
+            for (int i = 0; i < 4; i++) a[g + i % 2 * 8][i / 2 * half + t * per + e] = (T)element(type_a, lane.a[i], e);
+            for (int i = 0; i < 2; i++) b[i * half + t * per + e][g] = (T)element(type_b, lane.b[i], e);
         }
         for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t * 2 + i % 2] = ((const T *)lane.d)[i];
     }
@@ -143,9 +145,11 @@ void mma(Type type, void *d, const unsigned *a, const unsigned *b, Site at) {
                 fault("divergence", "lanes of a warp meet in mma at %s:%d and line %d", first.at.file, first.at.line, lane.at.line);
         }
         switch (first.type) {
-        case Type::F16: case Type::BF16: return multiply<float>(arguments, first.type, 16, 2);
-        case Type::TF32: return multiply<float>(arguments, first.type, 8, 1);
-        case Type::S8: return multiply<int32_t>(arguments, first.type, 32, 4);
+        case Type::F16: case Type::BF16: return multiply<float>(arguments, first.type, first.type, 16, 2);
+        case Type::TF32: return multiply<float>(arguments, first.type, first.type, 8, 1);
+        case Type::S8: case Type::U8: return multiply<int32_t>(arguments, first.type, first.type, 32, 4);
+        case Type::U8_S8: return multiply<int32_t>(arguments, Type::U8, Type::S8, 32, 4);
+        case Type::S8_U8: return multiply<int32_t>(arguments, Type::S8, Type::U8, 32, 4);
         }
     });
 }

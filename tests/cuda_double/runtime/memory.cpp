@@ -49,7 +49,7 @@ unsigned char *pool;
 std::vector<unsigned> free_slots;
 unsigned slots;
 std::vector<Word> slot_words[MOST_SLOTS];
-std::map<uint64_t, Allocation> allocations;
+std::map<uint64_t, Allocation> &allocations = *new std::map<uint64_t, Allocation>; /* a process tells of it when it ends, after its other parts are gone */
 unsigned allocation_count;
 uint32_t operation = 1;
 std::vector<std::vector<bool>> ancestors;

@@ -4,33 +4,53 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from compiler.codegen.cuda import nvrtc
-from compiler.codegen.cuda.cu_loops import TEAMS, lower_cuda_loops
+from compiler.codegen.cuda.cu_scalar import HALVES
+from compiler.codegen.cuda.cu_team import TEAMS
+from compiler.codegen.cuda.lower import lower_cuda
 from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
-from compiler.errors import InternalError, ModelError
+from compiler.errors import ModelError
 from compiler.ir.buffers import Buffer
-from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Layout
+from compiler.ir.tile import Level, Tile
+from compiler.targets.cuda import resolve
+from compiler.tile.algorithms.cuda.loops import cuda_loop_tiles
 from tests.compiler.backend_cases import by_definition, by_operator, loaded
 from tests.compiler.codegen import test_backend_kernels as conformance
 from tests.compiler.codegen.cuda import on_double
-from tests.compiler.codegen.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double, run
+from tests.compiler.codegen.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double, run, stored_as
 from tests.compiler.codegen.cuda.test_nvrtc import needs_nvrtc
 from tests.compiler.codegen.library import Case, draws
-from tests.compiler.codegen.test_c_loops import MANY_BLOCKS, SCANS, many_blocks, maps, reductions
+from tests.compiler.codegen.test_c_loops import MANY_BLOCKS, many_blocks, maps, reductions
 from tests.cuda_double.double import MODES, Device, Fault, Mode, compile_kernels, compiler_there
+
+H200 = resolve("cuda:sm_90")
+
+
+def lower(name: str, workload: Workload, team: int | None = None, columns: int = 0) -> CudaLowered:
+    """A kernel by the loops of a team, one that the lowering chooses where it is None."""
+    levels = () if team is None else (Level("block", (("team", team), ("columns", columns))),)
+    return lower_cuda(name, workload, Tile("loops", levels), H200)
 
 
 def subjects(cases: Sequence[Case], teams: Sequence[int | None]) -> list[Subject]:
     """The cases lowered, each by the next of `teams`."""
     return [
-        Subject(case, lower_cuda_loops(f"k{number}_case", case.workload, teams[number % len(teams)]))
+        Subject(case, lower(f"k{number}_case", case.workload, teams[number % len(teams)]))
+        for number, case in enumerate(cases)
+    ]
+
+
+def shortened(cases: Sequence[Case], elements: Sequence[DType] = HALVES) -> list[Case]:
+    """The cases with fp32 buffers that lie in memory as the next of `elements`."""
+    return [
+        replace(case, buffers=tuple(stored_as(buffer, elements[number % len(elements)]) for buffer in case.buffers))
         for number, case in enumerate(cases)
     ]
 
@@ -114,13 +134,13 @@ def test_large_points_and_many_points() -> None:
     lowered = [subject.lowered for subject in subjects([long_row, window], (None,))]
     assert (lowered[0].block, lowered[0].scratch_bytes) == (512, 2 * 4 * 12000)
     assert (lowered[1].grid, lowered[1].block) == (-(-3 * 37 * 37 // 128), 128)
-    assert "const tw_f16 *__restrict__ w" in lowered[1].text
+    assert "const tw_f16 *__restrict__ t_w" in lowered[1].text
     check([long_row, window], modes=MODES[3:4])
 
 
 def test_a_thread_takes_16_bytes_of_a_row_where_rows_divide() -> None:
-    whole, odd = (lower_cuda_loops("k", sized(BIAS, "f16", 8, columns).workload) for columns in (40, 41))
-    assert "*(tw_vector<tw_f16, 8> *)(y + " in whole.text
+    whole, odd = (lower("k", sized(BIAS, "f16", 8, columns).workload) for columns in (40, 41))
+    assert "*(tw_vector<tw_f16, 8> *)(t_y + " in whole.text
     assert whole.grid == -(-3 * 8 * 5 // whole.block)
     assert "tw_vector" not in odd.text
     assert odd.grid == -(-3 * 8 * 41 // odd.block)
@@ -128,11 +148,97 @@ def test_a_thread_takes_16_bytes_of_a_row_where_rows_divide() -> None:
 
 def test_a_dense_tensor_of_any_length_is_taken_by_16_bytes_but_for_its_end() -> None:
     text = "kernel Neg(in x: f32[3, 7]; out y: f32[3, 7])\n  for i:3, j:7\n    y[i, j] = neg(x[i, j])\n"
-    lowered = lower_cuda_loops("k", case_of(text).workload)
+    lowered = lower("k", case_of(text).workload)
     assert "tw_vector<float, 4>" in lowered.text
     assert "+ 4 <= 21" in lowered.text
     if compiler_there():
         check([case_of(text)])
+
+
+@needs_double
+def test_elements_that_lie_in_memory_in_16_bits_are_converted_by_every_team() -> None:
+    cases = [*draws(maps(), 30), *draws(reductions(), 40), *draws(many_blocks(), 40)]
+    check(shortened(cases), (None, *TEAMS))
+
+
+@needs_double
+def test_rows_of_16_bit_elements_are_taken_by_vectors() -> None:
+    rows = [sized(text, "f32", *size) for text in (BIAS, NORMALISATION) for size in ((3, 64), (2, 2048), (3, 257))]
+    cases = shortened([*rows, *rows[::-1], case_of(SOFTMAX.format(a=3, b=320, c=1))])
+    assert "*(const tw_vector<tw_f16, 8> *)(t_x + " in subjects(cases, (None,))[0].lowered.text
+    check(cases, (None, 32, 256))
+
+
+OWN_OUTPUT = """
+kernel Chain(in x: f32[{a}, {c}]; out y: f32[{a}, {c}], out s: f32[{a}], out z: f32[{a}, {c}])
+  for i:{a}
+    for l:{c}: y[i, l] = mul(x[i, l], 1.001:f32)
+    s[i] = sum<f32> l:{c} . mul(y[i, l], y[i, {c} - 1 - l])
+    for l:{c}: z[i, l] = sub(y[i, {c} - 1 - l], div(y[i, l], add(abs(s[i]), 1.0:f32)))
+"""
+
+
+@needs_double
+def test_outputs_in_16_bits_may_be_read_again_by_other_threads() -> None:
+    cases = shortened([case_of(OWN_OUTPUT.format(a=a, c=c)) for a, c in ((3, 7), (2, 300), (1, 64), (5, 33))])
+    for team in (1, 32, 128):
+        check(cases, (team,))
+    check(cases[1:], (32, 128), "checked", MODES[4:5])
+
+
+INSTANCE_NORMALISATION = """
+kernel InstanceNorm(in x: f32[{n}, {c}, {h}, {w}], in g: f32[{c}]; temp m: f32[], temp v: f32[]; out y: f32[{n}, {c}, {h}, {w}], out s: f32[{n}, {c}])
+  for n:{n}, c:{c}
+    m[] = sum<f32> i:{h}, j:{w} . mul(x[n, c, i, j], {inverse}:f32)
+    v[] = sum<f32> i:{h}, j:{w} . mul(mul(sub(x[n, c, i, j], m[]), sub(x[n, c, i, j], m[])), {inverse}:f32)
+    for i:{h}, j:{w}: y[n, c, i, j] = add(mul(sub(x[n, c, i, j], m[]), rsqrt(add(v[], 0.00001:f32))), g[c])
+    s[n, c] = v[]
+"""
+
+
+def channels_last(case: Case) -> Case:
+    """Images in NHWC."""
+    last = [
+        replace(Buffer.whole(at, buffer.type, Layout.channels_last(4)), element=buffer.element)
+        if buffer.type.rank == 4
+        else buffer
+        for at, buffer in enumerate(case.buffers)
+    ]
+    return replace(case, buffers=tuple(last))
+
+
+def column_cases() -> list[Case]:
+    """Loops that run across memory, at points that lie side by side."""
+    sizes = ((2, 32, 5, 7), (1, 64, 5, 5), (1, 24, 20, 9), (3, 8, 6, 6))
+    texts = [INSTANCE_NORMALISATION.format(n=n, c=c, h=h, w=w, inverse=1 / h / w) for n, c, h, w in sizes]
+    images = [channels_last(case_of(text)) for text in texts]
+    sums = [case_of(text.format(a=3, b=40, c=32, inverse=1 / 32, last_a=2, last_b=39)) for text in MANY_BLOCKS.values()]
+    return [*images, *(case for case in sums if "threadIdx.x % 8" in lower("k", case.workload).text)]
+
+
+@needs_double
+def test_columns_of_threads_reduce_across_memory() -> None:
+    cases = column_cases()
+    lowered = [subject.lowered for subject in subjects(cases, (None,))]
+    assert [(one.grid, one.block) for one in lowered[:4]] == [(8, 64), (8, 64), (3, 256), (3, 64)]
+    assert len(cases) == 8
+    check(cases)
+    check(shortened(cases))
+    for columns, team in ((32, 8), (16, 16), (8, 32)):
+        explicit = [
+            Subject(case, lower(f"k{at}_case", case.workload, team, columns)) for at, case in enumerate(cases[:2])
+        ]
+        on_double.check(explicit)
+    check([cases[0], cases[2], *cases[4:]], flavour="checked", modes=MODES[4:5])
+
+
+def test_a_normalised_image_of_64_channels_is_read_by_neighbours() -> None:
+    case = channels_last(case_of(INSTANCE_NORMALISATION.format(n=1, c=64, h=28, w=28, inverse=1 / 784)))
+    lowered = lower("k", case.workload)
+    assert (lowered.grid, lowered.block) == (8, 512)
+    assert "const int point = tile * 8 + (int)threadIdx.x % 8;" in lowered.text
+    wide = lower("k", case.workload, 16, 32)
+    assert (wide.grid, wide.block) == (2, 512)
 
 
 def racing_cases() -> list[Case]:
@@ -157,7 +263,7 @@ def test_no_accesses_race_or_leave_their_tensors() -> None:
 def test_a_missing_barrier_is_found(team: int) -> None:
     """So that the tests above say something about barriers."""
     case = case_of(SOFTMAX.format(a=2, b=300, c=1).replace("e[k]", f"e[{299} - k]"))
-    lowered = lower_cuda_loops("softmax", case.workload, team)
+    lowered = lower("softmax", case.workload, team)
     barrier = "__syncwarp();" if team == 32 else "__syncthreads();"
     assert barrier in lowered.text
     for text, faults in ((lowered.text, False), (lowered.text.replace(barrier, ""), True)):
@@ -171,7 +277,7 @@ def test_a_missing_barrier_is_found(team: int) -> None:
 
 
 def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
-    """A case of each operator of onnx's conformance suite that loads; sequential axes and routines are left out."""
+    """A case of each operator of onnx's conformance suite that loads, by the tile that is always legal."""
     found: list[tuple[conformance.Subject, CudaLowered]] = []
     for cases in by_operator().values():
         try:
@@ -182,8 +288,8 @@ def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
         for node in graph.nodes:
             subject = next(conformance.ways(graph, node, values, cases[0].name))
             name = f"k{len(found)}_{node.op.lower()}"
-            with suppress(InternalError):
-                found.append((subject, lower_cuda_loops(name, subject.case.workload)))
+            (proposal,) = cuda_loop_tiles(subject.case.workload, H200, "fp32")
+            found.append((subject, lower_cuda(name, subject.case.workload, proposal.tile, H200)))
     return found
 
 
@@ -195,6 +301,7 @@ def test_a_kernel_of_every_operator_computes_what_its_definition_says() -> None:
     served = {subject.operator for subject, _ in found}
     assert len(served) > 100, "the suite has shrunk"
     assert served >= {"Conv", "MatMul", "Softmax", "LayerNormalization", "Gather", "Resize", "Pad", "Einsum", "ArgMax"}
+    assert served >= {"LSTM", "GRU", "RNN", "CumSum", "ScatterElements", "ScatterND", "TopK"}
     module = compile_kernels(PREAMBLE + "\n".join(lowered.text for _, lowered in found), "plain", "operators.cu")
     with Device(module, MODES[2]) as device:
         for subject, lowered in found:
@@ -207,24 +314,10 @@ def test_offsets_beyond_32_bits_are_computed_in_64() -> None:
     for n, integer in ((1000, "int"), (2**30, "int64_t")):
         kernel = parse_kernel(text.format(n=n))
         buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
-        lowered = lower_cuda_loops("k", Case(kernel, buffers, ()).workload)
+        lowered = lower("k", Case(kernel, buffers, ()).workload)
         assert f"{integer} tile)" in lowered.text
         assert f"const {integer} point = " in lowered.text
         assert lowered.grid * lowered.block >= 3 * n // 4
-
-
-@pytest.mark.parametrize("name", sorted(SCANS))
-def test_sequential_axes_are_refused(name: str) -> None:
-    sizes = {"a": 3, "b": 4, "c": 5, "d": 6}
-    with pytest.raises(InternalError, match="sequential axes"):
-        lower_cuda_loops("k", case_of(SCANS[name].format(**sizes)).workload)
-
-
-def test_routines_are_refused() -> None:
-    slot = Slot("x", TensorType(DType.F32, (4,)))
-    workload = Workload(Routine("Sort", "sort", (slot,), ()), (Buffer.whole(0, slot.type),), (), (False,))
-    with pytest.raises(InternalError, match="routine sort"):
-        lower_cuda_loops("k", workload)
 
 
 @needs_nvrtc
@@ -242,7 +335,7 @@ def test_nvrtc_compiles_them_without_spills(architecture: str) -> None:
         "kernel Neg(in x: f32[4294967296]; out y: f32[4294967296])\n  for i:4294967296\n    y[i] = neg(x[i])\n"
     )
     whole = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*huge.inputs, *huge.outputs)))
-    all.append(Subject(Case(huge, whole, ()), lower_cuda_loops("huge", Case(huge, whole, ()).workload)))
+    all.append(Subject(Case(huge, whole, ()), lower("huge", Case(huge, whole, ()).workload)))
     source = PREAMBLE + "\n".join(subject.lowered.text for subject in all)
     compiled = nvrtc.compile_cuda(source, architecture, "loops.cu")
     assert compiled.kernels.keys() == {subject.lowered.name for subject in all}

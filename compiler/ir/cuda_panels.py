@@ -1,0 +1,61 @@
+"""B packed for a GPU: block tile by block tile, each in the order in which a block copies it to shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.packing import Panels, strided
+from compiler.ir.tensor import DType
+
+TF32_HALF, TF32_MASK = np.uint32(0x1000), np.uint32(0xFFFFE000)
+"""Half a unit of tf32's last digit, and the digits that it has."""
+
+
+@dataclass(frozen=True)
+class BlockPanels:
+    """B[batch, k, n] as tiles of `depth` of k by `columns` of n, zero-padded: dtype[batch, tiles of n, tiles of k, columns, depth].
+
+    `matrix` says where B lies in the constant (its `panel` means nothing here). `as_tf32` rounds fp32 elements to tf32: to nearest, ties
+    away from zero, as cvt.rna does.
+    """
+
+    matrix: Panels
+    columns: int
+    depth: int
+    dtype: DType
+    as_tf32: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """Of the packed array."""
+        matrix = self.matrix
+        across, down = -(-matrix.columns // self.columns), -(-matrix.depth // self.depth)
+        return (len(matrix.starts), across, down, self.columns, self.depth)
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape))
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        _, across, down, columns, depth = self.shape
+        packed = np.zeros(self.shape, self.dtype.numpy)
+        plain = constant.astype(np.float32, copy=False)
+        for into, start in zip(packed, self.matrix.starts, strict=True):
+            matrix = strided(plain, self.matrix.source, start).reshape(self.matrix.depth, self.matrix.columns)
+            whole = np.zeros((down * depth, across * columns), np.float32)
+            whole[: self.matrix.depth, : self.matrix.columns] = matrix
+            into[:] = (
+                (rounded_to_tf32(whole) if self.as_tf32 else whole)
+                .reshape(down, depth, across, columns)
+                .transpose(2, 0, 3, 1)
+            )
+        return packed.reshape(-1)
+
+
+def rounded_to_tf32(values: np.ndarray) -> np.ndarray:
+    """float32 values with 10 bits of mantissa, rounded to nearest, ties away from zero; infinities and NaN stay."""
+    bits = values.view(np.uint32)
+    rounded = ((bits + TF32_HALF) & TF32_MASK).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)

@@ -1,0 +1,272 @@
+"""Legal tiles of products on a GPU, for `mma`, `mma_tf32`, `mma_3xtf32` and `ffma` (`compiler.codegen.cuda.cu_contraction`).
+
+A tile is a block tile that warps (or threads) share out, a step of k, a number of stages, and into how many parts k is split so that tiles of
+batch-1 shapes fill the multiprocessors. What it costs is modelled from what one multiprocessor does in a step of k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from compiler.ir.contraction import Contraction, as_contraction, packing_of
+from compiler.ir.cuda_operand import Access, access_of, half_of
+from compiler.ir.machine import Workload
+from compiler.ir.normal_form import Slots
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.targets.cuda import CudaTarget
+from compiler.tile.algorithms.cuda.model import PORT_BYTES, seconds
+from compiler.tile.model import Proposal
+
+MOST_PROPOSALS = 60
+WARP = 32
+MOST_OFFSET = 2**31
+"""Elements that offsets of 32 bits reach."""
+
+WARP_TILES = (
+    *((64, 8, 16, 8), (128, 8, 32, 8), (32, 16, 16, 8), (64, 16, 16, 16), (128, 16, 32, 16)),
+    *((16, 32, 16, 8), (16, 64, 16, 16), (16, 128, 16, 32)),
+    *((32, 32, 16, 16), (32, 64, 16, 32), (32, 64, 16, 16), (32, 128, 32, 32)),
+    *((64, 32, 32, 16), (64, 64, 32, 32), (64, 64, 32, 16), (64, 128, 32, 64), (64, 128, 32, 32)),
+    *((128, 32, 32, 32), (128, 64, 32, 32), (128, 64, 64, 32), (128, 128, 64, 64), (128, 128, 64, 32)),
+)
+"""m and n of a block tile, m and n of a warp's part of it."""
+THREAD_TILES = (
+    *((16, 32, 2, 2), (16, 64, 2, 4), (32, 32, 4, 2), (32, 64, 4, 4), (64, 32, 4, 4)),
+    *((64, 64, 8, 4), (128, 64, 8, 8), (64, 128, 8, 8), (128, 128, 8, 8)),
+)
+"""m and n of a block tile, m and n of a thread's part of it."""
+STEP_BYTES = (64, 128)
+"""Of a row in one step of k."""
+STAGES = (2, 3, 4, 6)
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Into how many parts k is split."""
+MOST_WAVES_SPLIT = 2
+"""Blocks for each multiprocessor beyond which there is no reason to split k."""
+CLUSTERS = (2, 4, 8)
+"""Those that the blocks of a cluster may take."""
+MOST_HELD = 32
+"""Elements on their way through registers in a step."""
+MOST_SPLIT_SUMS = 32 * 32
+"""Sums of a warp that multiplies by three products, each of which needs its operands twice."""
+MOST_REGISTERS = 200
+"""Estimated: beyond them spills are likely."""
+
+LATENCY_NS = 350.0
+"""From asking for a step's bytes to having them: a trip to the second-level cache."""
+STEP_NS = 25.0
+"""Of a step beside its products: a barrier, addresses, the first fragments."""
+CHAIN_CYCLES = 35
+"""Between two products that add to the same sums."""
+MEETING_NS = 1200.0
+"""Of split k: partial sums to memory, a counter, and back."""
+CLUSTER_NS = 500.0
+"""Of split k in a cluster: two barriers, and sums from the shared memory of other blocks."""
+SHARED_BYTES_PER_CLOCK = 128
+ELEMENT_CYCLES = 12
+"""Instructions of a warp for 32 elements that are gathered one by one."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What all tiles of a workload share: extents, and how operands are reached as `element`; B is None where it is packed."""
+
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    element: DType
+    a: Access
+    b: Access | None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an operand goes through registers, which one step ahead fills: more stages are of no use."""
+        return not self.a.is_copy or (self.b is not None and not self.b.is_copy)
+
+
+def cuda_contraction_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """The most promising tiles by the model, best first; none for what is no product."""
+    view = as_contraction(workload)
+    buffers = (*workload.inputs, *workload.outputs)
+    if view is None or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+        return []
+    if not view.batches * view.rows * view.columns:
+        return []
+    proposals = [
+        proposal
+        for algorithm, element in _products(view, workload, precision)
+        for proposal in _tiles(algorithm, _shape(view, workload, element), target)
+    ]
+    return sorted(proposals, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
+
+
+def _products(view: Contraction, workload: Workload, precision: str) -> list[tuple[str, DType]]:
+    """The ways to multiply that a job's precision allows, with the dtype of operands in shared memory."""
+    half = half_of(view, workload, exact=precision in ("fp32", "tf32"))
+    if half is not None:
+        return [("mma", half)]
+    if precision == "fp32":
+        return [("mma_3xtf32", DType.F32), ("ffma", DType.F32)]
+    return [("mma_tf32", DType.F32)]
+
+
+def _shape(view: Contraction, workload: Workload, element: DType) -> _Shape:
+    slots = Slots(workload)
+    packed = packing_of(view, workload, 1) is not None
+    a, b = (access_of(value, view.k[-1], slots, element) for value in (view.a, view.b))
+    return _Shape(view.batches, view.rows, view.columns, view.depth, element, a, None if packed else b)
+
+
+def _tiles(algorithm: str, shape: _Shape, target: CudaTarget) -> Iterator[Proposal]:
+    clusters = CLUSTERS if target.capability >= (9, 0) else ()
+    for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else WARP_TILES:
+        if algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS:
+            continue
+        tiles = shape.batches * -(-shape.rows // m) * -(-shape.columns // n)
+        for step_bytes in STEP_BYTES:
+            depth = step_bytes // shape.element.bytes
+            steps = -(-shape.depth // depth)
+            for stages in STAGES:
+                if stages > (2 if shape.is_held else max(steps + 1, 2)):
+                    continue
+                for parts in PARTS:
+                    if parts > steps or -(-steps // -(-steps // parts)) < parts:
+                        continue
+                    if parts > 1 and tiles * parts > MOST_WAVES_SPLIT * target.multiprocessors:
+                        continue
+                    for cluster in (False, True) if parts in clusters else (False,):
+                        work = _Work(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster)
+                        if work.fits(target):
+                            yield Proposal(work.tile, seconds(work.ns(target), target))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One tile and what it costs."""
+
+    algorithm: str
+    shape: _Shape
+    m: int
+    n: int
+    part_m: int
+    part_n: int
+    depth: int
+    stages: int
+    parts: int
+    cluster: bool
+
+    @property
+    def tile(self) -> Tile:
+        block = Level("block", (("m", self.m), ("n", self.n), ("k", self.depth), ("stages", self.stages)))
+        inner = Level("thread" if self.algorithm == "ffma" else "warp", (("m", self.part_m), ("n", self.part_n)))
+        grid = (Level("cluster" if self.cluster else "grid", (("k", self.parts),)),) if self.parts > 1 else ()
+        return Tile(self.algorithm, (*grid, block, inner))
+
+    @property
+    def threads(self) -> int:
+        lanes = 1 if self.algorithm == "ffma" else WARP
+        return self.m // self.part_m * (self.n // self.part_n) * lanes
+
+    @property
+    def steps(self) -> int:
+        """Of one block."""
+        return ceil(ceil(self.shape.depth / self.depth) / self.parts)
+
+    @property
+    def blocks(self) -> int:
+        shape = self.shape
+        return shape.batches * -(-shape.rows // self.m) * -(-shape.columns // self.n) * self.parts
+
+    @property
+    def step_bytes(self) -> int:
+        return (self.m + self.n) * self.depth * self.shape.element.bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        stages = self.stages * (self.step_bytes + 16 * (self.m + self.n))
+        return max(stages, self.m * (self.n + 8) * 4)
+
+    @property
+    def registers(self) -> int:
+        """An estimate: sums, operands of a step, addresses, what is gathered."""
+        if self.algorithm == "ffma":
+            own = self.part_m * self.part_n + 4 * (self.part_n + 1)
+        else:
+            fragments = self.part_m // 4 + self.part_n // 4
+            own = self.part_m * self.part_n // WARP + fragments * (4 if self.algorithm == "mma_3xtf32" else 2)
+        return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
+
+    @property
+    def _sides(self) -> tuple[tuple[Access, int], ...]:
+        """Operands that are not packed, with the elements that each thread takes in a step."""
+        shape = self.shape
+        sides = ((shape.a, self.m), *(((shape.b, self.n),) if shape.b else ()))
+        return tuple((access, rows * self.depth // self.threads) for access, rows in sides)
+
+    @property
+    def _held(self) -> int:
+        """Registers for what is not copied."""
+        return sum(count * max(len(access.loads), 1) for access, count in self._sides if not access.is_copy)
+
+    @property
+    def _gathered(self) -> int:
+        """Elements that a thread takes one by one."""
+        return sum(count for access, count in self._sides if access.count == 1)
+
+    def fits(self, target: CudaTarget) -> bool:
+        """Whether the device has as much shared memory and as many registers, and threads take equal parts of what is gathered."""
+        return (
+            self.shared_bytes <= target.block_shared_bytes
+            and self.registers <= MOST_REGISTERS
+            and self._held <= MOST_HELD
+            and self.depth * min(self.m, self.n) % self.threads == 0
+        )
+
+    def ns(self, target: CudaTarget) -> float:
+        """Nanoseconds of all waves of blocks."""
+        at_once = target.blocks_at_once(self.threads, self.registers, self.shared_bytes)
+        together = min(max(at_once, 1), -(-self.blocks // target.multiprocessors))
+        waves = -(-self.blocks // (together * target.multiprocessors))
+        block = LATENCY_NS + self.steps * self._step_ns(together, target) + self._end_ns(together, target)
+        return waves * block
+
+    def _step_ns(self, together: int, target: CudaTarget) -> float:
+        """One step of k of the blocks that a multiprocessor holds: the scarcest of its units, or waiting."""
+        busy = min(self.blocks, target.multiprocessors)
+        moved = together * self.step_bytes / min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
+        units = together * self._cycles(target) / target.clock_ghz
+        waiting = LATENCY_NS / (self.stages - 1)
+        if self._held:
+            waiting = LATENCY_NS
+        return max(moved, units + STEP_NS, self._chain_ns(target) + STEP_NS, waiting)
+
+    def _cycles(self, target: CudaTarget) -> float:
+        """Of a multiprocessor, for one block's step: products, reading shared memory, gathering."""
+        products = self.m * self.n * self.depth
+        warps = self.threads // WARP
+        if self.algorithm == "ffma":
+            rate, read = target.fma_per_clock * 0.8, products * 4 * (1 / self.part_m + 1 / self.part_n) / 4
+        else:
+            per_clock = {"mma": 1.0, "mma_tf32": 0.5, "mma_3xtf32": 0.5 / 3}[self.algorithm]
+            rate = target.mma_per_clock * per_clock * 0.8
+            read = warps * (self.part_m + self.part_n) * self.depth * self.shape.element.bytes
+        gathered = self._gathered * self.threads / WARP * ELEMENT_CYCLES / 4
+        return max(products / rate, read / SHARED_BYTES_PER_CLOCK) + gathered
+
+    def _chain_ns(self, target: CudaTarget) -> float:
+        """The products of a step that wait for one another."""
+        if self.algorithm == "ffma":
+            return self.depth * 4 / target.clock_ghz
+        steps = self.depth * self.shape.element.bytes / 32 * (3 if self.algorithm == "mma_3xtf32" else 1)
+        return steps * CHAIN_CYCLES / target.clock_ghz
+
+    def _end_ns(self, together: int, target: CudaTarget) -> float:
+        """Results, and the meeting of the parts of k."""
+        per_ns = min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / min(self.blocks, target.multiprocessors))
+        sums = self.m * self.n * 4 / per_ns
+        if self.parts == 1:
+            return sums * together
+        return CLUSTER_NS + 2 * sums if self.cluster else MEETING_NS + sums * (together + self.parts)

@@ -1,0 +1,62 @@
+"""Where the PTX ISA places elements: fragments in the registers of lanes, swizzled lines, operands of wgmma."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LANES = np.arange(32)
+G, T = LANES // 4, LANES % 4
+"""Group and thread of a lane: row and column pair in a fragment."""
+SWIZZLE_CODES = {0: 0, 128: 1, 64: 2, 32: 3}
+"""Of a matrix descriptor, by the bytes of a line."""
+
+
+def packed(values: np.ndarray) -> np.ndarray:
+    """Neighbours along the last axis as 32-bit registers."""
+    registers: np.ndarray = np.ascontiguousarray(values).view(np.uint32)
+    return registers[..., 0]
+
+
+def fragments(a: np.ndarray, b: np.ndarray, per: int) -> tuple[np.ndarray, np.ndarray]:
+    """Registers of a (16 x k) and b (k x 8): `per` elements each, as the tables of mma.m16n8k* place them."""
+    half = a.shape[1] // 2
+    columns = T[:, None] * per + np.arange(per)
+    registers_a = [packed(a[(G + row)[:, None], columns + column]) for column in (0, half) for row in (0, 8)]
+    registers_b = [packed(b[columns + row, G[:, None]]) for row in (0, half)]
+    return np.stack(registers_a), np.stack(registers_b)
+
+
+def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
+    """Where a dense byte offset lies: 16-byte pieces of a line of 128 are exchanged by the line's number ("Swizzling Modes")."""
+    pieces, lines = offsets // 16 % 8, offsets // 128 % 8
+    # by all three bits of the line's number, by the lower two, or by the lowest
+    moved: np.ndarray = pieces ^ (lines & {0: 0, 32: 1, 64: 3, 128: 7}[width])
+    return np.asarray(offsets + 16 * (moved - pieces))
+
+
+def k_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
+    """Rows (mn x k) as a descriptor without transposition reads them: bytes, leading and stride in bytes.
+
+    Swizzled: 8 rows of `width` bytes are one atom, the next 8 rows follow. Else 8 rows of 16 bytes, then the next 16 bytes.
+    """
+    rows, row_bytes = x.shape[0], x.shape[1] * x.itemsize
+    data = np.ascontiguousarray(x).view(np.uint8)
+    if not width:
+        pieces = data.reshape(rows // 8, 8, row_bytes // 16, 16)
+        return np.ascontiguousarray(pieces.transpose(0, 2, 1, 3)).reshape(-1), 128, 128 * (row_bytes // 16)
+    wide = np.zeros((rows, width), np.uint8)
+    wide[:, :row_bytes] = data
+    out = np.zeros(rows * width, np.uint8)
+    out[swizzle(np.arange(rows * width), width)] = wide.reshape(-1)
+    return out, 16, 8 * width
+
+
+def mn_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
+    """The same for a transposed operand: lines run along mn, `width` bytes and 8 of k are one atom."""
+    mn, k = x.shape
+    elements = width // x.itemsize
+    atoms = np.ascontiguousarray(x.T).reshape(k // 8, 8, mn // elements, elements).transpose(2, 0, 1, 3)
+    dense = np.ascontiguousarray(atoms).view(np.uint8).reshape(-1)
+    out = np.zeros(dense.size, np.uint8)
+    out[swizzle(np.arange(dense.size), width)] = dense
+    return out, k * width, 8 * width
