@@ -16,8 +16,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 when the artifact was written, 1 when the compilation failed, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m compiler", description="Compile an ONNX model into one artifact.")
     parser.add_argument("model", type=Path, help="the ONNX file")
-    parser.add_argument("--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
-    parser.add_argument("--target", default="cpu", help="cpu (this machine), cpu:x86-64-v3, ...")
+    parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
+    parser.add_argument(
+        "--target", default="cpu", help="cpu (this machine), cpu:x86-64-v3, cuda (its GPU), cuda:sm_90, ..."
+    )
+    parser.add_argument(
+        "--precision", default="fp32", help="fp32, bf16; of CUDA targets also tf32, fp16 (default: fp32)"
+    )
     parser.add_argument(
         "--options", default="{}", help='more options as JSON, such as \'{"inputs": {"x": [1, 3, 224, 224]}}\''
     )
@@ -29,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     artifact = given.out or given.model.with_suffix(".tw")
     dump = given.dump or (artifact.with_suffix(".steps") if given.explain else None)
     try:
-        options = CompileOptions.from_json({"target": given.target, **json.loads(given.options)})
+        asked = {"target": given.target, "precision": given.precision}
+        options = CompileOptions.from_json({**asked, **json.loads(given.options)})
         records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records else []
         report = compile_model(given.model, artifact, options, records, _Progress(quiet=given.json), dump)
     except (TilewrightError, OSError, json.JSONDecodeError) as error:
@@ -73,9 +79,10 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
         if ranks is None
         else f"\nrank correlation of the cost model with measurements {ranks:.2f}, mean of {report['ranked_kernels']} kernels"
     )
+    run = f"{1e3 * latency:.3f} ms on {report['threads']} lanes, largest error {worst:.1e} of the largest value"
     return (
-        f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, {1e3 * latency:.3f} ms on {report['threads']} lanes, "
-        f"arena {arena / 1e6:.1f} MB, largest error {worst:.1e} of the largest value{ranked}"
+        f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, arena {arena / 1e6:.1f} MB, "
+        f"{run if errors else 'not run on this machine'}{ranked}"
     )
 
 

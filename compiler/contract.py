@@ -20,9 +20,13 @@ from compiler.errors import OptionsError
 
 COMPILER_VERSION = "0.1.0"
 
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("fp32", "bf16"),
+    "cuda": ("fp32", "tf32", "fp16", "bf16"),
+}
+"""By kind of target."""
 SCHEDULERS = ("sequential",)
-TARGET_PATTERN = re.compile(r"cpu(:[a-z0-9._-]{1,64})?")
+TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 MAX_BUDGET_SECONDS = 24 * 3600.0
 
@@ -42,11 +46,12 @@ class InputSpec:
 class CompileOptions:
     """What to compile for. Frozen; every field takes part in the cache key.
 
-    target     `cpu` (this machine) or `cpu:<profile>` such as `cpu:x86-64-v3`
-    precision  of arithmetic: `fp32`, or `bf16`: operands of contractions are rounded to bf16, products added in fp32
+    target     `cpu` (this machine) or `cpu:<profile>` such as `cpu:x86-64-v3`; `cuda` (its GPU) or `cuda:<profile>` such as `cuda:sm_90`
+    precision  `fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added in fp32; on CUDA targets
+               `fp16` and `bf16` are also what activations and weights are in memory
     tolerance  largest accepted error against the float64 reference, relative to the largest value of an output;
                None: the default of the precision
-    threads    lanes of the plan; None: every core of the machine that compiles
+    threads    lanes of the plan; None: every core of the machine that compiles. A CUDA target's plan has one
     inputs     by input name: a shape (list of ints), or `{"shape": [...], "value": scalar}`
     dims       by symbolic dimension name: its value
     tuning_budget_s  wall seconds that measuring candidates may take; 0 takes the analytical choice unmeasured
@@ -74,14 +79,18 @@ class CompileOptions:
     def _check(self) -> None:
         if not TARGET_PATTERN.fullmatch(self.target):
             raise OptionsError(
-                f"target {self.target!r} is unknown", fix="use 'cpu' or 'cpu:<profile>'; see GET /targets"
+                f"target {self.target!r} is unknown",
+                fix="use 'cpu', 'cuda', 'cpu:<profile>' or 'cuda:<profile>'; see GET /targets",
             )
-        if self.precision not in PRECISIONS:
-            raise OptionsError(f"precision {self.precision!r} is unknown", fix=f"use one of {', '.join(PRECISIONS)}")
+        self._check_precision()
         if self.scheduler not in SCHEDULERS:
             raise OptionsError(f"scheduler {self.scheduler!r} is unknown", fix=f"use one of {', '.join(SCHEDULERS)}")
         if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
             raise OptionsError(f"threads is {self.threads}", fix=f"use 1 to {MAX_THREADS}, or leave it out")
+        if self.kind == "cuda" and self.threads not in (None, 1):
+            raise OptionsError(
+                f"threads is {self.threads}, and the plan of a CUDA target has one lane", fix="leave threads out"
+            )
         if self.tolerance is not None and not 0 < self.tolerance <= 1:
             raise OptionsError(f"tolerance is {self.tolerance}", fix="use a number in (0, 1], such as 1e-5")
         if not 0 <= self.tuning_budget_s <= MAX_BUDGET_SECONDS:
@@ -98,6 +107,19 @@ class CompileOptions:
         for name, dim in self.dims.items():
             if dim < 0:
                 raise OptionsError(f"dims[{name!r}] is {dim}", fix="give an int >= 0")
+
+    def _check_precision(self) -> None:
+        known = PRECISIONS[self.kind]
+        if self.precision not in known:
+            able = [kind for kind, precisions in PRECISIONS.items() if self.precision in precisions]
+            said = f"is one of {' and '.join(able)} targets alone" if able else "is unknown"
+            fix = f"use one of {', '.join(known)}" + (f", or a target {' or '.join(able)}" if able else "")
+            raise OptionsError(f"precision {self.precision!r} {said}", fix=fix)
+
+    @property
+    def kind(self) -> str:
+        """Of the target: `cpu` or `cuda`."""
+        return self.target.partition(":")[0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""

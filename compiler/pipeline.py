@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler import workbench
-from compiler.codegen.build import Toolchain, find_toolchain
-from compiler.codegen.emit import emit
-from compiler.codegen.lower import count_tiles, workload_of
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
@@ -21,10 +18,11 @@ from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
-from compiler.ir.machine import Record, plausible
+from compiler.ir.machine import Record, Workload, plausible
 from compiler.ir.plan import Plan
+from compiler.ir.program import Program
 from compiler.ir.tile import Cost, Menu, Tile
-from compiler.measure.agree import DEFAULT_TOLERANCE, Agreement, agree
+from compiler.measure.agree import DEFAULT_TOLERANCE, LARGEST, Agreement, agree
 from compiler.measure.bisect import bisect
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
@@ -33,19 +31,20 @@ from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.rewrite import rewrite
 from compiler.schedule import schedule
-from compiler.targets.cpu import CpuTarget, resolve
+from compiler.targets.target import Target
 from compiler.tile import tile
 from compiler.tile.search import AGAIN, Budget
 from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
+from compiler.workbench import Backend, backend_of
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
 LATENCY_SECONDS = 0.5
+BEYOND_RANGE = "beyond_range"
+"""In the details of a Disagreement: the precision whose range a value exceeds."""
 WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
-JOBS = 2
-"""C compiler processes at a time."""
 
 
 def compile_model(
@@ -63,17 +62,14 @@ def compile_model(
 
     `records` are earlier measurements; new ones leave as events. Once `hurry` answers True, measuring stops within a fraction of a
     second and the best found so far is emitted; what proves the artifact is never left out. Without `measure` earlier records and the
-    cost model decide. What spends a part of the tolerance (Winograd, 24-bit weights, bf16) is left out in a second round when the result
-    does not agree. `data` says where all external data lies, by its path in the model; None: beside the model.
+    cost model decide. What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is left
+    out in a second round when the result does not agree. `data` says where all external data lies, by its path in the model; None: beside the model.
 
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
-    target = resolve(options.target)
-    target.check_precision(options.precision)
-    lanes = options.threads or target.lanes
-    toolchain = find_toolchain(workbench.environment_compiler(os.environ))
-    count = _Counter(target)
+    backend = backend_of(options, os.environ)
+    lanes = options.threads or backend.target.lanes
 
     with trace.step("load"):
         loaded = load(model, options, OPERATORS, data=data)
@@ -95,75 +91,74 @@ def compile_model(
     granted = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
     for tolerance, precision in ((granted, options.precision), (0.0, "fp32")):
         with trace.step("tile"):
-            workloads = [workload_of(fused.kernels, call) for call in fused.kernels.calls]
+            kernels = backend.stored(fused.kernels, precision)
+            workloads = [backend.workload_of(kernels, call) for call in kernels.calls]
             tunes = measure and options.tuning_budget_s > 0
-            target, rates = workbench.with_rates(target, toolchain, known, measure=tunes and not hurry())
-            for record in rates:
+            backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
+            for record in facts_of_device:
                 if record not in known:
                     trace.record(record.to_json())
-            setting = workbench.setting_of(fused.kernels, target, toolchain)
-            machine = workbench.machine_for(target, toolchain, JOBS, options.seed, hurry, setting) if tunes else None
+            setting = backend.setting(kernels)
             budget = Budget(
                 options.tuning_budget_s,
                 options.tuning_trials,
                 used_seconds=trace.seconds.get("tile", 0.0),
                 used_trials=sum(not record.variant.get(AGAIN) for record in measured),
             )
-            tiled = tile(
-                workloads,
-                target,
-                lanes,
-                known,
-                setting,
-                machine,
-                budget,
-                count,
-                trace,
-                hurry,
-                tolerance,
-                precision,
-            )
+            with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
+                tiled = tile(
+                    workloads,
+                    backend.target,
+                    lanes,
+                    backend.starting_points(known, setting),
+                    setting,
+                    machine if tunes else None,
+                    budget,
+                    backend.count_tiles,
+                    trace,
+                    hurry,
+                    tolerance,
+                    precision,
+                    backend.choose,
+                )
             measured += tiled.measured
-            trace.show("tile", _tiled_text(target, fused.kernels, tiled))
+            trace.show("tile", _tiled_text(backend, kernels, workloads, tiled))
         with trace.step("schedule"):
             measures = tunes and not hurry()
-            handover = workbench.handover(target, toolchain, known, measure=measures) if lanes > 1 else None
+            handover = backend.handover(known, measure=measures) if lanes > 1 else None
             if handover is not None and handover not in known:
                 trace.record(handover.to_json())
-            plan = schedule(fused.kernels, tiled.menus, lanes, _meeting_seconds(handover))
+            plan = schedule(kernels, tiled.menus, lanes, _meeting_seconds(handover), options.scheduler)
             trace.show("schedule", plan)
         with trace.step("emit"):
-            program = emit(fused.kernels, plan, target, toolchain, JOBS)
-            trace.show(
-                "emit",
-                _lines(f"// {name}\n{text}" for name, text in sorted(program.sources.items()) if name.endswith(".c")),
-            )
+            program = backend.emit(kernels, plan)
+            trace.show("emit", _lines(f"// {name}\n{text}" for name, text in _generated(program)))
         with trace.step("pack"):
-            facts = _facts(loaded, options, target, fused, plan, tiled, rewritten.log)
+            facts = _facts(loaded, options, backend.target, fused, plan, tiled, rewritten.log)
             unproven = artifact.with_name(f".{artifact.name}.unproven")
-            used = [*tiled.measured, *tiled.reused, *rates, *([handover] if handover else [])]
-            packed = pack(program, plan, fused.kernels, used, facts, unproven)
+            used = [*tiled.measured, *tiled.reused, *facts_of_device, *([handover] if handover else [])]
+            packed = pack(program, plan, kernels, used, facts, unproven)
         with trace.step("agree"):
             try:
-                proof = _prove(loaded.graph, fused.kernels, plan, packed, options, target, toolchain)
+                proof = _prove(loaded.graph, kernels, plan, packed, options, precision, backend)
                 os.replace(unproven, artifact)
                 break
             except Disagreement as error:
-                inexact = sorted(tiled.inexact & {tile.algorithm for tile, _ in plan.tiles})
+                inexact = {tile.algorithm for tile, _ in plan.tiles} & tiled.inexact | backend.rounded(plan, precision)
                 if not inexact:
                     raise
                 known += [record for record in used if record not in known]
-                trace.notice(
-                    f"compiled again without {', '.join(inexact)}, whose rounding errors may be at fault: {error}"
-                )
+                trace.notice(f"compiled again without {', '.join(sorted(inexact))}, {_blame(error)}")
             finally:
                 unproven.unlink(missing_ok=True)
+    if proof.agreement is None:
+        trace.notice(f"nothing was run or compared with the reference: this machine is no {backend.target.name}")
     return CompileReport(
         model_digest=loaded.digest,
         artifact_digest=packed.digest,
         artifact_bytes=packed.bytes,
-        target=target.name,
-        hardware=target.hardware,
+        target=backend.target.name,
+        hardware=backend.target.hardware,
         threads=plan.lanes,
         phase_seconds=trace.seconds,
         nodes=len(loaded.graph.nodes),
@@ -187,14 +182,14 @@ def _meeting_seconds(handover: Record | None) -> float:
     return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
 
 
-@dataclass(frozen=True)
-class _Counter:
-    """`tile.CountTiles` for one target."""
+def _blame(error: Disagreement) -> str:
+    """What was at fault, as far as is known."""
+    return str(error) if BEYOND_RANGE in error.details else f"whose rounding errors may be at fault: {error}"
 
-    target: CpuTarget
 
-    def __call__(self, workload: Any, tile: Tile) -> int:
-        return count_tiles(workload, tile, self.target)
+def _generated(program: Program) -> list[tuple[str, str]]:
+    """The sources that were made for this model, by name."""
+    return [(name, text) for name, text in sorted(program.sources.items()) if name.endswith((".c", ".cu"))]
 
 
 @dataclass(frozen=True)
@@ -211,14 +206,14 @@ def _prove(
     plan: Plan,
     packed: PackedArtifact,
     options: CompileOptions,
-    target: CpuTarget,
-    toolchain: Toolchain,
+    precision: str,
+    backend: Backend,
 ) -> _Proof:
     """Runs the artifact, through its own loader, against the reference on the unrewritten graph.
 
     Raises Disagreement that names the first diverging node.
     """
-    if not target.is_here:
+    if not backend.target.is_here:
         return _Proof(None, 0.0)
     with Model(packed.path) as model:
 
@@ -226,14 +221,24 @@ def _prove(
             return model.run_flat(inputs)
 
         verdict = agree(
-            run, graph, OPERATORS, options.tolerance, options.seed, precision=options.precision, budget_s=AGREE_SECONDS
+            run,
+            graph,
+            OPERATORS,
+            options.tolerance,
+            options.seed,
+            precision=options.precision,
+            largest=LARGEST.get(precision, math.inf),
+            budget_s=AGREE_SECONDS,
         )
+        if verdict.beyond_range:
+            fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
+            raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
         if not verdict.passed and verdict.failing_inputs is not None:
-            stepper = workbench.LibraryStepper(kernels, plan, target, toolchain)
-            bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
+            with backend.stepper(kernels, plan) as stepper:
+                bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
         if not verdict.passed:
             raise Disagreement(
-                "nothing shows that the artifact computes what the model says: float32 rounding alone exceeds what may be granted in "
+                "nothing shows that the artifact computes what the model says: rounding alone exceeds what may be granted in "
                 f"every case ({', '.join(verdict.undecided)})",
                 fix='state how much error is acceptable, such as {"tolerance": 0.05}',
             )
@@ -249,7 +254,7 @@ def _prove(
 def _facts(
     loaded: Loaded,
     options: CompileOptions,
-    target: CpuTarget,
+    target: Target,
     fused: Fused,
     plan: Plan,
     tiled: Tiled,
@@ -278,22 +283,24 @@ def _call_cost(plan: Plan, call: int, menu: Menu) -> Cost:
     return Cost(variant.cost.seconds / max(lanes, 1), variant.cost.source)
 
 
-def _tiled_text(target: CpuTarget, kernels: KernelGraph, tiled: Tiled) -> str:
-    """The machine's rates, how good the model was, and for each call the tiles that were considered."""
-    lines = [f"{target.name}: {target.rates}"]
+def _tiled_text(backend: Backend, kernels: KernelGraph, workloads: Sequence[Workload], tiled: Tiled) -> str:
+    """What is known of the device, how good the model was, and for each call the tiles that were considered."""
+    lines = [str(backend)]
     lines += [str(tiled.ranking)] if tiled.ranking else []
     lines += [
-        f"{call}\n    {_menu_text(menu, tiled.tried[menu.workload])}"
-        for call, menu in zip(kernels.calls, tiled.menus, strict=True)
+        f"{call}\n    {_menu_text(backend, workload, menu, tiled.tried[menu.workload])}"
+        for call, workload, menu in zip(kernels.calls, workloads, tiled.menus, strict=True)
     ]
     return _lines(lines)
 
 
-def _menu_text(menu: Menu, tried: Sequence[tuple[Tile, Cost]]) -> str:
+def _menu_text(backend: Backend, workload: Workload, menu: Menu, tried: Sequence[tuple[Tile, Cost]]) -> str:
     """All tiles that were tried; of those that take part in scheduling, into how many tile tasks they cut the kernel."""
     tasks = {variant.tile: f" in {variant.tiles} tiles" for variant in menu.variants}
+    told = {option: backend.told(workload, option) for option, _ in tried}
     options = "\n    ".join(
-        f"{1e6 * cost.seconds:10.1f} us {cost.source:9} {tile}{tasks.get(tile, '')}" for tile, cost in tried
+        f"{1e6 * cost.seconds:10.1f} us {cost.source:9} {tile}{tasks.get(tile, '')}{told[tile] and f': {told[tile]}'}"
+        for tile, cost in tried
     )
     return f"workload {menu.workload}\n    {options}"
 

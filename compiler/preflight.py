@@ -27,7 +27,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
-from compiler.targets.cpu import PROFILES, resolve
+from compiler.targets.resolve import PROFILES, resolve
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -66,7 +66,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     memory_bytes     estimates of resident memory: `compile`, `run`; null unless every node is supported
     notices          what the user should know
     corrected        options under which no option and no dimension is in the way; null when those given are so
-    target           `name` of the profile that the target stands for on this machine, or null and the `reason`
+    target           `name` of the profile that the target stands for on this machine, or null and the `reason`; `cuda` itself, of
+                     which only a worker that holds a GPU can tell what it is
 
     Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too.
     """
@@ -135,19 +136,24 @@ def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]
 def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     """What the target stands for, and the options with the nearest known one where it stands for nothing."""
     try:
-        return {"name": resolve(options.target).name, "reason": None}, options
+        return {"name": _profile(options.target), "reason": None}, options
     except TargetUnavailable as error:
-        known = [profile.name for profile in PROFILES]
-        nearest = difflib.get_close_matches(options.target, known, n=1) or ["cpu"]
+        known = [profile.name for profile in PROFILES if profile.name.startswith(options.kind)]
+        nearest = difflib.get_close_matches(options.target, known, n=1) or [options.kind]
         return {"name": None, "reason": error.message}, replace(options, target=nearest[0])
 
 
 def _target_problem(options: CompileOptions) -> TilewrightError | None:
     try:
-        resolve(options.target)
+        _profile(options.target)
     except TargetUnavailable as error:
         return error
     return None
+
+
+def _profile(name: str) -> str:
+    """What a target stands for; no driver is opened for it. Raises TargetUnavailable."""
+    return name if name == "cuda" else resolve(name).name
 
 
 def _problem(problem: TilewrightError | None, refused: list[Refusal]) -> dict[str, Any] | None:

@@ -17,12 +17,14 @@ import numpy as np
 
 from compiler.contract import BenchmarkOptions, Event
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
-from compiler.measure.benchmark import Run, Timed, copy_seconds, interleave, nothing, warm
+from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
+from compiler.measure.cuda.driver import bus_id, gpu_here
+from compiler.measure.cuda.nvml import Clock, sensors
 from compiler.measure.npz import read_inputs, write_outputs
 from compiler.pack.loader import ArtifactError, Model, RunError, TensorSpec, WrongMachine
-from compiler.targets.cpu import this_machine
+from compiler.targets.cpu import CpuTarget, this_machine
 from compiler.trace import Observer, ignore
 
 SPIN_US = 2000
@@ -51,14 +53,33 @@ class _Contender:
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
         self.sha256 = _digest(artifact, path)
         self.given = list(model.random_inputs(options.seed).values())
-        self.first_run_s = self.open()()
+        run = self.open()
+        self.first_run_s = self.with_copies_s if self.model.on_gpu else run()
 
     def open(self) -> Run:
-        """A run of an instance opened anew, in memory of its own; the one before it must be closed."""
+        """A run of an instance opened anew, in memory of its own; the one before it must be closed.
+
+        On a GPU inputs and outputs stay in its memory: a first run, `with_copies_s` long, has brought them there and back.
+        """
         # Its bytes were compared with their digests when it was first opened.
         self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, verify=False)
         self.outputs = _blank(self.model.outputs)
-        return self.model.bind([array.copy() for array in self.given], self.outputs)
+        whole = self.model.bind([array.copy() for array in self.given], self.outputs)
+        if not self.model.on_gpu:
+            return whole
+        self.with_copies_s = whole()
+        return self.model.bind(*self.model.resident())
+
+    def copies(self) -> tuple[float, float]:
+        """Seconds of copying all inputs to where a run finds them, and all outputs from there: within the host, or to and from the GPU."""
+        if not self.model.on_gpu:
+            return copy_seconds(self.given), copy_seconds(self.outputs)
+        inputs, outputs = self.model.resident()
+        inside = self.model.bind(inputs, outputs)
+        return (
+            added_seconds(inside, self.model.bind(self.given, outputs)),
+            added_seconds(inside, self.model.bind(inputs, self.outputs)),
+        )
 
     def close(self) -> None:
         self.model.close()
@@ -78,12 +99,14 @@ def benchmark(
         rounds        how many were run; `sittings`: how many of them in each
         machine       target, hardware, cores; `before` and `after`: load_average, available_bytes, frequency_hz and governor (lists by
                       core, or null); `during`: seconds, own_cpu_s, others_busy (share of all cores' time), cores (busy and steal of
-                      each), cgroup_held_s and heat_events (null where the machine does not tell)
+                      each), cgroup_held_s and heat_events (null where the machine does not tell); `gpu`: null unless an artifact ran
+                      on one, else its name, target and hardware, and clocks, throttling, temperature and power `before` and `after`
+                      (null where NVML does not tell)
         artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; load: first_s, warm_s; first_run_s;
                       samples_s, at most 10,000 single runs in the order taken, evenly spaced over each block; rounds, how many samples
                       each round gave; round_median_s, of all runs of each round; runs, how many were timed; median_s mean_s min_s
-                      p10_s p90_s p99_s of the samples; compute_s (inputs and outputs used in place), copy_in_s and copy_out_s (of all
-                      inputs or outputs, from and to other memory of the host: no part of the samples); kernels (null unless
+                      p10_s p90_s p99_s of the samples; compute_s (inputs and outputs used in place, on a GPU in its memory), copy_in_s and
+                      copy_out_s (of all inputs or outputs, from and to other memory of the host: no part of the samples); kernels (null unless
                       options.profile): call, family, tile, seconds, share, each run one lane at a time; inputs, outputs: name, dtype, shape
         comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low, high, confidence,
                       faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot tell"); outputs: for each output
@@ -111,9 +134,10 @@ def benchmark(
                 entries.append(_Contender(name, path, options))
                 opened.callback(entries[-1].close)
                 progress.part("open", (at + 1) / len(artifacts))
-            started = conditions()
+            on_gpu = any(entry.model.on_gpu for entry in entries)
+            started, cool = conditions(), _gpu_clock() if on_gpu else None
             timed = _timed(entries, options, progress)
-            after = conditions()
+            after, hot = conditions(), _gpu_clock() if on_gpu else None
             during = between(started, after)
             progress.phase("profile")
             told = []
@@ -134,10 +158,11 @@ def benchmark(
                 "before": before.to_json(),
                 "after": after.to_json(),
                 "during": during,
+                "gpu": _gpu(cool, hot) if on_gpu else None,
             },
             "artifacts": told,
             "comparisons": _comparisons(entries, timed),
-            "notices": [*disturbances(during), *_notices(entries, here.hardware, here.lanes)],
+            "notices": [*disturbances(during), *_held_down(hot), *_notices(entries, here)],
         }
 
 
@@ -247,6 +272,7 @@ def _settle() -> None:
 def _told(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> dict[str, Any]:
     """One artifact's part of the report."""
     p10, median, p90, p99 = (float(point) for point in np.percentile(timed.samples, (10, 50, 90, 99)))
+    copy_in_s, copy_out_s = entry.copies()
     return {
         "artifact": entry.artifact,
         "sha256": entry.sha256,
@@ -266,8 +292,8 @@ def _told(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> dict[st
         "p90_s": p90,
         "p99_s": p99,
         "compute_s": median,
-        "copy_in_s": copy_seconds(entry.given),
-        "copy_out_s": copy_seconds(entry.outputs),
+        "copy_in_s": copy_in_s,
+        "copy_out_s": copy_out_s,
         "kernels": _kernels(entry, median) if options.profile else None,
         "inputs": [_port(spec) for spec in entry.model.inputs],
         "outputs": [_port(spec) for spec in entry.model.outputs],
@@ -316,11 +342,42 @@ def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any
     return {"max_relative": largest, "unlike": unlike}
 
 
-def _notices(entries: Sequence[_Contender], hardware: str, cores: int) -> list[str]:
+def _gpu_clock() -> Clock | None:
+    with sensors(bus_id(0) or 0) as found:
+        return found.clock() if found else None
+
+
+def _gpu(before: Clock | None, after: Clock | None) -> dict[str, Any]:
+    """What the report says of the GPU that artifacts ran on."""
+    gpu = gpu_here()
+    major, minor = gpu.capability if gpu else (0, 0)
+    return {
+        "name": gpu.name if gpu else "",
+        "target": f"cuda:sm_{major}{minor}",
+        "hardware": gpu.fingerprint if gpu else "",
+        "before": before.to_json() if before else None,
+        "after": after.to_json() if after else None,
+    }
+
+
+def _held_down(clock: Clock | None) -> list[str]:
+    return [f"the GPU's clocks were held down: {', '.join(clock.throttled)}"] if clock and clock.throttled else []
+
+
+def _hardware(target: str, here: CpuTarget) -> str:
+    """Fingerprint of what artifacts for a target run on here: this machine's cores, or its GPU."""
+    if not target.startswith("cuda"):
+        return here.hardware
+    gpu = gpu_here()
+    return gpu.fingerprint if gpu else ""
+
+
+def _notices(entries: Sequence[_Contender], here: CpuTarget) -> list[str]:
     said = []
+    cores = here.lanes
     for entry in entries:
         made_for = entry.model.manifest["hardware"]
-        if made_for and made_for != hardware:
+        if made_for and made_for != _hardware(entry.model.manifest["target"], here):
             said.append(f"artifact {entry.artifact} was tuned on other hardware ({made_for}) than it was run on here")
         if entry.model.lanes > cores:
             said.append(f"artifact {entry.artifact} runs {entry.model.lanes} lanes on {cores} cores")

@@ -30,15 +30,15 @@ log = logger(__name__)
 def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group.CHILD) -> int:
     """Parse, clear away what dead workers left, serve; the exit status. `command` is what does each job.
 
-    1 for a queue that cannot be served, such as `cuda`.
+    1 for a queue that cannot be served, such as `cuda:0` without a GPU.
     """
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run the jobs of some queues, one at a time.")
     parser.add_argument(
         "--queue",
         action="append",
         metavar="NAME",
-        help="may be repeated. cpu (default): hold this machine's device, and run whatever it can; "
-        "build: compile for every CPU that the C compiler here knows, and measure nothing; or one target such as cpu:x86-64-v3",
+        help="may be repeated. cpu (default): hold this machine's cores, and run whatever they can; cuda:0: the same for the first GPU; "
+        "build: compile for every CPU and GPU that the compilers here know, and measure nothing; or one target such as cpu:x86-64-v3",
     )
     parser.add_argument("--name", default="", help="name in the workers' table (default: made of queue, host, process)")
     chosen = parser.parse_args(arguments)
@@ -70,11 +70,11 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
 def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
     db = Database(settings.sqlalchemy_url)
-    hardware = device.facts(serving.measures)
+    hardware = device.facts(serving.device, serving.gpu)
     return Desk(
         name=name,
         queues=serving.names,
-        device=str(hardware["device"]),
+        device=serving.device,
         hardware=hardware,
         db=db,
         blobs=open_blobs(settings),

@@ -42,7 +42,8 @@ class Spec:
     finish   once this file exists, measuring ends and the best found so far is made
     options  as the kind's options say in `to_json`
     records  earlier measurements of this hardware
-    measures whether this worker holds the device; without it nothing is measured
+    measures whether this worker holds a device of the job's kind; without it nothing is measured
+    gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
     """
 
     kind: Kind
@@ -54,6 +55,7 @@ class Spec:
     records: tuple[Mapping[str, Any], ...]
     limits: Limits
     measures: bool = True
+    gpu: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,6 +69,7 @@ class Spec:
             "records": [dict(record) for record in self.records],
             "limits": self.limits.to_json(),
             "measures": self.measures,
+            "gpu": self.gpu,
         }
 
     @classmethod
@@ -81,6 +84,7 @@ class Spec:
             records=tuple(plain["records"]),
             limits=Limits.from_json(plain["limits"]),
             measures=plain["measures"],
+            gpu=plain["gpu"],
         )
 
     @property
@@ -100,7 +104,8 @@ def main(arguments: list[str]) -> None:
         os.nice(BEHIND_OTHERS)
     from worker import sandbox
 
-    standing = sandbox.enter(spec.limits, spec.scratch, readable=spec.readable, keep=[frames_descriptor])
+    keep = [frames_descriptor]
+    standing = sandbox.enter(spec.limits, spec.scratch, readable=spec.readable, keep=keep, gpu=spec.gpu)
     outbox = _Outbox(frames_descriptor)
     outbox.send({"kind": "sandbox", "standing": list(standing)})
     outbox.send(_outcome(spec, outbox))

@@ -22,7 +22,7 @@ class Desk:
     name: str
     queues: tuple[str, ...]
     device: str
-    """What the lock and the workers' table call the device; `worker.device.NO_DEVICE` for a builder."""
+    """What the lock and the workers' table call the device: `cpu`, `cuda:0`; `worker.device.NO_DEVICE` for a builder."""
     hardware: Mapping[str, Any]
     db: Database
     blobs: Blobs

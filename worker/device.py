@@ -10,12 +10,14 @@ import contextlib
 import fcntl
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from compiler.errors import TargetUnavailable
 from compiler.targets import cpu
+from compiler.targets.resolve import PROFILES
+from worker import gpu
 
 NO_DEVICE = ""
 """The device of a builder: it measures nothing, so that any number of them may work at once."""
@@ -39,20 +41,29 @@ def hold(folder: Path, device: str) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def facts(measures: bool = True) -> dict[str, Any]:
+def facts(device: str = "cpu", held: gpu.Held | None = None) -> dict[str, Any]:
     """What the workers' table says of this machine; `fingerprint` is that of tuning records, empty if unknown.
 
-    measures  whether it holds the device; a builder does not, and has neither device nor fingerprint
+    device  what it holds: `cpu`, or the GPU `held`; NO_DEVICE for a builder, which has no fingerprint
     """
+    measures = device != NO_DEVICE
     told = {
-        "device": "cpu" if measures else NO_DEVICE,
+        "device": device,
         "measures": measures,
         "machine": platform.machine(),
         "model": _cpu_model(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()}",
-        "targets": [profile.name for profile in cpu.PROFILES],
+        "targets": [profile.name for profile in PROFILES],
     }
+    if held is not None:
+        return {
+            **told,
+            "target": held.target,
+            "fingerprint": held.gpu.fingerprint,
+            "cores": os.cpu_count() or 1,
+            "gpu": held.facts(),
+        }
     try:
         here = cpu.this_machine()
     except TargetUnavailable:
@@ -67,8 +78,19 @@ def facts(measures: bool = True) -> dict[str, Any]:
     }
 
 
-def measured_as(target: str) -> tuple[str, str] | None:
-    """Target and hardware as the records of a compilation for `target` name them; None when nothing is measured here."""
+def measures(target: str, device: str) -> bool:
+    """Whether who holds `device` may measure what is compiled for `target`: they are of one kind, CPU or GPU."""
+    return device.partition(":")[0] == target.partition(":")[0]
+
+
+def measured_as(target: str, hardware: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Target and hardware as the records of a compilation for `target` name them; None when nothing is measured here.
+
+    hardware  what the workers' table says of this worker
+    """
+    if target.partition(":")[0] == gpu.CUDA:
+        own = measures(target, str(hardware.get("device"))) and target in (gpu.CUDA, hardware["target"])
+        return (str(hardware["target"]), str(hardware["fingerprint"])) if own else None
     try:
         resolved = cpu.resolve(target)
     except TargetUnavailable:

@@ -36,18 +36,28 @@ class Group:
     log: Path
 
     @classmethod
-    def start(cls, spec: Mapping[str, Any], scratch: Path, *, command: Sequence[str] = CHILD, lock: int = -1) -> Group:
+    def start(
+        cls,
+        spec: Mapping[str, Any],
+        scratch: Path,
+        *,
+        command: Sequence[str] = CHILD,
+        lock: int = -1,
+        environment: Mapping[str, str] | None = None,
+    ) -> Group:
         """Start `command` under a launcher, in a group and with an environment of its own.
 
         spec     what the job reads as its one frame
         scratch  its working and temporary folder; the log is written beside it
         lock     descriptor of the device lock that the job shall hold, or -1
+        environment  variables beside those that every job has
         """
+        whole = {**_environment(scratch), **(environment or {})}
         log = scratch.parent / "log"
         frames_read, frames_write = os.pipe()
         watch_read, watch_write = os.pipe()
         try:
-            launcher = _popen(command, spec, scratch, log, watch=watch_read, frames_out=frames_write, lock=lock)
+            launcher = _popen(command, spec, scratch, log, whole, watch=watch_read, frames_out=frames_write, lock=lock)
         except BaseException:
             os.close(frames_read)
             os.close(watch_write)
@@ -95,7 +105,15 @@ class Group:
 
 
 def _popen(
-    command: Sequence[str], spec: Mapping[str, Any], scratch: Path, log: Path, *, watch: int, frames_out: int, lock: int
+    command: Sequence[str],
+    spec: Mapping[str, Any],
+    scratch: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    watch: int,
+    frames_out: int,
+    lock: int,
 ) -> subprocess.Popen[bytes]:
     """The launcher, with `command` and the descriptors it needs. Raises `OSError`."""
     with tempfile.TemporaryFile() as orders, log.open("wb") as output:
@@ -110,7 +128,7 @@ def _popen(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=scratch,
-            env=_environment(scratch),
+            env=dict(environment),
             pass_fds=[watch, *keep, *([lock] if lock >= 0 else [])],
             process_group=0,
         )

@@ -43,16 +43,18 @@ class Limits:
         return math.ceil(self.wall_s * (os.cpu_count() or 1)) + 10
 
 
-def hold_process(limits: Limits) -> None:
+def hold_process(limits: Limits, *, gpu: bool = False) -> None:
     """Put this process, and each one it starts, under the kernel's limits.
 
     Address space is twice the resident limit and 16 GiB for thread stacks, arenas and mapped weights: it turns an
-    absurd allocation into a `MemoryError`; the honest limit is the watch over resident memory.
+    absurd allocation into a `MemoryError`; the honest limit is the watch over resident memory. With a `gpu` it has no limit: CUDA
+    reserves addresses for all memory of the machine and the device, and uses few of them.
     """
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_CPU, limits.cpu_s)
     lower(resource.RLIMIT_FSIZE, limits.file_bytes)
-    lower(resource.RLIMIT_AS, 2 * limits.memory_bytes + 16 * GIB)
+    if not gpu:
+        lower(resource.RLIMIT_AS, 2 * limits.memory_bytes + 16 * GIB)
     lower(resource.RLIMIT_NOFILE, 4096)
     # The kernel counts every thread of the user, so the job's share lies on top of what runs now.
     lower(resource.RLIMIT_NPROC, _threads_now() + 8 * limits.processes)

@@ -9,7 +9,7 @@ from typing import Any
 
 from compiler.contract import Event
 from compiler.errors import TilewrightError
-from compiler.targets import cpu
+from compiler.targets.resolve import PROFILES
 from service.db.plain import storable
 from service.jobs.lease import Claim, Measured
 from service.jobs.records import FIELDS, LONGEST, MAX_TEXT_BYTES, MAX_VARIANT_BYTES, to_row
@@ -20,7 +20,7 @@ MAX_TEXTS_BYTES = 64 * 1024 * 1024
 """Of all texts of one attempt."""
 WORD = re.compile(r"[A-Za-z0-9_-]{1,32}")
 """What a kind of record is called."""
-TARGETS = frozenset({"cpu", *(profile.name for profile in cpu.PROFILES)})
+TARGETS = frozenset({"cpu", *(profile.name for profile in PROFILES)})
 
 log = logger(__name__)
 

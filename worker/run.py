@@ -15,7 +15,7 @@ from service.db.models import JobKind
 from service.errors import NotFound, StorageUnavailable
 from service.jobs import lease
 from service.jobs.lease import Claim
-from worker import device, outcome, problems
+from worker import device, gpu, outcome, problems
 from worker.bell import Bell
 from worker.child import Spec
 from worker.desk import Desk
@@ -86,7 +86,8 @@ def _attempt(
         with ExitStack() as opened:
             laid = lay_out(claim, desk.blobs, place.inputs, opened)
             spec = _spec(desk, claim, place, laid, limits)
-            group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock)
+            seen = gpu.environment(desk.device)
+            group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
             with contextlib.suppress(OSError):
                 # Dead already, or no space to say whose it is: `supervise` ends it all the same.
                 place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
@@ -123,14 +124,19 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, limits: Limits) -
         options=claim.options,
         records=tuple(_records(desk, claim)),
         limits=limits,
-        measures=desk.measures,
+        measures=device.measures(_target(claim), desk.device) if claim.kind == JobKind.COMPILE else desk.measures,
+        gpu=gpu.index_of(desk.device) is not None,
     )
+
+
+def _target(claim: Claim) -> str:
+    return str(claim.options.get("target", "cpu"))
 
 
 def _records(desk: Desk, claim: Claim) -> list[dict[str, Any]]:
     if claim.kind != JobKind.COMPILE:
         return []
-    measured = device.measured_as(str(claim.options.get("target", "cpu")))
+    measured = device.measured_as(_target(claim), desk.hardware)
     if measured is None:
         return []
     return outcome.persist(desk, lambda: lease.records_for(desk.db, claim.owner, *measured)) or []

@@ -21,29 +21,39 @@ _PROC = ("self", "cpuinfo", "meminfo", "stat", "loadavg", "filesystems", "versio
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
 _DEVICES_READ = ("/dev/zero", "/dev/random", "/dev/urandom")
 _DEVICES_WRITTEN = ("/dev/null",)
+_GPU_READ = ("/proc/driver/nvidia", "/proc/devices", "/etc/nvidia")
+_GPU_WRITTEN = ("nvidia*", "dxg")
+"""Below /dev. The driver is spoken to by ioctl on these, which takes the right to write; they exist once the worker has asked the driver."""
 _OOM_FIRST = "1000"
 
 WALLS = ("limits", "no_new_privileges", "no_dumps", "files", "system_calls")
 
 
-def enter(limits: Limits, scratch: Path | None, readable: Iterable[Path], keep: Iterable[int]) -> tuple[str, ...]:
+def enter(
+    limits: Limits, scratch: Path | None, readable: Iterable[Path], keep: Iterable[int], *, gpu: bool = False
+) -> tuple[str, ...]:
     """Close the walls around this process; the names of those that stand, out of `WALLS`.
 
     limits    what the kernel holds this process to
     scratch   the one folder that may be written; None: there is none
     readable  files and folders to be read beside the system's and Python's own
     keep      descriptors that stay open beside 0, 1 and 2
+    gpu       whether it may use the machine's GPUs; which of them it sees is its environment's business, not a wall
     """
     _close_all_but({0, 1, 2, *keep})
     _offer_to_oom_killer()
-    hold_process(limits)
+    hold_process(limits, gpu=gpu)
     standing = ["limits"]
     if kernel.LINUX:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         standing += ["no_new_privileges", "no_dumps"]
     writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
-    if landlock.restrict([*_own_paths(), *readable], writable):
+    readable = [*_own_paths(), *readable]
+    if gpu:
+        readable += gpu_paths()
+        writable += gpu_devices()
+    if landlock.restrict(readable, writable):
         standing.append("files")
     with contextlib.suppress(OSError):  # the kernel was built without seccomp filters
         if seccomp.restrict():
@@ -55,6 +65,17 @@ def exposed(folders: Iterable[Path]) -> list[Path]:
     """Those of the folders that every job may read, because they lie where Python's or a C compiler's files do."""
     read = [path.resolve() for path in _own_paths()]
     return [folder for folder in folders if any(folder.resolve().is_relative_to(path) for path in read)]
+
+
+def gpu_paths() -> list[Path]:
+    """What a CUDA driver reads beside the system's files: facts of the kernel's driver, profiles, and itself where it lies elsewhere."""
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return [Path(name) for name in (*_GPU_READ, *libraries) if name]
+
+
+def gpu_devices(root: Path = Path("/dev")) -> list[Path]:
+    """The device files of GPUs."""
+    return [path for pattern in _GPU_WRITTEN for path in sorted(root.glob(pattern))]
 
 
 def _own_paths() -> list[Path]:

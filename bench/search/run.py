@@ -12,12 +12,9 @@ from bench import report
 from bench.asked import CACHE
 from bench.search.compare import Compared, compare
 from bench.search.samples import SAMPLES, legal, workload
-from compiler import workbench
-from compiler.codegen.build import find_toolchain
+from compiler.contract import CompileOptions
 from compiler.ir.machine import Setting
-from compiler.targets.cpu import this_machine
-
-JOBS = 2
+from compiler.workbench.cpu import cpu_backend
 
 
 def main(arguments: list[str]) -> int:
@@ -47,12 +44,11 @@ def main(arguments: list[str]) -> int:
 
 def _compared(name: str) -> Compared:
     (sample,) = (one for one in SAMPLES if one.name == name)
-    toolchain = find_toolchain(workbench.environment_compiler(os.environ))
-    target, _ = workbench.with_rates(this_machine(), toolchain, (), measure=True)
-    machine = workbench.machine_for(target, toolchain, JOBS, 0, setting=Setting("cache", toolchain.version))
+    backend, _ = cpu_backend(CompileOptions(), os.environ).with_rates((), measure=True)
+    machine = backend.cores(0, setting=Setting("cache", backend.toolchain.version))
     assert machine is not None, "this machine's own target runs here"
     found = workload(sample, CACHE / "networks")
-    proposals, tiles = legal(found, target)
+    proposals, tiles = legal(found, backend.target)
     return compare(name, found, proposals, tiles, machine)
 
 

@@ -37,7 +37,7 @@ LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"
 UNIT_TIMEOUT_S = 300
 ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
-HEADERS = ("tw_kernel.h", "tw_integer.h", "tw_narrow.h", "tw_transpose.h", "tw_runtime.h", "model.h")
+HEADERS = ("tw_kernel.h", "tw_integer.h", "tw_narrow.h", "tw_transpose.h", "tw_host.h", "tw_runtime.h", "model.h")
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,9 @@ def build_library(
     jobs: int = 2,
     optimise: str = "",
     stop: Hurry = unhurried,
+    binaries: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """Compiles every `.c` of `sources` and links them; other files are headers beside them.
+    """Compiles every `.c` of `sources` and links them; other files are headers beside them, `binaries` are what `.incbin` finds there.
 
     `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast.
 
@@ -89,6 +90,8 @@ def build_library(
     with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
         root = Path(folder)
         write_sources(root, sources)
+        for name, content in (binaries or {}).items():
+            (root / name).write_bytes(content)
         units = sorted(name for name in sources if name.endswith(".c"))
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             objects = list(pool.map(lambda unit: _compile(root, unit, target, toolchain, optimise, stop), units))

@@ -9,6 +9,7 @@ from compiler.codegen.lowered import Lowered
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.packing import Packing
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.targets.cpu import CpuTarget
@@ -40,10 +41,10 @@ def host_source(
     writer.line("#include <stddef.h>")
     writer.line()
     _structs(writer)
-    _ports(writer, kernels)
+    ports(writer, kernels)
     operands = _operands(kernels, plan, lowered, weights)
     _calls(writer, kernels, lowered)
-    _table(writer, "operand", "operands", "OPERANDS", operands)
+    table(writer, "operand", "operands", "OPERANDS", operands)
     _tasks(writer, plan)
     scratch = max((-(-kernel.scratch_bytes // 4096) * 4096 for kernel in lowered), default=0)
     size = weights.size
@@ -51,7 +52,7 @@ def host_source(
     writer.line(f"#define ARENA_BYTES {plan.arena_bytes}UL")
     writer.line(f"#define WEIGHT_BYTES {size}UL")
     writer.line(f"#define SCRATCH_BYTES {scratch}UL")
-    writer.line(f"static const char description[] = {_c_string(_description(kernels, plan, size))};")
+    writer.line(f"static const char description[] = {c_string(description(kernels, plan, size))};")
     writer.line()
     _cpu_check(writer, target)
     writer.line('#include "tw_runtime.h"')
@@ -69,21 +70,23 @@ def _structs(writer: Writer) -> None:
     writer.line()
 
 
-def _ports(writer: Writer, kernels: KernelGraph) -> None:
+def ports(writer: Writer, kernels: KernelGraph) -> None:
+    """The table of inputs, then outputs."""
     ports = [kernels.buffers[value].type for value in (*kernels.inputs, *kernels.outputs)]
     for at, port in enumerate(ports):
         dims = ", ".join(map(str, port.dims)) or "0"
         writer.line(f"static const int64_t shape_{at}[] = {{{dims}}};")
     rows = [f"{{{code}, {bits}, {port.rank}, shape_{at}, {port.bytes}UL}}" for at, port, (code, bits) in _coded(ports)]
     writer.line(f"enum {{ PORTS_IN = {len(kernels.inputs)}, PORTS_OUT = {len(kernels.outputs)} }};")
-    _table(writer, "port", "ports", "PORTS", rows)
+    table(writer, "port", "ports", "PORTS", rows)
 
 
 def _coded(ports: Sequence[TensorType]) -> list[tuple[int, TensorType, tuple[str, int]]]:
     return [(at, port, DLPACK[port.dtype]) for at, port in enumerate(ports)]
 
 
-def _table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[str]) -> None:
+def table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[str]) -> None:
+    """An array of structures and how many there are."""
     writer.line(f"enum {{ {count} = {len(rows)} }};")
     with writer.block(f"static const struct {struct} {name}[{max(len(rows), 1)}] =", "};"):
         for row in rows:
@@ -94,21 +97,25 @@ def _table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[st
 
 
 def _operands(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights) -> list[str]:
-    rows = []
-    for call, kernel in zip(kernels.calls, lowered, strict=True):
-        for position, id in enumerate((*call.inputs, *call.outputs)):
-            buffer = kernels.buffers[id]
-            place = plan.places[buffer.storage]
-            at = buffer.offset * buffer.dtype.bytes
-            port = place.at if place.space in ("input", "output") else 0
-            if place.space == "arena":
-                at += place.at
-            if place.space == "constant":
-                packing = kernel.packings.get(position)
-                source = kernels.buffers[buffer.storage]
-                at = weights.place(source, kernels.constants[source.id], packing) + (0 if packing else at)
-            rows.append(f"{{{SPACES[place.space]}, {port}, {at}}}")
-    return rows
+    return [
+        operand(kernels, plan, id, kernel.packings.get(position), weights)
+        for call, kernel in zip(kernels.calls, lowered, strict=True)
+        for position, id in enumerate((*call.inputs, *call.outputs))
+    ]
+
+
+def operand(kernels: KernelGraph, plan: Plan, id: int, packing: Packing | None, weights: Weights) -> str:
+    """A row of `operands`: where a buffer's first element lies. A constant is added to `weights`."""
+    buffer = kernels.buffers[id]
+    place = plan.places[buffer.storage]
+    at = buffer.offset * buffer.dtype.bytes
+    port = place.at if place.space in ("input", "output") else 0
+    if place.space == "arena":
+        at += place.at
+    if place.space == "constant":
+        source = kernels.buffers[buffer.storage]
+        at = weights.place(source, kernels.constants[source.id], packing) + (0 if packing else at)
+    return f"{{{SPACES[place.space]}, {port}, {at}}}"
 
 
 def _calls(writer: Writer, kernels: KernelGraph, lowered: Sequence[Lowered]) -> None:
@@ -116,7 +123,7 @@ def _calls(writer: Writer, kernels: KernelGraph, lowered: Sequence[Lowered]) -> 
     for call, kernel in zip(kernels.calls, lowered, strict=True):
         rows.append(f"{{{kernel.name}, {first}}}")
         first += len(call.inputs) + len(call.outputs)
-    _table(writer, "call", "calls", "CALLS", rows)
+    table(writer, "call", "calls", "CALLS", rows)
 
 
 def _tasks(writer: Writer, plan: Plan) -> None:
@@ -125,26 +132,29 @@ def _tasks(writer: Writer, plan: Plan) -> None:
     for task in plan.tasks:
         rows.append(f"{{{task.call}, {task.lane}, {task.first}, {task.last}, {len(waits)}, {len(task.waits)}}}")
         waits += [f"{{{wait.lane}, {wait.count}}}" for wait in task.waits]
-    _table(writer, "wait", "waits", "WAITS", waits)
-    _table(writer, "task", "tasks", "TASKS", rows)
+    table(writer, "wait", "waits", "WAITS", waits)
+    table(writer, "task", "tasks", "TASKS", rows)
 
 
-def _description(kernels: KernelGraph, plan: Plan, weight_bytes: int) -> str:
-    def ports(values: tuple[int, ...]) -> list[dict[str, object]]:
+def description(kernels: KernelGraph, plan: Plan, weight_bytes: int) -> str:
+    """What tw_describe says: JSON."""
+
+    def told(values: tuple[int, ...]) -> list[dict[str, object]]:
         return [
             {"dtype": str(kernels.buffers[v].type.dtype), "shape": list(kernels.buffers[v].type.dims)} for v in values
         ]
 
     facts = {
-        "inputs": ports(kernels.inputs),
-        "outputs": ports(kernels.outputs),
+        "inputs": told(kernels.inputs),
+        "outputs": told(kernels.outputs),
         "lanes": plan.lanes,
         "calls": len(kernels.calls),
     }
     return json.dumps(facts | {"arena_bytes": plan.arena_bytes, "weight_bytes": weight_bytes}, sort_keys=True)
 
 
-def _c_string(text: str) -> str:
+def c_string(text: str) -> str:
+    """A literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

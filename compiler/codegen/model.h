@@ -10,16 +10,20 @@
 extern "C" {
 #endif
 
-#define TW_ABI_VERSION 1
+/* 2 added `device` to tw_config, at its end. */
+#define TW_ABI_VERSION 2
 
 /* Element types and device types have DLPack's numbers. */
 enum { TW_INT = 0, TW_UINT = 1, TW_FLOAT = 2, TW_BFLOAT = 4, TW_BOOL = 6 };
-enum { TW_CPU = 1 };
+enum { TW_CPU = 1, TW_CUDA = 2 };
 
+/* A model for a GPU takes tensors in host memory, which it copies, and in the memory of its GPU, which it uses in place if they begin at a
+ * multiple of 256 bytes. Whatever writes one must be complete, or be in the legacy default stream. A TW_CUDA tensor whose
+ * `data` is NULL is the instance's own memory of that input or output, as the last run from or to the host left it. */
 typedef struct {
     void *data;
-    int32_t device_type; /* TW_CPU */
-    int32_t device_id;
+    int32_t device_type; /* TW_CPU, or TW_CUDA for a model that runs there */
+    int32_t device_id;   /* of a GPU: tw_config.device */
     int32_t code; /* TW_INT ... */
     int32_t bits;
     int32_t ndim;
@@ -32,6 +36,7 @@ typedef struct {
     int64_t weights_offset;   /* where in it they begin: a multiple of the page size, 0 for weights.bin */
     int32_t lanes;            /* threads; 0: as many as the plan was made for. Fewer also works. */
     int32_t spin_us;          /* how long an idle lane spins before it sleeps; negative: the default (see docs) */
+    int32_t device;           /* which GPU, for a model that runs on one: 0 is the first that CUDA_VISIBLE_DEVICES leaves */
 } tw_config;
 
 typedef struct tw_instance tw_instance;
@@ -40,7 +45,7 @@ int tw_abi_version(void);
 /* JSON: dtype and shape of inputs and outputs in order (their names are in manifest.json); lanes; arena and weight bytes. */
 const char *tw_describe(void);
 int tw_create(const tw_config *config, tw_instance **instance);
-/* `in` and `out` in the order of tw_describe. Row-major tensors are used in place, others are copied. */
+/* `in` and `out` in the order of tw_describe. Row-major tensors are used in place, others are copied. Returns when the outputs are there. */
 int tw_run(tw_instance *instance, const tw_tensor *in, tw_tensor *out);
 /* As tw_run, and seconds[i] becomes the time of call i (one lane at a time, so the sum exceeds a normal run). */
 int tw_profile(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *seconds);

@@ -7,44 +7,36 @@
  *   TASKS, tasks[], WAITS, waits[]       the plan's tasks in one order that respects every wait
  *   LANES, ARENA_BYTES, WEIGHT_BYTES, SCRATCH_BYTES, cpu_is_missing()
  *
- * A run publishes, for each lane, how many of its tasks are done. A task that must wait names a lane and a count; waiting is
- * spinning on that counter, for a while, then yielding the core. Between runs lanes sleep on a condition variable after
- * spinning for `spin_us`.
+ * A lane's tasks run in order. Two counters of each lane say how many of them have been claimed and how many are done, over all
+ * runs, so that neither is ever set back. A task that must wait names a lane and a count; waiting is spinning on that lane's counter,
+ * for a while, then yielding the core. A lane that does not come (its core was given to another process, or it is only waking up)
+ * is helped: whoever waits for it claims its next task and runs it. So each task runs once, on its lane or on one that waits
+ * for it. Between runs lanes sleep on a condition variable after spinning for `spin_us`.
  */
-#include <errno.h>
-#include <fcntl.h>
+#include "tw_host.h"
+
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
-#define TW_EXPORT __attribute__((visibility("default")))
+#define SPINS_BEFORE_HELP 256 /* some microseconds: more than a lane that runs needs to see that it may go on */
+#define SPINS_BETWEEN_HELPS 16 /* to look at what a lane has claimed takes the cache line from it */
 #define SPINS_BEFORE_YIELD 4096
 
-static __thread char last_error[512];
-
-static int fail(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(last_error, sizeof last_error, format, args);
-    va_end(args);
-    return -1;
-}
-
+/* No two lanes' counters share a cache line, nor those that its own thread writes with those that others wait for. */
 struct lane {
-    _Atomic long done; /* tasks of this run that are finished */
-    char apart[56];    /* no two lanes' counters share a cache line */
+    _Atomic long done; /* tasks that are finished */
+    char apart[56];
+    _Atomic long claimed; /* tasks that some thread has taken: at most one more than are done */
+    _Atomic int away;     /* its last task was run by another: nobody waits long for it before helping again */
+    char apart_too[48];
 };
 
 struct tw_instance {
     struct lane progress[LANES];
+    int streams[TASKS + 1]; /* tasks, lane after lane, each in its lane's order */
+    int first[LANES + 1];   /* where each lane's begin */
     _Atomic long run;     /* number of the current run; lanes start when it rises */
     _Atomic int stopping;
     pthread_mutex_t mutex;
@@ -57,9 +49,7 @@ struct tw_instance {
     char *arena;
     char *scratch; /* LANES pieces */
     char *staging[PORTS_IN + PORTS_OUT];
-    const char *weights;
-    void *mapping;
-    size_t mapping_bytes;
+    struct weights weights;
     void *bound[OPERANDS + 1];
 };
 
@@ -87,21 +77,60 @@ static void run_task(tw_instance *m, const struct task *task, int scratch_of) {
     call->kernel(m->bound + call->first_operand, m->scratch + (size_t)scratch_of * SCRATCH_BYTES, task->first, task->last);
 }
 
-static void await(tw_instance *m, const struct wait *wait) {
-    for (long spins = 0; atomic_load_explicit(&m->progress[wait->lane].done, memory_order_acquire) < wait->count; spins++) {
+static long tasks_of(const tw_instance *m, int lane) { return m->first[lane + 1] - m->first[lane]; }
+
+/* Tasks that a lane had finished before a run (numbered from 1) began. */
+static long before(const tw_instance *m, long run, int lane) { return (run - 1) * tasks_of(m, lane); }
+
+static int is_done(tw_instance *m, long run, int lane, long count) {
+    return atomic_load_explicit(&m->progress[lane].done, memory_order_acquire) >= before(m, run, lane) + count;
+}
+
+/* Runs a lane's task `at`, which is its next one and may begin, on the scratch of lane `by`; 0 if another thread has taken it. */
+static int claim(tw_instance *m, long run, int lane, long at, int by) {
+    struct lane *progress = &m->progress[lane];
+    long next = before(m, run, lane) + at;
+    if (!atomic_compare_exchange_strong_explicit(&progress->claimed, &next, next + 1, memory_order_acquire, memory_order_relaxed)) return 0;
+    run_task(m, &tasks[m->streams[m->first[lane] + at]], by);
+    atomic_store_explicit(&progress->away, lane != by, memory_order_relaxed);
+    atomic_store_explicit(&progress->done, before(m, run, lane) + at + 1, memory_order_release);
+    return 1;
+}
+
+/* Runs the next task of a lane that does not come, or of one that this lane waits for; 0 where nothing can be done. */
+static int help(tw_instance *m, long run, int lane, int by, int depth) {
+    long at = atomic_load_explicit(&m->progress[lane].claimed, memory_order_relaxed) - before(m, run, lane);
+    if (depth == LANES || at < 0 || at >= tasks_of(m, lane) || !is_done(m, run, lane, at)) return 0;
+    const struct task *task = &tasks[m->streams[m->first[lane] + at]];
+    for (int w = 0; w < task->waits; w++) {
+        const struct wait *wait = &waits[task->first_wait + w];
+        if (!is_done(m, run, wait->lane, wait->count)) return help(m, run, wait->lane, by, depth + 1);
+    }
+    return claim(m, run, lane, at, by);
+}
+
+/* Until a lane has finished `count` tasks of this run. */
+static void await(tw_instance *m, long run, int lane, long count, int by) {
+    long patience = SPINS_BEFORE_HELP;
+    for (long spins = 1; !is_done(m, run, lane, count); spins++) {
+        if (spins == SPINS_BETWEEN_HELPS && atomic_load_explicit(&m->progress[lane].away, memory_order_relaxed)) patience = 0;
+        if (spins >= patience && spins % SPINS_BETWEEN_HELPS == 0 && help(m, run, lane, by, 0)) continue;
         if (spins < SPINS_BEFORE_YIELD) relax();
         else sched_yield();
     }
 }
 
-static void run_lane(tw_instance *m, int lane) {
-    long done = 0;
-    for (int at = 0; at < TASKS; at++) {
-        const struct task *task = &tasks[at];
-        if (task->lane != lane) continue;
-        for (int w = 0; w < task->waits; w++) await(m, &waits[task->first_wait + w]);
-        run_task(m, task, lane);
-        atomic_store_explicit(&m->progress[lane].done, ++done, memory_order_release);
+static void run_lane(tw_instance *m, long run, int lane) {
+    for (long at = 0; at < tasks_of(m, lane); at++) {
+        long claimed = atomic_load_explicit(&m->progress[lane].claimed, memory_order_relaxed) - before(m, run, lane);
+        if (claimed > at) { /* others were faster */
+            at = claimed - 1;
+            continue;
+        }
+        const struct task *task = &tasks[m->streams[m->first[lane] + at]];
+        for (int w = 0; w < task->waits; w++) await(m, run, waits[task->first_wait + w].lane, waits[task->first_wait + w].count, lane);
+        await(m, run, lane, at, lane);
+        claim(m, run, lane, at, lane);
     }
 }
 
@@ -128,7 +157,8 @@ static void *lane_main(void *argument) {
             }
         }
         if (atomic_load(&m->stopping)) return NULL;
-        run_lane(m, start.lane);
+        next = atomic_load(&m->run); /* runs that ended without this lane are over */
+        run_lane(m, next, start.lane);
     }
 }
 
@@ -141,61 +171,23 @@ static void wake_lanes(tw_instance *m) {
     }
 }
 
-static long tasks_of(int lane) {
-    long count = 0;
-    for (int at = 0; at < TASKS; at++) count += tasks[at].lane == lane;
-    return count;
-}
-
 static void run_all(tw_instance *m) {
     if (m->lanes == 1) {
         run_alone(m);
         return;
     }
-    for (int lane = 0; lane < LANES; lane++) atomic_store_explicit(&m->progress[lane].done, 0, memory_order_relaxed);
     wake_lanes(m);
-    run_lane(m, 0);
-    for (int lane = 1; lane < LANES; lane++) await(m, &(struct wait){lane, tasks_of(lane)});
+    long run = atomic_load(&m->run);
+    run_lane(m, run, 0);
+    for (int lane = 0; lane < LANES; lane++) await(m, run, lane, tasks_of(m, lane), 0);
 }
 
 /* Tensors */
 
-static int is_row_major(const tw_tensor *t) {
-    int64_t expected = 1;
-    if (!t->strides) return 1;
-    for (int axis = t->ndim - 1; axis >= 0; axis--) {
-        if (t->shape[axis] != 1 && t->strides[axis] != expected) return 0;
-        expected *= t->shape[axis];
-    }
-    return 1;
-}
-
-/* Copies between a strided tensor and dense memory; `pack` says which way. */
-static void copy_strided(const tw_tensor *t, char *dense, int pack) {
-    int64_t index[16] = {0};
-    size_t width = (size_t)t->bits / 8;
-    int64_t total = 1;
-    for (int axis = 0; axis < t->ndim; axis++) total *= t->shape[axis];
-    for (int64_t at = 0; at < total; at++) {
-        int64_t offset = 0;
-        for (int axis = 0; axis < t->ndim; axis++) offset += index[axis] * t->strides[axis];
-        char *strided = (char *)t->data + offset * (int64_t)width;
-        memcpy(pack ? dense + (size_t)at * width : strided, pack ? strided : dense + (size_t)at * width, width);
-        for (int axis = t->ndim - 1; axis >= 0 && ++index[axis] == t->shape[axis]; axis--) index[axis] = 0;
-    }
-}
-
 static int check_tensor(const tw_tensor *t, const struct port *port, const char *kind, int at) {
     if (t->device_type != TW_CPU) return fail("%s %d is not in CPU memory (device type %d): copy it to the host", kind, at, t->device_type);
-    if (t->code != port->code || t->bits != port->bits)
-        return fail("%s %d has element type code %d with %d bits, expected code %d with %d bits", kind, at, t->code, t->bits, port->code, port->bits);
-    if (t->ndim != port->ndim) return fail("%s %d has %d dimensions, expected %d", kind, at, t->ndim, port->ndim);
-    for (int axis = 0; axis < port->ndim; axis++)
-        if (t->shape[axis] != port->shape[axis])
-            return fail("%s %d has extent %lld in dimension %d, expected %lld", kind, at, (long long)t->shape[axis], axis, (long long)port->shape[axis]);
-    if (t->strides && t->ndim > 16) return fail("%s %d has strides and %d dimensions: pass it row-major", kind, at, t->ndim);
-    if (!t->data && port->bytes) return fail("%s %d has no data", kind, at);
-    return 0;
+    if (check_form(t, port, kind, at)) return -1;
+    return !t->data && port->bytes ? fail("%s %d has no data", kind, at) : 0;
 }
 
 /* The memory a port is read from or written to in this run: the caller's own when it is row-major, else staging. */
@@ -225,29 +217,14 @@ static void unstage(tw_instance *m, tw_tensor *out) {
         if (!is_row_major(&out[at])) copy_strided(&out[at], m->staging[PORTS_IN + at], 0);
 }
 
-/* Weights are mapped, so that processes share one copy. */
-static int map_weights(tw_instance *m, const tw_config *config) {
-    if (!WEIGHT_BYTES) return 0;
-    if (!config->weights_path) return fail("tw_config.weights_path is missing: give weights.bin, or the .tw with weights_offset");
-    int file = open(config->weights_path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return fail("cannot open the weights file %.300s: %s", config->weights_path, strerror(errno));
-    struct stat facts;
-    if (fstat(file, &facts) || facts.st_size < config->weights_offset + (int64_t)WEIGHT_BYTES) {
-        close(file);
-        return fail("the weights file %.300s is too short: it needs %lld bytes", config->weights_path, (long long)(config->weights_offset + (int64_t)WEIGHT_BYTES));
+static void list_streams(tw_instance *m) {
+    int listed = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        m->first[lane] = listed;
+        for (int at = 0; at < TASKS; at++)
+            if (tasks[at].lane == lane) m->streams[listed++] = at;
     }
-    long page = sysconf(_SC_PAGESIZE);
-    int64_t begin = config->weights_offset / page * page;
-    m->mapping_bytes = (size_t)(config->weights_offset - begin) + WEIGHT_BYTES;
-    m->mapping = mmap(NULL, m->mapping_bytes, PROT_READ, MAP_SHARED, file, begin);
-    close(file);
-    if (m->mapping == MAP_FAILED) {
-        m->mapping = NULL;
-        return fail("cannot map the weights file %.300s: %s", config->weights_path, strerror(errno));
-    }
-    m->weights = (const char *)m->mapping + (config->weights_offset - begin);
-    if ((uintptr_t)m->weights % 64) return fail("tw_config.weights_offset is %lld: it must be a multiple of 64", (long long)config->weights_offset);
-    return 0;
+    m->first[LANES] = listed;
 }
 
 static int start_lanes(tw_instance *m) {
@@ -279,7 +256,7 @@ TW_EXPORT void tw_destroy(tw_instance *m) {
         for (int lane = 1; lane <= m->started; lane++) pthread_join(m->threads[lane], NULL);
     }
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) free(m->staging[at]);
-    if (m->mapping) munmap(m->mapping, m->mapping_bytes);
+    unmap_weights(&m->weights);
     pthread_mutex_destroy(&m->mutex);
     pthread_cond_destroy(&m->wake);
     free(m->arena);
@@ -296,6 +273,7 @@ TW_EXPORT int tw_create(const tw_config *config, tw_instance **instance) {
     memset(m, 0, sizeof *m);
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->wake, NULL);
+    list_streams(m);
     m->lanes = config->lanes <= 0 || config->lanes >= LANES ? LANES : 1;
     m->spin_ns = config->spin_us < 0 ? 2000000L : config->spin_us * 1000L;
     m->arena = aligned_alloc(4096, (ARENA_BYTES + 4096) / 4096 * 4096);
@@ -304,13 +282,13 @@ TW_EXPORT int tw_create(const tw_config *config, tw_instance **instance) {
         tw_destroy(m);
         return fail("out of memory: the model needs %zu bytes", (size_t)ARENA_BYTES + (size_t)LANES * SCRATCH_BYTES);
     }
-    if (map_weights(m, config)) {
+    if (map_weights(config, &m->weights)) {
         tw_destroy(m);
         return -1;
     }
     for (int at = 0; at < OPERANDS; at++) {
         if (operands[at].space == SPACE_ARENA) m->bound[at] = m->arena + operands[at].offset;
-        if (operands[at].space == SPACE_WEIGHTS) m->bound[at] = (char *)m->weights + operands[at].offset;
+        if (operands[at].space == SPACE_WEIGHTS) m->bound[at] = (char *)m->weights.data + operands[at].offset;
     }
     if (m->lanes > 1 && start_lanes(m)) {
         tw_destroy(m);

@@ -14,7 +14,8 @@ ALIGNMENT = 64
 class Weights:
     """Collects constants; `place` returns the byte offset of one, adding it at first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, alignment: int = ALIGNMENT) -> None:
+        self._alignment = alignment
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
         self._pieces: list[bytes] = []
         self.size = 0
@@ -31,7 +32,7 @@ class Weights:
             )
             piece = data.tobytes()
             self._at[key] = self.size
-            self._pieces.append(piece + bytes(-len(piece) % ALIGNMENT))
+            self._pieces.append(piece + bytes(-len(piece) % self._alignment))
             self.size += len(self._pieces[-1])
         return self._at[key]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.errors import VerifyError
@@ -60,7 +60,7 @@ class Plan:
 
         What happens before what is derived from lane order and waits alone, so that a missing wait is found here.
         """
-        order = _Order(self)
+        order = _Order(self.tasks, self.lanes)
         self._verify_tiles(kernels)
         for position, call in enumerate(kernels.calls):
             for buffer in call.inputs:
@@ -68,7 +68,7 @@ class Plan:
                 writers = [at for at, other in enumerate(kernels.calls[:position]) if _writes(kernels, other, storage)]
                 for writer in writers:
                     order.require(writer, position, f"call {position} `{call}` reads what call {writer} writes")
-        self._verify_arena(kernels, order)
+        self._verify_arena(kernels)
 
     def _verify_tiles(self, kernels: KernelGraph) -> None:
         covered: dict[int, list[tuple[int, int]]] = {}
@@ -87,8 +87,9 @@ class Plan:
                     f"plan runs {reached} of the {self.tiles[position][1]} tiles of call {position} `{call}`"
                 )
 
-    def _verify_arena(self, kernels: KernelGraph, order: _Order) -> None:
-        users = _users(kernels)
+    def _verify_arena(self, kernels: KernelGraph) -> None:
+        users = storage_users(kernels)
+        ended = ended_before(self.tasks, self.lanes, len(kernels.calls))
         placed = sorted((place.at, storage) for storage, place in self.places.items() if place.space == "arena")
         for index, (at, storage) in enumerate(placed):
             end = at + self.places[storage].bytes
@@ -97,20 +98,27 @@ class Plan:
             for other_at, other in placed[index + 1 :]:
                 if other_at >= end:
                     break
-                self._verify_apart(kernels, users, order, storage, other)
+                pairs = ((storage, other), (other, storage))
+                if not any(self._may_follow(kernels, users, ended, *pair) for pair in pairs):
+                    calls = " and ".join(", ".join(map(str, users[one])) for one in pairs[0])
+                    raise VerifyError(
+                        f"storages s{storage} and s{other} overlap in the arena, and nothing makes the calls that use the one wait "
+                        f"for those that use the other (calls {calls})"
+                    )
 
-    def _verify_apart(
-        self, kernels: KernelGraph, users: Mapping[int, tuple[int, ...]], order: _Order, one: int, two: int
-    ) -> None:
-        first, second = (one, two) if min(users[one]) < min(users[two]) else (two, one)
-        dies, begins = max(users[first]), min(users[second])
-        if dies > begins or (dies == begins and not self._shares(kernels, begins, first, second)):
-            raise VerifyError(
-                f"storages s{first} and s{second} overlap in the arena while both are live (calls {begins}..{dies})"
-            )
-        for user in users[first]:
-            if user != begins:
-                order.require(user, begins, f"storage s{second} reuses the memory of s{first}")
+    def _may_follow(
+        self,
+        kernels: KernelGraph,
+        users: Mapping[int, tuple[int, ...]],
+        ended: Sequence[int],
+        dying: int,
+        new: int,
+    ) -> bool:
+        """Whether the calls that use one storage have ended when those begin that use the other, or it is written exactly over the one."""
+        last = {*users[dying]}
+        if self._shares(kernels, min(users[new]), dying, new):
+            last.discard(min(users[new]))
+        return all(ended[user] >> one & 1 for one in last for user in users[new])
 
     def _shares(self, kernels: KernelGraph, call: int, dying: int, new: int) -> bool:
         """Whether a call may write one storage exactly over another that it reads last: it says so (an in-place alias)."""
@@ -127,7 +135,7 @@ def _writes(kernels: KernelGraph, call: object, storage: int) -> bool:
     return any(kernels.buffers[buffer].storage == storage for buffer in call.outputs)  # type: ignore[attr-defined]
 
 
-def _users(kernels: KernelGraph) -> Mapping[int, tuple[int, ...]]:
+def storage_users(kernels: KernelGraph) -> Mapping[int, tuple[int, ...]]:
     """Positions of the calls that touch each storage."""
     users: dict[int, list[int]] = {}
     for position, call in enumerate(kernels.calls):
@@ -136,16 +144,42 @@ def _users(kernels: KernelGraph) -> Mapping[int, tuple[int, ...]]:
     return {storage: tuple(positions) for storage, positions in users.items()}
 
 
+def ended_before(tasks: Sequence[Task], lanes: int, calls: int) -> tuple[int, ...]:
+    """For each call, as bits, the calls of which every task has ended when any task of it begins.
+
+    Raises VerifyError for a task that waits for a later one.
+    """
+    order = _Order(tasks, lanes)
+    unfinished: list[list[int]] = []
+    for lane in range(lanes):
+        stream = [task.call for task in tasks if task.lane == lane]
+        left = [0] * (len(stream) + 1)
+        for at in reversed(range(len(stream))):
+            left[at] = left[at + 1] | 1 << stream[at]
+        unfinished.append(left)
+    found = []
+    for call in range(calls):
+        clocks = order.begins.get(call)
+        if clocks is None:
+            found.append((1 << call) - 1)  # a call without tasks takes no time
+            continue
+        running = 0
+        for lane in range(lanes):
+            running |= unfinished[lane][min(clock[lane] for clock in clocks)]
+        found.append((1 << calls) - 1 & ~running)
+    return tuple(found)
+
+
 class _Order:
     """Happens-before between calls, from vector clocks over lane order and waits."""
 
-    def __init__(self, plan: Plan) -> None:
-        done = [0] * plan.lanes
-        clocks: list[list[tuple[int, ...]]] = [[] for _ in range(plan.lanes)]
+    def __init__(self, tasks: Sequence[Task], lanes: int) -> None:
+        done = [0] * lanes
+        clocks: list[list[tuple[int, ...]]] = [[] for _ in range(lanes)]
         self.begins: dict[int, list[tuple[int, ...]]] = {}
         self.ends: dict[int, list[tuple[int, int]]] = {}
-        for task in plan.tasks:
-            clock = list(clocks[task.lane][-1]) if clocks[task.lane] else [0] * plan.lanes
+        for task in tasks:
+            clock = list(clocks[task.lane][-1]) if clocks[task.lane] else [0] * lanes
             for wait in task.waits:
                 if wait.count > done[wait.lane]:
                     raise VerifyError(

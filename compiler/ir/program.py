@@ -27,3 +27,5 @@ class Program:
     outputs: tuple[Port, ...]
     toolchain: str
     """Identity of the compiler that built the library: name, version and flags."""
+    launches: tuple[tuple[int, ...], ...] = ()
+    """On a GPU: the calls that each launch carries out side by side, in order of launches."""

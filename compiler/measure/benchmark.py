@@ -31,7 +31,7 @@ WARM_SECONDS = (0.05, 1.0)
 WARM_RUNS = 3
 REWARM_S = 0.02
 COPIES = 10
-"""Of which the first is not counted."""
+"""Of which the first is not counted; as many runs tell what copies to and from a GPU take."""
 
 
 @dataclass(frozen=True)
@@ -164,3 +164,10 @@ def copy_seconds(arrays: Sequence[np.ndarray]) -> float:
             np.copyto(target, array)
         taken.append(time.perf_counter() - begin)
     return statistics.median(taken[1:])
+
+
+def added_seconds(run: Run, longer: Run) -> float:
+    """How much longer one run takes than another that does less, by their medians; taken in turn, 0 where no difference shows."""
+    pairs = [(run(), longer()) for _ in range(COPIES)][1:]
+    less, more = (float(statistics.median(times)) for times in zip(*pairs, strict=True))
+    return max(0.0, more - less)

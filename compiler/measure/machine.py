@@ -206,11 +206,11 @@ class CpuMachine:
         )
 
 
-def clean_rounds(rates: Sequence[float]) -> frozenset[int]:
-    """Rounds in which no core was taken away, judged by the probes' rates: near the upper quartile, or the best half when too few are."""
+def clean_rounds(rates: Sequence[float], loss: float = PROBE_LOSS) -> frozenset[int]:
+    """Rounds in which no core was taken away or slowed, judged by the probes' rates: near the upper quartile, or the best half when too few are."""
     if not rates:
         return frozenset()
-    least = PROBE_LOSS * float(np.percentile(rates, 75))
+    least = loss * float(np.percentile(rates, 75))
     clean = frozenset(turn for turn, rate in enumerate(rates) if rate >= least)
     if len(clean) >= min(LEAST_ROUNDS, len(rates)):
         return clean

@@ -35,7 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1
-ABI_VERSION = 1
+ABI_VERSION = 2
+OLDER_ABI_VERSIONS = (1,)
+"""Of which this one is an extension: such a library does not look at what was added at the end of `tw_config`."""
 ALIGNMENT = 64
 """Of the outputs allocated here: a cache line, so that no vector store touches two."""
 
@@ -57,6 +59,9 @@ _TYPES = {
     "float64": (2, 64),
 }
 """DLPack's code and bits of each element type."""
+
+_CPU, _CUDA, _CUDA_MANAGED = 1, 2, 13
+"""DLPack's device types that are told apart here."""
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 """ELF's numbers of the architectures."""
@@ -122,7 +127,39 @@ class _Config(ctypes.Structure):
         ("weights_offset", ctypes.c_int64),
         ("lanes", ctypes.c_int32),
         ("spin_us", ctypes.c_int32),
+        ("device", ctypes.c_int32),
     )
+
+
+class _DlTensor(ctypes.Structure):
+    """`DLTensor` of dlpack.h, with which a `DLManagedTensor` begins."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class DeviceArray(NamedTuple):
+    """A row-major tensor in a GPU's memory, which belongs to `owner`; `kept` is what else must live as long."""
+
+    address: int
+    device: int
+    spec: TensorSpec
+    owner: Any
+    kept: Any = None
+
+    @property
+    def bytes(self) -> int:
+        return int(np.prod(self.spec.shape, dtype=np.int64)) * self.spec.numpy.itemsize
 
 
 class _Files:
@@ -272,7 +309,7 @@ class _Library:
 
     def _declare(self) -> None:
         c = self.calls
-        if c.tw_abi_version() != ABI_VERSION:
+        if c.tw_abi_version() not in (ABI_VERSION, *OLDER_ABI_VERSIONS):
             raise ArtifactError(
                 f"model.so has ABI version {c.tw_abi_version()}, this loader knows {ABI_VERSION}",
                 "use the loader.py inside that artifact",
@@ -313,8 +350,9 @@ class Model:
     lanes     threads; None: as many as the plan was made for. With fewer than that one thread does everything, so `.lanes` is 1
     verify    whether the library and the weights are compared with their SHA-256 first
     spin_us   how long an idle lane spins before it sleeps; None: the library's default
+    device    which GPU runs a model that was compiled for one: 0 is the first that CUDA_VISIBLE_DEVICES leaves
 
-    Weights are mapped from the file and shared by all processes that use it. A Model may be used from any thread, one run at a
+    Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model may be used from any thread, one run at a
     time: `run` waits for the other to end. For runs side by side make several Models. It does not survive a fork.
     Raises ArtifactError, or WrongMachine when this machine cannot run it.
     """
@@ -329,6 +367,7 @@ class Model:
         *,
         verify: bool = True,
         spin_us: int | None = None,
+        device: int = 0,
     ) -> None:
         self._instance = ctypes.c_void_p()
         self._library: _Library | None = None
@@ -342,9 +381,11 @@ class Model:
             self.inputs = _specs(self.manifest["inputs"])
             self.outputs = _specs(self.manifest["outputs"])
             planned = self.manifest["lanes"]
-            self.lanes = planned if lanes is None or lanes >= planned else 1
+            self.device = device
+            self.on_gpu = str(self.manifest["target"]).startswith("cuda")
+            self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
             self._library = _Library(self._files.read("model.so"))
-            self._create(lanes or 0, -1 if spin_us is None else spin_us)
+            self._create(lanes or 0, -1 if spin_us is None else spin_us, device)
         except BaseException:
             self.close()
             raise
@@ -354,19 +395,20 @@ class Model:
         self._process = os.getpid()
         self.load_seconds = time.perf_counter() - begin
 
-    def _create(self, lanes: int, spin_us: int) -> None:
+    def _create(self, lanes: int, spin_us: int, device: int) -> None:
         path, offset = self._files.locate("weights.bin")
-        config = _Config(os.fsencode(path), offset, lanes, spin_us)
+        config = _Config(os.fsencode(path), offset, lanes, spin_us, device)
         library = self._opened()
         if library.calls.tw_create(ctypes.byref(config), ctypes.byref(self._instance)):
             self._instance = ctypes.c_void_p()
             raise WrongMachine(f"the model cannot start: {library.last_error()}", "see the reason above")
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Outputs by name, for inputs by name: numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
 
         `out` may give arrays for some or all outputs, which are filled and returned. Strided arrays are fine, row-major ones are used in
-        place. Raises InputError when something does not fit, RunError when the model is closed or fails.
+        place. A model that runs on a GPU also takes tensors in that GPU's memory (with `__dlpack__` or `__cuda_array_interface__`: PyTorch,
+        CuPy, JAX, Numba) for `inputs` and `out`: row-major, and used in place; outputs are complete when this returns. Raises InputError when something does not fit, RunError when the model is closed or fails.
         """
         _check_names("input", inputs, self.inputs)
         given = out or {}
@@ -374,18 +416,18 @@ class Model:
         for spec in self.inputs:
             if spec.name not in inputs:
                 raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
-        arrays = [_as_array(spec, inputs[spec.name]) for spec in self.inputs]
+        arrays = [self._input(spec, inputs[spec.name]) for spec in self.inputs]
         results = self._results([given.get(spec.name) for spec in self.outputs], arrays)
         self._call(arrays, results)
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
 
-    def run_flat(self, inputs: Sequence[Any], out: Sequence[Array | None] | None = None) -> list[Array]:
+    def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
         arrays, results = self._flat(inputs, out)
         self._call(arrays, results)
-        return results
+        return [result.owner if isinstance(result, DeviceArray) else result for result in results]
 
-    def bind(self, inputs: Sequence[Any], out: Sequence[Array]) -> Callable[[], float]:
+    def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
         """A run that is checked once, for loops in which checking would count: each call runs the model and returns its seconds.
 
         `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so what is written to
@@ -393,6 +435,13 @@ class Model:
         """
         arrays, results = self._flat(inputs, out)
         return lambda: self._timed(arrays, results)
+
+    def resident(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
+        """Inputs and outputs in the memory that a model on a GPU has for them: a run from there copies nothing, and finds what the last one left."""
+        inputs, outputs = (
+            [DeviceArray(0, self.device, spec, None) for spec in specs] for specs in (self.inputs, self.outputs)
+        )
+        return inputs, outputs
 
     def random_inputs(self, seed: int = 0) -> dict[str, Array]:
         """Standard normal floats; integers and booleans of 0 and 1, which are valid indices into most things."""
@@ -430,11 +479,21 @@ class Model:
     def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Latency of one run, in seconds: every sample and its percentiles, the first run and the loading apart.
 
-        A fifth of `seconds` warms up first. At least ten samples are taken, however long they last.
+        A fifth of `seconds` warms up first. At least ten samples are taken, however long they last. On a GPU inputs and outputs stay in its
+        memory; `with_copies` is the latency of runs from and to host memory.
         """
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
         first = self._timed(arrays, results)
+        told = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes}
+        if not self.on_gpu:
+            return {**self._latency(seconds, arrays, results), **told}
+        whole = self._latency(seconds / 2, arrays, results)
+        inside = self._latency(seconds / 2, *self.resident())
+        return {**inside, **told, "with_copies": whole}
+
+    def _latency(self, seconds: float, arrays: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
+        """Samples and their percentiles, after a fifth of the time for warming up."""
         end = time.perf_counter() + seconds / 5
         while time.perf_counter() < end:
             self._call(arrays, results)
@@ -451,9 +510,6 @@ class Model:
             "p90": p90,
             "p99": p99,
             "runs": len(samples),
-            "first_run": first,
-            "load": self.load_seconds,
-            "lanes": self.lanes,
             "samples": samples,
         }
 
@@ -484,34 +540,48 @@ class Model:
             raise RunError("the model is closed. Fix: load it again")
         return self._library
 
-    def _arrays(self, inputs: Mapping[str, Any] | None) -> list[Array]:
+    def _arrays(self, inputs: Mapping[str, Any] | None) -> list[Any]:
         given = self.random_inputs() if inputs is None else inputs
         _check_names("input", given, self.inputs)
-        return [_as_array(spec, given[spec.name]) for spec in self.inputs]
+        return [self._input(spec, given[spec.name]) for spec in self.inputs]
 
-    def _flat(self, inputs: Sequence[Any], out: Sequence[Array | None] | None) -> tuple[list[Array], list[Array]]:
+    def _input(self, spec: TensorSpec, value: Any) -> Array | DeviceArray:
+        """An input, found fit."""
+        found = _on_gpu(f"input {spec.name!r}", spec, value, self.device) if self.on_gpu else None
+        return _as_array(spec, value) if found is None else found
+
+    def _flat(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
         """Inputs and outputs that are in order, found fit."""
         for kind, given, specs in (("inputs", inputs, self.inputs), ("outputs", out, self.outputs)):
             if given is not None and len(given) != len(specs):
                 raise InputError(
                     f"{len(given)} {kind} for {len(specs)}. Fix: give {', '.join(map(str, specs)) or 'none'}"
                 )
-        arrays = [_as_array(spec, value) for spec, value in zip(self.inputs, inputs, strict=True)]
+        arrays = [self._input(spec, value) for spec, value in zip(self.inputs, inputs, strict=True)]
         return arrays, self._results(list(out) if out is not None else [None] * len(self.outputs), arrays)
 
-    def _results(self, given: Sequence[Array | None], arrays: Sequence[Array]) -> list[Array]:
+    def _results(self, given: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
         """The arrays that a run fills: those given, once they are found fit, and new ones."""
         return [
-            _aligned(spec) if array is None else _checked_output(spec, array, arrays)
+            _aligned(spec) if array is None else self._output(spec, array, arrays)
             for spec, array in zip(self.outputs, given, strict=True)
         ]
 
-    def _timed(self, arrays: Sequence[Array], results: Sequence[Array]) -> float:
+    def _output(self, spec: TensorSpec, array: Any, arrays: Sequence[Any]) -> Array | DeviceArray:
+        """A preallocated output, found fit."""
+        found = _on_gpu(f"output {spec.name!r}", spec, array, self.device) if self.on_gpu else None
+        if found is None:
+            return _checked_output(spec, array, [one for one in arrays if isinstance(one, np.ndarray)])
+        if any(isinstance(one, DeviceArray) and one.address and _overlap(one, found) for one in arrays):
+            raise InputError(f"output {spec.name!r} shares memory with an input. Fix: give an array of its own")
+        return found
+
+    def _timed(self, arrays: Sequence[Any], results: Sequence[Any]) -> float:
         begin = time.perf_counter()
         self._call(arrays, results)
         return time.perf_counter() - begin
 
-    def _call(self, arrays: Sequence[Array], results: Sequence[Array], seconds: Any = None) -> None:
+    def _call(self, arrays: Sequence[Any], results: Sequence[Any], seconds: Any = None) -> None:
         with self._lock:
             library = self._opened()
             if os.getpid() != self._process:
@@ -543,8 +613,13 @@ def _tensors(specs: Sequence[TensorSpec]) -> tuple[Any, list[Any]]:
     return tensors, shapes
 
 
-def _point(tensor: _Tensor, array: Array) -> Any:
+def _point(tensor: _Tensor, array: Array | DeviceArray) -> Any:
     """Aims a C tensor at an array; what is returned must live as long as that is used."""
+    if isinstance(array, DeviceArray):
+        tensor.data, tensor.strides = array.address or None, None
+        tensor.device_type, tensor.device_id = _CUDA, array.device
+        return array
+    tensor.device_type, tensor.device_id = _CPU, 0
     tensor.data = array.__array_interface__["data"][0]
     if array.flags.c_contiguous:
         tensor.strides = None
@@ -589,6 +664,86 @@ def _converted(spec: TensorSpec, value: Any) -> Array:
         ) from reason
 
 
+def _on_gpu(what: str, spec: TensorSpec, value: Any, here: int) -> DeviceArray | None:
+    """A tensor in a GPU's memory, which may be used once what writes it is in the legacy default stream; None for all that is elsewhere.
+
+    `what` is how messages call it, `here` the model's GPU, where a tensor lies that does not say. DLPack is asked first: there the producer makes sure that its writes come before.
+    """
+    if isinstance(value, DeviceArray):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return None
+    try:
+        if hasattr(value, "__dlpack_device__"):
+            kind, device = value.__dlpack_device__()
+            return _from_dlpack(what, spec, value, int(device)) if int(kind) in (_CUDA, _CUDA_MANAGED) else None
+        if hasattr(value, "__cuda_array_interface__"):
+            return _from_interface(what, spec, value, here)
+    except InputError:
+        raise
+    except Exception as reason:  # producers raise what they like
+        raise InputError(
+            f"{what} cannot be read as {spec}: {reason}. Fix: give a detached, contiguous tensor"
+        ) from reason
+    return None
+
+
+_LEGACY_STREAM = 1
+"""As DLPack and the CUDA array interface number it."""
+
+
+def _from_dlpack(what: str, spec: TensorSpec, value: Any, device: int) -> DeviceArray:
+    capsule = value.__dlpack__(stream=_LEGACY_STREAM)
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = _DlTensor.from_address(pointer_of(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    named = {codes: name for name, codes in _TYPES.items()}.get((tensor.code, tensor.bits), "another type")
+    strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
+    _check_on_gpu(what, spec, named if tensor.lanes == 1 else "a vector type", shape, strides)
+    return DeviceArray((tensor.data or 0) + tensor.byte_offset, device, spec, value, capsule)
+
+
+def _from_interface(what: str, spec: TensorSpec, value: Any, here: int) -> DeviceArray:
+    described = value.__cuda_array_interface__
+    dtype = np.dtype(described["typestr"])
+    strides = described.get("strides")
+    if strides is not None:
+        strides = tuple(stride // dtype.itemsize for stride in strides)
+    name = spec.dtype if spec.dtype == "bfloat16" and dtype == spec.numpy else dtype.name
+    _check_on_gpu(what, spec, name, tuple(described["shape"]), strides)
+    address, read_only = described["data"]
+    if read_only and what.startswith("output"):
+        raise InputError(f"{what} is read-only. Fix: give an array that can be written")
+    if described.get("stream") not in (None, _LEGACY_STREAM):
+        _wait_for_stream(described["stream"])
+    return DeviceArray(address, here, spec, value)
+
+
+def _wait_for_stream(stream: int) -> None:
+    """Until what a producer has put into a stream of its own is done."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuStreamSynchronize.argtypes = (ctypes.c_void_p,)
+    if code := driver.cuStreamSynchronize(stream):
+        raise InputError(f"the stream that writes a tensor failed (CUDA error {code}). Fix: look for the error there")
+
+
+def _check_on_gpu(
+    what: str, spec: TensorSpec, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> None:
+    if dtype != spec.dtype or shape != spec.shape:
+        raise InputError(f"{what} is {dtype}{list(shape)}. Fix: give {spec}")
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
+        if extent != 1 and stride != expected:
+            raise InputError(f"{what} is on the GPU and not row-major. Fix: make it contiguous")
+        expected *= extent
+
+
+def _overlap(one: DeviceArray, other: DeviceArray) -> bool:
+    return one.address < other.address + other.bytes and other.address < one.address + one.bytes
+
+
 def _checked_output(spec: TensorSpec, array: Array, inputs: Sequence[Array]) -> Array:
     """A preallocated output, as the array to fill. Raises InputError naming the output and the fix."""
     if not isinstance(array, np.ndarray):
@@ -604,7 +759,7 @@ def _checked_output(spec: TensorSpec, array: Array, inputs: Sequence[Array]) -> 
     return array
 
 
-def _returned(spec: TensorSpec, given: Mapping[str, Array], result: Array) -> Array:
+def _returned(spec: TensorSpec, given: Mapping[str, Any], result: Any) -> Any:
     """The caller's own array where one was given."""
     array = given.get(spec.name)
     return result if array is None else array
@@ -626,10 +781,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, with every sample")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long --bench runs (default 2)")
     parser.add_argument("--lanes", type=int, help="threads (default: what the plan was made for)")
+    parser.add_argument("--device", type=int, default=0, help="which GPU, for a model that runs on one (default 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     options = parser.parse_args(arguments)
     try:
-        with Model(options.model, options.lanes) as model:
+        with Model(options.model, options.lanes, device=options.device) as model:
             done = _asked_for(model, options)
     except (ArtifactError, InputError, RunError, ValueError) as reason:
         print(f"error: {reason}", file=sys.stderr)
@@ -664,6 +820,11 @@ def _summary(array: Array) -> dict[str, Any]:
     return shown
 
 
+def _percentiles(bench: Mapping[str, Any]) -> str:
+    ms = {key: f"{value * 1e3:.3f} ms" for key, value in bench.items() if isinstance(value, float)}
+    return f"{ms['median']} median, {ms['min']} least, {ms['p10']} p10, {ms['p90']} p90, {ms['p99']} p99"
+
+
 def _lines(done: Mapping[str, Any]) -> list[str]:
     lines = [str(done["model"])]
     lines += [f"  input  {name!r}: {spec}" for name, spec in done["inputs"].items()]
@@ -671,12 +832,12 @@ def _lines(done: Mapping[str, Any]) -> list[str]:
         span = f"  {about['min']:.6g} .. {about['max']:.6g}" if "min" in about else ""
         lines.append(f"  output {name!r}: {about['dtype']}{about['shape']}{span}")
     if "bench" in done:
-        b = {key: f"{value * 1e3:.3f} ms" for key, value in done["bench"].items() if isinstance(value, float)}
+        b = done["bench"]
+        lines.append(f"  latency {_percentiles(b)}")
+        if "with_copies" in b:
+            lines.append(f"  with copies from and to the host {_percentiles(b['with_copies'])}")
         lines.append(
-            f"  latency {b['median']} median, {b['min']} least, {b['p10']} p10, {b['p90']} p90, {b['p99']} p99"
-        )
-        lines.append(
-            f"  {done['bench']['runs']} runs on {done['bench']['lanes']} lanes; first run {b['first_run']}, load {b['load']}"
+            f"  {b['runs']} runs on {b['lanes']} lanes; first run {b['first_run'] * 1e3:.3f} ms, load {b['load'] * 1e3:.3f} ms"
         )
     for row in sorted(done.get("profile", ()), key=lambda row: -row["seconds"]):
         lines.append(

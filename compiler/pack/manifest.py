@@ -16,7 +16,7 @@ from compiler.pack.timeline import predicted, simulate
 from compiler.pack.work import flops
 
 FORMAT_VERSION = 1
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 
 def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, bytes]) -> dict[str, Any]:
@@ -46,8 +46,11 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
     }
 
 
-def plan_json(plan: Plan, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
-    """The plan: calls with their tile and cost, tasks with their predicted begin and end in seconds, the place of each storage."""
+def plan_json(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
+    """The plan: calls with their tile and cost, tasks with their predicted begin and end in seconds, the place of each storage.
+
+    For a GPU also the launches, each by the calls that it carries out side by side.
+    """
     if len(facts.costs) != len(kernels.calls):
         raise VerifyError(f"{len(facts.costs)} costs for {len(kernels.calls)} calls")
     spans = simulate(plan, [cost.seconds for cost in facts.costs])
@@ -74,6 +77,7 @@ def plan_json(plan: Plan, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
             str(storage): {"space": place.space, "at": place.at, "bytes": place.bytes}
             for storage, place in plan.places.items()
         },
+        **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),
     }
 
 

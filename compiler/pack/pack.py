@@ -62,7 +62,7 @@ def pack(
         **{f"source/{name}": source for name, source in sorted(program.sources.items())},
     }
     members = {
-        "plan.json": to_bytes(plan_json(plan, kernels, facts)),
+        "plan.json": to_bytes(plan_json(program, plan, kernels, facts)),
         **{name: content.encode() for name, content in text.items()},
         "model.so": program.library,
         WEIGHTS: program.weights,

@@ -35,7 +35,7 @@ def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Seq
     sections = (
         _summary(program, plan, kernels, facts, rows),
         _steps(facts),
-        _section("Schedule", _schedule_words(plan), f"<figure>{plan_svg(kernels, plan, facts)}</figure>"),
+        _section("Schedule", _schedule_words(program, plan), f"<figure>{plan_svg(kernels, plan, facts)}</figure>"),
         _families(rows),
         _calls(rows),
         _section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
@@ -210,9 +210,10 @@ def _family(family: str) -> str:
     return escaped(family).replace("+", "+<wbr>")
 
 
-def _schedule_words(plan: Plan) -> str:
+def _schedule_words(program: Program, plan: Plan) -> str:
     waits = sum(len(task.waits) for task in plan.tasks)
-    return (
+    launches = f"One CUDA graph with {plural(len(program.launches), 'node')}. " if program.launches else ""
+    return launches + (
         f"{plural(len(plan.tasks), 'task')} on {plural(plan.lanes, 'lane')} with {plural(waits, 'wait')}, by the "
         f"{escaped(plan.scheduler)} scheduler. Times are what the records and the cost model predict; hover for names."
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Place
+from compiler.ir.plan import Place, storage_users
 
 ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector."""
@@ -14,28 +14,28 @@ ALIGNMENT = 64
 
 @dataclass
 class _Tenant:
-    """Storages that lie on one another by in-place aliasing, with the calls between which the memory is in use."""
+    """Storages that lie on one another by in-place aliasing, with the calls that use them."""
 
     storages: list[int]
     bytes: int
-    first: int
-    last: int
+    users: set[int]
 
 
-def place_buffers(kernels: KernelGraph, order: Mapping[int, int] | None = None) -> tuple[Mapping[int, Place], int]:
+def place_buffers(kernels: KernelGraph, ended: Sequence[int] | None = None) -> tuple[Mapping[int, Place], int]:
     """A place for every storage and the arena's bytes.
 
-    `order` maps calls to their position in time (default: as listed, one after another). Largest first, each at the lowest
-    offset free over its lifetime (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
+    `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it). Two storages may share
+    memory where all users of one have ended before the users of the other begin. Largest first, each at the lowest offset that is free
+    (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
     """
-    when = order or {call: call for call in range(len(kernels.calls))}
+    ended = ended if ended is not None else [(1 << call) - 1 for call in range(len(kernels.calls))]
     sizes = _sizes(kernels)
     fixed = _fixed(kernels, sizes)
-    lives = _lifetimes(kernels, when)
-    tenants = _tenants(kernels, {s: n for s, n in sizes.items() if s not in fixed and s in lives}, lives)
+    users = storage_users(kernels)
+    tenants = _tenants(kernels, {s: n for s, n in sizes.items() if s not in fixed and s in users}, users, ended)
     placed: list[tuple[int, _Tenant]] = []
-    for tenant in sorted(tenants, key=lambda one: (-one.bytes, one.first)):
-        placed.append((_lowest(tenant, placed), tenant))
+    for tenant in sorted(tenants, key=lambda one: (-one.bytes, min(one.users))):
+        placed.append((_lowest(tenant, placed, ended), tenant))
     arena = max((at + tenant.bytes for at, tenant in placed), default=0)
     places = dict(fixed)
     for at, tenant in placed:
@@ -61,39 +61,40 @@ def _fixed(kernels: KernelGraph, sizes: Mapping[int, int]) -> dict[int, Place]:
     return places
 
 
-def _lifetimes(kernels: KernelGraph, when: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    lives: dict[int, tuple[int, int]] = {}
+def _tenants(
+    kernels: KernelGraph, sizes: Mapping[int, int], users: Mapping[int, Sequence[int]], ended: Sequence[int]
+) -> list[_Tenant]:
+    """Storages joined where a call may write its output over an input that nothing else uses at that time or later."""
+    tenant_of = {s: _Tenant([s], -(-size // ALIGNMENT) * ALIGNMENT, {*users[s]}) for s, size in sizes.items()}
     for position, call in enumerate(kernels.calls):
-        for buffer in (*call.inputs, *call.outputs):
-            storage, now = kernels.buffers[buffer].storage, when[position]
-            first, last = lives.get(storage, (now, now))
-            lives[storage] = (min(first, now), max(last, now))
-    return lives
-
-
-def _tenants(kernels: KernelGraph, sizes: Mapping[int, int], lives: Mapping[int, tuple[int, int]]) -> list[_Tenant]:
-    """Storages joined where a call may write its output over an input that dies there."""
-    tenant_of = {s: _Tenant([s], -(-size // ALIGNMENT) * ALIGNMENT, *lives[s]) for s, size in sizes.items()}
-    for call in kernels.calls:
         taken: set[int] = set()
         for out, into in call.in_place:
             new, old = kernels.buffers[call.outputs[out]].storage, kernels.buffers[call.inputs[into]].storage
             if new not in sizes or old not in sizes or new in taken or old in taken or sizes[new] != sizes[old]:
                 continue
             young, aged = tenant_of[new], tenant_of[old]
-            if young is not aged and young.first == aged.last and lives[new][0] == lives[old][1]:
+            first = young.users == {*users[new]} and min(young.users) == position
+            if young is not aged and first and _follows(young.users, aged.users - {position}, ended):
                 aged.storages += young.storages
-                aged.last = young.last
+                aged.users |= young.users
                 for storage in young.storages:
                     tenant_of[storage] = aged
                 taken |= {new, old}
     return list({id(tenant): tenant for tenant in tenant_of.values()}.values())
 
 
-def _lowest(tenant: _Tenant, placed: list[tuple[int, _Tenant]]) -> int:
+def _follows(users: Iterable[int], earlier: Iterable[int], ended: Sequence[int]) -> bool:
+    """Whether all of some calls have ended when any of others begins."""
+    bits = sum(1 << call for call in earlier)
+    return all(ended[user] & bits == bits for user in users)
+
+
+def _lowest(tenant: _Tenant, placed: list[tuple[int, _Tenant]], ended: Sequence[int]) -> int:
     at = 0
     neighbours = [
-        (start, other) for start, other in placed if not (other.last < tenant.first or tenant.last < other.first)
+        (start, other)
+        for start, other in placed
+        if not (_follows(tenant.users, other.users, ended) or _follows(other.users, tenant.users, ended))
     ]
     for start, other in sorted(neighbours, key=lambda entry: entry[0]):
         if at + tenant.bytes <= start:

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import product
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Place, Plan
+from compiler.ir.plan import Plan, ended_before
 from compiler.ir.tile import Menu
 from compiler.schedule.buffers import place_buffers
-from compiler.schedule.sequential import choose_lanes, sequential
+from compiler.schedule.dependencies import predecessors
+from compiler.schedule.early_start import Rules, early_start, tasks_of
+from compiler.schedule.sequential import choose_lanes, sequential, shared_seconds
 
 WAKE_LANES_S = 20e-6
 """What a run pays once for having more than one lane: waking threads, and waiting for the last."""
 
 
-def schedule(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Plan:
+def schedule(
+    kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float, scheduler: str = "sequential"
+) -> Plan:
     """A plan for at most `lanes` lanes; `menus` are in call order, `handover_s` is what splitting one kernel costs beside its work.
 
-    Sequential is the only scheduler so far: no kernel runs beside another, each may be split over the lanes. A model too small
-    to repay waking a second lane stays on one.
+    `sequential`   no kernel runs beside another, each may be split over the lanes
+    `early_start`  independent kernels may run side by side; of the rules of `early_start` those with the least predicted time
+
+    A model too small to repay waking a second lane stays on one.
     """
-    places, arena = place_buffers(kernels)
-    candidates = [_sequential(kernels, menus, count, handover_s, places, arena) for count in sorted({1, lanes})]
+    candidates = [_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
+    if scheduler == "early_start" and lanes > 1:
+        rules = [Rules(*switches) for switches in product((True, False), repeat=2)]
+        candidates = [candidates[0], *(_early_start(kernels, menus, lanes, handover_s, rule) for rule in rules)]
     plan = min(candidates, key=lambda candidate: candidate.predicted_s)
     plan.verify(kernels)
     return plan
 
 
-def _sequential(
-    kernels: KernelGraph,
-    menus: Sequence[Menu],
-    lanes: int,
-    handover_s: float,
-    places: Mapping[int, Place],
-    arena: int,
-) -> Plan:
+def _sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Plan:
     chosen = [choose_lanes(menu, lanes, handover_s) for menu in menus]
+    places, arena = place_buffers(kernels)
     return Plan(
         lanes=lanes,
         tasks=sequential([(variant, count) for variant, count, _ in chosen], lanes),
@@ -44,4 +47,28 @@ def _sequential(
         arena_bytes=arena,
         scheduler="sequential",
         predicted_s=sum(seconds for _, _, seconds in chosen) + (WAKE_LANES_S if lanes > 1 else 0.0),
+    )
+
+
+def _early_start(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float, rules: Rules) -> Plan:
+    before = predecessors(kernels)
+    chosen = [menu.best for menu in menus]
+
+    def seconds(call: int, count: int) -> float | None:
+        """As in a sequential plan, a kernel split over lanes takes a hand-over beside its share."""
+        if count > 1 and chosen[call].tiles < count:
+            return None
+        return shared_seconds(chosen[call], count) + (handover_s if count > 1 else 0.0)
+
+    placed = early_start(before, seconds, lanes, handover_s / 2, rules)
+    tasks = tasks_of(placed, before, [variant.tiles for variant in chosen], lanes)
+    places, arena = place_buffers(kernels, ended_before(tasks, lanes, len(kernels.calls)))
+    return Plan(
+        lanes=lanes,
+        tasks=tasks,
+        tiles=tuple((variant.tile, variant.tiles) for variant in chosen),
+        places=places,
+        arena_bytes=arena,
+        scheduler="early_start",
+        predicted_s=max((one.end for one in placed), default=0.0) + WAKE_LANES_S,
     )

@@ -19,7 +19,7 @@ def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, in
             continue
         options = [(variant.lanes, variant.cost.seconds)]
         if variant.lanes == 1:
-            options += [(n, _shared(variant, n) + handover_s) for n in range(2, lanes + 1)]
+            options += [(n, shared_seconds(variant, n) + handover_s) for n in range(2, lanes + 1)]
         for count, seconds in options:
             if min(count, max(variant.tiles, 1)) == count and (best is None or seconds < best[2]):
                 best = (variant, count, seconds)
@@ -27,8 +27,8 @@ def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, in
     return best
 
 
-def _shared(variant: Variant, lanes: int) -> float:
-    """Time of the lane with most tiles."""
+def shared_seconds(variant: Variant, lanes: int) -> float:
+    """Time of the lane with most tiles, when a number of lanes share a kernel."""
     return variant.cost.seconds * -(-variant.tiles // lanes) / max(variant.tiles, 1)
 
 

@@ -90,9 +90,13 @@ class Contest:
         """Of those measured."""
         return min(self.costs, key=lambda at: (self.costs[at], at))
 
+    def order(self) -> list[int]:
+        """All options, by what the model and the hints expect of them."""
+        return sorted(range(len(self.options)), key=lambda at: (self.expected[at], at))
+
     def favourites(self) -> list[int]:
         """What is measured first: the best of each algorithm that may win, then the model's and the hints' next favourites."""
-        order = sorted(range(len(self.options)), key=lambda at: (self.expected[at], at))
+        order = self.order()
         heads: dict[str, int] = {}
         for at in order:
             if self.expected[at] <= self.expected[order[0]] + math.log(RIVAL):

@@ -13,8 +13,8 @@ from typing import Any
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.targets.cpu import CpuTarget
-from compiler.tile.algorithms import ALGORITHMS, OF_PRECISION, loop_tiles
+from compiler.targets.target import Target
+from compiler.tile.algorithms import legal_tiles
 from compiler.tile.belief import rank_correlation
 from compiler.tile.error_budget import allowed_error
 from compiler.tile.model import Proposal
@@ -32,6 +32,13 @@ FEWEST_RANKED = 3
 """Tiles measured of a kernel before their ranks say anything of the model."""
 
 CountTiles = Callable[[Workload, Tile], int]
+Choose = Callable[[Sequence[tuple[Workload, Sequence[Tile]]]], Sequence[int]]
+"""Of each workload of which nothing was measured, the position of the tile to take; its tiles come best by the model first."""
+
+
+def best_by_model(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+    """The `Choose` that believes the model."""
+    return [0] * len(options)
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Tiled:
     """A menu per call; the measurements that were made and found; how good the model was, where enough was measured to tell.
 
     `tried` has, by workload key, all tiles whose cost is known, best first; `inexact` the algorithms that spend a part of the
-    tolerance, or that were asked because of the job's precision.
+    tolerance.
     """
 
     menus: tuple[Menu, ...]
@@ -66,17 +73,20 @@ class Tiled:
 
 
 def workload_key(workload: Workload) -> str:
-    """SHA-256 (24 hex digits) of what a kernel computes and the geometry of its buffers; operator names play no part."""
+    """SHA-256 (24 hex digits) of what a kernel computes and the geometry of its buffers.
+
+    Operator names play no part, nor do elements that are in memory what they are in the kernel.
+    """
     kernel = replace(workload.kernel, family="")
     if isinstance(kernel, Routine):
         kernel = replace(kernel, params=dict(sorted(kernel.params.items())))
     nameless = replace(workload, kernel=kernel)
-    return hashlib.sha256(repr(nameless).encode()).hexdigest()[:24]
+    return hashlib.sha256(repr(nameless).replace(", element=None", "").encode()).hexdigest()[:24]
 
 
 def tile(
     workloads: Sequence[Workload],
-    target: CpuTarget,
+    target: Target,
     lanes: int,
     records: Sequence[Record],
     setting: Setting,
@@ -87,15 +97,16 @@ def tile(
     hurry: Hurry = unhurried,
     tolerance: float = 0.0,
     precision: str = "fp32",
+    choose: Choose = best_by_model,
 ) -> Tiled:
     """Menus for workloads in call order.
 
     Algorithms that are not exact may spend a part of `tolerance` (`error_budget`); those of the job's `precision` may be chosen beside those
     of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
     searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
-    budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide.
+    budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
+    a workload, `choose` takes one of what the model thinks best.
     """
-    target = replace(target, rates=replace(target.rates, in_memory=setting.weights == "memory"))
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
     known = _known([record for record in records if record.workload in distinct], target, setting)
@@ -111,10 +122,10 @@ def tile(
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
         measured = _searched(Search(contests, machine, budget, hurry), trace, target, setting)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
-    tried = {contest.key: _tried(contest, fresh) for contest in contests}
+    tried = {**_chosen([one for one in contests if not one.costs], choose)}
+    tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
     menus = {key: _menu(key, distinct[key], tried[key], lanes, count_tiles) for key in distinct}
     inexact = {option.tile.algorithm for one in contests for option in one.options if option.error}
-    inexact |= {precision} - {"fp32"}  # an algorithm of a precision is named after it
     return Tiled(
         tuple(menus[key] for key in keys),
         tuple(measured),
@@ -126,17 +137,15 @@ def tile(
 
 
 def propose(
-    workload: Workload, target: CpuTarget, lanes: int, error: float = 0.0, precision: str = "fp32"
+    workload: Workload, target: Target, lanes: int, error: float = 0.0, precision: str = "fp32"
 ) -> list[Proposal]:
     """The legal tiles of every algorithm that add no more than `error`, best by the model first."""
     return _within(_legal(workload, target, lanes, precision), error)
 
 
-def _legal(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
-    """Plain loops take what nothing else does."""
-    asked = (*ALGORITHMS, *OF_PRECISION[precision])
-    options = [option for algorithm in asked for option in algorithm(workload, target, lanes)]
-    options = sorted(options, key=lambda option: option.seconds) or loop_tiles(workload, target, lanes)
+def _legal(workload: Workload, target: Target, lanes: int, precision: str) -> list[Proposal]:
+    """Each tile once, as the algorithm that thinks it fastest proposes it, best first."""
+    options = sorted(legal_tiles(workload, target, lanes, precision), key=lambda option: option.seconds)
     distinct = {option.tile: option for option in reversed(options)}
     return sorted(distinct.values(), key=lambda option: option.seconds)
 
@@ -152,7 +161,7 @@ def _within(options: Sequence[Proposal], error: float) -> list[Proposal]:
     return kept
 
 
-def _known(records: Sequence[Record], target: CpuTarget, setting: Setting) -> Mapping[tuple[str, str], Record]:
+def _known(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[tuple[str, str], Record]:
     """By workload and tile the record that counts: the last one, of those that were measured again if any was."""
     known: dict[tuple[str, str], Record] = {}
     here = ("kernel", target.name, target.hardware, 1)
@@ -191,7 +200,7 @@ def _contest(
     return contest
 
 
-def _searched(search: Search, trace: Trace, target: CpuTarget, setting: Setting) -> list[Record]:
+def _searched(search: Search, trace: Trace, target: Target, setting: Setting) -> list[Record]:
     """Runs a search and tells of it: each workload before the first record of it."""
     told: set[str] = set()
     measured = []
@@ -216,7 +225,7 @@ def _searched(search: Search, trace: Trace, target: CpuTarget, setting: Setting)
 
 
 def _was_searched(
-    contests: Sequence[Contest], budget: Budget, records: Sequence[Record], target: CpuTarget, setting: Setting
+    contests: Sequence[Contest], budget: Budget, records: Sequence[Record], target: Target, setting: Setting
 ) -> bool:
     """Whether these kernels, with the tiles they have, were searched with as large a budget, or until nothing promising was left."""
     here = (SEARCH, _space(contests), target.name, target.hardware)
@@ -237,7 +246,7 @@ def _covers(searched: Mapping[str, Any], budget: Budget) -> bool:
     )
 
 
-def _search_record(search: Search, target: CpuTarget, setting: Setting) -> Record:
+def _search_record(search: Search, target: Target, setting: Setting) -> Record:
     budget = search.budget
     total = sum(contest.uses * contest.best for contest in search.contests)
     return Record(
@@ -269,12 +278,23 @@ def _space(contests: Sequence[Contest]) -> str:
     return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
 
 
+def _chosen(contests: Sequence[Contest], choose: Choose) -> Mapping[str, tuple[tuple[Tile, Cost], ...]]:
+    """Of workloads of which nothing is known, the one tile that is taken, with the model's seconds."""
+    orders = [contest.order() for contest in contests]
+    asked = [
+        (contest.workload, [contest.options[at].tile for at in order])
+        for contest, order in zip(contests, orders, strict=True)
+    ]
+    taken = [order[at] for order, at in zip(orders, choose(asked), strict=True)]
+    return {
+        contest.key: ((contest.options[at].tile, Cost(contest.options[at].seconds, "model")),)
+        for contest, at in zip(contests, taken, strict=True)
+    }
+
+
 def _tried(contest: Contest, fresh: set[tuple[str, Tile]]) -> tuple[tuple[Tile, Cost], ...]:
-    """What was measured, by time; the model's favourite where nothing was."""
+    """What was measured, by time."""
     order = sorted(contest.costs, key=lambda at: (contest.costs[at], at))
-    if not order:
-        favourite = contest.options[contest.favourites()[0]]
-        return ((favourite.tile, Cost(favourite.seconds, "model")),)
     tiles = [contest.options[at].tile for at in order]
     sources = ["measured" if (contest.key, tile) in fresh else "record" for tile in tiles]
     return tuple(

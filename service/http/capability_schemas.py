@@ -17,6 +17,7 @@ TARGET_EXAMPLE: dict[str, Any] = {
     "built_by": ["builder-1/812"],
     "queued": 2,
     "runs_queued": 0,
+    "notice": None,
 }
 
 OPERATOR_EXAMPLE: dict[str, Any] = {
@@ -35,11 +36,15 @@ class TargetOut(BaseModel):
 
     name: str = Field(description="What `target` in the options of a compilation is to be.")
     description: str
-    facts: dict[str, Any] = Field(description="What the compiler goes by: machine, features, vector width, registers.")
+    facts: dict[str, Any] = Field(
+        description="What the compiler goes by: precisions; of CPUs machine, features, vector width, registers; of GPUs architecture, "
+        "a product, multiprocessors, memory."
+    )
     measured_by: list[str] = Field(description="Live workers with such a device: they measure and run artifacts there.")
     built_by: list[str] = Field(description="Live workers that compile for it without having such a device.")
     queued: int = Field(description="Compilations of all owners that wait for it now.")
     runs_queued: int = Field(description="Benchmarks and inferences of all owners that wait for it now.")
+    notice: str | None = Field(description="Why nothing would be done for it now, and what to start.")
 
     @classmethod
     def of(cls, target: Target) -> Self:
@@ -52,6 +57,7 @@ class TargetOut(BaseModel):
             built_by=list(target.built_by),
             queued=target.queued,
             runs_queued=target.runs_queued,
+            notice=target.notice or None,
         )
 
 

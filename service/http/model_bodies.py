@@ -18,13 +18,25 @@ OPTIONS_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "example": OPTIONS_EXAMPLE,
     "properties": {
-        "target": {"type": "string", "default": "cpu", "description": "`cpu` or `cpu:<profile>`"},
-        "precision": {"type": "string", "default": "fp32", "description": "`fp32`, or `bf16` where the target has it"},
+        "target": {
+            "type": "string",
+            "default": "cpu",
+            "description": "`cpu` or `cuda` (of the worker that takes the job), `cpu:<profile>` or `cuda:<profile>`",
+        },
+        "precision": {
+            "type": "string",
+            "default": "fp32",
+            "description": "`fp32`; `bf16` where the target has it; on CUDA targets `tf32` and `fp16` too",
+        },
         "tolerance": {
             "type": ["number", "null"],
             "description": "largest accepted error; null: the precision's default",
         },
-        "threads": {"type": ["integer", "null"], "minimum": 1, "description": "null: every core"},
+        "threads": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "description": "null: every core; of no use to a CUDA target",
+        },
         "inputs": {
             "type": "object",
             "description": 'by input name: a shape, or {"shape": [...], "value": scalar}',

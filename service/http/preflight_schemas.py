@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.http.model_schemas import DIGEST_EXAMPLE
+from service.jobs.capabilities import nobody
 from service.jobs.oracle import FAILED
 from service.jobs.preflight import Foretold
 
@@ -46,7 +47,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "corrected": {"target": "cpu", "dims": {"height": 224}},
     "target": {"name": "cpu:x86-64-v4", "reason": None},
     "cached": None,
-    "queue": {"name": "cpu", "position": 0, "workers": 1},
+    "queue": {"name": "cpu", "position": 0, "workers": 1, "notice": None},
     "estimate": {"median_s": 11.2, "p90_s": 19.0, "jobs": 7},
     "request": {"model": DIGEST_EXAMPLE, "options": {"target": "cpu", "dims": {"height": 224}}},
 }
@@ -126,6 +127,7 @@ class QueueOut(BaseModel):
     name: str
     position: int = Field(description="How many jobs would go first.")
     workers: int = Field(description="How many workers that are alive serve it.")
+    notice: str | None = Field(description="What to start where none does.")
 
 
 class EstimateOut(BaseModel):
@@ -186,10 +188,15 @@ class PreflightOut(ModelAnswer):
         return cls(
             **answer.model_dump(),
             cached=found.cached,
-            queue=QueueOut(name=found.queue, position=found.ahead, workers=found.workers),
+            queue=_queue(found),
             estimate=EstimateOut(**vars(estimate)) if estimate else None,
             request=CompileRequest.model_validate(found.request),
         )
+
+
+def _queue(found: Foretold) -> QueueOut:
+    notice = None if found.workers else nobody(found.queue)
+    return QueueOut(name=found.queue, position=found.ahead, workers=found.workers, notice=notice)
 
 
 def _unanswered(found: Foretold) -> ModelAnswer:

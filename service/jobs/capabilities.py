@@ -24,6 +24,7 @@ class Target:
     built_by     live workers that compile for it, but have no such device
     queued       compilations that wait for one of either
     runs_queued  benchmarks and inferences that wait for one of the first
+    notice       why compilations would wait, and for what; empty where a live worker takes them
     """
 
     entry: Mapping[str, Any]
@@ -31,6 +32,18 @@ class Target:
     built_by: Sequence[str]
     queued: int
     runs_queued: int
+    notice: str = ""
+
+
+def nobody(target: str) -> str:
+    """What to tell when no live worker takes compilations for a target."""
+    kind, _, profile = target.partition(":")
+    if kind == "cuda":
+        there = "on a machine with an NVIDIA GPU" + (f" of {profile}" if profile else "")
+        start = f"python -m worker --queue cuda:0 {there}" + (", or a builder with NVRTC" if profile else "")
+    else:
+        start = "python -m worker --queue cpu" + (", or a builder" if profile else "")
+    return f"no worker that is alive compiles for {target}: jobs wait until one is started, such as {start}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,8 @@ def targets(db: Database, worker_alive_s: float) -> Targets:
         run = RUN + name
         measured_by = [worker for worker, queues in served.items() if run in queues]
         built_by = [worker for worker, queues in served.items() if name in queues and run not in queues]
-        found.append(Target(entry, measured_by, built_by, waiting.get(name, 0), waiting.get(run, 0)))
+        notice = "" if any(name in queues for queues in served.values()) else nobody(name)
+        found.append(Target(entry, measured_by, built_by, waiting.get(name, 0), waiting.get(run, 0), notice))
     return Targets(found, published.compiler if published else None, _notice(published, bool(served)))
 
 

@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.zoo import ZOO
-from compiler import pipeline
 from compiler.__main__ import main
 from compiler.codegen import c_scalar
 from compiler.codegen.emit import emit
@@ -112,7 +111,7 @@ def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Com
     state = Handover.of(70.0)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compiler.workbench.measure_handover", lambda library: state)
+        patch.setattr("compiler.workbench.cpu.measure_handover", lambda library: state)
         compile_model(model, tmp_path / "0.tw", options, observe=events.append)
         records = [event.data for event in events if event.kind == "record"]
         assert {record["kind"] for record in records} == {"kernel", "machine", "search", "handover"}
@@ -186,7 +185,7 @@ def test_a_failed_compilation_leaves_an_older_artifact_as_it_was(
         program = right(*args)
         raise Disagreement(f"seeded, after {len(program.sources)} sources")
 
-    monkeypatch.setattr(pipeline, "emit", broken)
+    monkeypatch.setattr("compiler.workbench.cpu.emit", broken)
     with pytest.raises(Disagreement, match="seeded"):
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert (tmp_path / "model.tw").read_bytes() == b"older"

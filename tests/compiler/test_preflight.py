@@ -200,6 +200,25 @@ def test_an_unknown_target_is_answered_with_the_nearest_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("target", "name", "nearest"),
+    [
+        ("cuda", "cuda", None),
+        ("cuda:sm_90", "cuda:sm_90", None),
+        ("cuda:sm_91", None, "cuda:sm_90"),
+        ("cuda:hopper", None, "cuda"),
+    ],
+)
+def test_a_cuda_target_is_known_without_a_gpu(
+    target: str, name: str | None, nearest: str | None, tmp_path: Path
+) -> None:
+    net = Network()
+    model = net.model([net.node("Relu", [net.input(1, 8)], (1, 8))])
+    answer = looked_at(model, tmp_path, {"target": target, "precision": "fp16"})
+    assert (answer["ok"], answer["target"]["name"]) == (name is not None, name)
+    assert (answer["corrected"] or {}).get("target") == nearest
+
+
+@pytest.mark.parametrize(
     ("content", "code"), [(b"", "malformed_model"), (b"no model at all", "malformed_model"), (None, "malformed_model")]
 )
 def test_what_is_no_model_gets_an_answer_too(content: bytes | None, code: str, tmp_path: Path) -> None:

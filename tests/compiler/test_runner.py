@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,16 +18,24 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from compiler import runner
+from compiler.codegen.cuda import nvrtc
 from compiler.contract import BenchmarkOptions, CompileOptions, Event
 from compiler.errors import ArtifactUnusable, InputsError, InternalError, OptionsError, TargetUnavailable
+from compiler.fuse import fuse
+from compiler.measure.benchmark import added_seconds
 from compiler.pack.loader import Model, RunError, TensorSpec
 from compiler.pipeline import compile_model
 from compiler.runner import benchmark, infer
+from compiler.targets import cuda
 from compiler.targets.cpu import this_machine
+from tests.compiler.codegen.cuda.artifact_on_double import artifact_of, on_double, plan_of
 from tests.compiler.conftest import Compiled
-from tests.compiler.networks import Network
+from tests.compiler.measure.cuda.fake_nvml import install
+from tests.compiler.networks import Network, graph_of
+from tests.cuda_double.double import compiler_there
 
 Compile = Callable[..., Compiled]
 SHORT = BenchmarkOptions(seconds=0.05)
@@ -260,3 +272,69 @@ def test_an_inference_that_is_refused_leaves_no_outputs(small: Path, tmp_path: P
     with pytest.raises(ArtifactUnusable, match="cannot be loaded"):
         infer(tmp_path / "missing.tw", tmp_path / "in.npz", tmp_path / "out.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["in.npz"]
+
+
+ON_GPU = """
+import json, sys
+from pathlib import Path
+from compiler.contract import BenchmarkOptions
+from compiler.runner import benchmark, infer
+one, two, inputs, outputs = map(Path, sys.argv[1:])
+print(json.dumps([
+    benchmark([("one", one), ("two", two)], BenchmarkOptions(seconds=0.02)), infer(one, inputs, outputs)
+]))
+"""
+
+
+@pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
+def test_artifacts_for_a_gpu_are_run_there_and_copies_are_told_apart(tmp_path: Path) -> None:
+    net = Network()
+    x = net.input(1, 4, 8, 8)
+    weight = net.weight(4, 4, 1, 1)
+    net_model = net.model([net.node("Relu", [net.node("Conv", [x, weight], (1, 4, 8, 8))], (1, 4, 8, 8))])
+    kernels = fuse(graph_of(net_model)).kernels
+    made = artifact_of(kernels, plan_of(kernels, cuda.resolve("cuda:sm_90")), tmp_path / "one.tw")
+    twin = on_double(made)
+    shutil.copy(made, tmp_path / "two.tw")
+    given = np.random.default_rng(0).standard_normal((1, 4, 8, 8), np.float32)
+    name = net_model.graph.input[0].name
+    arrays: dict[str, Any] = {name: given}
+    np.savez(tmp_path / "inputs.npz", **arrays)
+    nvml = install(tmp_path / "nvml", throttle=4)
+    done = subprocess.run(
+        [sys.executable, "-c", ON_GPU, made, tmp_path / "two.tw", tmp_path / "inputs.npz", tmp_path / "outputs.npz"],
+        env={**os.environ, **twin.environment, "PYTHONPATH": f"{nvml}:{Path(__file__).parents[2]}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told, inferred = json.loads(done.stdout)
+    gpu = told["machine"]["gpu"]
+    assert (gpu["name"], gpu["target"]) == ("CUDA double sm_90", "cuda:sm_90")
+    assert gpu["hardware"].startswith("cuda:sm_90/")
+    assert (gpu["before"]["multiprocessor_mhz"], gpu["after"]["temperature_c"]) == (1980, 31)
+    assert "the GPU's clocks were held down: power cap" in told["notices"]
+    for one in told["artifacts"]:
+        assert one["target"] == "cuda:sm_90"
+        assert one["compute_s"] == one["median_s"] > 0
+        assert one["copy_in_s"] >= 0
+        assert one["copy_out_s"] >= 0
+        assert one["first_run_s"] > 0
+        assert [row["family"] for row in one["kernels"]] == ["Conv+Relu"]
+        assert one["kernels"][0]["seconds"] > 0
+    # Both ran on the same inputs, which reached the GPU before the runs that were timed.
+    (compared,) = told["comparisons"]
+    assert compared["outputs"] == [{"output": compared["outputs"][0]["output"], "max_relative": 0.0, "unlike": 0}]
+    (want,) = ReferenceEvaluator(net_model).run(None, arrays)
+    with np.load(tmp_path / "outputs.npz") as found:
+        (got,) = (found[key] for key in found)
+    np.testing.assert_allclose(got, np.asarray(want), rtol=1e-5, atol=1e-5)
+    assert inferred["seconds"] > 0
+
+
+def test_what_copies_add_is_a_difference_of_medians() -> None:
+    short, long = itertools.cycle([1.0, 9.0, 1.0]), itertools.cycle([3.0, 3.0, 90.0])
+    assert added_seconds(lambda: next(short), lambda: next(long)) == 2.0
+    assert added_seconds(lambda: 2.0, lambda: 1.0) == 0.0

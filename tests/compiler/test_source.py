@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,24 @@ import pytest
 
 from bench.zoo import build
 from compiler.codegen.build import build_library, find_toolchain
+from compiler.codegen.cuda.workload import cuda_workload_of
 from compiler.codegen.lower import workload_of
 from compiler.contract import CompileOptions
 from compiler.errors import SourceUnavailable
 from compiler.frontend import load
 from compiler.fuse import fuse
-from compiler.ir.buffers import Buffer
+from compiler.fuse.storage import with_storage
+from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_workload
+from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.source import source_of
+from compiler.targets import cuda
 from compiler.targets.cpu import PROFILES, CpuTarget, this_machine
+from compiler.targets.cuda import CudaTarget
 from compiler.tile.tile import propose, workload_key
 from tests.compiler.backend_cases import by_operator
 from tests.compiler.backend_cases import loaded as loaded_case
@@ -39,6 +45,16 @@ def fused_workloads(name: str) -> Iterator[Workload]:
         kernels = fuse(rewrite(load(path, CompileOptions(), OPERATORS).graph).graph).kernels
     workloads = [workload_of(kernels, call) for call in kernels.calls]
     yield from {workload_key(workload): workload for workload in workloads}.values()
+
+
+@lru_cache(maxsize=4)
+def kernels_by_precision(name: str) -> Mapping[str, KernelGraph]:
+    """A network's kernels for CUDA targets."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save(build(name), path)
+        kernels = fuse(rewrite(load(path, CompileOptions(), OPERATORS).graph).graph).kernels
+    return {"fp32": kernels, "fp16": with_storage(kernels, DType.F16)}
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +114,19 @@ def test_a_source_is_what_the_c_compiler_takes(workloads: list[Workload]) -> Non
         assert build_library(sources, target, find_toolchain(), optimise="-O0")
     for source in sources.values():
         assert build_library({"one.c": source}, target, find_toolchain(), optimise="-O0")
+
+
+@pytest.mark.parametrize("profile", cuda.PROFILES, ids=lambda profile: profile.name)
+def test_the_favourite_of_every_cuda_profile_has_a_source(profile: CudaTarget) -> None:
+    """In fp32, and with elements of fp16 in memory."""
+    for name in ("tiny_cnn", "tiny_transformer"):
+        for precision, kernels in kernels_by_precision(name).items():
+            for call in kernels.calls:
+                workload = cuda_workload_of(kernels, call)
+                tile = propose(workload, profile, 1, precision=precision)[0].tile
+                source = source_of(str(workload), json.loads(json.dumps(tile.to_json(), sort_keys=True)), profile.name)
+                assert source.startswith('#include "tw_cuda.h"\n')
+                assert source.count('extern "C" __global__ void') == 1
 
 
 MAP = """workload

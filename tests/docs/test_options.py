@@ -9,7 +9,7 @@ import pytest
 
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, PRECISIONS, SCHEDULERS, CompileOptions, InputSpec
 from compiler.measure.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
-from compiler.targets.cpu import PROFILES
+from compiler.targets.resolve import PROFILES
 from tests.docs.pages import DOCS, blocks, first_cells
 
 PAGE = (DOCS / "options.md").read_text()
@@ -52,7 +52,14 @@ def test_the_model_takes_part_in_the_cache_key_and_stating_a_default_does_not() 
     assert CompileOptions.from_json({"target": "cpu", "seed": 0}).cache_key("one") == CompileOptions().cache_key("one")
 
 
-@pytest.mark.parametrize("word", [*PRECISIONS, *SCHEDULERS, *(profile.name for profile in PROFILES)])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *sorted({name for names in PRECISIONS.values() for name in names}),
+        *SCHEDULERS,
+        *(profile.name for profile in PROFILES),
+    ],
+)
 def test_every_value_that_is_accepted_is_named(word: str) -> None:
     assert word in PAGE
 
@@ -64,6 +71,8 @@ def test_the_stated_limits_are_those_of_the_code() -> None:
     assert stated
     assert (float(stated[1]), float(stated[2])) == (DEFAULT_TOLERANCE["fp32"], QUANTISED_TOLERANCE)
     assert f"or {DEFAULT_TOLERANCE['bf16']:.0e} in bf16".replace("e-0", "e-") in PAGE
+    assert DEFAULT_TOLERANCE["tf32"] == DEFAULT_TOLERANCE["fp16"] == QUANTISED_TOLERANCE
+    assert "for models that quantise and in tf32 and fp16" in PAGE
 
 
 def test_options_in_examples_are_accepted() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from compiler.contract import COMPILER_VERSION
 from compiler.ops import OPERATORS
-from compiler.targets import cpu
+from compiler.targets import cpu, cuda
 from service.jobs import catalogue
 from worker.catalogue import operators, published, targets
 from worker.presence import Presence
@@ -32,8 +32,18 @@ def test_limits_are_told() -> None:
 
 
 def test_every_target_has_one_entry() -> None:
-    assert [entry["name"] for entry in targets()] == ["cpu", *(profile.name for profile in cpu.PROFILES)]
+    cpus, gpus = (["cpu", *(one.name for one in cpu.PROFILES)], ["cuda", *(one.name for one in cuda.PROFILES)])
+    assert [entry["name"] for entry in targets()] == [*cpus, *gpus]
     assert all(entry["description"] for entry in targets())
+
+
+def test_every_target_says_in_which_precisions_it_computes() -> None:
+    able = {entry["name"]: entry["precisions"] for entry in targets()}
+    assert able["cuda"] == able["cuda:sm_90"] == ["fp32", "tf32", "fp16", "bf16"]
+    assert able["cpu:x86-64-v3"] == ["fp32"]
+    assert [name for name, found in able.items() if "bf16" in found and name.startswith("cpu:")] == [
+        profile.name for profile in cpu.PROFILES if profile.multiplies_bf16
+    ]
 
 
 def test_both_are_plain_json() -> None:

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from onnx import TensorProto, helper
 
+from compiler.codegen.cuda import nvrtc
 from compiler.contract import BenchmarkOptions, bundle_digest
 from compiler.targets import cpu
 from service.blobs.members import member
@@ -31,6 +32,7 @@ from worker.run import run
 
 WEIGHTS = np.random.default_rng(0).standard_normal((16, 8), dtype=np.float32)
 X = np.random.default_rng(1).standard_normal((4, 16), dtype=np.float32)
+needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
 QUICK = {"tuning_budget_s": 0.0, "threads": 1}
 
 
@@ -171,6 +173,29 @@ def test_a_builder_compiles_for_a_profile_and_measures_nothing_although_it_could
     assert job.report["target"] == profile
     assert rows(office, TuningRecord) == []
     assert NOT_MEASURED in job.report["notices"]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_builder_compiles_for_a_gpu_that_it_does_not_have(
+    office: Any, worker: Desk, compiled: Callable[..., Any], precision: str
+) -> None:
+    builder = dataclasses.replace(worker, queues=("cuda:sm_90",), device=device.NO_DEVICE)
+    job = compiled(desk=builder, queue="cuda:sm_90", precision=precision)
+    assert job.state == JobState.SUCCEEDED, job.problem
+    assert (job.report["target"], job.report["hardware"]) == ("cuda:sm_90", "")
+    assert NOT_MEASURED in job.report["notices"]
+
+
+@needs_nvrtc
+def test_a_job_for_a_gpu_is_not_measured_by_a_worker_that_holds_cores(
+    office: Any, worker: Desk, compiled: Callable[..., Any]
+) -> None:
+    both = dataclasses.replace(worker, queues=("cpu", "cuda:sm_90"))
+    job = compiled(desk=both, queue="cuda:sm_90", tuning_budget_s=30.0)
+    assert job.state == JobState.SUCCEEDED, job.problem
+    assert NOT_MEASURED in job.report["notices"]
+    assert rows(office, TuningRecord) == []
 
 
 def test_arrays_that_do_not_fit_are_the_callers_fault(office: Any, worker: Desk, compiled: Callable[..., Any]) -> None:

@@ -1,18 +1,34 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compiler.codegen.cuda import nvrtc
 from compiler.errors import TargetUnavailable
-from compiler.targets import cpu
-from worker import queues
+from compiler.targets import cpu, cuda
+from tests.cuda_double.double import build_runtime, compiler_there
+from worker import cuda_builds, queues
+from worker.device import NO_DEVICE
 from worker.queues import resolve
 
 HERE = [profile.name for profile in cpu.PROFILES if cpu.runs_here(profile)]
+GPUS = [profile.name for profile in cuda.PROFILES]
+needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two GPUs of sm_90, as far as processes see that are started."""
+    if not compiler_there():
+        pytest.skip("the double of CUDA needs g++")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build_runtime().parent))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
 
 
 def test_a_device_worker_takes_whatever_this_machine_can_run() -> None:
@@ -41,9 +57,9 @@ def test_both_together_are_the_union_and_hold_the_device() -> None:
 
 
 def test_an_explicit_name_is_one_queue_and_measures_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],), measures=True)
+    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],), "cpu")
     monkeypatch.setattr(cpu, "runs_here", lambda profile: False)
-    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],), measures=False)
+    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],), NO_DEVICE)
 
 
 def test_a_builder_without_a_c_compiler_serves_nothing_and_says_so(
@@ -56,16 +72,85 @@ def test_a_builder_without_a_c_compiler_serves_nothing_and_says_so(
     assert resolve(["cpu", "build"], nothing) == resolve(["cpu"], nothing)
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda:sm_90", "run:cuda", "gpu", "run:", ""])
+@pytest.mark.parametrize("name", ["cuda:sm_91", "run:cuda:1", "cuda:", "cuda:-1", "gpu", "run:", ""])
 def test_a_queue_that_nothing_can_serve_is_refused(name: str) -> None:
     with pytest.raises(TargetUnavailable):
         resolve([name])
 
 
-def test_the_program_refuses_cuda_with_status_1(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "worker", "--queue", "cpu", "--queue", "cuda"]
-    environment = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path)}
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "run:cuda", "run:cuda:sm_90"])
+def test_without_a_gpu_there_is_no_worker_for_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(subprocess, "run", refusing("there is no NVIDIA driver on this machine"))
+    with pytest.raises(TargetUnavailable, match="GPU 0 cannot be used: there is no NVIDIA driver"):
+        resolve([name])
+
+
+def refusing(reason: str) -> Any:
+    """What a process says that looks for a GPU and finds none."""
+
+    def run(command: list[str], **given: Any) -> subprocess.CompletedProcess[bytes]:
+        assert "compiler.measure.cuda.facts" in command
+        return subprocess.CompletedProcess(command, 0, json.dumps({"refusal": reason}).encode())
+
+    return run
+
+
+@needs_nvrtc
+def test_a_gpu_worker_takes_its_architecture_and_runs_artifacts_of_it(gpus: None) -> None:
+    first = resolve(["cuda:0"])
+    assert first.names == ("cuda", "cuda:sm_90", "run:cuda", "run:cuda:sm_90")
+    assert (first.device, first.measures) == ("cuda:0", True)
+    assert first.gpu is not None
+    assert first.gpu.gpu.name == "CUDA double sm_90"
+    assert resolve(["cuda"]) == first
+    second = resolve(["cuda:1"])
+    assert (second.names, second.device) == (first.names, "cuda:1")
+    with pytest.raises(TargetUnavailable, match="there is no GPU 2: CUDA_VISIBLE_DEVICES names 2"):
+        resolve(["cuda:2"])
+
+
+def test_without_nvrtc_a_gpu_worker_runs_artifacts_and_compiles_none(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_builds, "_told", lambda: {"missing": "NVRTC is not installed", "fix": "install it"})
+    assert resolve(["cuda:0"]).names == ("run:cuda", "run:cuda:sm_90")
+    assert not set(resolve(["build"]).names) & set(GPUS)
+
+
+@needs_nvrtc
+def test_a_builder_takes_every_gpu_that_nvrtc_makes_code_for_and_needs_none() -> None:
+    found = resolve(["build"])
+    assert set(GPUS) <= set(found.names)
+    assert "cuda" not in found.names
+    assert (found.device, found.gpu) == (NO_DEVICE, None)
+
+
+def test_a_gpus_profile_alone_is_measured_where_the_gpu_is_and_built_elsewhere(gpus: None) -> None:
+    assert resolve(["cuda:sm_90"]).device == "cuda:0"
+    assert resolve(["cuda:sm_80"]) == queues.Queues(("cuda:sm_80",), NO_DEVICE)
+    assert resolve(["run:cuda:sm_90"]).device == "cuda:0"
+    with pytest.raises(TargetUnavailable, match="another GPU"):
+        resolve(["run:cuda:sm_80"])
+
+
+@pytest.mark.parametrize("names", [["cuda:0", "cuda:1"], ["cuda:0", "cpu"], ["cuda:0", "run:cpu"], ["cpu", "run:cuda"]])
+def test_one_worker_holds_one_device(gpus: None, names: list[str]) -> None:
+    with pytest.raises(TargetUnavailable, match="one worker holds one"):
+        resolve(names)
+
+
+@needs_nvrtc
+def test_a_gpu_worker_may_build_for_others_too(gpus: None) -> None:
+    both = resolve(["cuda:0", "build"])
+    assert set(both.names) == {*resolve(["cuda:0"]).names, *resolve(["build"]).names}
+    assert both.device == "cuda:0"
+
+
+def test_the_program_refuses_a_gpu_that_is_not_there_with_status_1(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "worker", "--queue", "cuda:7"]
+    environment = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"}
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 1
-    assert "this version has not" in outcome.stderr
+    assert "there is no GPU 7" in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cuda_double.double import build_runtime, compiler_there
 from worker import landlock, sandbox, seccomp
 from worker.kernel import LINUX
 
@@ -135,6 +136,69 @@ def test_only_named_files_can_be_read_and_none_written(inside: dict[str, Any]) -
 @pytest.mark.skipif(landlock.version() < 6, reason="this kernel cannot keep signals in")
 def test_other_processes_cannot_be_signalled(inside: dict[str, Any]) -> None:
     assert inside["signal_parent"] == "EPERM"
+
+
+GPU_PROGRAM = """
+import errno, json, os, resource, sys
+from pathlib import Path
+from worker import sandbox
+from worker.limits import Limits
+scratch, gpu = Path(sys.argv[1]), sys.argv[2] == "gpu"
+sandbox._GPU_WRITTEN = ("full",)  # what stands for /dev/nvidia0
+sandbox.enter(Limits(wall_s=60, memory_bytes=1 << 30), scratch, [], [], gpu=gpu)
+from compiler.measure.cuda.apart import BenchApart, Lost
+from compiler.measure.cuda.driver import gpu_here, refusal
+def attempt(action):
+    try:
+        action()
+        return "done"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+bench = BenchApart()
+try:
+    clock = bench.clock()
+    measuring = "comes up"
+except Lost as reason:
+    measuring = str(reason)
+bench.close()
+print(json.dumps({
+    "device": attempt(lambda: os.close(os.open("/dev/full", os.O_RDWR))),
+    "other_device": attempt(lambda: os.close(os.open("/dev/tty", os.O_RDWR))),
+    "addresses": resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY,
+    "refusal": refusal(),
+    "measuring": measuring,
+}))
+"""
+
+
+@pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")
+@pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_job_with_a_gpu_reaches_it_and_a_process_that_measures_there(tmp_path: Path, gpu: bool) -> None:
+    (tmp_path / "scratch").mkdir()
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "LD_LIBRARY_PATH": str(build_runtime().parent),
+    }
+    command = [sys.executable, "-c", GPU_PROGRAM, str(tmp_path / "scratch"), "gpu" if gpu else "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    inside = json.loads(done.stdout)
+    assert (inside["device"], inside["addresses"]) == (("done", True) if gpu else ("EACCES", False))
+    assert inside["other_device"] != "done"
+    if gpu:
+        assert (inside["refusal"], inside["measuring"]) == ("", "comes up")
+    else:
+        assert "no NVIDIA driver" in inside["refusal"]
+
+
+def test_the_device_files_of_gpus_are_found(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm", "null", "sda"):
+        (tmp_path / name).touch()
+    (tmp_path / "nvidia-caps").mkdir()
+    names = [path.name for path in sandbox.gpu_devices(tmp_path)]
+    assert names == ["nvidia-caps", "nvidia-uvm", "nvidia0", "nvidiactl"]
 
 
 def test_folders_that_jobs_can_read_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from service.db import workers
 from service.db.models import Artifact, Job, JobKind, JobState, Worker
 from service.jobs.doorbell import CeleryRing
 from service.jobs.reconcile import reconcile
+from tests.cuda_double.double import build_runtime, compiler_there
 from tilewright.up.broker import server_program
 from worker import device
 
@@ -159,6 +160,34 @@ def test_a_builder_works_beside_the_device_and_takes_nothing_that_runs_on_it(
     assert (row.hardware["measures"], row.hardware["device"], row.hardware["fingerprint"]) == (False, "", "")
     assert row.compiler == COMPILER_VERSION
     assert row.name.startswith("build@")
+
+
+@pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
+def test_a_worker_for_a_gpu_holds_it_and_gives_it_to_the_job_alone(
+    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    child = """
+assert spec["measures"] and spec["gpu"], spec
+assert os.environ["CUDA_VISIBLE_DEVICES"] == "5", os.environ
+assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", os.environ
+from compiler.measure.cuda.driver import gpu_here
+assert gpu_here() is not None
+succeed()
+"""
+    there = {"LD_LIBRARY_PATH": str(build_runtime().parent), "CUDA_VISIBLE_DEVICES": "4,5"}
+    (tmp_path / "scratch").mkdir(mode=0o700)
+    with device.hold(tmp_path / "scratch", "cuda:0") as other, device.hold(tmp_path / "scratch", "cpu") as cores:
+        assert other is not None
+        assert cores is not None
+        # The lock of its own GPU is free.
+        start_worker(child, broker, ("--queue", "cuda:1"), **there)
+        run = office.submit("run:cuda:sm_90", target="cuda")
+        eventually(lambda: office.job(run).state == JobState.SUCCEEDED)
+    (row,) = alive(office)
+    assert {"run:cuda", "run:cuda:sm_90"} <= set(row.queues)
+    assert (row.hardware["device"], row.hardware["target"]) == ("cuda:1", "cuda:sm_90")
+    assert row.hardware["fingerprint"].startswith("cuda:sm_90/")
+    assert row.hardware["gpu"]["name"] == "CUDA double sm_90"
 
 
 def test_an_idle_worker_looks_although_every_message_was_lost(

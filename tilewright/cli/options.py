@@ -11,7 +11,8 @@ import typer
 from tilewright.errors import UsageError
 
 Targets = Annotated[
-    list[str] | None, typer.Option("--target", help="`cpu`, or `cpu:<profile>`; several make one request.")
+    list[str] | None,
+    typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`; several make one request."),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
 Dims = Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")]

@@ -31,7 +31,7 @@ from tilewright.wire import Preflight
 
 def preflight(
     model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
-    target: Annotated[str, typer.Option("--target", help="`cpu`, or `cpu:<profile>`.")] = "",
+    target: Annotated[str, typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`.")] = "",
     threads: given.Threads = None,
     dim: given.Dims = None,
     shape: given.Shapes = None,
@@ -108,6 +108,8 @@ def _wait(said: Any) -> list[str]:
     if queue := said.get("queue"):
         ahead, workers = queue.get("position"), queue.get("workers")
         lines.append(f"queue {queue.get('name')}: {count(ahead, 'job')} before it, {count(workers, 'live worker')}")
+        if notice := queue.get("notice"):
+            lines.append(f"  {notice}")
     if estimate := said.get("estimate"):
         p90, jobs = seconds(estimate.get("p90_s")), estimate.get("jobs")
         lines.append(f"estimate: {seconds(estimate.get('median_s'))} (p90 {p90}, from {count(jobs, 'job')} like it)")

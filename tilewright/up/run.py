@@ -19,7 +19,7 @@ import httpx
 
 from tilewright.discover import READY_FILE
 from tilewright.errors import ClientError, UsageError
-from tilewright.up import broker
+from tilewright.up import broker, gpus
 from tilewright.up.process import Supervised
 
 TICK_S = 0.2
@@ -101,8 +101,12 @@ def _processes(ready: Ready) -> list[Supervised]:
         ("broker", broker.command(ready.data, address)),
         ("service", [*python, "service"]),
         ("worker", [*python, "worker", "--queue", "cpu", "--queue", "build"]),
+        *((f"worker-{queue}", [*python, "worker", "--queue", queue]) for queue in gpus.queues()),
     )
-    return [Supervised(name, command, environment, ready.data / "logs" / f"{name}.log") for name, command in commands]
+    logs = ready.data / "logs"
+    return [
+        Supervised(name, command, environment, logs / f"{name.replace(':', '-')}.log") for name, command in commands
+    ]
 
 
 def _until_ready(ready: Ready, processes: list[Supervised], stop: int, say: Callable[[str], None]) -> bool:
@@ -114,7 +118,9 @@ def _until_ready(ready: Ready, processes: list[Supervised], stop: int, say: Call
             with contextlib.suppress(httpx.TransportError):
                 if http.get("/readyz").status_code == 200:
                     return True
-            if time.monotonic() > deadline or any(process.deaths >= 3 for process in processes):
+            # A GPU that does not work is no reason not to come up.
+            needed = [process for process in processes if not gpus.is_of(process.name.removeprefix("worker-"))]
+            if time.monotonic() > deadline or any(process.deaths >= 3 for process in needed):
                 tails = "\n".join(f"--- {process.log}\n{process.log_tail()}" for process in processes)
                 raise NotReady(f"the service does not come up\n{tails}", fix="see the logs above")
     return False

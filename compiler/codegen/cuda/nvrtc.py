@@ -18,6 +18,8 @@ from compiler.errors import ToolchainFailed, ToolchainMissing
 
 HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h")
 """What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
+TOOLKIT = Path("/usr/local/cuda")
+"""Where an installed toolkit is, whether or not the dynamic linker looks there."""
 LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 FUNCTION = re.compile(
@@ -61,12 +63,13 @@ class Compiled:
 
 
 def library_path() -> Path | None:
-    """Where the wheel put NVRTC, if it is installed."""
+    """Where the wheel put NVRTC, if it is installed, else where a toolkit did."""
     found = importlib.util.find_spec("nvidia")
-    for root in (found.submodule_search_locations or ()) if found else ():
-        for pattern in ("cu13/lib/libnvrtc.so.1[0-9]", "cuda_nvrtc/lib/libnvrtc.so.1[0-9]"):
-            for path in sorted(Path(root).glob(pattern), reverse=True):
-                return path
+    wheels = [Path(root) for root in (found.submodule_search_locations or ())] if found else []
+    places = [(wheel, folder) for wheel in wheels for folder in ("cu13/lib", "cuda_nvrtc/lib")]
+    for root, folder in (*places, (TOOLKIT, "lib64"), (TOOLKIT, "targets/*/lib")):
+        for path in sorted(root.glob(f"{folder}/libnvrtc.so.1[0-9]"), reverse=True):
+            return path
     return None
 
 

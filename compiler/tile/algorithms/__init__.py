@@ -11,15 +11,21 @@ bf16         matrix products and convolutions with operands rounded to bf16, whe
 loops        plain tiled, vectorised loops: always legal
 dot          what integer and bf16 share: k in steps of a group that fills a lane
 blocking     what those that block products share: how axes are cut and registers filled
+
+cuda         those of CUDA targets
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from compiler.ir.machine import Workload
 from compiler.targets.cpu import CpuTarget
+from compiler.targets.cuda import CudaTarget
+from compiler.targets.target import Target
 from compiler.tile.algorithms.attention import attention_tiles
 from compiler.tile.algorithms.bf16 import bf16_tiles
 from compiler.tile.algorithms.contraction import contraction_tiles
+from compiler.tile.algorithms.cuda import CUDA_ALGORITHMS, cuda_loop_tiles
 from compiler.tile.algorithms.gemv import gemv_tiles
 from compiler.tile.algorithms.integer import integer_tiles
 from compiler.tile.algorithms.loops import loop_tiles
@@ -45,4 +51,27 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 OF_PRECISION: Mapping[str, tuple[Algorithm, ...]] = {"fp32": (), "bf16": (bf16_tiles,)}
 """Those that a job of some precision asks as well: what they round away is what it asked for, and no part of its tolerance."""
 
-__all__ = ["ALGORITHMS", "OF_PRECISION", "loop_tiles"]
+
+def legal_tiles(workload: Workload, target: Target, lanes: int, precision: str) -> list[Proposal]:
+    """What every algorithm of the target's kind proposes; plain loops take what nothing else does."""
+    return OF_KIND[type(target)](workload, target, lanes, precision)
+
+
+def _cpu_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
+    asked = (*ALGORITHMS, *OF_PRECISION[precision])
+    proposed = [option for algorithm in asked for option in algorithm(workload, target, lanes)]
+    return proposed or loop_tiles(workload, target, lanes)
+
+
+def _cuda_tiles(workload: Workload, target: CudaTarget, lanes: int, precision: str) -> list[Proposal]:
+    proposed = [option for algorithm in CUDA_ALGORITHMS for option in algorithm(workload, target, precision)]
+    return proposed or cuda_loop_tiles(workload, target, precision)
+
+
+OF_KIND: Mapping[type, Callable[[Workload, Any, int, str], list[Proposal]]] = {
+    CpuTarget: _cpu_tiles,
+    CudaTarget: _cuda_tiles,
+}
+"""By the class of a target."""
+
+__all__ = ["ALGORITHMS", "OF_PRECISION", "legal_tiles", "loop_tiles"]

@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compiler.pack.loader import Model, _Tensor
+from compiler.targets.cpu import this_machine
 from tests.compiler.conftest import Compiled
 
 Compile = Callable[..., Compiled]
 PLANNED = 3
+LONE_CALLER = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "model.h"
+
+static float results[2][4096];
+
+int main(int count, char **given) {
+    static float image[3 * 33 * 33];
+    static const int64_t in_shape[] = {1, 3, 33, 33}, out_shape[] = {1, CLASSES};
+    for (int at = 0; at < 3 * 33 * 33; at++) image[at] = (float)(at % 17) - 8;
+    for (int lanes = 0; lanes < 2; lanes++) {
+        tw_instance *instance;
+        if (tw_create(&(tw_config){given[count - 1], 0, lanes, -1}, &instance)) return puts(tw_last_error()), 1;
+        tw_tensor in = {image, TW_CPU, 0, TW_FLOAT, 32, 4, in_shape, NULL};
+        tw_tensor out = {results[lanes], TW_CPU, 0, TW_FLOAT, 32, 2, out_shape, NULL};
+        for (int run = 0; run < 3; run++)
+            if (tw_run(instance, &in, &out)) return puts(tw_last_error()), 1;
+    }
+    puts(memcmp(results[0], results[1], sizeof results[0]) ? "different" : "alike");
+    fflush(stdout);
+    _Exit(0);
+}
+"""
+"""Runs a plan of several lanes, of which only the caller's ever runs, and then by one lane."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +63,7 @@ def image() -> np.ndarray:
 @pytest.fixture(scope="module")
 def alone(network: Compiled, image: np.ndarray) -> np.ndarray:
     with Model(network.artifact, lanes=1) as model:
-        return model.run({"image": image})["logits"]
+        return np.asarray(model.run({"image": image})["logits"])
 
 
 @pytest.fixture
@@ -49,6 +80,51 @@ def test_any_number_of_lanes_gives_the_same_bits_run_after_run(
     with Model(network.artifact, lanes=lanes, spin_us=spin_us) as model:
         for _ in range(20):
             assert np.array_equal(model.run({"image": image})["logits"], alone)
+
+
+@pytest.mark.parametrize("spin_us", [None, 0])
+def test_lanes_that_share_one_core_run_each_task_once(
+    network: Compiled, image: np.ndarray, alone: np.ndarray, spin_us: int | None
+) -> None:
+    """No lane ever runs beside another: each waits for lanes that do not come, and runs their tasks."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with Model(network.artifact, lanes=None, spin_us=spin_us) as model:
+            for _ in range(200):
+                assert np.array_equal(model.run({"image": image})["logits"], alone)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def test_a_lane_whose_thread_never_starts_is_done_without(network: Compiled, tmp_path: Path) -> None:
+    """The runtime compiled with lanes that sleep for ever: the caller runs every task of the plan."""
+    with zipfile.ZipFile(network.artifact) as archive:
+        sources = {
+            Path(name).name: archive.read(name).decode() for name in archive.namelist() if name.startswith("source/")
+        }
+    runtime = sources["tw_runtime.h"]
+    sources["tw_runtime.h"] = runtime.replace("run_lane(m, next, start.lane);", "pause();")
+    assert sources["tw_runtime.h"] != runtime
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    with Model(network.artifact) as model:
+        (_, classes) = model.outputs[0].shape
+    (tmp_path / "main.c").write_text(LONE_CALLER.replace("CLASSES", str(classes)))
+    units = [str(tmp_path / name) for name in sources if name.endswith(".c")]
+    program = tmp_path / "caller"
+    flags = ("-O1", "-std=gnu11", "-pthread", "-fno-math-errno", "-Wno-psabi")
+    lanes = f"-DTW_LANES={this_machine().vector_floats}"
+    subprocess.run(
+        ["cc", *flags, *this_machine().flags, lanes, *units, str(tmp_path / "main.c"), "-o", str(program), "-lm"],
+        check=True,
+    )
+    with zipfile.ZipFile(network.artifact) as archive:
+        archive.extract("weights.bin", tmp_path)
+    said = subprocess.run(
+        [str(program), str(tmp_path / "weights.bin")], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert said.stdout.split() == ["alike"]
 
 
 def test_strided_inputs_and_outputs_are_copied(model: Model, image: np.ndarray, alone: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from compiler.contract import OutputError
 from compiler.ir.graph import Graph, Value
 from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType, TensorType
-from compiler.measure.agree import MOST_GRANTED, ModelRunner, agree, compare, default_tolerance
+from compiler.measure.agree import MANTISSA, MOST_GRANTED, ModelRunner, agree, compare, default_tolerance
 from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
 
@@ -210,3 +210,64 @@ def test_quantised_models_have_a_wider_default() -> None:
       %3: u8[2] = QuantizeLinear(%0, %1, %2) axis=1"""
     )
     assert default_tolerance(quantised, "fp32") == 2e-2
+
+
+SHARP = """graph(%0: f32[500, 16]) -> (%1)
+  %1: f32[500, 16] "y" = Softmax(%0) axis=1 from "soft"
+"""
+
+
+def short_model(graph: Graph, mantissa: int, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> ModelRunner:
+    """Runs a graph with every value in so many bits, and alters the last output."""
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        given = dict(zip(graph.inputs, inputs, strict=True))
+        found = evaluate_graph(graph, given, OPERATORS, wide=False, mantissa=mantissa)
+        return [change(found[value]).astype(np.float32) for value in graph.outputs]
+
+    return run
+
+
+@pytest.mark.parametrize("precision", sorted(MANTISSA))
+def test_a_case_that_rounding_to_the_jobs_precision_spoils_shows_nothing_and_others_still_do(precision: str) -> None:
+    """A softmax of large numbers turns their rounding into an error of its own size."""
+    graph = parse_graph(SHARP)
+    verdict = agree(short_model(graph, MANTISSA[precision]), graph, OPERATORS, None, 1, precision=precision)
+    assert verdict.passed
+    assert "large" in verdict.undecided
+    assert "random" in verdict.cases
+    stated = agree(short_model(graph, MANTISSA[precision]), graph, OPERATORS, 1e-4, 1, precision=precision)
+    assert not stated.passed
+
+
+def test_a_fault_larger_than_the_rounding_of_the_precision_is_found() -> None:
+    graph = parse_graph(DENSE)
+    run = short_model(graph, MANTISSA["fp16"], lambda y: y + np.float32(0.03))
+    assert not agree(run, graph, OPERATORS, None, 1, precision="fp16").passed
+    assert agree(short_model(graph, MANTISSA["fp16"]), graph, OPERATORS, None, 1, precision="fp16").passed
+
+
+def saturated(largest: float) -> ModelRunner:
+    """DENSE with its product in a float that ends at `largest`: what is beyond is no number."""
+    graph = parse_graph(DENSE)
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        found = evaluate_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), OPERATORS, keep=[2])
+        return [np.where(np.abs(found[2]) > largest, np.nan, found[3]).astype(np.float32)]
+
+    return run
+
+
+def test_a_random_case_beyond_the_range_fails_and_names_the_node() -> None:
+    verdict = agree(saturated(3.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16", largest=3.0)
+    assert (verdict.passed, verdict.failing_case) == (False, "random")
+    assert verdict.beyond_range.startswith("node 'dense' (MatMul) gives values of up to ")
+    assert verdict.beyond_range.endswith("the largest number is 3")
+
+
+def test_an_edge_case_beyond_the_range_shows_nothing() -> None:
+    verdict = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16", largest=100.0)
+    assert verdict.passed
+    assert (verdict.undecided, verdict.beyond_range) == (("large",), "")
+    unlimited = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16")
+    assert (unlimited.passed, unlimited.failing_case, unlimited.beyond_range) == (False, "large", "")

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from compiler.errors import InternalError
 from compiler.ir.graph import Node
 from compiler.ir.parse import parse_graph
+from compiler.ir.tensor import DType
 from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Arrays, Operator
@@ -139,3 +140,15 @@ def test_a_fault_of_the_oracle_names_the_node(operators: Mapping[str, Operator],
     graph = parse_graph('graph(%0: f32[3]) -> (%1)\n  %1: f32[3] = Neg(%0) from "n1"')
     with pytest.raises(InternalError, match=says):
         evaluate_graph(graph, {0: np.ones(3, np.float32)}, operators)
+
+
+@pytest.mark.parametrize(("mantissa", "dtype"), [(11, DType.F16), (8, DType.BF16)])
+def test_values_are_rounded_to_a_mantissa_as_the_short_floats_round(mantissa: int, dtype: DType) -> None:
+    """Except for their range: 1e6 stays."""
+    graph = parse_graph('graph(%0: f32[600]) -> (%1)\n  %1: f32[600] "y" = Identity(%0) from "same"\n')
+    x = np.random.default_rng(0).standard_normal(600).astype(np.float32)
+    x[:3] = 0.0, -0.0, np.inf
+    (rounded,) = evaluate_graph(graph, {0: x}, OPERATORS, wide=False, mantissa=mantissa).values()
+    np.testing.assert_array_equal(rounded, x.astype(dtype.numpy).astype(np.float32))
+    (large,) = evaluate_graph(graph, {0: np.full(600, 1e6, np.float32)}, OPERATORS, mantissa=mantissa).values()
+    assert abs(large[0] / 1e6 - 1) < 2.0**-mantissa

@@ -345,9 +345,17 @@ def test_another_format_version_is_refused(loader: ModuleType, artifact: Path, t
 def test_another_abi_version_is_refused(
     loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    path = parts.library(build("-DABI=2")).pack(tmp_path / "m.tw").path
-    with pytest.raises(loader.ArtifactError, match="ABI version 2, this loader knows 1"):
+    path = parts.library(build("-DABI=3")).pack(tmp_path / "m.tw").path
+    with pytest.raises(loader.ArtifactError, match="ABI version 3, this loader knows 2"):
         loader.Model(path)
+
+
+def test_a_library_of_the_abi_version_before_is_run(
+    loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path
+) -> None:
+    path = parts.library(build("-DABI=1")).pack(tmp_path / "m.tw").path
+    with loader.Model(path) as model:
+        np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], Y)
 
 
 def test_another_architecture_and_no_library_at_all_are_refused(loader: ModuleType, parts: Any, tmp_path: Path) -> None:

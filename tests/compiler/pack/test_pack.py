@@ -139,7 +139,7 @@ def test_unzip_finds_nothing_to_complain_about(artifact: Path) -> None:
 
 def test_the_manifest_says_what_is_inside(artifact: Path, parts: Parts) -> None:
     told = manifest_of(artifact)
-    assert (told["format_version"], told["abi_version"], told["lanes"], told["calls"]) == (1, 1, 2, 2)
+    assert (told["format_version"], told["abi_version"], told["lanes"], told["calls"]) == (1, 2, 2, 2)
     assert (told["arena_bytes"], told["weight_bytes"]) == (64, 12)
     assert told["inputs"][0] == {"name": "x", "dtype": "float32", "shape": [2, 3]}
     assert told["inputs"][1] == {"name": "n", "dtype": "int64", "shape": []}
@@ -162,6 +162,14 @@ def test_plan_json_tells_calls_tasks_and_storages(artifact: Path) -> None:
     assert plan["tasks"][2]["waits"] == [[1, 1]]
     assert [task["end_s"] for task in plan["tasks"]] == pytest.approx([3e-6, 3e-6, 4e-6])
     assert plan["storages"]["3"] == {"space": "arena", "at": 0, "bytes": 24}
+
+
+def test_launches_of_a_gpu_are_told_where_there_are_any(parts: Any, artifact: Path, tmp_path: Path) -> None:
+    on_gpu = replace(parts, program=replace(parts.program, launches=((0, 1),))).pack(tmp_path / "gpu.tw").path
+    for path, told in ((artifact, None), (on_gpu, [[0, 1]])):
+        with zipfile.ZipFile(path) as archive:
+            assert json.loads(archive.read("plan.json")).get("launches") == told
+            assert ("One CUDA graph with 1 node." in archive.read("report.html").decode()) == bool(told)
 
 
 HOSTILE = ("a\"b'c", "</script><script>alert(1)</script>", "new\nline */ #include <x>", "nul\x00 \ud800 \u202e")

@@ -52,8 +52,8 @@ def variant(tiles: int = 4, seconds: float = 1e-3, lanes: int = 1) -> Variant:
     return Variant(Tile("loops"), tiles, lanes, Cost(seconds, "model"))
 
 
-def plan_of(kernels: KernelGraph, lanes: int = 2, tiles: int = 4) -> Plan:
-    return schedule(kernels, [Menu("", (variant(tiles),))] * len(kernels.calls), lanes, HANDOVER)
+def plan_of(kernels: KernelGraph, lanes: int = 2, tiles: int = 4, scheduler: str = "sequential") -> Plan:
+    return schedule(kernels, [Menu("", (variant(tiles),))] * len(kernels.calls), lanes, HANDOVER, scheduler)
 
 
 def live(kernels: KernelGraph) -> dict[int, tuple[int, int]]:
@@ -98,6 +98,29 @@ def test_a_sequential_plan_runs_every_tile_once_and_verifies(kernels: KernelGrap
     for call in range(len(kernels.calls)):
         covered = [tile for task in plan.tasks if task.call == call for tile in range(task.first, task.last)]
         assert sorted(covered) == list(range(tiles))
+
+
+@given(kernel_graphs(), st.integers(1, 5), st.integers(1, 9))
+@settings(max_examples=150)
+def test_kernels_side_by_side_never_share_memory(kernels: KernelGraph, lanes: int, tiles: int) -> None:
+    """The verifier derives what happens before what from lanes and waits alone."""
+    plan = plan_of(kernels, lanes, tiles, "early_start")
+    plan.verify(kernels)
+    assert plan.scheduler == ("early_start" if plan.lanes > 1 else "sequential")
+    assert plan.predicted_s <= plan_of(kernels, 1, tiles).predicted_s
+
+
+def test_two_branches_do_not_lie_on_each_other() -> None:
+    """One after the other their values share memory; side by side they may not."""
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (40,))) for id in range(8)}
+    reads = {2: (0,), 3: (2,), 4: (3,), 5: (1,), 6: (5,), 7: (4, 6)}
+    calls = tuple(Call(adder(40, len(read)), read, (id,)) for id, read in reads.items())
+    kernels = KernelGraph(buffers, calls, (0, 1), (7,))
+    apart = plan_of(kernels, 2, 1, "early_start")
+    assert apart.scheduler == "early_start"
+    assert apart.arena_bytes > plan_of(kernels, 1, 1).arena_bytes
+    with pytest.raises(VerifyError, match="overlap"):
+        replace(apart, places=plan_of(kernels, 1, 1).places).verify(kernels)
 
 
 def chain() -> KernelGraph:

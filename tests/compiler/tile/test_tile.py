@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from compiler.contract import Event
+from compiler.contract import PRECISIONS, Event
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel, parse_workload
-from compiler.ir.tile import Tile
+from compiler.ir.tile import Cost, Tile
+from compiler.targets import cuda
 from compiler.targets.cpu import PROFILES, CpuTarget
 from compiler.tile import tile
+from compiler.tile.algorithms.cuda import CUDA_ALGORITHMS
 from compiler.tile.search import Budget
 from compiler.tile.tile import Ranking, Tiled, propose, workload_key
 from compiler.trace import Hurry, Trace, unhurried
@@ -345,3 +347,56 @@ def test_tiles_fit_the_target(profile: CpuTarget, lanes: int) -> None:
             assert option.tile.extent("block", "m") % rows == 0 or option.tile.extent("block", "m") in (32, 48)
             assert option.tile.extent("block", "n") % panel == 0
             assert option.seconds > 0
+
+
+def test_of_what_nothing_is_known_the_caller_chooses_among_all_tiles_best_by_the_model_first() -> None:
+    asked: list[tuple[Workload, list[Tile]]] = []
+
+    def choose(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+        asked.extend((workload, list(tiles)) for workload, tiles in options)
+        return [len(tiles) - 1 for _, tiles in options]
+
+    records = tiled(FakeMachine()).measured
+    known = [record for record in records if record.workload == workload_key(WORKLOADS[0])]
+    result = tile(
+        WORKLOADS, TARGET, 2, known, SETTING, None, Budget(0.0), lambda workload, tile: 4, Trace(), choose=choose
+    )
+    assert [workload for workload, _ in asked] == WORKLOADS[1:]
+    for workload, tiles in asked:
+        proposed = propose(workload, TARGET, 2)
+        assert tiles == [option.tile for option in proposed]
+        ((taken, cost),) = result.tried[workload_key(workload)]
+        assert (taken, cost) == (proposed[-1].tile, Cost(proposed[-1].seconds, "model"))
+    assert {cost.source for _, cost in result.tried[workload_key(WORKLOADS[0])]} == {"record"}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS["cuda"])
+def test_a_cuda_target_is_tiled_like_any_other_by_its_own_algorithms(precision: str) -> None:
+    """Legal tiles, records, menus and search are the same; lanes are one stream."""
+    target = replace(cuda.resolve("cuda:sm_90"), hardware="here")
+    for work in WORKLOADS:
+        names = {option.tile.algorithm for option in propose(work, target, 1, precision=precision)}
+        mine = {option.tile.algorithm for algorithm in CUDA_ALGORITHMS for option in algorithm(work, target, precision)}
+        assert names == (mine or {"loops"})
+    blocks: list[Tile] = []
+
+    def count(workload: Workload, tile: Tile) -> int:
+        blocks.append(tile)
+        return 1000
+
+    arguments = (Budget(60.0), count, Trace(), unhurried, 0.0, precision)
+    first = tile(WORKLOADS, target, 1, [], SETTING, CudaFake(), *arguments)
+    assert first.measured
+    assert {menu.best.tiles for menu in first.menus} == {1000}
+    assert all(len(menu.variants) == 1 for menu in first.menus)
+    again = tile(WORKLOADS, target, 1, first.measured, SETTING, None, *arguments)
+    assert [menu.best.tile for menu in again.menus] == [menu.best.tile for menu in first.menus]
+    assert blocks
+
+
+class CudaFake(FakeMachine):
+    """A GPU on which every trial takes a time that its tile decides."""
+
+    def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
+        for record in super().measure(trials, deadline_s):
+            yield replace(record, target="cuda:sm_90")

@@ -44,9 +44,22 @@ def test_targets_say_what_they_are_who_serves_them_and_what_waits(client: TestCl
         "built_by": ["builder"],
         "queued": 2,
         "runs_queued": 0,
+        "notice": None,
     }
     assert (x86["measured_by"], x86["built_by"], x86["queued"]) == (["device"], ["builder"], 0)
     assert [worker["name"] for worker in client.get("/workers").json()["workers"]] == ["builder", "device"]
+
+
+def test_a_target_that_nobody_compiles_for_says_what_to_start(client: TestClient, db: Database) -> None:
+    catalogue.publish(db, "targets", "0.1.0", [{"name": "cuda"}, {"name": "cuda:sm_80"}, {"name": "cuda:sm_90"}])
+    # A GPU's worker without NVRTC runs artifacts only.
+    lease.seen(db, "gpu", ["run:cuda", "run:cuda:sm_90"], {"device": "cuda:0"}, "0.1.0")
+    lease.seen(db, "builder", ["cuda:sm_80"], {"device": ""}, "0.1.0")
+    here, ampere, hopper = client.get("/targets").json()["targets"]
+    assert "--queue cuda:0 on a machine with an NVIDIA GPU" in here["notice"]
+    assert (ampere["built_by"], ampere["notice"]) == (["builder"], None)
+    assert (hopper["measured_by"], hopper["built_by"]) == (["gpu"], [])
+    assert "no worker that is alive compiles for cuda:sm_90" in hopper["notice"]
 
 
 def test_operators_are_found_by_a_part_of_their_name(client: TestClient, db: Database) -> None:

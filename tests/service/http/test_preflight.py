@@ -125,7 +125,27 @@ def test_it_says_how_many_jobs_and_workers_there_are(asking: Asking, db: Databas
         workers.report(session, "here", ["cpu", "run:cpu"], {}, "0", None)
         workers.report(session, "elsewhere", ["cpu:aarch64"], {}, "0", None)
     found = client.post("/preflight", files={"model": b"m"}).json()
-    assert found["queue"] == {"name": "cpu", "position": 2, "workers": 1}
+    assert found["queue"] == {"name": "cpu", "position": 2, "workers": 1, "notice": None}
+
+
+@pytest.mark.parametrize(
+    ("target", "start"),
+    [
+        ("cuda", "python -m worker --queue cuda:0 on a machine with an NVIDIA GPU"),
+        (
+            "cuda:sm_90",
+            "python -m worker --queue cuda:0 on a machine with an NVIDIA GPU of sm_90, or a builder with NVRTC",
+        ),
+        ("cpu", "python -m worker --queue cpu"),
+    ],
+)
+def test_it_says_what_to_start_for_a_target_that_nobody_serves(asking: Asking, target: str, start: str) -> None:
+    sent = {"files": {"model": b"m"}, "data": {"options": f'{{"target": "{target}"}}'}}
+    queue = asking(printing(FINE)).post("/preflight", **sent).json()["queue"]
+    assert (queue["name"], queue["workers"]) == (target, 0)
+    assert queue["notice"] == (
+        f"no worker that is alive compiles for {target}: jobs wait until one is started, such as {start}"
+    )
 
 
 def succeeded(db: Database, job: Job, nodes: int | None, seconds: float) -> None:

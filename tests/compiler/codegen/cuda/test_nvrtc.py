@@ -121,3 +121,15 @@ def test_sass_holds_the_instructions_that_were_meant(
     text = subprocess.run([tool, cubin], capture_output=True, text=True, check=True).stdout
     missing = [instruction for instruction in instructions if not re.search(re.escape(instruction), text)]
     assert missing == [], sorted(set(re.findall(r"[A-Z][A-Z0-9]+(?:\.[A-Za-z0-9_]+)+", text)))
+
+
+@pytest.mark.parametrize("folder", ["lib64", "targets/x86_64-linux/lib"])
+def test_nvrtc_of_a_toolkit_is_found_where_there_is_no_wheel(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / folder / "libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setattr(nvrtc, "TOOLKIT", tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert nvrtc.library_path() == library

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler import workbench
 from compiler.codegen.build import find_toolchain
 from compiler.codegen.lower import count_tiles, workload_of
 from compiler.errors import Disagreement
@@ -23,10 +22,13 @@ from compiler.ops import OPERATORS
 from compiler.schedule import schedule
 from compiler.targets.cpu import PROFILES, this_machine
 from compiler.tile.tile import propose, workload_key
+from compiler.workbench import cpu
+from compiler.workbench.cpu import HANDOVER, CpuBackend, LibraryStepper, build_trials, environment_compiler
 from tests.compiler.codegen.library import draws
 from tests.compiler.networks import Network, graph_of, networks
 
 TARGET = this_machine()
+BACKEND = CpuBackend(TARGET, find_toolchain())
 
 
 def planned(kernels: KernelGraph) -> Plan:
@@ -48,7 +50,7 @@ def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() ->
         if not all(isinstance(call.kernel, Kernel) for call in kernels.calls):
             continue
         plan = planned(kernels)
-        stepper = workbench.LibraryStepper(kernels, plan, TARGET, find_toolchain())
+        stepper = LibraryStepper(kernels, plan, TARGET, find_toolchain())
         arena = allocate(plan.arena_bytes)
         memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
         for storage, place in plan.places.items():
@@ -79,10 +81,10 @@ def test_trials_are_built_timed_and_recorded() -> None:
     for call in kernels.calls:
         workload = workload_of(kernels, call)
         trials += [Trial(workload, workload_key(workload), option.tile, 1) for option in propose(workload, TARGET, 1)]
-    built = workbench.build_trials(trials, TARGET, find_toolchain(), 2)
+    built = build_trials(trials, TARGET, find_toolchain(), 2)
     assert built is not None
     assert [entry.tiles for entry in built.entries] == [count_tiles(t.workload, t.tile, TARGET) for t in trials]
-    machine = workbench.machine_for(TARGET, find_toolchain(), 2, 0)
+    machine = BACKEND.cores(0)
     assert machine is not None
     records = list(replace(machine, samples=3).measure(trials, 30.0))
     assert [record.workload for record in records] == [trial.key for trial in trials]
@@ -93,64 +95,67 @@ def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
     kernels = small()
     workload = workload_of(kernels, kernels.calls[0])
     trials = [Trial(workload, "key", option.tile, 1) for option in propose(workload, TARGET, 1)]
-    assert workbench.build_trials(trials, TARGET, find_toolchain(), 2, hurry=lambda: True) is None
-    machine = workbench.machine_for(TARGET, find_toolchain(), 2, 0, hurry=lambda: True)
+    assert build_trials(trials, TARGET, find_toolchain(), 2, hurry=lambda: True) is None
+    machine = BACKEND.cores(0, hurry=lambda: True)
     assert machine is not None
     assert list(machine.measure(trials, 30.0)) == []
 
 
 def test_a_target_that_is_elsewhere_has_no_machine_and_no_handover() -> None:
-    elsewhere = next(profile for profile in PROFILES if not profile.is_here)
-    assert workbench.machine_for(elsewhere, find_toolchain(), 1, 0) is None
-    assert workbench.handover(elsewhere, find_toolchain(), (), measure=True) is None
-    assert workbench.with_rates(elsewhere, find_toolchain(), (), measure=True) == (elsewhere, [])
+    elsewhere = replace(BACKEND, target=next(profile for profile in PROFILES if not profile.is_here))
+    assert elsewhere.cores(0) is None
+    assert elsewhere.handover((), measure=True) is None
+    assert elsewhere.with_rates((), measure=True) == (elsewhere, [])
 
 
 def test_constants_that_fill_half_the_last_cache_are_found_in_memory() -> None:
     kernels = small()
     whole = sum(array.nbytes for array in kernels.constants.values())
     assert whole > 0
-    toolchain = find_toolchain()
     for l3_bytes, weights in ((2 * whole, "cache"), (2 * whole - 1, "memory")):
-        setting = workbench.setting_of(kernels, replace(TARGET, l3_bytes=l3_bytes), toolchain)
-        assert (setting.weights, setting.toolchain) == (weights, toolchain.version)
+        backend = replace(BACKEND, target=replace(TARGET, l3_bytes=l3_bytes))
+        setting = backend.setting(kernels)
+        assert (setting.weights, setting.toolchain) == (weights, BACKEND.toolchain.version)
+        prepared, records = backend.prepared(kernels, (), measure=False)
+        assert prepared.target.rates == replace(TARGET.rates, in_memory=weights == "memory")
+        assert not records
 
 
 def handed_over(ns: float, *, hardware: str = TARGET.hardware) -> Record:
     seconds = 1e-9 * ns
     spread = (seconds, seconds, seconds)
-    return Record(workbench.HANDOVER, "", "", "", TARGET.name, hardware, {}, 2, *spread, 1)
+    return Record(HANDOVER, "", "", "", TARGET.name, hardware, {}, 2, *spread, 1)
 
 
 @pytest.mark.parametrize(("measured", "counts"), [(55.0, 60.0), (150.0, 185.0)])
 def test_the_cores_state_is_measured_and_a_record_of_that_state_counts(
     measured: float, counts: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workbench, "measure_handover", lambda library: Handover.of(measured))
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(measured))
     known = [handed_over(60.0), handed_over(185.0), handed_over(measured, hardware="elsewhere")]
-    assert workbench.handover(TARGET, find_toolchain(), known, measure=True) == handed_over(counts)
+    assert BACKEND.handover(known, measure=True) == handed_over(counts)
     (far,) = [one for one in (known[:1], known[1:2]) if handed_over(counts) not in one]
-    new = workbench.handover(TARGET, find_toolchain(), far, measure=True)
+    new = BACKEND.handover(far, measure=True)
     assert new is not None
     assert new.seconds == pytest.approx(1e-9 * measured)
     assert new.variant == {"state": Handover.of(measured).state}
 
 
 def test_without_measuring_the_last_record_of_a_handover_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench, "measure_handover", lambda library: pytest.fail("measured"))
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: pytest.fail("measured"))
     known = [handed_over(60.0), handed_over(185.0)]
-    assert workbench.handover(TARGET, find_toolchain(), known, measure=False) == known[1]
-    assert workbench.handover(TARGET, find_toolchain(), (), measure=False) is None
+    assert BACKEND.handover(known, measure=False) == known[1]
+    assert BACKEND.handover((), measure=False) is None
 
 
 def test_the_rates_of_this_machine_are_measured_once_and_not_without_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert workbench.with_rates(TARGET, find_toolchain(), (), measure=False) == (TARGET, [])
-    target, records = workbench.with_rates(replace(TARGET, l3_bytes=2**22), find_toolchain(), (), measure=True)
-    assert target.rates != TARGET.rates
-    monkeypatch.setattr(workbench, "measure_rates", lambda library, target: pytest.fail("measured again"))
+    assert BACKEND.with_rates((), measure=False) == (BACKEND, [])
+    backend, records = replace(BACKEND, target=replace(TARGET, l3_bytes=2**22)).with_rates((), measure=True)
+    assert backend.target.rates != TARGET.rates
+    monkeypatch.setattr(cpu, "measure_rates", lambda library, target: pytest.fail("measured again"))
     for leave in (True, False):
-        again, known = workbench.with_rates(TARGET, find_toolchain(), records, measure=leave)
-        assert (again.rates, known) == (target.rates, records)
+        again, known = BACKEND.with_rates(records, measure=leave)
+        assert (again.target.rates, known) == (backend.target.rates, records)
 
 
 def test_steps_that_all_agree_put_the_blame_on_the_plan() -> None:
@@ -158,12 +163,12 @@ def test_steps_that_all_agree_put_the_blame_on_the_plan() -> None:
     x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(16, 8, 3, 3)], (1, 16, 6, 6), pads=[1] * 4)
     graph = graph_of(net.model([net.node("Softmax", [x], (1, 16, 6, 6), axis=1)]))
     kernels = fuse(graph).kernels
-    stepper = workbench.LibraryStepper(kernels, planned(kernels), TARGET, find_toolchain())
+    stepper = LibraryStepper(kernels, planned(kernels), TARGET, find_toolchain())
     inputs = {graph.inputs[0]: np.linspace(-1, 1, 288, dtype=np.float32).reshape(1, 8, 6, 6)}
     with pytest.raises(Disagreement, match="the plan is at fault"):
         bisect(graph, kernels, stepper, inputs, OPERATORS, 1e-4)
 
 
 def test_the_users_compiler_is_taken_from_the_environment() -> None:
-    assert workbench.environment_compiler({"CC": "clang"}) == "clang"
-    assert workbench.environment_compiler({}) == ""
+    assert environment_compiler({"CC": "clang"}) == "clang"
+    assert environment_compiler({}) == ""

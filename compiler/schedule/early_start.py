@@ -1,0 +1,152 @@
+"""Earliest start first: list scheduling of kernels that may run side by side, each on as many lanes as suits the moment.
+
+The problem is the resource-constrained one with moldable tasks: a call takes `seconds(call, lanes)`, lanes are the resource, a call begins
+after its predecessors, and the makespan is to be least (serial schedule generation; Kolisch, "Serial and parallel resource-constrained project
+scheduling methods revisited", EJOR 90, 1996). From the calls whose predecessors are placed, the one that can start first is placed
+next; of those that can start at the same time, with `critical_first`, the one with the longest way to the end.
+
+With `fill`, calls share the lanes out among themselves while several are ready: each takes its part of them. Without, each takes as many as make it
+end first, as if it were alone. Which pays depends on the graph, so both are candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compiler.ir.plan import Task, Wait
+
+Seconds = Callable[[int, int], float | None]
+"""What a call takes on so many lanes, in seconds; None where it cannot be split over so many."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The two switches."""
+
+    critical_first: bool = True
+    fill: bool = True
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A call on `lanes`, from `begin` to `end` in seconds."""
+
+    call: int
+    lanes: tuple[int, ...]
+    begin: float
+    end: float
+
+
+def early_start(
+    before: Sequence[Sequence[int]], seconds: Seconds, lanes: int, handover_s: float, rules: Rules
+) -> tuple[Placed, ...]:
+    """The calls in the order in which they were placed; `before` are each call's predecessors.
+
+    `handover_s` is what a call waits for a result of another lane.
+    """
+    return _EarlyStart(before, seconds, lanes, handover_s, rules).placed()
+
+
+class _EarlyStart:
+    def __init__(
+        self, before: Sequence[Sequence[int]], seconds: Seconds, lanes: int, handover_s: float, rules: Rules
+    ) -> None:
+        self.before, self.seconds, self.handover_s, self.rules = before, seconds, handover_s, rules
+        self.free = [0.0] * lanes
+        self.done: dict[int, Placed] = {}
+        self.way = _ways_to_the_end(before, seconds)
+
+    def placed(self) -> tuple[Placed, ...]:
+        after: list[list[int]] = [[] for _ in self.before]
+        missing = [len(earlier) for earlier in self.before]
+        for call, earlier in enumerate(self.before):
+            for one in earlier:
+                after[one].append(call)
+        ready = [call for call, count in enumerate(missing) if not count]
+        while ready:
+            call = min(ready, key=self._urgency)
+            ready.remove(call)
+            self._place(call, len(ready) + 1)
+            for follower in after[call]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    ready.append(follower)
+        return tuple(self.done.values())
+
+    def _urgency(self, call: int) -> tuple[float, float, int]:
+        start = max(self._ready_at(call), min(self.free))
+        return (start, -self.way[call] if self.rules.critical_first else 0.0, call)
+
+    def _ready_at(self, call: int) -> float:
+        return max((self.done[one].end for one in self.before[call]), default=0.0)
+
+    def _place(self, call: int, ready: int) -> None:
+        most = len(self.free)
+        wanted = max(most // ready, 1) if self.rules.fill else most
+        options = [self._option(call, count, length) for count, length in self._lengths(call, wanted)]
+        best = min(options, key=lambda option: (option.end, len(option.lanes)))
+        for lane in best.lanes:
+            self.free[lane] = best.end
+        self.done[call] = best
+
+    def _lengths(self, call: int, most: int) -> list[tuple[int, float]]:
+        lengths = [(count, self.seconds(call, count)) for count in range(1, most + 1)]
+        return [(count, length) for count, length in lengths if length is not None]
+
+    def _option(self, call: int, count: int, length: float) -> Placed:
+        """The call on the `count` lanes that let it begin first; of equal ones those that have its operands."""
+        earlier = [self.done[one] for one in self.before[call]]
+        own = {lane for one in earlier for lane in one.lanes}
+
+        def begins(lane: int) -> float:
+            arrives = (one.end + (0.0 if one.lanes == (lane,) else self.handover_s) for one in earlier)
+            return max([self.free[lane], *arrives])
+
+        lanes = sorted(range(len(self.free)), key=lambda lane: (begins(lane), lane not in own, lane))[:count]
+        begin = max(map(begins, lanes))
+        return Placed(call, tuple(sorted(lanes)), begin, begin + length)
+
+
+def _ways_to_the_end(before: Sequence[Sequence[int]], seconds: Seconds) -> list[float]:
+    """For each call the longest chain of calls that begins with it, each on one lane."""
+    ways = [seconds(call, 1) or 0.0 for call in range(len(before))]
+    for call in reversed(range(len(before))):
+        for one in before[call]:
+            ways[one] = max(ways[one], (seconds(one, 1) or 0.0) + ways[call])
+    return ways
+
+
+def tasks_of(
+    placed: Sequence[Placed], before: Sequence[Sequence[int]], tiles: Sequence[int], lanes: int
+) -> tuple[Task, ...]:
+    """The tasks of a schedule: tiles shared out evenly over each call's lanes, waits only where a lane's own order does not imply them.
+
+    `placed` holds each call after its predecessors, as `early_start` gives them.
+    """
+    tasks: list[Task] = []
+    reached = [0] * lanes
+    known = [[0] * lanes for _ in range(lanes)]
+    ends: dict[int, dict[int, int]] = {}
+    for one in placed:
+        if not tiles[one.call]:
+            ends[one.call] = {}
+            continue
+        needed: dict[int, int] = {}
+        for earlier in before[one.call]:
+            for lane, count in ends[earlier].items():
+                needed[lane] = max(needed.get(lane, 0), count)
+        for part, lane in enumerate(one.lanes):
+            first, last = (tiles[one.call] * at // len(one.lanes) for at in (part, part + 1))
+            waits = tuple(
+                Wait(other, count)
+                for other, count in sorted(needed.items())
+                if other != lane and count > known[lane][other]
+            )
+            for wait in waits:
+                known[lane][wait.lane] = wait.count
+            tasks.append(Task(one.call, lane, first, last, waits))
+        for lane in one.lanes:
+            reached[lane] += 1
+        ends[one.call] = {lane: reached[lane] for lane in one.lanes}
+    return tuple(tasks)

@@ -1,0 +1,31 @@
+"""Where generated code meets measuring, one file for each kind of target.
+
+backend     what the pipeline asks of any of them
+cpu         cores of a machine, C, the machine's C compiler
+cuda        GPUs, CUDA C++, NVRTC
+candidates  CUDA kernels compiled one at a time, and what speaks against them
+stepper     single calls run on a GPU, for bisection
+shipped     records that come with the compiler
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compiler.contract import CompileOptions
+from compiler.workbench.backend import Backend
+from compiler.workbench.cpu import cpu_backend, environment_compiler
+from compiler.workbench.cuda import cuda_backend
+
+BACKENDS: Mapping[str, Callable[[CompileOptions, Mapping[str, str]], Backend]] = {
+    "cpu": cpu_backend,
+    "cuda": cuda_backend,
+}
+
+
+def backend_of(options: CompileOptions, environment: Mapping[str, str]) -> Backend:
+    """What compiles for a job's target. Raises TargetUnavailable, ToolchainMissing."""
+    return BACKENDS[options.kind](options, environment)
+
+
+__all__ = ["BACKENDS", "Backend", "backend_of", "environment_compiler"]

@@ -1,0 +1,80 @@
+"""What the pipeline asks of a kind of target; it knows no kind by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, Self
+
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.ir.tile import Tile
+from compiler.measure.bisect import Stepper
+from compiler.targets.target import Target
+from compiler.trace import Hurry
+
+JOBS = 2
+"""Compilers at a time."""
+
+
+class Backend(Protocol):
+    """One target, with the compiler that makes code for it. `str` says what is known of the device, in one line.
+
+    | step     | asked for       | answer                                                                              |
+    |----------|-----------------|-------------------------------------------------------------------------------------|
+    | load     | target          | its name, fingerprint and default lanes, and whether it is here                     |
+    | tile     | stored          | the kernels with the elements that a precision keeps in memory                      |
+    |          | workload_of     | a call with as much of its buffers' geometry as its code depends on                 |
+    |          | setting         | what measurements of these kernels depend on besides tile and hardware              |
+    |          | prepared        | the backend with facts of the device, and the records that they are from            |
+    |          | starting_points | the records that count, or hint, for this target                                    |
+    |          | machine         | on what trials are measured                                                         |
+    |          | count_tiles     | into how many tile tasks a tile cuts a kernel                                       |
+    |          | choose          | which of the model's favourites is taken unmeasured                                 |
+    |          | told            | what is known of a kernel under a tile, for people                                  |
+    | schedule | handover        | what it costs one lane to see another's result                                      |
+    | emit     | emit            | the program                                                                         |
+    | agree    | stepper         | single calls, run for bisection                                                     |
+    |          | rounded         | what of a plan rounds more than fp32 does, because the precision permits it         |
+
+    The legal tiles of a target are `compiler.tile.algorithms`' matter.
+    """
+
+    @property
+    def target(self) -> Target: ...
+
+    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph: ...
+
+    def workload_of(self, kernels: KernelGraph, call: Call) -> Workload: ...
+
+    def setting(self, kernels: KernelGraph) -> Setting: ...
+
+    def prepared(self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool) -> tuple[Self, list[Record]]:
+        """Facts come from records of this hardware if there are any, else are measured if `measure` holds."""
+        ...
+
+    def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]: ...
+
+    def machine(
+        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+    ) -> AbstractContextManager[Machine | None]:
+        """None for a target that does not run here. `notice` hears of what the user should know."""
+        ...
+
+    def count_tiles(self, workload: Workload, tile: Tile) -> int: ...
+
+    def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]: ...
+
+    def told(self, workload: Workload, tile: Tile) -> str:
+        """Only what is known without doing anything for it; may be empty."""
+        ...
+
+    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None: ...
+
+    def emit(self, kernels: KernelGraph, plan: Plan) -> Program: ...
+
+    def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]: ...
+
+    def rounded(self, plan: Plan, precision: str) -> frozenset[str]: ...

@@ -1,0 +1,227 @@
+"""Cores of a machine: candidates built for it to time, its facts, single calls run for bisection."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from compiler.codegen.build import Stopped, Toolchain, build_library, find_toolchain
+from compiler.codegen.emit import Candidate, candidate_library, emit, kernel_sources, lower_calls
+from compiler.codegen.lower import count_tiles, function_name, lower, workload_of
+from compiler.codegen.lowered import Lowered
+from compiler.contract import CompileOptions
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.ir.tile import Tile
+from compiler.measure.handover import Handover, measure_handover
+from compiler.measure.machine import Built, CpuMachine, Entry
+from compiler.measure.rates import measure_rates, rates_of
+from compiler.measure.timer import TIMER_SOURCE
+from compiler.targets.cpu import CpuTarget, resolve
+from compiler.targets.rates import Rates
+from compiler.tile.tile import best_by_model
+from compiler.trace import Hurry, unhurried
+from compiler.workbench.backend import JOBS
+
+HANDOVER = "handover"
+"""The kind of record that says what a hand-over between two cores costs."""
+
+
+def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
+    """For a job's target, with the user's C compiler. Raises TargetUnavailable, also for a precision that it lacks, ToolchainMissing."""
+    target = resolve(options.target)
+    target.check_precision(options.precision)
+    return CpuBackend(target, find_toolchain(environment_compiler(environment)))
+
+
+def environment_compiler(environment: Mapping[str, str]) -> str:
+    """The user's choice of C compiler."""
+    return environment.get("CC", "")
+
+
+@dataclass(frozen=True)
+class CpuBackend:
+    """`Backend` for a CPU target and a C compiler."""
+
+    target: CpuTarget
+    toolchain: Toolchain
+
+    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
+        """As they are: what bf16 rounds, it rounds inside of contractions."""
+        return kernels
+
+    def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
+        return workload_of(kernels, call)
+
+    def setting(self, kernels: KernelGraph) -> Setting:
+        """From one run to the next a model's constants stay in a last cache that holds twice as much."""
+        whole = sum(array.nbytes for array in kernels.constants.values())
+        return Setting("cache" if 2 * whole <= self.target.l3_bytes else "memory", self.toolchain.version)
+
+    def prepared(
+        self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
+    ) -> tuple[CpuBackend, list[Record]]:
+        """The target with the rates of its cores, and the records they are from."""
+        backend, records = self.with_rates(known, measure=measure)
+        rates = replace(backend.target.rates, in_memory=self.setting(kernels).weights == "memory")
+        return replace(backend, target=replace(backend.target, rates=rates)), records
+
+    def with_rates(self, known: Sequence[Record], *, measure: bool) -> tuple[CpuBackend, list[Record]]:
+        """The target with the rates of its cores, and the records they are from.
+
+        Records of this hardware if there are any, else measured now if `measure` holds; else the target keeps the rates it came with.
+        """
+        target = self.target
+        found = rates_of(known, target)
+        if found is None and measure and target.is_here:
+            found = rates_of(measure_rates(self._timer_library(), target), target)
+        if found is None:
+            return self, []
+        rates, records = found
+        return replace(self, target=replace(target, rates=rates)), records
+
+    def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
+        return known
+
+    def machine(
+        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+    ) -> AbstractContextManager[CpuMachine | None]:
+        return nullcontext(self.cores(seed, hurry, setting))
+
+    def cores(self, seed: int, hurry: Hurry = unhurried, setting: Setting | None = None) -> CpuMachine | None:
+        """This machine as one on which trials can be measured; None for a target that does not run here."""
+        if not self.target.is_here:
+            return None
+        build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=JOBS)
+        return CpuMachine(self.target, build, seed, setting or Setting(), hurry=hurry)
+
+    def count_tiles(self, workload: Workload, tile: Tile) -> int:
+        return count_tiles(workload, tile, self.target)
+
+    def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+        return best_by_model(options)
+
+    def told(self, workload: Workload, tile: Tile) -> str:
+        return ""
+
+    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
+        """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
+
+        Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in this state says what
+        that costs, if there is one, so that equal records give equal plans; else what was measured does. Without `measure` the last record counts.
+        """
+        target = self.target
+        records = [
+            record
+            for record in known
+            if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware)
+        ]
+        if not measure or not target.is_here:
+            return records[-1] if records else None
+        measured = measure_handover(self._timer_library())
+        if measured is None:
+            return None
+        alike = [record for record in records if Handover.of(1e9 * record.seconds).state == measured.state]
+        return alike[-1] if alike else _handover_record(measured, target)
+
+    def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
+        return emit(kernels, plan, self.target, self.toolchain, JOBS)
+
+    def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
+        return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))
+
+    def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
+        """An algorithm of a precision is named after it."""
+        return frozenset(tile.algorithm for tile, _ in plan.tiles if tile.algorithm == precision)
+
+    def _timer_library(self) -> bytes:
+        return _timer_library(replace(self.target, rates=Rates()), self.toolchain)
+
+    def __str__(self) -> str:
+        return f"{self.target.name}: {self.target.rates}"
+
+
+def build_trials(
+    trials: Sequence[Trial], target: CpuTarget, toolchain: Toolchain, jobs: int, hurry: Hurry = unhurried
+) -> Built | None:
+    """A library of trials with the timer, and how each is called; None when `hurry` called it off."""
+    candidates = []
+    for number, trial in enumerate(trials):
+        name = function_name(trial.workload, number)
+        candidates.append(Candidate(trial.workload, lower(name, trial.workload, trial.tile, target)))
+    try:
+        library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, hurry)
+    except Stopped:
+        return None
+    return Built(library, tuple(_entry(candidate) for candidate in candidates))
+
+
+def _entry(candidate: Candidate) -> Entry:
+    lowered, operands = candidate.lowered, []
+    for position, buffer in enumerate((*candidate.workload.inputs, *candidate.workload.outputs)):
+        packing = lowered.packings.get(position)
+        operands.append((packing.dtype, packing.elements) if packing else (buffer.type.dtype, buffer.span))
+    return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
+
+
+def _handover_record(measured: Handover, target: CpuTarget) -> Record:
+    return Record(
+        kind=HANDOVER,
+        workload=HANDOVER,
+        operator=HANDOVER,
+        description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
+        target=target.name,
+        hardware=target.hardware,
+        variant={"state": measured.state},
+        threads=2,
+        seconds=1e-9 * measured.ns,
+        p10=1e-9 * measured.ns,
+        p90=1e-9 * measured.ns,
+        samples=1,
+    )
+
+
+@lru_cache(maxsize=1)
+def _timer_library(target: CpuTarget, toolchain: Toolchain) -> bytes:
+    return build_library({"timer.c": TIMER_SOURCE}, target, toolchain)
+
+
+class LibraryStepper:
+    """Runs single calls of a plan from a library of its kernels: `measure.bisect.Stepper`."""
+
+    def __init__(self, kernels: KernelGraph, plan: Plan, target: CpuTarget, toolchain: Toolchain) -> None:
+        self._lowered = lower_calls(kernels, plan, target)
+        self._constants = {
+            (position, slot): kernels.constants[id]
+            for position, call in enumerate(kernels.calls)
+            for slot, id in enumerate(call.inputs)
+            if id in kernels.constants
+        }
+        distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
+        code = build_library(kernel_sources(distinct), target, toolchain)
+        with tempfile.TemporaryDirectory(prefix="tw-step-") as folder:
+            path = Path(folder) / "kernels.so"
+            path.write_bytes(code)
+            self._library = ctypes.CDLL(str(path))
+
+    def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
+        """Runs all tiles of a call on flat operands, packing what its kernel wants packed."""
+        kernel = self._lowered[position]
+        arrays = [self._operand(position, slot, kernel, array) for slot, array in enumerate(operands)]
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        scratch = np.empty(kernel.scratch_bytes + 4096, np.uint8)
+        aligned = ctypes.c_void_p(-(-scratch.ctypes.data // 64) * 64)
+        getattr(self._library, kernel.name)(pointers, aligned, ctypes.c_long(0), ctypes.c_long(kernel.tiles))
+
+    def _operand(self, position: int, slot: int, kernel: Lowered, array: np.ndarray) -> np.ndarray:
+        packing = kernel.packings.get(slot)
+        return packing.pack(self._constants[position, slot]) if packing else array

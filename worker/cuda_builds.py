@@ -1,0 +1,67 @@
+"""For which GPUs NVRTC makes code here, told by a process of its own: NVRTC starts the driver, which a worker must not.
+
+`python -m worker.cuda_builds` prints `{"able": names of profiles}` or `{"missing": why there is no NVRTC, "fix": ...}` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from compiler.codegen.cuda import nvrtc
+from compiler.errors import ToolchainFailed, ToolchainMissing
+from compiler.targets import cuda
+from service.logs import logger
+
+PATIENCE_S = 120.0
+PROBE = '#include "tw_cuda.h"\nextern "C" __global__ void tw_probe(float *x) { *x = 0; }\n'
+_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+log = logger(__name__)
+
+
+def able() -> list[str]:
+    """The CUDA profiles that NVRTC compiles a kernel for: each is tried. Empty, and logged, when there is no NVRTC."""
+    told = _told()
+    if "missing" in told:
+        log.warning("this worker cannot build for GPUs", reason=told["missing"], fix=told["fix"])
+        return []
+    return list(told["able"])
+
+
+def _told() -> dict[str, Any]:
+    own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "worker.cuda_builds"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=PATIENCE_S,
+            check=True,
+            env={**own, "CUDA_VISIBLE_DEVICES": ""},
+        )
+        told: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return {"missing": f"NVRTC does not work: {error}", "fix": "pip install 'tilewright[cuda]'"}
+    return told
+
+
+def probe() -> dict[str, Any]:
+    """What the module prints."""
+    found = []
+    for profile in cuda.PROFILES:
+        try:
+            nvrtc.compile_cuda(PROBE, profile.architecture)
+        except ToolchainMissing as error:
+            return {"missing": error.message, "fix": error.fix}
+        except ToolchainFailed:
+            continue
+        found.append(profile.name)
+    return {"able": found}
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe()))
