@@ -25,7 +25,7 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("fp32", "tf32", "fp16", "bf16"),
 }
 """By kind of target."""
-SCHEDULERS = ("sequential",)
+SCHEDULERS = ("sequential", "early_start")
 TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 MAX_BUDGET_SECONDS = 24 * 3600.0
@@ -56,7 +56,7 @@ class CompileOptions:
     dims       by symbolic dimension name: its value
     tuning_budget_s  wall seconds that measuring candidates may take; 0 takes the analytical choice unmeasured
     tuning_trials  how many candidates may be measured; None: as many as the seconds allow
-    scheduler  `sequential`
+    scheduler  `sequential`: one kernel after another; `early_start`: independent kernels side by side where that is predicted to be faster
     seed       of the inputs used for measuring and agreement
     """
 

@@ -49,7 +49,11 @@ OPTIONS_SCHEMA: dict[str, Any] = {
         },
         "tuning_budget_s": {"type": "number", "minimum": 0, "default": 15},
         "tuning_trials": {"type": ["integer", "null"], "minimum": 0, "default": None},
-        "scheduler": {"type": "string", "default": "sequential"},
+        "scheduler": {
+            "type": "string",
+            "default": "sequential",
+            "description": "or `early_start`: independent kernels side by side",
+        },
         "seed": {"type": "integer", "default": 0},
     },
 }

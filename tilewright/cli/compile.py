@@ -40,6 +40,7 @@ def compile_model(
     shape: given.Shapes = None,
     budget: given.Budget = None,
     tolerance: given.Tolerance = None,
+    precision: given.Precision = None,
     option: given.Others = None,
     data: given.Data = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
@@ -56,7 +57,9 @@ def compile_model(
     Several targets make one request and one artifact each; with `--json` then `{"jobs": [...]}`.
     """
     with failures(as_json):
-        wanted = given.for_targets(given.build_options(threads, dim, shape, budget, tolerance, option), target)
+        wanted = given.for_targets(
+            given.build_options(threads, dim, shape, budget, tolerance, precision, option), target
+        )
         paths = _outputs(model, output, target or [])
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:

@@ -64,6 +64,7 @@ def clone(
     shape: given.Shapes = None,
     budget: given.Budget = None,
     tolerance: given.Tolerance = None,
+    precision: given.Precision = None,
     option: given.Others = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
     url: Url = "",
@@ -73,7 +74,7 @@ def clone(
 ) -> None:
     """Compile a job's model again; options given replace the job's. With `--json`: the new job."""
     with failures(as_json):
-        wanted = given.build_options(threads, dim, shape, budget, tolerance, option)
+        wanted = given.build_options(threads, dim, shape, budget, tolerance, precision, option)
         with connect(url, key, profile) as client:
             _print(client.clone(job, {**wanted, **({"target": target} if target else {})}, fresh=fresh), as_json)
 

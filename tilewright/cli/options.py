@@ -14,6 +14,9 @@ Targets = Annotated[
     list[str] | None,
     typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`; several make one request."),
 ]
+Precision = Annotated[
+    str | None, typer.Option("--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs.")
+]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
 Dims = Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help="INPUT=1x3x224x224.")]
@@ -30,10 +33,11 @@ def build_options(
     shapes: list[str] | None,
     budget: float | None,
     tolerance: float | None,
+    precision: str | None,
     others: list[str] | None,
 ) -> dict[str, Any]:
     """Options as the server reads them; what was not given is left to its defaults. Raises `UsageError`."""
-    given = {"threads": threads, "tuning_budget_s": budget, "tolerance": tolerance}
+    given = {"threads": threads, "tuning_budget_s": budget, "tolerance": tolerance, "precision": precision}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if dims:
         options["dims"] = {name: _whole("--dim", value) for name, value in map(_pair, dims)}

@@ -37,6 +37,7 @@ def preflight(
     shape: given.Shapes = None,
     budget: given.Budget = None,
     tolerance: given.Tolerance = None,
+    precision: given.Precision = None,
     option: given.Others = None,
     data: given.Data = None,
     url: Url = "",
@@ -47,7 +48,7 @@ def preflight(
     """Say what would become of a compilation, without queueing one; exit status 1 when it would be refused."""
     with failures(as_json):
         wanted = given.for_targets(
-            given.build_options(threads, dim, shape, budget, tolerance, option), [target] if target else None
+            given.build_options(threads, dim, shape, budget, tolerance, precision, option), [target] if target else None
         )
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
             found = client.preflight(model, wanted[0], data=data or (), progress=progress)

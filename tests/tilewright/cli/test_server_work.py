@@ -26,13 +26,15 @@ def body(server: Any, path: str) -> Any:
 
 def test_several_targets_make_one_request_and_a_file_each(command: Command, server: Any, model: Path) -> None:
     targets = ("--target", "cpu:x86-64-v2", "--target", "cpu:x86-64-v3")
-    done = command("compile", model, *targets, "--threads", 2, "--json")
+    done = command("compile", model, *targets, "--threads", 2, "--precision", "fp32", "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)["jobs"]
     assert [Path(one["artifact"]).name for one in told] == ["net.cpu-x86-64-v2.tw", "net.cpu-x86-64-v3.tw"]
     assert [Path(one["artifact"]).read_bytes() for one in told] == [server.artifact] * 2
     assert len(server.sent("/compile")) == 1
-    assert body(server, "/compile")["options"] == [{"threads": 2, "target": target} for target in targets[1::2]]
+    assert body(server, "/compile")["options"] == [
+        {"threads": 2, "precision": "fp32", "target": target} for target in targets[1::2]
+    ]
 
 
 def test_of_several_targets_one_failure_is_exit_status_1(command: Command, server: Any, model: Path) -> None:
