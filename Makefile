@@ -3,6 +3,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
+# A GPU machine may have no network to prepare .venv from: there it is the machine's own Python.
+GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
 .PHONY: help environment demo up test cuda-double torture check bench gpu-check lock
@@ -38,20 +40,8 @@ check: environment ## format, lint, types, import contracts
 bench: environment ## side-by-side measurements against peers
 	$(BIN)/python -m bench $(ARGS)
 
-gpu-check: environment ## what needs a GPU, on a machine that has one
-	@$(BIN)/python -c "$$GPU_CHECK"
+gpu-check: ## what needs a GPU, on a machine that has one: ARGS='tests' or tune, bench, all; see docs/gpu-check.md
+	@$(GPU_PYTHON) -m bench gpu $(ARGS)
 
 lock: ## write requirements*.txt anew from pyproject.toml
 	$(PYTHON) bootstrap.py --lock
-
-define GPU_CHECK
-import ctypes, sys
-try:
-    ctypes.CDLL("libcuda.so.1")
-except OSError as reason:
-    print(f"no GPU here: no NVIDIA driver on this machine: {reason}")
-    sys.exit(0)
-sys.exit("gpu-check: this machine has an NVIDIA driver, but this version has no CUDA target to check; "
-         "the issue that adds the CUDA target fills this in")
-endef
-export GPU_CHECK

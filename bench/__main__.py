@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 
-from bench.demo import run as demo
-from bench.kernels import run as kernels
-from bench.models import run as models
-from bench.race import run as race
-from bench.search import run as search
-from bench.service import run as load
-
-COMMANDS: Mapping[str, tuple[Callable[[list[str]], int], str]] = MappingProxyType(
+COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "models": (
-            models.main,
+            "bench.models.run",
             "whole models beside peers: latency, ratio to the best, error, part of the machine's peak",
         ),
         "kernels": (
-            kernels.main,
+            "bench.kernels.run",
             "each kernel of a model beside the peers' layers for the same nodes; ten sample kernels",
         ),
-        "search": (search.main, "the tile search against trying every tile, on ten kernels"),
-        "race": (race.main, "time one artifact beside peers that run the model it was compiled from"),
+        "search": ("bench.search.run", "the tile search against trying every tile, on ten kernels"),
+        "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "demo": (
-            demo.main,
+            "bench.demo.run",
             "compile models over HTTP on a server of its own, and time the artifacts beside ONNX Runtime",
         ),
-        "service": (load.main, "what the service bears: states read per second, event streams, transfers, preflights"),
+        "service": (
+            "bench.service.run",
+            "what the service bears: states read per second, event streams, transfers, preflights",
+        ),
+        "gpu": (
+            "bench.gpu.check",
+            "what needs a GPU: kernels beside the double, tuning records, networks beside PyTorch and XLA",
+        ),
     }
 )
+"""The module whose `main` carries a command out, imported only then: a GPU machine has not what the others need."""
 
 
 def main(arguments: list[str]) -> int:
     """Exit status of the command; 2 when there is none of that name."""
     name, *rest = arguments or ["--help"]
     if name in COMMANDS:
-        return COMMANDS[name][0](rest)
+        return int(import_module(COMMANDS[name][0]).main(rest))
     print(f"{__doc__}\n", *(f"  {known:8} {about}" for known, (_, about) in COMMANDS.items()), sep="\n")
     return 0 if name in ("-h", "--help") else 2
 

@@ -1,0 +1,232 @@
+"""The three parts of the check: what is left to do of each, done until the time is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.gpu import child, records
+from bench.gpu.child import Ended
+from bench.gpu.notebook import Deadline, Notebook, Row
+from bench.gpu.subjects import PRECISIONS
+
+FAMILY_S = 240.0
+"""A family of kernels that has not ended by then hangs."""
+COMPILING_S = 60.0
+"""Seconds that compiling a network takes beside measuring, agreement with the reference included; an estimate that only decides what is begun."""
+CONTEST_S = 180.0
+"""The same for all engines on one network, without autotuning."""
+AUTOTUNED_S = 240.0
+"""What autotuning adds."""
+CLOSING_S = 5.0
+"""Kept for ending a child and writing what it gave."""
+Run = Callable[[str, Sequence[str], float], Ended]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a part is given. `out` holds notebooks, models, artifacts and records; `product` and `hardware` are the GPU's name and fingerprint."""
+
+    out: Path
+    sources: str
+    product: str
+    hardware: str
+    networks: Sequence[str]
+    deadline: Deadline
+    tell: Tell
+    budget_s: float = 60.0
+    autotuned: int = 2
+    precisions: Sequence[str] = PRECISIONS
+    run: Run = field(default=child.run)
+
+    def notebook(self, part: str) -> Notebook:
+        return Notebook(self.out / f"{part}.json", self.sources)
+
+    def seconds(self, limit: float) -> float:
+        """For a child: at most `limit`, and no more than is left."""
+        return max(1.0, min(limit, self.deadline.left - CLOSING_S))
+
+    def has(self, seconds: float) -> bool:
+        """Whether something that takes so long can still be done."""
+        return self.deadline.left - CLOSING_S >= seconds
+
+
+def tests(asked: Asked) -> bool:
+    """Kernel families on the GPU beside the definition and the double. Returns whether none is left."""
+    notes = asked.notebook("tests")
+    listed = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
+    if listed.status != 0:
+        if listed.status is not None:
+            notes.put("families", {"passed": False, "failed": [listed.said]})
+            asked.tell(f"the families cannot be listed: {listed.said}")
+        return False
+    names: list[str] = json.loads(listed.output.strip().splitlines()[-1])
+    notes.rows.pop("families", None)
+    for name in names:
+        if name in notes.rows:
+            continue
+        if not asked.has(10.0):
+            return False
+        limit = asked.seconds(FAMILY_S)
+        verdict = asked.out / "verdict.json"
+        verdict.unlink(missing_ok=True)
+        ended = asked.run("tests.gpu", [name, "--json", str(verdict)], limit)
+        row = _verdict(verdict, ended, limit)
+        if row is None:
+            return False
+        notes.put(name, row)
+        asked.tell(ended.output.strip() or f"{name}: {row['failed'][0]}")
+    return True
+
+
+def _verdict(file: Path, ended: Ended, limit: float) -> Row | None:
+    """What a family's process wrote, or what became of it; None where only the time of this call was over."""
+    if ended.status in (0, 1) and file.exists():
+        (row,) = json.loads(file.read_text())
+        return dict(row)
+    if ended.status is None and limit < FAMILY_S:
+        return None
+    became = f"did not end in {limit:.0f} s" if ended.status is None else f"ended with status {ended.status}"
+    return {"passed": False, "failed": [f"{became}: {ended.said[-600:]}"]}
+
+
+def tune(asked: Asked) -> bool:
+    """Networks compiled with a budget for measuring; all records are written for shipping. Returns whether none is left."""
+    notes = asked.notebook("tune")
+    whole = True
+    for network, precision in _pairs(asked):
+        key = f"{network} {precision}"
+        if notes.rows.get(key, {}).get("budget_s", 0.0) >= asked.budget_s:
+            continue
+        # What is left of the last minutes is spent on a smaller budget rather than not at all.
+        budget = min(asked.budget_s, asked.deadline.left - CLOSING_S - COMPILING_S)
+        if budget < min(10.0, asked.budget_s):
+            whole = False
+            break
+        asked.tell(f"{key}: measuring for {budget:.0f} s")
+        row = compiled(asked, network, precision, budget)
+        if row is None:
+            whole = False
+            break
+        notes.put(key, row)
+        asked.tell(f"{key}: {told_compilation(row)}")
+        whole &= "problem" in row or row["budget_s"] >= asked.budget_s
+    found = [record for record in records.read(_records(asked)) if record.get("hardware") == asked.hardware]
+    file = asked.out / "records" / records.file_name(asked.product)
+    records.write(file, records.shipped(found))
+    asked.tell(f"{len(found)} measurements are in {file}; compiler/records is where shipped ones lie")
+    return whole
+
+
+def compiled(asked: Asked, network: str, precision: str, budget: float) -> Row | None:
+    """The report of a compilation, or its `problem`; None where the time was over before it ended."""
+    artifact = artifact_of(asked, network, precision)
+    arguments = [network, precision, "--budget", f"{budget:.1f}", "--records", str(_records(asked))]
+    arguments += ["--folder", str(asked.out / "models"), "--artifact", str(artifact)]
+    artifact.with_suffix(".json").unlink(missing_ok=True)
+    ended = asked.run("bench.gpu.compiling", arguments, asked.seconds(float("inf")))
+    if ended.status is None:
+        return None
+    if ended.status:
+        return {"problem": ended.said[-600:], "budget_s": budget}
+    report = json.loads(artifact.with_suffix(".json").read_text())
+    kept = (
+        "kernels",
+        "latency_s",
+        "records_measured",
+        "records_reused",
+        "phase_seconds",
+        "arena_bytes",
+        "weight_bytes",
+    )
+    worst = max((error["max_relative"] for error in report["errors"]), default=None)
+    return {**{name: report[name] for name in kept}, "budget_s": budget, "worst_error": worst}
+
+
+def told_compilation(row: Row) -> str:
+    """One line for people."""
+    if "problem" in row:
+        return f"failed: {row['problem']}"
+    return (
+        f"{row['kernels']} kernels, {1e3 * row['latency_s']:.3f} ms, {row['records_measured']} tiles measured, "
+        f"{row['records_reused']} known"
+    )
+
+
+def bench(asked: Asked) -> bool:
+    """Networks beside PyTorch's modes and XLA. Returns whether none is left."""
+    notes = asked.notebook("bench")
+    left = asked.autotuned
+    for network, precision in _pairs(asked):
+        key = f"{network} {precision}"
+        row = notes.rows.get(key)
+        autotuned = left > 0 and (row is None or "autotuned" in row.get("postponed", ()))
+        if row is not None and not autotuned:
+            continue
+        if autotuned and not asked.has(COMPILING_S + CONTEST_S + AUTOTUNED_S):
+            autotuned = False
+            if row is not None:
+                continue
+        if not asked.has(COMPILING_S + CONTEST_S):
+            return False
+        left -= autotuned
+        made = compiled(asked, network, precision, 0.0)
+        if made is None:
+            return False
+        found = _contest(asked, network, precision, made, autotuned=autotuned)
+        if found is None:
+            return False
+        notes.put(key, found)
+        asked.tell(f"{key}: {told_contest(found)}")
+    return all(not row.get("postponed") for row in notes.rows.values())
+
+
+def _contest(asked: Asked, network: str, precision: str, made: Row, *, autotuned: bool) -> Row | None:
+    engines = ["eager", "graph", "compiled", *["autotuned"] * autotuned, "xla"]
+    file = asked.out / "contest.json"
+    file.unlink(missing_ok=True)
+    seconds = asked.seconds(CONTEST_S + AUTOTUNED_S * autotuned)
+    arguments = [network, precision, "--engines", ",".join(engines), "--seconds", f"{seconds - 20:.0f}"]
+    arguments += ["--folder", str(asked.out / "models"), "--json", str(file)]
+    if "problem" not in made:
+        arguments += ["--artifact", str(artifact_of(asked, network, precision))]
+    ended = asked.run("bench.gpu.contest", arguments, seconds)
+    if ended.status is None and not asked.has(1.0):
+        return None
+    told: Row = {"compilation": made, "postponed": [] if autotuned else ["autotuned"]}
+    became = "did not end in its time" if ended.status is None else f"ended with status {ended.status}"
+    if not file.exists():
+        said = f"{became}: {ended.said[-600:]}"
+        return {"network": network, "precision": precision, "problem": said, **told}
+    row: Row = json.loads(file.read_text())
+    for name in engines if ended.status != 0 else ():
+        if name not in row["ms"]:
+            row["left_out"].setdefault(name, became)
+    return {**row, **told}
+
+
+def told_contest(row: Row) -> str:
+    """One line for people."""
+    if "problem" in row:
+        return f"failed: {row['problem']}"
+    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in row["ms"].items())
+    missing = "".join(f"; no {name}: {why}" for name, why in row["left_out"].items())
+    return f"{times}{missing}"
+
+
+def artifact_of(asked: Asked, network: str, precision: str) -> Path:
+    """Where a network's artifact lies."""
+    return asked.out / "artifacts" / f"{network}-{precision}.tw"
+
+
+def _records(asked: Asked) -> Path:
+    return asked.out / "records.jsonl"
+
+
+def _pairs(asked: Asked) -> Iterator[tuple[str, str]]:
+    for network in asked.networks:
+        for precision in asked.precisions:
+            yield network, precision

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.gpu import child
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(child, "ROOT", tmp_path)
+    return tmp_path / "work.py"
+
+
+def test_a_child_tells_its_status_and_what_it_said(module: Path) -> None:
+    module.write_text("import sys\nprint(sys.argv[1])\nprint('why', file=sys.stderr)\nsys.exit(3)\n")
+    ended = child.run("work", ["said"], 30.0)
+    assert (ended.status, ended.output) == (3, "said\n")
+    assert ended.said == "said\nwhy\n"
+
+
+def test_a_child_whose_time_is_over_is_ended_with_all_that_it_started(module: Path) -> None:
+    module.write_text(
+        "import subprocess, sys, time\n"
+        "sleeper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(sleeper.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    ended = child.run("work", [], 3.0)
+    assert ended.status is None
+    assert is_over(int(ended.output))
+
+
+def is_over(process: int) -> bool:
+    """Whether a process ends within some seconds; whoever adopted it may not have noticed yet."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().split()[2] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.1)
+    return False

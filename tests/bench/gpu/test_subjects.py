@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.gpu.subjects import NETWORKS, floor_ms, inputs_of, model_file
+from bench.zoo import build, entry
+from compiler.targets.cuda import resolve
+
+H200 = resolve("cuda:sm_90")
+
+
+def test_all_networks_are_in_the_zoo() -> None:
+    assert all(entry(name).paper for name in NETWORKS)
+
+
+def test_a_model_is_written_once(tmp_path: Path) -> None:
+    file = model_file("tiny_cnn", tmp_path / "models")
+    assert file.read_bytes() == build("tiny_cnn").SerializeToString(deterministic=True)
+    file.write_bytes(b"kept")
+    assert model_file("tiny_cnn", tmp_path / "models").read_bytes() == b"kept"
+
+
+def test_inputs_fit_and_no_mask_hides_everything() -> None:
+    drawn = inputs_of(build("bert_base", blocks=1, vocabulary=100), 0)
+    assert {name: array.shape for name, array in drawn.items()} == dict(entry("bert_base").inputs)
+    assert all(array.dtype == np.int64 and array.min() == 0 and array.max() == 1 for array in drawn.values())
+    assert (drawn["attention_mask"][:, 0] == 1).all()
+    (image,) = inputs_of(build("tiny_cnn"), 0).values()
+    (other,) = inputs_of(build("tiny_cnn"), 1).values()
+    assert image.dtype == np.float32
+    assert not np.array_equal(image, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "low", "high"),
+    [
+        ("resnet50", "fp16", 0.0085, 0.0100),  # 51 MB of weights fit the L2: 9.3 us; 8.2 GFLOP are 8.3 us
+        ("resnet50", "tf32", 0.0200, 0.0230),  # 102 MB do not: 21.3 us from memory
+        ("inception_v3", "fp16", 0.0110, 0.0125),  # 11.4 GFLOP
+    ],
+)
+def test_the_floor_is_the_larger_of_bytes_and_operations(name: str, precision: str, low: float, high: float) -> None:
+    assert low < floor_ms(build(name), precision, H200) < high

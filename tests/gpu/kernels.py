@@ -1,0 +1,217 @@
+"""Every algorithm of CUDA targets on kernels of small networks: what each tile computes, beside what the kernel means."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from math import prod
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from bench.zoo import build
+from compiler.codegen.cuda import lower
+from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
+from compiler.codegen.lower import workload_of
+from compiler.contract import CompileOptions
+from compiler.frontend import load
+from compiler.fuse import fuse
+from compiler.fuse.storage import with_storage
+from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.evaluate import evaluate
+from compiler.ir.kernel import Kernel
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tile import Tile
+from compiler.measure.memory import allocate, read_buffer, write_buffer
+from compiler.measure.operands import reads_indices
+from compiler.ops import OPERATORS
+from compiler.rewrite import rewrite
+from compiler.targets.cuda import CudaTarget
+from compiler.tile.algorithms.cuda import CUDA_ALGORITHMS, cuda_loop_tiles
+from compiler.tile.model import Proposal
+from tests.cuda_double.double import Device
+from tests.gpu.family import Family, Outcome, Trial
+
+T = TypeVar("T")
+NETWORKS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("tiny_cnn", {}),
+    ("tiny_inception", {}),
+    ("tiny_mobile", {}),
+    ("tiny_transformer", {}),
+    ("tiny_detector", {}),
+    ("tiny_lstm", {}),
+    ("squeezenet1_0", {"size": 64}),
+    ("mobilenet_v2", {"size": 64}),
+)
+"""Their kernels are what algorithms are tried on."""
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+ELEMENTS = {"fp16": DType.F16, "bf16": DType.BF16}
+TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
+"""Relative norm of an output's error: float32 sums in another order, operands of products rounded to tf32, results rounded to 16 bits."""
+MOST_POINTS = 2**25
+"""Of a kernel whose meaning is worked out in numpy."""
+TILES, SUBJECTS = 3, 40
+"""Tiles of one kernel and algorithm that are tried: the cheapest by the model, the dearest, one between; kernels and tiles of one family."""
+SLACK = 256
+"""Bytes after an operand that no kernel may touch."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel, how it is carried out, and the code for that."""
+
+    workload: Workload
+    tile: Tile
+    lowered: CudaLowered
+    precision: str
+
+    def __str__(self) -> str:
+        return f"{self.lowered.name} {self.workload.kernel.family} {self.tile}"
+
+
+def names() -> list[str]:
+    """Of all families: each algorithm in each precision, whether or not it has something to do there."""
+    return [f"{algorithm} {precision}" for precision in PRECISIONS for algorithm in sorted(lower.CUDA_ALGORITHMS)]
+
+
+def families(target: CudaTarget, asked: Sequence[str]) -> Iterator[Family]:
+    """Those of `names()` that are asked for; one without trials where an algorithm has nothing to do in a precision."""
+    for precision in PRECISIONS:
+        wanted = {name.rpartition(" ")[0] for name in asked if name.endswith(f" {precision}")}
+        if not wanted:
+            continue
+        by_algorithm: dict[str, list[Subject]] = {}
+        for subject in _subjects(target, precision):
+            by_algorithm.setdefault(subject.tile.algorithm, []).append(subject)
+        for algorithm in sorted(wanted):
+            chosen = _spread(by_algorithm.get(algorithm, []), SUBJECTS)
+            source = PREAMBLE + "\n".join(subject.lowered.text for subject in chosen)
+            trials = tuple(Trial(str(subject), partial(run, subject=subject)) for subject in chosen)
+            needs = "sm_90a" if "TW_SM90A" in source else "sm_90" if "TW_SM90" in source else "sm_80"
+            yield Family(f"{algorithm} {precision}", source, trials, (), needs)
+
+
+def run(device: Device, subject: Subject) -> list[Outcome]:
+    """The outputs beside what the kernel means; what must not be written is compared bit for bit.
+
+    Raises AssertionError where a counter is left that is not zero.
+    """
+    workload, lowered = subject.workload, subject.lowered
+    buffers = (*workload.inputs, *workload.outputs)
+    inputs = inputs_of(workload)
+    memories = [allocate(buffer.span * buffer.dtype.bytes + SLACK) for buffer in buffers]
+    for memory, buffer, array in zip(memories, buffers, inputs, strict=False):
+        write_buffer(memory, buffer, array)
+    uploaded = [device.upload(memory) for memory in memories]
+    arguments = [
+        np.uint64(at.address + buffer.offset * buffer.dtype.bytes) for at, buffer in zip(uploaded, buffers, strict=True)
+    ]
+    for position, packing in lowered.packings.items():
+        arguments[position] = np.uint64(device.upload(packing.pack(inputs[position])).address)
+    if lowered.scratch_bytes:
+        arguments.append(np.uint64(device.allocate(lowered.scratch_bytes).address))
+    counters = device.upload(np.zeros(max(lowered.counters, 1), np.uint32))
+    if lowered.counters:
+        arguments.append(np.uint64(counters.address))
+    for _ in range(2 if lowered.counters else 1):  # the second launch finds the counters as the first left them
+        device.launch(lowered.name, [lowered.grid], [lowered.block], arguments, lowered.shared_bytes, [lowered.cluster])
+    assert not device.download(counters, [max(lowered.counters, 1)], np.uint32).any(), "counters stay"
+    outcomes = []
+    assert isinstance(workload.kernel, Kernel)
+    wanted = evaluate(workload.kernel, [_rounded(array, at) for array, at in zip(inputs, buffers, strict=False)])
+    expected = iter(wanted)
+    for at, (memory, buffer) in enumerate(zip(memories, buffers, strict=True)):
+        after = device.download(uploaded[at], memory.shape, memory.dtype)
+        kept = after
+        if at >= len(inputs):
+            want, got = next(expected), read_buffer(after, buffer)
+            outcomes.append(Outcome(got, want, TOLERANCE[subject.precision] if want.dtype.kind == "f" else 0.0))
+            kept = after.copy()
+            octets = _octets(buffer)
+            write_buffer(kept, octets, read_buffer(memory, octets))
+        outcomes.append(Outcome(kept, memory))
+    return outcomes
+
+
+def inputs_of(workload: Workload) -> tuple[np.ndarray, ...]:
+    """Random arrays by what a kernel does with them: floats in [-1, 1), integers that may be indices all zero, others small."""
+    random = np.random.default_rng(0)
+    zero = reads_indices(workload.kernel)
+    return tuple(_array(buffer.type, random, zero=zero) for buffer in workload.inputs)
+
+
+def _array(type: TensorType, random: np.random.Generator, *, zero: bool) -> np.ndarray:
+    if type.dtype.is_float:
+        return random.uniform(-1, 1, type.dims).astype(type.dtype.numpy)
+    if type.dtype is DType.BOOL:
+        return random.integers(0, 2, type.dims).astype(np.bool_)
+    return np.zeros(type.dims, type.dtype.numpy) if zero else random.integers(1, 10, type.dims).astype(type.dtype.numpy)
+
+
+def _rounded(array: np.ndarray, buffer: Buffer) -> np.ndarray:
+    """An input as it lies in memory."""
+    return array.astype(buffer.dtype.numpy).astype(array.dtype) if buffer.element else array
+
+
+def _octets(buffer: Buffer) -> Buffer:
+    """The same bytes, in a dtype that takes any of them as they are."""
+    dtype = {DType.BOOL: DType.U8, DType.F16: DType.I16, DType.BF16: DType.I16}.get(buffer.dtype, buffer.dtype)
+    return replace(buffer, type=TensorType(dtype, buffer.type.shape), element=None)
+
+
+def _subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
+    """Kernels of all networks under a few tiles of each algorithm."""
+    number = 0
+    for workload in _workloads(ELEMENTS.get(precision)):
+        by_algorithm: dict[str, list[Proposal]] = {}
+        for proposal in proposals(workload, target, precision):
+            by_algorithm.setdefault(proposal.tile.algorithm, []).append(proposal)
+        for found in by_algorithm.values():
+            ranked = sorted(found, key=lambda proposal: proposal.seconds)
+            for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
+                number += 1
+                yield Subject(workload, tile, lower.lower_cuda(f"k{number}", workload, tile, target), precision)
+
+
+def proposals(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """All legal tiles, plain loops among them whatever else there is."""
+    found = [proposal for algorithm in CUDA_ALGORITHMS for proposal in algorithm(workload, target, precision)]
+    return found + [one for one in cuda_loop_tiles(workload, target, precision) if one not in found]
+
+
+@lru_cache(maxsize=4)
+def _workloads(element: DType | None) -> tuple[Workload, ...]:
+    """The distinct kernels of all networks whose meaning is quickly worked out."""
+    found: dict[Workload, None] = {}
+    for name, options in NETWORKS:
+        graph = kernel_graph(name, element, **options)
+        for call in graph.calls:
+            if isinstance(call.kernel, Kernel) and _points(call.kernel) <= MOST_POINTS:
+                found[workload_of(graph, call)] = None
+    return tuple(found)
+
+
+def kernel_graph(name: str, element: DType | None, **options: int) -> KernelGraph:
+    """A network of the zoo as fused kernels, its fp32 tensors in memory as `element`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.onnx"
+        file.write_bytes(build(name, **options).SerializeToString())
+        graph = load(file, CompileOptions(), OPERATORS).graph
+    fused = fuse(rewrite(graph).graph).kernels
+    return with_storage(fused, element) if element else fused
+
+
+def _points(kernel: Kernel) -> int:
+    """Points of a kernel's largest block, reductions included."""
+    return max(prod(axis.extent for axis in (*kernel.shared, *block.axes, *block.reduction)) for block in kernel.blocks)
+
+
+def _spread(items: Sequence[T], count: int) -> list[T]:
+    """At most `count` items, evenly chosen, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    return [items[round(at * (len(items) - 1) / (count - 1))] for at in range(count)]
