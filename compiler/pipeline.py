@@ -128,7 +128,8 @@ def compile_model(
             handover = backend.handover(known, measure=measures) if lanes > 1 else None
             if handover is not None and handover not in known:
                 trace.record(handover.to_json())
-            plan = schedule(kernels, tiled.menus, lanes, _meeting_seconds(handover), options.scheduler)
+            together = backend.together(kernels)
+            plan = schedule(kernels, tiled.menus, lanes, _meeting_seconds(handover), options.scheduler, together)
             trace.show("schedule", plan)
         with trace.step("emit"):
             program = backend.emit(kernels, plan)

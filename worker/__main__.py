@@ -56,8 +56,14 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     name = chosen.name or f"{'+'.join(asked)[:100]}@{socket.gethostname()[:60]}:{os.getpid()}"
     configure(json_lines=settings.log_json, worker=name)
     desk = open_desk(settings, own, serving, name=name, command=command)
-    for folder in sandbox.exposed([settings.data_dir, settings.blob_root, own.scratch_dir]):
-        log.warning("every job can read this folder: it lies among Python's or a compiler's files", folder=str(folder))
+    on_gpu = serving.gpu is not None
+    for folder in sandbox.exposed([settings.data_dir, settings.blob_root, own.scratch_dir], gpu=on_gpu):
+        log.warning(
+            "every job can read this folder: it lies among Python's, a compiler's or a driver's files",
+            folder=str(folder),
+        )
+    if on_gpu and os.geteuid() == 0:
+        log.warning("root's jobs cannot measure on a GPU behind their walls", fix="run this worker as an ordinary user")
     removed = reap(desk.scratch)
     log.info("worker starts", queues=desk.queues, leftovers_removed=removed)
     desk.presence.start()

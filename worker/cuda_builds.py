@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from typing import Any
 
 from compiler.codegen.cuda import nvrtc
 from compiler.errors import ToolchainFailed, ToolchainMissing
 from compiler.targets import cuda
 from service.logs import logger
+from worker import inquiry
 
-PATIENCE_S = 120.0
 PROBE = '#include "tw_cuda.h"\nextern "C" __global__ void tw_probe(float *x) { *x = 0; }\n'
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 log = logger(__name__)
 
@@ -33,17 +30,8 @@ def able() -> list[str]:
 
 
 def _told() -> dict[str, Any]:
-    own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "worker.cuda_builds"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            timeout=PATIENCE_S,
-            check=True,
-            env={**own, "CUDA_VISIBLE_DEVICES": ""},
-        )
-        told: dict[str, Any] = json.loads(done.stdout)
+        told: dict[str, Any] = inquiry.answer("worker.cuda_builds", environment={"CUDA_VISIBLE_DEVICES": ""})
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {"missing": f"NVRTC does not work: {error}", "fix": "pip install 'tilewright[cuda]'"}
     return told

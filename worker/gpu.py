@@ -5,10 +5,8 @@ What a process may see of GPUs is said by its environment (`environment`), so to
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +14,10 @@ from typing import Any
 from compiler.errors import TargetUnavailable
 from compiler.targets import cuda
 from compiler.targets.cuda import Gpu
+from worker import inquiry
 
 CUDA = "cuda"
-PATIENCE_S = 120.0
-"""For a driver that has to wake the device."""
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ def index_of(device: str) -> int | None:
 def environment(device: str, own: Mapping[str, str] | None = None) -> dict[str, str]:
     """By which a job sees the GPU of this name alone, and a job of another device none.
 
-    own  the worker's environment: where it sees some GPUs only, the number counts among these
+    own  the worker's environment: where it sees some GPUs only, the number counts among these; else as `nvidia-smi` counts, by the PCI bus
 
     Raises TargetUnavailable when it does not see so many.
     """
@@ -80,23 +76,17 @@ def environment(device: str, own: Mapping[str, str] | None = None) -> dict[str, 
         raise TargetUnavailable(
             f"there is no GPU {index}: {VISIBLE} names {len(seen)}", fix=f"set {VISIBLE}, or ask for another queue"
         )
-    libraries = {"LD_LIBRARY_PATH": own["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in own else {}
-    return {**libraries, ORDER: own.get(ORDER, "PCI_BUS_ID"), VISIBLE: seen[index] if seen else str(index)}
+    kept = {name: own[name] for name in ("LD_LIBRARY_PATH", ORDER) if name in own}
+    if seen is not None:
+        return {**kept, VISIBLE: seen[index]}
+    return {ORDER: "PCI_BUS_ID", **kept, VISIBLE: str(index)}
 
 
 def held(index: int) -> Held:
     """The GPU of this number. Raises TargetUnavailable with the driver's reason where it cannot be used."""
-    own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    visible = environment(f"{CUDA}:{index}")
     try:
-        told = subprocess.run(
-            [sys.executable, "-P", "-m", "compiler.measure.cuda.facts", "0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            timeout=PATIENCE_S,
-            check=True,
-            env={**own, **environment(f"{CUDA}:{index}")},
-        )
-        facts = json.loads(told.stdout)
+        facts = inquiry.answer("compiler.measure.cuda.facts", "0", environment=visible)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise TargetUnavailable(f"GPU {index} cannot be asked: {error}", fix="see what nvidia-smi says") from error
     if "refusal" in facts:

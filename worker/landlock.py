@@ -26,6 +26,7 @@ _MAKE_FIFO, _MAKE_SYM, _REFER, _TRUNCATE = 1 << 10, 1 << 12, 1 << 13, 1 << 14
 _ALL_OF_VERSION_1 = (1 << 13) - 1
 _FILE_ONLY = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
+_CHANGE = _READ_FILE | _WRITE_FILE
 _WRITE = (
     _READ
     | _WRITE_FILE
@@ -66,8 +67,10 @@ def version() -> int:
         return 0
 
 
-def restrict(readable: Iterable[Path], writable: Iterable[Path]) -> bool:
+def restrict(readable: Iterable[Path], writable: Iterable[Path], changeable: Iterable[Path] = ()) -> bool:
     """Leave this process only the paths beneath these; False where the kernel has no Landlock.
+
+    changeable  its files can be opened to be read and written; none is made, run or removed there
 
     Needs `PR_SET_NO_NEW_PRIVS`. Paths that do not exist are passed over. Raises `OSError`.
     """
@@ -87,6 +90,8 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path]) -> bool:
             _allow(ruleset, path, _READ & files)
         for path in writable:
             _allow(ruleset, path, _WRITE & files)
+        for path in changeable:
+            _allow(ruleset, path, _CHANGE & files)
         kernel.syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

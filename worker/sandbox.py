@@ -21,7 +21,7 @@ _PROC = ("self", "cpuinfo", "meminfo", "stat", "loadavg", "filesystems", "versio
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
 _DEVICES_READ = ("/dev/zero", "/dev/random", "/dev/urandom")
 _DEVICES_WRITTEN = ("/dev/null",)
-_GPU_READ = ("/proc/driver/nvidia", "/proc/devices", "/etc/nvidia")
+_GPU_READ = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/proc/devices", "/etc/nvidia")
 _GPU_WRITTEN = ("nvidia*", "dxg")
 """Below /dev. The driver is spoken to by ioctl on these, which takes the right to write; they exist once the worker has asked the driver."""
 _OOM_FIRST = "1000"
@@ -49,21 +49,18 @@ def enter(
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         standing += ["no_new_privileges", "no_dumps"]
     writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
-    readable = [*_own_paths(), *readable]
-    if gpu:
-        readable += gpu_paths()
-        writable += gpu_devices()
-    if landlock.restrict(readable, writable):
+    readable = [*_own_paths(), *readable, *(gpu_paths() if gpu else [])]
+    if landlock.restrict(readable, writable, [*gpu_devices(), *_thread_names()] if gpu else []):
         standing.append("files")
     with contextlib.suppress(OSError):  # the kernel was built without seccomp filters
-        if seccomp.restrict():
+        if seccomp.restrict(gpu=gpu):
             standing.append("system_calls")
     return tuple(standing)
 
 
-def exposed(folders: Iterable[Path]) -> list[Path]:
-    """Those of the folders that every job may read, because they lie where Python's or a C compiler's files do."""
-    read = [path.resolve() for path in _own_paths()]
+def exposed(folders: Iterable[Path], *, gpu: bool = False) -> list[Path]:
+    """Those of the folders that every job may read, because they lie where Python's, a C compiler's or, with a `gpu`, a driver's files do."""
+    read = [path.resolve() for path in [*_own_paths(), *(gpu_paths() if gpu else [])]]
     return [folder for folder in folders if any(folder.resolve().is_relative_to(path) for path in read)]
 
 
@@ -76,6 +73,16 @@ def gpu_paths() -> list[Path]:
 def gpu_devices(root: Path = Path("/dev")) -> list[Path]:
     """The device files of GPUs."""
     return [path for pattern in _GPU_WRITTEN for path in sorted(root.glob(pattern))]
+
+
+def _thread_names() -> list[Path]:
+    """Where names of threads are written (`/proc/PID/task/TID/comm`): from driver 570 on CUDA names its own, and does not start where it cannot.
+
+    Processes that a job starts have numbers that nobody knows yet, so all of /proc, where an ordinary user can change little that
+    is not its own; memory and environments of others stay closed, by Landlock itself. To root it would open `/proc/sys`: its jobs have their own
+    names alone, and the processes that they start have no GPU.
+    """
+    return [Path("/proc" if os.geteuid() else "/proc/self/task")]
 
 
 def _own_paths() -> list[Path]:

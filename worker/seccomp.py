@@ -5,7 +5,8 @@ opened, System V and POSIX queues, and the resource limits of other processes.
 
 A list of what is refused, not of what is allowed: compilers and numpy use too much of the kernel for the
 latter to stay true. Refused calls return EPERM, and `clone3` ENOSYS: its flags cannot be looked at, and C libraries then use
-`clone`. `socketpair` stays: it reaches nobody else.
+`clone`. `socketpair` stays: it reaches nobody else. A job with a GPU may make one kind of socket, which CUDA binds to a name when it
+starts (`@cuda-uvmfd-...`, local, in packets) and without which it does not start; like every socket, it cannot be connected.
 Numbers are from the kernel's `asm/unistd_64.h` and `asm-generic/unistd.h`.
 """
 
@@ -22,6 +23,7 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 _REFUSED: Mapping[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
+    "connect": (42, 203),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -76,36 +78,42 @@ _REFUSED: Mapping[str, tuple[int | None, int | None]] = {
 }
 """Name: (number on x86-64, number on arm64), None where the machine has no such call."""
 
-_CLONE, _CLONE3, _PRLIMIT64 = (56, 220), (435, 435), (302, 261)
+_CLONE, _CLONE3, _PRLIMIT64, _SOCKET = (56, 220), (435, 435), (302, 261), (41, 198)
 _NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET of `linux/sched.h`."""
 
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_FIRST_ARGUMENT = 0, 4, 16
+_AF_UNIX, _SOCK_SEQPACKET, _SOCK_TYPE = 1, 5, 0xF
+
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_FIRST_ARGUMENT, _OFFSET_SECOND_ARGUMENT = 0, 4, 16, 24
 """Of `seccomp_data`; of an argument the lower half, on little-endian machines."""
 _ALLOW, _KILL_PROCESS, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _X32 = 0x40000000
 """From this number on, an x86-64 call is of the x32 interface, whose numbers would slip past the list."""
 
 
+_Line = tuple[int, int, int, int]
+"""Code, lines to jump over where a condition holds and where not, operand."""
+
+
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def restrict() -> bool:
-    """Install the filter for good; False on a machine whose numbers are not known here.
+def restrict(*, gpu: bool = False) -> bool:
+    """Install the filter for good, for a job with a `gpu` or without; False on a machine whose numbers are not known here.
 
     Needs `PR_SET_NO_NEW_PRIVS`. Raises `OSError` where the kernel has no seccomp.
     """
     if not kernel.LINUX or kernel.MACHINE not in _AUDIT_ARCH:
         return False
-    code = program(kernel.MACHINE)
+    code = program(kernel.MACHINE, gpu=gpu)
     wanted = _Program(len(code) // 8, code)
     kernel.prctl(kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, ctypes.cast(ctypes.byref(wanted), ctypes.c_void_p))
     return True
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, *, gpu: bool = False) -> bytes:
     """The filter as classic BPF for `machine` (`x86_64` or `aarch64`)."""
     column = 0 if machine == "x86_64" else 1
     refused = [number for pair in _REFUSED.values() if (number := pair[column]) is not None]
@@ -121,9 +129,24 @@ def program(machine: str) -> bytes:
         *((_JUMP_EQUAL, 0, 4, _CLONE[column]), first_argument, (_JUMP_ANY_BIT, 0, 1, _NEW_NAMESPACES), refuse, allow),
         # Of oneself (0) only.
         *((_JUMP_EQUAL, 0, 4, _PRLIMIT64[column]), first_argument, (_JUMP_EQUAL, 1, 0, 0), refuse, allow),
+        *(_driver_socket(_SOCKET[column], allow, refuse) if gpu else []),
         (_JUMP_AT_LEAST, len(refused) + 1, 0, _X32),
     ]
     for index, number in enumerate(refused):
         lines.append((_JUMP_EQUAL, len(refused) - index, 0, number))
     lines += [allow, refuse]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _driver_socket(number: int, allow: _Line, refuse: _Line) -> list[_Line]:
+    """`socket(AF_UNIX, SOCK_SEQPACKET | any flags, any)` is allowed, every other one refused; other calls go on after these lines."""
+    return [
+        (_JUMP_EQUAL, 0, 7, number),
+        (_LOAD, 0, 0, _OFFSET_FIRST_ARGUMENT),
+        (_JUMP_EQUAL, 0, 3, _AF_UNIX),
+        (_LOAD, 0, 0, _OFFSET_SECOND_ARGUMENT),
+        (_AND, 0, 0, _SOCK_TYPE),
+        (_JUMP_EQUAL, 1, 0, _SOCK_SEQPACKET),
+        refuse,
+        allow,
+    ]

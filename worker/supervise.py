@@ -36,6 +36,8 @@ MEASUREMENTS = ("record", "workload")
 LOG_TAIL_BYTES = 2_000
 
 _PIECE = 1 << 16
+_LARGEST_PIPE = 1 << 20
+"""Bytes that a pipe holds at most, unless root made it (`/proc/sys/fs/pipe-max-size`)."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,8 @@ class _Attendance:
                     return rung
                 now = time.monotonic()
                 try:
-                    # A descendant that fled may hold the pipe open after the job's end.
                     silent = self.group.frames not in ready
-                    if not self.closed_at and (self.group.ended if silent else not self._read()):
+                    if not self.closed_at and (self._is_over() if silent else not self._read()):
                         self.closed_at = now
                         selector.unregister(self.group.frames)
                 except GarbledFrame as error:
@@ -123,6 +124,18 @@ class _Attendance:
             return _problem(problems.garbled(self.kind, "the last message is cut short"))
         tail = self.group.log_tail(LOG_TAIL_BYTES)
         return _problem(problems.from_exit(self.kind, code, self.limits, self.phase, tail))
+
+    def _is_over(self) -> bool:
+        """Whether the job has ended, and all that it said is taken in: it may have spoken since its pipe was found silent.
+
+        A descendant that fled may hold the pipe open, so its end is not waited for.
+        """
+        if not self.group.ended:
+            return False
+        for _ in range(_LARGEST_PIPE // _PIECE):
+            if not self._read():
+                break
+        return True
 
     def _read(self) -> bool:
         """Take in one piece; False at the end of the pipe."""

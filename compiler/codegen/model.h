@@ -18,7 +18,7 @@ enum { TW_INT = 0, TW_UINT = 1, TW_FLOAT = 2, TW_BFLOAT = 4, TW_BOOL = 6 };
 enum { TW_CPU = 1, TW_CUDA = 2 };
 
 /* A model for a GPU takes tensors in host memory, which it copies, and in the memory of its GPU, which it uses in place if they begin at a
- * multiple of 256 bytes. Whatever writes one must be complete, or be in the legacy default stream. A TW_CUDA tensor whose
+ * multiple of 256 bytes. Work that uses one must be complete before a run, or be in the legacy default stream. A TW_CUDA tensor whose
  * `data` is NULL is the instance's own memory of that input or output, as the last run from or to the host left it. */
 typedef struct {
     void *data;

@@ -30,6 +30,8 @@ static int fail(const char *format, ...) {
 static int is_row_major(const tw_tensor *t) {
     int64_t expected = 1;
     if (!t->strides) return 1;
+    for (int axis = 0; axis < t->ndim; axis++)
+        if (!t->shape[axis]) return 1; /* nothing lies anywhere */
     for (int axis = t->ndim - 1; axis >= 0; axis--) {
         if (t->shape[axis] != 1 && t->strides[axis] != expected) return 0;
         expected *= t->shape[axis];

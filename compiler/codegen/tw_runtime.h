@@ -156,8 +156,8 @@ static void *lane_main(void *argument) {
                 pthread_mutex_unlock(&m->mutex);
             }
         }
-        if (atomic_load(&m->stopping)) return NULL;
         next = atomic_load(&m->run); /* runs that ended without this lane are over */
+        if (atomic_load(&m->stopping)) return NULL; /* asked after that: the run with which an instance ends is none */
         run_lane(m, next, start.lane);
     }
 }

@@ -25,6 +25,10 @@ from compiler.ir.normal_form import substitute
 from compiler.ir.recurrence import Product, Recurrence, as_recurrence
 from compiler.ir.tensor import DType
 
+THREADS = 512
+"""Of a block that has some of the units."""
+COLUMNS = 4
+"""Of one thread in a product."""
 LEAST_UNITS = 4
 """Of which a chain has to have more than one thread's share."""
 
@@ -66,6 +70,11 @@ class UnitColumns:
             part = np.where(unit < self.units, part, 0.0).reshape(depth, gates, self.blocks, self.share)
             packed.append(part.transpose(2, 0, 1, 3).reshape(-1))
         return np.concatenate(packed).astype(self.dtype.numpy)
+
+
+def share_of(units: int, blocks: int) -> int:
+    """Hidden units of one block: whole vectors of columns."""
+    return -(-units // (blocks * COLUMNS)) * COLUMNS
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,10 @@ import numpy as np
 from compiler.ir.packing import Panels, strided
 from compiler.ir.tensor import DType
 
+CHUNK_BYTES = 16
+"""What a swizzle exchanges within a row, and what one thread copies at once."""
+SWIZZLED_BYTES = 128
+"""After so many bytes of rows, side by side, the swizzle moves on."""
 TF32_HALF, TF32_MASK = np.uint32(0x1000), np.uint32(0xFFFFE000)
 """Half a unit of tf32's last digit, and the digits that it has."""
 
@@ -18,7 +22,7 @@ class BlockPanels:
     """B[batch, k, n] as tiles of `depth` of k by `columns` of n, zero-padded: dtype[batch, tiles of n, tiles of k, columns, depth].
 
     `matrix` says where B lies in the constant (its `panel` means nothing here). `as_tf32` rounds fp32 elements to tf32: to nearest, ties
-    away from zero, as cvt.rna does.
+    away from zero, as cvt.rna does. `swizzled` exchanges the 16-byte chunks of each row as wgmma finds them in shared memory.
     """
 
     matrix: Panels
@@ -26,6 +30,7 @@ class BlockPanels:
     depth: int
     dtype: DType
     as_tf32: bool = False
+    swizzled: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -51,7 +56,22 @@ class BlockPanels:
                 .reshape(down, depth, across, columns)
                 .transpose(2, 0, 3, 1)
             )
-        return packed.reshape(-1)
+        return swizzled(packed).reshape(-1) if self.swizzled else packed.reshape(-1)
+
+
+def chunk_order(row_bytes: int) -> tuple[int, int]:
+    """How the chunks of rows are exchanged: so many rows in the same way, so many chunks c of a row r at c ^ (r / rows) % chunks."""
+    return SWIZZLED_BYTES // row_bytes, row_bytes // CHUNK_BYTES
+
+
+def swizzled(tiles: np.ndarray) -> np.ndarray:
+    """Tiles of rows along their last axis, of at most 128 bytes, with the chunks of each row exchanged."""
+    *_, rows, depth = tiles.shape
+    together, count = chunk_order(depth * tiles.itemsize)
+    chunks = tiles.reshape(*tiles.shape[:-1], count, -1)
+    order = np.arange(count)[None, :] ^ (np.arange(rows) // together % count)[:, None]
+    order = order.reshape((1,) * (tiles.ndim - 2) + (rows, count, 1))
+    return np.take_along_axis(chunks, order, axis=-2).reshape(tiles.shape)
 
 
 def rounded_to_tf32(values: np.ndarray) -> np.ndarray:

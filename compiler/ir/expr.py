@@ -262,6 +262,14 @@ def inside(index: Index, extent: int) -> Expr | None:
     return conjunction(parts)
 
 
+def certain_loads(expr: Expr) -> Iterator[Load]:
+    """The loads of an expression that are carried out whatever conditions say."""
+    if isinstance(expr, Load):
+        yield expr
+    for child in (expr.condition,) if isinstance(expr, Where) else expr.children:
+        yield from certain_loads(child)
+
+
 def conjunction(parts: list[Expr]) -> Expr | None:
     """`and` over conditions; None for none."""
     if not parts:

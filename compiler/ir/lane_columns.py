@@ -11,6 +11,10 @@ from compiler.ir.tensor import DType
 
 LANE_BYTES = 16
 """What one lane loads at once."""
+AHEAD = 8
+"""Loads of LANE_BYTES that one lane has on their way."""
+AHEAD_BYTES = 192
+"""Bytes that one lane has on their way where it knows early which."""
 QUAD = 4
 """Elements of k that follow one another in a lane: 16 bytes of the fp32 rows that they are multiplied with."""
 

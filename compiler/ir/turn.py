@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from compiler.ir.expr import Expr, Load, Where
+from compiler.ir.expr import Load, certain_loads
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
@@ -50,7 +50,7 @@ def as_turn(workload: Workload) -> Turn | None:
     along = [axis for axis in kernel.shared if all(offset.coefficient(axis) == 1 for offset in written)]
     for writes in along[:1]:
         for reads in kernel.shared:
-            turned = tuple(load for load in _certain_loads(kernel, slots) if _is_turned(load, reads, writes, slots))
+            turned = tuple(load for load in _input_loads(kernel, slots) if _is_turned(load, reads, writes, slots))
             if turned and reads != writes and all(offset.coefficient(reads) for offset in written):
                 return Turn(kernel, reads, writes, tuple(dict.fromkeys(turned)))
     return None
@@ -88,15 +88,8 @@ def _is_turned(load: Load, reads: Axis, writes: Axis, slots: Slots) -> bool:
     return offset.coefficient(reads) == 1 and offset.coefficient(writes) not in (0, 1, None)
 
 
-def _certain_loads(kernel: Kernel, slots: Slots) -> Iterator[Load]:
+def _input_loads(kernel: Kernel, slots: Slots) -> Iterator[Load]:
     """The loads of inputs that are carried out whatever conditions say."""
-
-    def certain(expr: Expr) -> Iterator[Load]:
-        if isinstance(expr, Load) and expr.slot in slots.buffers:
-            yield expr
-        for child in (expr.condition,) if isinstance(expr, Where) else expr.children:
-            yield from certain(child)
-
     for block in kernel.blocks:
         for value in block.values:
-            yield from certain(value)
+            yield from (load for load in certain_loads(value) if load.slot in slots.buffers)

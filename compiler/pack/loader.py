@@ -431,7 +431,7 @@ class Model:
         """A run that is checked once, for loops in which checking would count: each call runs the model and returns its seconds.
 
         `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so what is written to
-        an input between two calls is seen by the second. Raises as `run` does.
+        an input between two calls is seen by the second: on a GPU if that is complete, or in the legacy default stream. Raises as `run` does.
         """
         arrays, results = self._flat(inputs, out)
         return lambda: self._timed(arrays, results)
@@ -716,15 +716,24 @@ def _from_interface(what: str, spec: TensorSpec, value: Any, here: int) -> Devic
     if read_only and what.startswith("output"):
         raise InputError(f"{what} is read-only. Fix: give an array that can be written")
     if described.get("stream") not in (None, _LEGACY_STREAM):
-        _wait_for_stream(described["stream"])
+        _wait_for_stream(described["stream"], here)
     return DeviceArray(address, here, spec, value)
 
 
-def _wait_for_stream(stream: int) -> None:
-    """Until what a producer has put into a stream of its own is done."""
+def _wait_for_stream(stream: int, device: int) -> None:
+    """Until what a producer has put into a stream of its own is done; also on a thread in which no context is current."""
     driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuStreamSynchronize.argtypes = (ctypes.c_void_p,)
-    if code := driver.cuStreamSynchronize(stream):
+    handle, context, left = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    code = driver.cuDeviceGet(ctypes.byref(handle), device) or driver.cuDevicePrimaryCtxRetain(
+        ctypes.byref(context), handle
+    )
+    if not code:
+        code = driver.cuCtxPushCurrent_v2(context)
+        if not code:
+            code = driver.cuStreamSynchronize(ctypes.c_void_p(stream))
+            driver.cuCtxPopCurrent_v2(ctypes.byref(left))
+        driver.cuDevicePrimaryCtxRelease_v2(handle)
+    if code:
         raise InputError(f"the stream that writes a tensor failed (CUDA error {code}). Fix: look for the error there")
 
 
@@ -733,6 +742,8 @@ def _check_on_gpu(
 ) -> None:
     if dtype != spec.dtype or shape != spec.shape:
         raise InputError(f"{what} is {dtype}{list(shape)}. Fix: give {spec}")
+    if 0 in shape:  # whatever its strides say
+        return
     expected = 1
     for extent, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
         if extent != 1 and stride != expected:

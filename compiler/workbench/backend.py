@@ -12,6 +12,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
 from compiler.measure.bisect import Stepper
+from compiler.schedule import Together
 from compiler.targets.target import Target
 from compiler.trace import Hurry
 
@@ -35,6 +36,7 @@ class Backend(Protocol):
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
     |          | told            | what is known of a kernel under a tile, for people                                  |
     | schedule | handover        | what it costs one lane to see another's result                                      |
+    |          | together        | what calls take that share one launch; None where there are no launches             |
     | emit     | emit            | the program                                                                         |
     | agree    | stepper         | single calls, run for bisection                                                     |
     |          | rounded         | what of a plan rounds more than fp32 does, because the precision permits it         |
@@ -72,6 +74,8 @@ class Backend(Protocol):
         ...
 
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None: ...
+
+    def together(self, kernels: KernelGraph) -> Together | None: ...
 
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program: ...
 

@@ -133,6 +133,9 @@ class CpuBackend:
         alike = [record for record in records if Handover.of(1e9 * record.seconds).state == measured.state]
         return alike[-1] if alike else _handover_record(measured, target)
 
+    def together(self, kernels: KernelGraph) -> None:
+        """None: a kernel is no launch."""
+
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
         return emit(kernels, plan, self.target, self.toolchain, JOBS)
 

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 
 from compiler.codegen.cuda.emit import emit_cuda
 from compiler.codegen.cuda.lower import count_blocks
+from compiler.codegen.cuda.lowered import CudaLowered
+from compiler.codegen.cuda.side_by_side import fit_together
 from compiler.codegen.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from compiler.codegen.cuda.workload import cuda_workload_of
 from compiler.contract import CompileOptions
@@ -19,10 +22,12 @@ from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tensor import DType
-from compiler.ir.tile import Tile
+from compiler.ir.tile import Tile, Variant
 from compiler.measure.cuda.driver import gpu_here
 from compiler.measure.cuda.machine import BuiltKernel, CudaMachine
+from compiler.schedule import Together
 from compiler.targets.cuda import CudaTarget, resolve
+from compiler.tile.algorithms.cuda.model import seconds_together
 from compiler.trace import Hurry, unhurried
 from compiler.workbench.backend import JOBS
 from compiler.workbench.candidates import Candidate, Candidates
@@ -130,6 +135,23 @@ class CudaBackend:
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
         """None: a launch after another is part of what each kernel was measured to take."""
         return None
+
+    def together(self, kernels: KernelGraph) -> Together:
+        """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""
+        workloads = [self.workload_of(kernels, call) for call in kernels.calls]
+
+        @cache
+        def lowered(call: int, tile: Tile) -> CudaLowered:
+            return self.candidates.lowered(workloads[call], tile)
+
+        def seconds(calls: Sequence[tuple[int, Variant]]) -> float | None:
+            if len(calls) == 1:
+                return calls[0][1].cost.seconds
+            if not fit_together([lowered(call, variant.tile) for call, variant in calls], self.target):
+                return None
+            return seconds_together([(variant.cost.seconds, variant.tiles) for _, variant in calls], self.target)
+
+        return seconds
 
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
         return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS)

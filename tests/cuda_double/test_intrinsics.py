@@ -202,6 +202,16 @@ def test_barriers_of_a_block_count_predicates(device: Device, positive: int) -> 
     assert (found[2] == (positive > 0)).all()
 
 
+@pytest.mark.parametrize("positive", [0, 1, 64])
+def test_barriers_of_a_block_are_for_threads_that_have_not_ended(device: Device, positive: int) -> None:
+    x = np.where(np.arange(64) < positive, 1, -1).astype(np.int32) * np.arange(1, 65, dtype=np.int32)
+    out = device.allocate(4 * 64 * 4)
+    device.launch("block_votes_of_some", [1], [160], [device.upload(x), out, 64], shared=256)
+    found = device.download(out, (4, 64), np.int32)
+    np.testing.assert_array_equal(found[:3], np.repeat([[positive], [positive == 64], [positive > 0]], 64, axis=1))
+    np.testing.assert_array_equal(found[3], x[::-1])
+
+
 def test_atomics_of_many_blocks(device: Device) -> None:
     x = np.random.default_rng(4).integers(-1000, 1000, 192).astype(np.int32)
     counters = device.upload(np.array([0, 5000, -5000, -1, 0, 0], np.int32))

@@ -15,7 +15,7 @@ from service.db.models import JobState
 from service.jobs import lease
 from tests.compiler.measure.cuda.fake_nvml import install
 from tests.cuda_double.double import build_runtime, compiler_there
-from worker import device, gpu
+from worker import device, inquiry
 from worker.gpu import environment, held, index_of
 from worker.run import run
 
@@ -43,6 +43,10 @@ def test_gpus_are_numbered(name: str, index: int | None) -> None:
 def test_a_job_sees_its_gpu_alone_and_others_none() -> None:
     assert environment("cuda:1", {}) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}
     assert environment("cuda:1", {"CUDA_VISIBLE_DEVICES": "GPU-a, GPU-b"})["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    # Numbers that somebody else chose mean what they mean to every CUDA program there.
+    assert environment("cuda:1", {"CUDA_VISIBLE_DEVICES": "3,1"}) == {"CUDA_VISIBLE_DEVICES": "1"}
+    fastest = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST", "CUDA_VISIBLE_DEVICES": "1"}
+    assert environment("cuda:0", fastest) == fastest
     assert environment("cuda:0", {"LD_LIBRARY_PATH": "/d"})["LD_LIBRARY_PATH"] == "/d"
     for other in ("cpu", ""):
         assert environment(other, {"CUDA_VISIBLE_DEVICES": "0"}) == {"CUDA_VISIBLE_DEVICES": ""}
@@ -70,7 +74,7 @@ def test_a_gpu_that_cannot_be_used_is_refused_with_the_drivers_reason(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is handed on to the process is named; the double is configured as it is started.
-    monkeypatch.setattr(gpu, "_PASSED_ON", (*gpu._PASSED_ON, "TW_DOUBLE"))
+    monkeypatch.setattr(inquiry, "PASSED_ON", (*inquiry.PASSED_ON, "TW_DOUBLE"))
     monkeypatch.setenv("TW_DOUBLE", "devices=0")
     with pytest.raises(TargetUnavailable, match="CUDA_ERROR_NO_DEVICE"):
         held(0)

@@ -138,14 +138,30 @@ def test_other_processes_cannot_be_signalled(inside: dict[str, Any]) -> None:
     assert inside["signal_parent"] == "EPERM"
 
 
+NAMING = """
+import ctypes, threading
+def name_a_thread():
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    refused = ctypes.CDLL(None).pthread_setname_np(ctypes.c_ulong(thread.ident), b"cuda")
+    ended.set()
+    return refused
+"""
 GPU_PROGRAM = """
-import errno, json, os, resource, sys
+import ctypes, errno, json, os, resource, socket, subprocess, sys, threading
 from pathlib import Path
 from worker import sandbox
 from worker.limits import Limits
 scratch, gpu = Path(sys.argv[1]), sys.argv[2] == "gpu"
+os.geteuid = {"user": lambda: 1000, "root": lambda: 0}[sys.argv[3]]
+if os.geteuid():
+    number = 126 if os.uname().machine == "x86_64" else 91  # capset: none
+    if ctypes.CDLL(None).syscall(number, (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()):
+        raise OSError("capabilities cannot be given up")
+neighbour = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
 sandbox._GPU_WRITTEN = ("full",)  # what stands for /dev/nvidia0
-sandbox.enter(Limits(wall_s=60, memory_bytes=1 << 30), scratch, [], [], gpu=gpu)
+standing = sandbox.enter(Limits(wall_s=60, memory_bytes=1 << 30), scratch, [], [neighbour.stdin.fileno()], gpu=gpu)
 from compiler.measure.cuda.apart import BenchApart, Lost
 from compiler.measure.cuda.driver import gpu_here, refusal
 def attempt(action):
@@ -154,6 +170,14 @@ def attempt(action):
         return "done"
     except OSError as error:
         return errno.errorcode[error.errno]
+def as_cuda_does():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+        made.bind(b"\\0cuda-uvmfd-test")
+        made.listen()
+def connected():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+        made.connect(b"\\0cuda-uvmfd-other")
+exec(sys.argv[4])
 bench = BenchApart()
 try:
     clock = bench.clock()
@@ -162,9 +186,19 @@ except Lost as reason:
     measuring = str(reason)
 bench.close()
 print(json.dumps({
+    "standing": standing,
     "device": attempt(lambda: os.close(os.open("/dev/full", os.O_RDWR))),
     "other_device": attempt(lambda: os.close(os.open("/dev/tty", os.O_RDWR))),
     "addresses": resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY,
+    "socket_of_cuda": attempt(as_cuda_does),
+    "connection": attempt(connected),
+    "stream": attempt(lambda: socket.socket(socket.AF_UNIX)),
+    "tcp": attempt(lambda: socket.socket()),
+    "named": name_a_thread() == 0,
+    "named_by_subprocess": subprocess.run([sys.executable, "-c", sys.argv[4] + "exit(name_a_thread())"]).returncode == 0,
+    "environment_of_neighbour": attempt(lambda: Path(f"/proc/{neighbour.pid}/environ").read_bytes()),
+    "memory_of_neighbour": attempt(lambda: os.close(os.open(f"/proc/{neighbour.pid}/mem", os.O_RDWR))),
+    "setting_of_kernel": attempt(lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))),
     "refusal": refusal(),
     "measuring": measuring,
 }))
@@ -173,20 +207,29 @@ print(json.dumps({
 
 @pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")
 @pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
-@pytest.mark.parametrize("gpu", [True, False])
-def test_a_job_with_a_gpu_reaches_it_and_a_process_that_measures_there(tmp_path: Path, gpu: bool) -> None:
+@pytest.mark.parametrize(("gpu", "who"), [(True, "user"), (True, "root"), (False, "root")])
+def test_a_job_with_a_gpu_reaches_it_and_a_process_that_measures_there(tmp_path: Path, gpu: bool, who: str) -> None:
     (tmp_path / "scratch").mkdir()
     environment = {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "LD_LIBRARY_PATH": str(build_runtime().parent),
     }
-    command = [sys.executable, "-c", GPU_PROGRAM, str(tmp_path / "scratch"), "gpu" if gpu else "cpu"]
+    command = [sys.executable, "-c", GPU_PROGRAM, str(tmp_path / "scratch"), "gpu" if gpu else "cpu", who, NAMING]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     inside = json.loads(done.stdout)
     assert (inside["device"], inside["addresses"]) == (("done", True) if gpu else ("EACCES", False))
     assert inside["other_device"] != "done"
+    assert inside["environment_of_neighbour"] in ("EACCES", "EPERM")
+    assert inside["memory_of_neighbour"] in ("EACCES", "EPERM")
+    assert inside["named"] == gpu
+    assert inside["named_by_subprocess"] == (gpu and who == "user")
+    if who == "root":
+        assert inside["setting_of_kernel"] == "EACCES"
+    if "system_calls" in inside["standing"]:
+        assert inside["socket_of_cuda"] == ("done" if gpu else "EPERM")
+        assert (inside["connection"], inside["stream"], inside["tcp"]) == ("EPERM", "EPERM", "EPERM")
     if gpu:
         assert (inside["refusal"], inside["measuring"]) == ("", "comes up")
     else:
@@ -207,6 +250,9 @@ def test_folders_that_jobs_can_read_are_found(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "link").symlink_to(installed)
     folders = [installed / "data", tmp_path / "link" / "blobs", tmp_path / "data", Path("/opt/tilewright")]
     assert sandbox.exposed(folders) == [folders[0], folders[1], folders[3]]
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert sandbox.exposed(folders) == [folders[0], folders[1], folders[3]]
+    assert sandbox.exposed(folders, gpu=True) == folders
 
 
 @pytest.fixture
@@ -249,12 +295,21 @@ def test_the_filter_answers_each_call_as_it_should(machine: str) -> None:
         (0x40000000, 0): "refuse",
     }
     assert {call: _carried_out(seccomp.program(machine), machine, *call) for call in expected} == expected
+    with_gpu = seccomp.program(machine, gpu=True)
+    sockets = {
+        (41 if x86 else 198, 1, 0o2000005): "allow",  # socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC)
+        (41 if x86 else 198, 1, 1): "refuse",  # SOCK_STREAM
+        (41 if x86 else 198, 2, 5): "refuse",  # AF_INET
+        (42 if x86 else 203, 3, 0): "refuse",  # connect
+    }
+    assert {call: _carried_out(with_gpu, machine, *call) for call in sockets} == sockets
+    assert {call: _carried_out(with_gpu, machine, *call) for call in expected} == expected
     assert _carried_out(seccomp.program(machine), "another", 0, 0) == "kill"
 
 
-def _carried_out(program: bytes, machine: str, number: int, argument: int) -> str:
+def _carried_out(program: bytes, machine: str, number: int, argument: int, second: int = 0) -> str:
     arch = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}.get(machine, 0)
-    data = {0: number, 4: arch, 16: argument}
+    data = {0: number, 4: arch, 16: argument, 24: second}
     ends = {0x7FFF0000: "allow", 0x80000000: "kill", 0x00050001: "refuse", 0x00050026: "missing"}
     lines = list(struct.iter_unpack("=HBBI", program))
     held = at = 0
@@ -264,6 +319,8 @@ def _carried_out(program: bytes, machine: str, number: int, argument: int) -> st
         match code:
             case 0x20:
                 held = data[value]
+            case 0x54:
+                held &= value
             case 0x06:
                 return ends[value]
             case _:

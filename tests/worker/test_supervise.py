@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from compiler.contract import Event
 from worker.bell import Bell
+from worker.frames import write
 from worker.group import Group
 from worker.limits import Limits
 from worker.supervise import Ending, supervise
@@ -50,6 +52,40 @@ def test_events_arrive_in_order_and_the_report_ends_it(attend: Attend) -> None:
         ("phase", "load", 0.1, ""),
         ("progress", "tile", 0.5, "half"),
     ]
+
+
+class LastWords:
+    """A group whose job reports and ends just after its pipe was found silent, and leaves a descendant that holds the pipe open."""
+
+    def __init__(self) -> None:
+        self.frames, self.write_end = os.pipe()
+        os.set_blocking(self.frames, False)
+        self.has_spoken = False
+
+    @property
+    def ended(self) -> bool:
+        if not self.has_spoken:
+            self.has_spoken = True
+            write(self.write_end, {"kind": "report", "report": {"kernels": 3}})
+        return True
+
+    def end(self) -> int:
+        os.close(self.frames)
+        os.close(self.write_end)
+        return 0
+
+    def usage(self) -> tuple[int, int]:
+        return 0, 0
+
+    def log_tail(self, limit: int = 0) -> str:
+        return ""
+
+
+def test_what_a_job_says_as_it_ends_is_heard() -> None:
+    bell = Bell()
+    ending = supervise(cast(Group, LastWords()), Limits(wall_s=60.0), bell, lambda event: None)
+    bell.close()
+    assert (ending.kind, ending.report) == ("report", {"kernels": 3})
 
 
 def test_a_problem_is_handed_on_as_it_is(attend: Attend) -> None:

@@ -169,7 +169,7 @@ def test_a_worker_for_a_gpu_holds_it_and_gives_it_to_the_job_alone(
     child = """
 assert spec["measures"] and spec["gpu"], spec
 assert os.environ["CUDA_VISIBLE_DEVICES"] == "5", os.environ
-assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", os.environ
+assert "CUDA_DEVICE_ORDER" not in os.environ, os.environ  # the numbers are the user's
 from compiler.measure.cuda.driver import gpu_here
 assert gpu_here() is not None
 succeed()

@@ -9,6 +9,7 @@
     cu_window           sums and extremes over a window, channel by channel; cu_window_split where threads share a reduction; cu_strip for both
     cu_gemv             a few rows times a constant matrix
     cu_last_block       what the last of several blocks does that share a result
+    cu_rounds           work that threads share out in rounds
     cu_scalar           scalar functions, casts and literals, where they differ from C's
     tw_cuda.h           inline PTX behind names, which kernels are written with
     tw_scalar.h         scalar functions and 16-byte vectors in plain CUDA C++
@@ -18,6 +19,6 @@ The program:
 
     toolchain           NVRTC and a C compiler            launches    the plan as the nodes and edges of a graph
     host                the plan as tables                emit        all of it together
-    side_by_side        independent small kernels as one launch
+    entry               the __global__ function of a launch            side_by_side  independent small kernels as one launch
     tw_cuda_runtime.h   what the tables are for: the driver, memory, the graph, the C interface
 """

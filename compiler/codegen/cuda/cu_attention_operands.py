@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.cuda.cu_fragments import INSTRUCTIONS, WARP, unrolled
+from compiler.codegen.cuda.cu_rounds import in_rounds
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter, convert
 from compiler.codegen.lowered import decode
 from compiler.codegen.writer import Writer
@@ -18,6 +19,9 @@ from compiler.ir.expr import Expr, Load
 from compiler.ir.flash_attention import FlashAttention, FlashBlocks, Operand
 from compiler.ir.index import Axis
 from compiler.ir.normal_form import Slots
+
+AT_ONCE = 4
+"""Copies of a thread that are unrolled: the addresses of more would take registers that the products need."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,7 @@ class StagedOperand:
         if not self.keys_are_rows:
             place, other = other, place
         with writer.block(f"const auto fetch_{self.name} = [&](int block)", "};"):
-            if rows * per_row // threads <= 16:
-                writer.line("#pragma unroll")
-            with writer.block(f"for (int piece = {thread}; piece < {rows * per_row}; piece += {threads})"):
+            with in_rounds(writer, "piece", rows * per_row, thread, threads, AT_ONCE):
                 writer.line(
                     f"const int place = {'own_keys + ' if products.is_private else ''}{place}, other = {other};"
                 )

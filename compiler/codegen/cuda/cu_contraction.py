@@ -1,7 +1,7 @@
-"""Matrix products and convolutions (implicit GEMM) as one CUDA kernel: `mma`, `mma_tf32`, `mma_3xtf32` and `ffma`.
+"""Matrix products and convolutions (implicit GEMM) as one CUDA kernel: `wgmma`, `mma`, `mma_tf32`, `mma_3xtf32` and `ffma`.
 
 A block computes a tile of m x n, step by step along k. Steps come into shared memory through a pipeline of `stages`: while one is multiplied, the
-next ones are under way (`cu_operands`, `cu_fragments`). A packed B is fetched before the kernel waits for its predecessor. The sums then go through
+next ones are under way (`cu_operands`, `cu_fragments`, `cu_wgmma`). A packed B is fetched before the kernel waits for its predecessor. The sums then go through
 shared memory to the maps (`cu_epilogue`).
 
 With k split in parts, each block leaves its part of the sums in scratch memory; the last one of a tile to arrive, which a counter tells,
@@ -19,10 +19,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from compiler.codegen.cuda.cu_axes import declare_axes, value_axes
 from compiler.codegen.cuda.cu_epilogue import Epilogue
 from compiler.codegen.cuda.cu_fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
-from compiler.codegen.cuda.cu_operands import Operand, Packed, Side, declare_axes, reading, value_axes
+from compiler.codegen.cuda.cu_operands import Bulk, Operand, Packed, Side
+from compiler.codegen.cuda.cu_reading import reading
+from compiler.codegen.cuda.cu_rows import Swizzled
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES
+from compiler.codegen.cuda.cu_wgmma import WgmmaProduct
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction, as_contraction, axes_of, packing_of
@@ -36,7 +40,9 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
+MBARRIER_BYTES = 8
 CALLED: Mapping[str, str] = {
+    "wgmma": "16-bit tensor cores, by warpgroups",
     "mma": "16-bit tensor cores",
     "mma_tf32": "tf32 tensor cores",
     "mma_3xtf32": "fp32 by three tf32 products",
@@ -45,7 +51,7 @@ CALLED: Mapping[str, str] = {
 
 
 def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`: levels `grid` (parts of k), `block` (m, n, k, stages), `warp` or `thread`."""
+    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`: levels `grid` (parts of k), `block` (m, n, k, stages), `warpgroup`, `warp` or `thread`."""
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers products only to kernels of that form"
     return CudaContraction(name, workload, view, tile).lower()
@@ -56,14 +62,20 @@ def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
     m, n = tile.extent("block", "m"), tile.extent("block", "n")
     if tile.algorithm == "ffma":
         return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
+    if tile.algorithm == "wgmma":
+        return WgmmaProduct(_half(view, workload), m, n, tile.extent("warpgroup", "m"), tile.extent("warpgroup", "n"))
     warps = tile.extent("warp", "m"), tile.extent("warp", "n")
     if tile.algorithm == "mma_3xtf32":
         return SplitProduct(DType.F32, m, n, *warps)
     if tile.algorithm == "mma_tf32":
         return MmaProduct(DType.F32, m, n, *warps)
+    return MmaProduct(_half(view, workload), m, n, *warps)
+
+
+def _half(view: Contraction, workload: Workload) -> DType:
     half = half_of(view, workload, exact=False)
-    assert half is not None, "`mma` is for operands of 16 bits"
-    return MmaProduct(half, m, n, *warps)
+    assert half is not None, "`mma` and `wgmma` are for operands of 16 bits"
+    return half
 
 
 @dataclass(frozen=True)
@@ -135,7 +147,8 @@ class CudaContraction:
     def _side(self, name: str, value: Expr, axes: tuple[Axis, ...], first: str, rows: int) -> Side:
         product = self.product
         return Side(
-            name, value, axes, self.view.k, first, rows, self.depth, product.element, product.as_tf32, product.threads
+            *(name, value, axes, self.view.k, first, rows, self.depth),
+            *(product.element, product.as_tf32, product.threads, product.layout(self.depth)),
         )
 
     @cached_property
@@ -156,7 +169,10 @@ class CudaContraction:
         place = f"first_n / {self.n}"
         if batch.terms:
             place = f"({index_text(batch)}) * {self.across} + {place}"
-        return Packed(side, panels, self.workload.kernel.inputs[position].name, place)
+        slot = self.workload.kernel.inputs[position].name
+        if self.product.is_asynchronous:
+            return Bulk(side, panels, slot, place, f"shared + {self.barriers_at}", self.stages)
+        return Packed(side, panels, slot, place)
 
     @cached_property
     def packing(self) -> tuple[int, BlockPanels] | None:
@@ -167,7 +183,9 @@ class CudaContraction:
             return None
         position, matrix = found
         product = self.product
-        return position, BlockPanels(replace(matrix, panel=0), self.n, self.depth, product.element, product.as_tf32)
+        swizzled = isinstance(product.layout(self.depth), Swizzled)
+        matrix = replace(matrix, panel=0)
+        return position, BlockPanels(matrix, self.n, self.depth, product.element, product.as_tf32, swizzled)
 
     @cached_property
     def epilogue(self) -> Epilogue:
@@ -175,7 +193,31 @@ class CudaContraction:
 
     @cached_property
     def stage_bytes(self) -> int:
-        return self.a.side.bytes + self.b.side.bytes
+        layout = self.product.layout(self.depth)
+        return (self.m + self.n) * layout.pitch
+
+    @cached_property
+    def ahead(self) -> int:
+        """Steps that are fetched before they are multiplied: the others' stages are being read."""
+        ahead = self.stages - 1 - self.product.lag
+        assert ahead > 0, "a stage is filled while others are read"
+        return ahead
+
+    @cached_property
+    def barriers_at(self) -> int:
+        """Where in shared memory mbarriers are, one a stage: behind the stages, and behind the sums that take their place."""
+        return max(self.stages * self.stage_bytes, self.epilogue.shared_bytes)
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.barriers_at + MBARRIER_BYTES * self.stages * self.b.is_bulk
+
+    @property
+    def _guard(self) -> str:
+        """The macro under which the target has what the kernel is made of; "" where every target has."""
+        if self.product.is_asynchronous:
+            return "TW_SM90A"
+        return "TW_SM90" if self.cluster > 1 else ""
 
     # The text
 
@@ -195,13 +237,13 @@ class CudaContraction:
         self._finish(writer)
         packing = self.packing
         empty = not self.view.rows * self.view.columns * self.view.batches
-        lowered = framed(
+        return framed(
             self.name,
             self.workload,
             writer.lines,
             grid=0 if empty else self.tiles * self.parts,
             block=threads,
-            shared_bytes=max(self.stages * self.stage_bytes, self.epilogue.shared_bytes),
+            shared_bytes=self.shared_bytes,
             scratch_bytes=self.tiles * self.parts * self.m * self.n * 4 * in_memory,
             counters=self.tiles * in_memory,
             cluster=self.cluster,
@@ -209,8 +251,8 @@ class CudaContraction:
             waits=True,
             notes=self._notes(),
             resident=1,
+            condition=self._guard,
         )
-        return replace(lowered, text=f"#if TW_SM90\n{lowered.text}#endif\n") if self.cluster > 1 else lowered
 
     def _notes(self) -> list[str]:
         view = self.view
@@ -259,6 +301,7 @@ class CudaContraction:
         """`fetch_a`, and `put_a` for what goes through registers."""
         name = operand.side.name
         into = "" if operand.in_registers else ", unsigned char *into"
+        into += ", unsigned long long *arrival" * operand.is_bulk
         with writer.block(f"const auto fetch_{name} = [&](int step{into})", "};"):
             operand.fetch(writer)
         if operand.in_registers:
@@ -273,6 +316,7 @@ class CudaContraction:
     def _fetch(self, writer: Writer, operand: Operand, step: str, stage: str) -> None:
         name = operand.side.name
         into = "" if operand.in_registers else f", {self._place(operand, stage)}"
+        into += f", landed + {stage}" * operand.is_bulk
         writer.line(f"fetch_{name}({step}{into});")
 
     def _put(self, writer: Writer, operand: Operand, stage: str) -> None:
@@ -281,7 +325,7 @@ class CudaContraction:
 
     def _fill(self, writer: Writer) -> None:
         """The first stages: constants before the wait for the predecessor."""
-        ahead = self.stages - 1
+        ahead = self.ahead
         for constant in (True, False):
             operands = [operand for operand in (self.b, self.a) if operand.is_constant is constant]
             if not constant:
@@ -297,17 +341,23 @@ class CudaContraction:
                     writer.line("tw_cp_async_commit();")
 
     def _steps(self, writer: Writer) -> None:
-        """The loop over steps: wait for this one, start the one that its predecessor's stage has room for, multiply."""
-        ahead = self.stages - 1
-        writer.line(f"int stage = 0, free_stage = {ahead};")
+        """The loop over steps: wait for this one, start the one that the stage of an earlier one has room for, multiply."""
+        last = self.stages - 1
+        writer.line(f"int stage = 0, free_stage = {self.ahead};")
+        if self.b.is_bulk:
+            writer.line("unsigned parity = 0;")
         with writer.block("for (int step = first_step; step < past_step; step++)"):
-            writer.line(f"tw_cp_async_wait<{ahead - 1}>();")
+            writer.line(f"tw_cp_async_wait<{self.ahead - 1}>();")
+            if self.product.is_asynchronous:
+                writer.line("tw_fence_proxy_async();")
             writer.line("__syncthreads();")
-            writer.line(f"const bool more = step + {ahead} < past_step;")
+            writer.line(f"const bool more = step + {self.ahead} < past_step;")
             with writer.block("if (more)"):
                 for operand in (self.b, self.a):
-                    self._fetch(writer, operand, f"step + {ahead}", "free_stage")
+                    self._fetch(writer, operand, f"step + {self.ahead}", "free_stage")
             writer.line("tw_cp_async_commit();")
+            if self.b.is_bulk:
+                writer.line("tw_mbarrier_wait(landed + stage, parity);")
             writer.line(f"const unsigned char *const a_tile = {self._place(self.a, 'stage')};")
             writer.line(f"const unsigned char *const b_tile = {self._place(self.b, 'stage')};")
             self.product.multiply(writer, self.depth, (self.a.rounded, self.b.rounded))
@@ -315,8 +365,11 @@ class CudaContraction:
                 with writer.block("if (more)"):
                     for operand in (self.b, self.a):
                         self._put(writer, operand, "free_stage")
-            writer.line(f"stage = stage == {ahead} ? 0 : stage + 1;")
-            writer.line(f"free_stage = free_stage == {ahead} ? 0 : free_stage + 1;")
+            if self.b.is_bulk:
+                writer.line(f"parity ^= stage == {last};")
+            writer.line(f"stage = stage == {last} ? 0 : stage + 1;")
+            writer.line(f"free_stage = free_stage == {last} ? 0 : free_stage + 1;")
+        self.product.finish(writer)
 
     def _add_parts(self, writer: Writer) -> None:
         """Leaves the block's sums in scratch memory; the last block of the tile adds those of all parts, the others are done."""
@@ -327,7 +380,7 @@ class CudaContraction:
         writer.line(f"{kind} *const parts = {start};")
         kind = f"tw_vector<{kind}, {inner}>"
         at = {1: f"i * {threads * inner}", 2: f"(i * {outer[-1]} + j) * {threads * inner}"}[len(outer)]
-        sums = f"acc{''.join(f'[{name}]' for name in 'ij'[: len(outer)])}"
+        sum_of_thread = self.product.sum(*"ij"[: len(outer)], "element")
 
         def loops(stack: ExitStack) -> None:
             for name, extent in zip("ij", outer, strict=False):
@@ -337,7 +390,7 @@ class CudaContraction:
             loops(stack)
             writer.line(f"{kind} own;")
             with unrolled(writer, inner, "element"):
-                writer.line(f"own.element[element] = {sums}[element];")
+                writer.line(f"own.element[element] = {sum_of_thread};")
             writer.line(f"*({kind} *)(parts + part * {size} + {at}) = own;")
         writer.line("__syncthreads();")
         writer.line("int arrived = 0;")
@@ -347,12 +400,12 @@ class CudaContraction:
         with ExitStack() as stack:
             loops(stack)
             with unrolled(writer, inner, "element"):
-                writer.line(f"{sums}[element] = 0;")
+                writer.line(f"{sum_of_thread} = 0;")
         with writer.block(f"for (int other = 0; other < {self.parts}; other++)"), ExitStack() as stack:
             loops(stack)
             writer.line(f"const {kind} added = *(const {kind} *)(parts + other * {size} + {at});")
             with unrolled(writer, inner, "element"):
-                writer.line(f"{sums}[element] += added.element[element];")
+                writer.line(f"{sum_of_thread} += added.element[element];")
 
     def _finish(self, writer: Writer) -> None:
         writer.line("__syncthreads();")

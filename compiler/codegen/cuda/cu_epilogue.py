@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from compiler.codegen.cuda.cu_axes import declare_axes, value_axes
 from compiler.codegen.cuda.cu_fragments import unrolled
-from compiler.codegen.cuda.cu_operands import declare_axes, value_axes
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter, convert
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction

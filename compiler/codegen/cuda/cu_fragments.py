@@ -1,12 +1,12 @@
 """The multiply step of a block tile in shared memory: C[m, n] += A[m, k] B[n, k], by tensor cores or by multiply-adds of threads.
 
-Both operands lie in shared memory as rows along k, `pitch` bytes apart: the bytes of a row and 16 more, so that the eight rows that
-ldmatrix, or eight lanes, read at once are in different banks. On tensor cores a step of k is 32 bytes of a row in every dtype: 16 elements of 16
+Both operands lie in shared memory as rows along k (`cu_rows`). On tensor cores a step of k is 32 bytes of a row in every dtype: 16 elements of 16
 bits, 8 of tf32, or 32 bytes, whose fragments ldmatrix fetches as if they were of 16 bits. The layouts of fragments stand in `tw_cuda.h`.
 
     MmaProduct     f16, bf16 or tf32 operands, fp32 sums: each warp has m16n8 tiles of its part of the block tile
     SplitProduct   fp32 operands on tensor cores: x = big + small, both tf32; small * big + big * small + big * big ("3xTF32")
     FmaProduct     fp32: each thread has rows and columns of its own, so far apart that neighbours read neighbouring rows
+    WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `cu_wgmma`
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from compiler.codegen.cuda.cu_rows import Padded, Rows
 from compiler.codegen.writer import Writer
 from compiler.ir.tensor import DType
 
 WARP = 32
-PAD_BYTES = 16
-"""Behind each row in shared memory."""
 MMA_BYTES = 32
 """Bytes of a row that one step of mma takes, whatever its dtype."""
 MMA_M, MMA_N = 16, 8
@@ -33,8 +32,8 @@ INSTRUCTIONS = {
 
 
 def row_pitch(depth: int, element: DType) -> int:
-    """Bytes from one row of `depth` elements to the next in shared memory."""
-    return depth * element.bytes + PAD_BYTES
+    """Bytes from one padded row of `depth` elements to the next in shared memory."""
+    return Padded(depth * element.bytes).pitch
 
 
 @contextmanager
@@ -95,8 +94,26 @@ class Product(Protocol):
     def threads(self) -> int: ...
 
     @property
+    def lag(self) -> int:
+        """How many steps are behind that still read their stages while the next one begins."""
+        ...
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether it reads shared memory through the asynchronous proxy, before which what threads have written is to be fenced."""
+        ...
+
+    @property
     def sums(self) -> tuple[int, ...]:
-        """The extents of `acc`."""
+        """The extents of this thread's sums."""
+        ...
+
+    def sum(self, *place: str) -> str:
+        """One of them; the last index is `element`."""
+        ...
+
+    def layout(self, depth: int) -> Rows:
+        """How rows of `depth` elements are to lie in shared memory."""
         ...
 
     def declare(self, writer: Writer, depth: int) -> None:
@@ -107,13 +124,30 @@ class Product(Protocol):
         """acc += `a_tile` times `b_tile`; `rounded` says of A and B whether they are rounded already."""
         ...
 
+    def finish(self, writer: Writer) -> None:
+        """After the last step: then the sums are there."""
+        ...
+
     def put(self, writer: Writer, pitch: int) -> None:
         """sums[row * pitch + column] = acc, for the rows and columns that this thread has; `pitch` is even."""
         ...
 
 
+class Immediate:
+    """What products have in common that are done with a step when its last instruction is."""
+
+    lag = 0
+    is_asynchronous = False
+
+    def sum(self, *place: str) -> str:
+        return f"acc{''.join(f'[{at}]' for at in place)}"
+
+    def finish(self, writer: Writer) -> None:
+        pass
+
+
 @dataclass(frozen=True)
-class MmaProduct:
+class MmaProduct(Immediate):
     """Tensor cores: a block tile of `m` x `n`, of which each warp has `warp_m` x `warp_n`."""
 
     element: DType
@@ -133,6 +167,9 @@ class MmaProduct:
     @property
     def sums(self) -> tuple[int, ...]:
         return (self.warp_m // MMA_M, self.warp_n // MMA_N, 4)
+
+    def layout(self, depth: int) -> Rows:
+        return Padded(depth * self.element.bytes)
 
     def declare(self, writer: Writer, depth: int) -> None:
         across = self.n // self.warp_n
@@ -186,7 +223,7 @@ class SplitProduct(MmaProduct):
 
 
 @dataclass(frozen=True)
-class FmaProduct:
+class FmaProduct(Immediate):
     """fp32 multiply-adds: a block tile of `m` x `n`, of which each thread has `thread_m` x `thread_n`."""
 
     m: int
@@ -213,6 +250,9 @@ class FmaProduct:
     @property
     def sums(self) -> tuple[int, ...]:
         return (self.thread_m, self.thread_n)
+
+    def layout(self, depth: int) -> Rows:
+        return Padded(depth * self.element.bytes)
 
     def declare(self, writer: Writer, depth: int) -> None:
         writer.line(f"const int own_m = thread / {self._across}, own_n = thread % {self._across};")

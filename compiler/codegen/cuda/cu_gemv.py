@@ -14,7 +14,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from compiler.codegen.cuda.cu_last_block import last_block
+from compiler.codegen.cuda.cu_last_block import RESULTS_AT_ONCE, last_block
+from compiler.codegen.cuda.cu_rounds import in_rounds
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.codegen.lowered import decode
@@ -22,14 +23,12 @@ from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction, axes_of, packing_of
 from compiler.ir.expr import Load
 from compiler.ir.gemv import as_gemv
-from compiler.ir.lane_columns import LANE_BYTES, QUAD, LaneColumns
+from compiler.ir.lane_columns import AHEAD, LANE_BYTES, QUAD, LaneColumns
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
-AHEAD = 8
-"""Loads of 16 bytes that a lane has on its way."""
 ROUNDS = 8
 """Elements of the rows that a thread has on their way."""
 
@@ -142,14 +141,8 @@ class Gemv:
         writer.line("float *const rows = (float *)shared;")
         writer.line(f"float *const results = rows + {view.rows * self.depth};")
         count = view.rows * self.depth
-        rounds = -(-count // self.threads)
-        writer.line(f"#pragma unroll {ROUNDS}")
-        with ExitStack() as within:
-            within.enter_context(writer.block(f"for (int round = 0; round < {rounds}; round++)"))
+        with in_rounds(writer, "at", count, "(int)threadIdx.x", self.threads, ROUNDS):
             inner = "at" if view.rows == 1 else f"at % {self.depth}"
-            writer.line(f"const int at = round * {self.threads} + (int)threadIdx.x;")
-            if count % self.threads:
-                within.enter_context(writer.block(f"if (at < {count})"))
             writer.line(f"const int k = {f'part * {self.depth} + ' if self.parts > 1 else ''}{inner};")
             writer.line("float element = 0.0f;")
             with ExitStack() as stack:
@@ -243,14 +236,8 @@ class Gemv:
             self._maps("total")
 
     def _results(self) -> ExitStack:
-        stack = ExitStack()
-        if self.results <= self.threads:
-            stack.enter_context(self.writer.block(""))
-            self.writer.line("const int result = threadIdx.x;")
-            stack.enter_context(self.writer.block(f"if (result < {self.results})"))
-        else:
-            head = f"for (int result = threadIdx.x; result < {self.results}; result += {self.threads})"
-            stack.enter_context(self.writer.block(head))
+        """A loop over the block's results."""
+        stack = in_rounds(self.writer, "result", self.results, "(int)threadIdx.x", self.threads, RESULTS_AT_ONCE)
         return stack
 
     def _maps(self, value: str) -> None:

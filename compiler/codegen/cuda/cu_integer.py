@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from compiler.codegen.cuda.cu_axes import declare_axes
 from compiler.codegen.cuda.cu_contraction import CudaContraction, times_loaded
 from compiler.codegen.cuda.cu_fragments import MMA_M, MMA_N, MmaProduct, declare_fragment_places, row_pitch, unrolled
-from compiler.codegen.cuda.cu_operands import Computed, Operand, Side, declare_axes, reading
+from compiler.codegen.cuda.cu_operands import Operand, Side
+from compiler.codegen.cuda.cu_reading import Computed, reading
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter
 from compiler.codegen.cuda.lowered import CudaLowered
 from compiler.codegen.writer import Writer

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 from compiler.codegen.writer import Writer
 
+RESULTS_AT_ONCE = 4
+"""Of a thread, where a block has more of them than threads."""
+
 
 @contextmanager
 def last_block(writer: Writer, group: str, parts: int, flag: str) -> Iterator[None]:

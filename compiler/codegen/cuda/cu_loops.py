@@ -3,7 +3,7 @@
 Each point of the shared axes is computed by a *team* (`cu_team`): one thread, one warp, or more threads. A kernel without loops takes as many points
 a thread as 16 bytes hold. Blocks run one after the other, reductions in loops.
 
-A team's loops along memory go by 16 bytes where that divides the row; pointers that are not aligned are found at run time.
+A team's loops along memory go by 16 bytes, or by as many as divide the row and feed the whole team.
 
 Elements that lie in memory in 16 bits are converted where they are loaded and stored; what a block stored and a later one reads at
 another point was rounded on its way, for every reader. Temporaries at one point are registers. Those over a block's own axes are arrays of the thread, or lie in shared memory, or beyond
@@ -21,14 +21,16 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from compiler.codegen.c_loops import by_stride, identity, reduction_order, temp_aware, widened
+from compiler.codegen.c_scalar import LIBM
 from compiler.codegen.cuda.cu_reduction import accumulate, combine_lanes, combine_parts, kinds_of
+from compiler.codegen.cuda.cu_rounds import in_rounds
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, HALVES, CudaEmitter, convert
 from compiler.codegen.cuda.cu_team import WARP, Team, choose_team
-from compiler.codegen.cuda.cu_vectors import Place, Vectors, vectors_along
+from compiler.codegen.cuda.cu_vectors import MAX_VECTOR, Place, Vectors, vectors_along
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.codegen.lowered import decode
 from compiler.codegen.writer import Writer
-from compiler.ir.expr import Load
+from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.machine import Workload
@@ -50,6 +52,13 @@ SHARED_BYTES = 40 * 1024
 
 LOCAL_BYTES = 128
 """Arrays that one thread may have."""
+
+BUSY_THREADS = 4096
+"""So few threads have time of their own: functions that take long are spread over more of them before each takes 16 bytes."""
+ELEMENTS_AT_ONCE = 16
+"""Of a thread that are on their way together in a loop."""
+COSTLY = LIBM - {"sqrt", "floor", "ceil"} | {"sigmoid", "mod"}
+"""Functions of many instructions."""
 
 
 def lower_cuda_loops(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
@@ -130,6 +139,8 @@ class CudaLoops:
         self.writer = Writer()
         self.plain = temp_aware(self.kernel, self.slots)
         self.elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
+        self.inputs = {slot.name for slot in self.kernel.inputs}
+        self.read = frozenset[str]().union(*(block.reads for block in self.kernel.blocks))
         self.temps = {temp.name: temp for temp in self.kernel.temps}
         self.arrays = [temp for temp in self.kernel.temps if not self._is_register(temp)]
         self.registers = {temp.name for temp in self.kernel.temps if self._is_register(temp)}
@@ -171,17 +182,26 @@ class CudaLoops:
         has_loops = self.kernel.sequential or any(block.axes or block.reduction for block in self.kernel.blocks)
         if self.team.size > 1 or not self.kernel.shared or has_loops or self.arrays or not self._is_pointwise():
             return None
-        return self._vectors(self.kernel.blocks, self.kernel.shared[-1])
+        most = max(self.points // BUSY_THREADS, 2) if self._is_costly() else MAX_VECTOR
+        return self._vectors(self.kernel.blocks, self.kernel.shared[-1], most)
+
+    def _is_costly(self) -> bool:
+        """Whether a point takes a thread much longer than its accesses do."""
+        values = (value for block in self.kernel.blocks for value in block.values)
+        return any(isinstance(part, Apply) and part.function in COSTLY for value in values for part in value.walk())
 
     def _row_vectors(self, block: Block, axes: Sequence[Axis], threads: int) -> Vectors | None:
-        """Vectors along the innermost of a block's axes that a team shares out: where they divide it and feed the whole team."""
-        vectors = self._vectors((block,), axes[-1])
-        if vectors is None or axes[-1].extent % vectors.count or points(axes) // vectors.count < threads:
-            return None
-        return vectors
+        """Vectors along the innermost of a block's axes that a team shares out: such that they divide it and feed the whole team."""
+        extent = axes[-1].extent
+        return self._vectors((block,), axes[-1], min(extent & -extent, points(axes) // threads))
 
-    def _vectors(self, blocks: Sequence[Block], axis: Axis) -> Vectors | None:
-        return vectors_along(axis, blocks, self.plain, self._element)
+    def _vectors(self, blocks: Sequence[Block], axis: Axis, most: int) -> Vectors | None:
+        def from_alignment(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+            """Temporaries and storages are aligned to 16 bytes; a buffer may begin anywhere in its storage."""
+            pointer, offset = self.plain(slot, index)
+            return pointer, offset + (0 if slot in self.temps else self.slots.buffers[slot].offset)
+
+        return vectors_along(axis, blocks, from_alignment, self._element, most)
 
     def _is_pointwise(self) -> bool:
         """Whether outputs that blocks read again are read only where they have just been stored."""
@@ -282,27 +302,17 @@ class CudaLoops:
     # A kernel without loops: vectors
 
     def _pointwise(self, vectors: Vectors) -> None:
-        """A vector of points where pointers are aligned and the row has as many left; else the points one by one."""
+        """A vector of points where the row has as many left; else the points one by one."""
         axis = vectors.axis
         decode(self.writer, [*self.kernel.shared[:-1], vectors.row], "point", self.int_type)
         self.writer.line(f"const {self.int_type} {axis} = {vectors.row} * {vectors.count};")
-        conditions = self._aligned(vectors)
-        if axis.extent % vectors.count:
-            conditions.append(f"{axis} + {vectors.count} <= {axis.extent}")
-        with self.writer.block(f"if ({' && '.join(conditions)})"):
+        if axis.extent % vectors.count == 0:
             self._whole_vectors(vectors, self._emitter(), self._serial)
-        rest = f"part < {vectors.count} && {axis} + part < {axis.extent}"
-        with self.writer.block("else"), self.writer.block(f"for (int part = 0; {rest}; part++)"):
+            return
+        with self.writer.block(f"if ({axis} + {vectors.count} <= {axis.extent})"):
+            self._whole_vectors(vectors, self._emitter(), self._serial)
+        with self.writer.block("else"), self.writer.block(f"for (int part = 0; {axis} + part < {axis.extent}; part++)"):
             self._serial(self._at(axis), {})
-
-    def _aligned(self, vectors: Vectors) -> list[str]:
-        """Conditions on the pointers; temporaries are aligned."""
-        slots = dict.fromkeys((*(load.slot for load in vectors.loads), *(place.slot for place in vectors.stores)))
-        return [
-            f"tw_aligned({vectors.count * self._element(slot).bytes}, {slot})"
-            for slot in slots
-            if slot not in self.temps
-        ]
 
     def _whole_vectors(self, vectors: Vectors, outer: CudaEmitter, body: _Body) -> None:
         """Vectors loaded, `body` for each of their elements, vectors stored; the axis is that of the first element."""
@@ -314,9 +324,13 @@ class CudaLoops:
 
         loaded: dict[Load, str] = {}
         results: dict[Place, str] = {}
-        for load in vectors.loads:
+        for load, condition in vectors.loads.items():
             (kind, place), name = address(load), self.writer.name(load.slot)
-            self.writer.line(f"const {kind} {name} = *(const {kind} *)({place});")
+            if condition is None:
+                self.writer.line(f"const {kind} {name} = *(const {kind} *)({place});")
+            else:
+                self.writer.line(f"{kind} {name} = {{}};")
+                self.writer.line(f"if ({outer.scalar(condition)}) {name} = *(const {kind} *)({place});")
             loaded[load] = name
         for store in vectors.stores:
             results[store] = self.writer.name(store.slot)
@@ -399,13 +413,12 @@ class CudaLoops:
     def _blocks(self) -> None:
         """Block after block, a barrier where one needs what another thread does in an earlier one."""
         emitter = self._emitter()
-        inputs = {slot.name for slot in self.kernel.inputs}
         outputs = {slot.name for slot in self.kernel.outputs}
         read: set[str] = set()
         written: set[str] = set()
         for block in self.kernel.blocks:
             reads, writes = set(block.reads) - self.registers, set(block.writes) - self.registers
-            overlaps = writes & outputs and read & inputs  # an output may lie where an input does
+            overlaps = writes & outputs and read & self.inputs  # an output may lie where an input does
             if written & (reads | writes) or read & writes or overlaps:
                 self._barrier()
                 read, written = set(), set()
@@ -456,7 +469,9 @@ class CudaLoops:
         across = self._is_across(block)
         values = self._across(block, emitter, self.team.size) if across else self._serially(block, emitter)
         drop_held(emitter, block.writes)
-        if block.reads & block.writes - self.registers:  # at an earlier step
+        # An earlier step's values, or those that an output lies over: all threads have read them before one stores.
+        over_input = not across and block.reads & self.inputs and block.writes & self.read & self.slots.buffers.keys()
+        if over_input or block.reads & block.writes - self.registers:
             self._barrier()
         for store, value in zip(block.stores, values, strict=True):
             dtype = self._slot_dtype(store.slot)
@@ -503,23 +518,13 @@ class CudaLoops:
     ) -> None:
         """`body` at every point of some axes of a block, dealt out to threads, by vectors where they may be."""
         vectors = self._row_vectors(block, axes, threads)
-        conditions = self._aligned(vectors) if vectors else []
-        if vectors:
-            with ExitStack() as stack:
-                if conditions:
-                    stack.enter_context(self.writer.block(f"if ({' && '.join(conditions)})"))
-                stack.enter_context(self._dealt([*axes[:-1], vectors.row], first, threads))
-                stack.enter_context(emitter.scope())
-                self.writer.line(f"const {self.int_type} {vectors.axis} = {vectors.row} * {vectors.count};")
-                self._whole_vectors(vectors, emitter, body)
-            if not conditions:
-                return
-        with ExitStack() as stack:
-            if vectors:
-                stack.enter_context(self.writer.block("else"))
-            stack.enter_context(self._dealt(axes, first, threads))
-            stack.enter_context(emitter.scope())
-            body(emitter, {})
+        if vectors is None:
+            with self._dealt_at_once(axes, first, threads, 1), emitter.scope():
+                body(emitter, {})
+            return
+        with self._dealt_at_once([*axes[:-1], vectors.row], first, threads, vectors.count), emitter.scope():
+            self.writer.line(f"const {self.int_type} {vectors.axis} = {vectors.row} * {vectors.count};")
+            self._whole_vectors(vectors, emitter, body)
 
     def _dealt(self, axes: Sequence[Axis], first: str, threads: int) -> ExitStack:
         """A loop over the points of some axes, in row-major order: from `first` on every `threads`th."""
@@ -533,6 +538,15 @@ class CudaLoops:
         head = f"for ({self.int_type} {number} = {first}; {number} < {points(axes)}; {number} += {threads})"
         stack.enter_context(self.writer.block(head))
         decode(self.writer, axes, number, self.int_type)
+        return stack
+
+    def _dealt_at_once(self, axes: Sequence[Axis], first: str, threads: int, width: int) -> ExitStack:
+        """The same for loops without loops inside, which take `width` elements at each point."""
+        number = axes[0].name if len(axes) == 1 else self.writer.name("element")
+        at_once = max(ELEMENTS_AT_ONCE // width, 2)
+        stack = in_rounds(self.writer, number, points(axes), first, threads, at_once, self.int_type)
+        if len(axes) > 1:
+            decode(self.writer, axes, number, self.int_type)
         return stack
 
     # Reductions

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter, convert
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.codegen.writer import Writer
-from compiler.ir.chains import Chain, UnitColumns, as_chains, initial_of, source_of
+from compiler.ir.chains import COLUMNS, THREADS, Chain, UnitColumns, as_chains, initial_of, share_of, source_of
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Store
@@ -35,9 +35,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
-THREADS = 512
-COLUMNS = 4
-"""Of one thread in a product."""
 ROWS = 8
 """Steps and elements of the batch that one thread takes together ahead of time."""
 STAGED = 32
@@ -63,7 +60,7 @@ def lower_cuda_recurrent(name: str, workload: Workload, tile: Tile, target: Cuda
     scratch = max(memory.scratch for memory in memories)
     names = [slot.name for slot in chains[0].view.kernel.inputs]
     grid = blocks * len(chains) * -(-chains[0].view.sequences // sequences)
-    lowered = framed(
+    return framed(
         name,
         workload,
         [f"scratch += (uint64_t)tile * {scratch};"] * (scratch > 0) + writer.lines,
@@ -72,15 +69,11 @@ def lower_cuda_recurrent(name: str, workload: Workload, tile: Tile, target: Cuda
         shared_bytes=max(memory.shared for memory in memories),
         scratch_bytes=scratch * grid,
         cluster=blocks,
+        resident=1,
         packings={names.index(matrix): packing for matrix, packing in packings.items()},
         notes=[f"clusters of {blocks} blocks, each takes {sequences} of {chains[0].view.sequences} sequences"],
+        condition="TW_SM90" if blocks > 1 else "",
     )
-    return replace(lowered, text=f"#if TW_SM90\n{lowered.text}#endif\n") if blocks > 1 else lowered
-
-
-def share_of(units: int, blocks: int) -> int:
-    """Hidden units of one block: whole vectors of columns."""
-    return -(-units // (blocks * COLUMNS)) * COLUMNS
 
 
 def _packings(workload: Workload, chains: Sequence[Chain], blocks: int) -> Mapping[str, UnitColumns]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, convert
@@ -94,7 +94,7 @@ def lower_top_k(name: str, workload: Workload, routine: Routine) -> CudaLowered:
         for slot in where:
             line(f"{slot}[to + (int64_t)rank * {top.inner}] = index;")
     grid = top.rows if top.k else 0
-    lowered = framed(
+    return framed(
         name,
         workload,
         writer.lines,
@@ -103,8 +103,8 @@ def lower_top_k(name: str, workload: Workload, routine: Routine) -> CudaLowered:
         shared_bytes=(entries if in_shared else 0) + (0 if is_whole else COUNT_BYTES),
         scratch_bytes=0 if in_shared else entries * grid,
         notes=[f"the {top.k} {'greatest' if top.largest else 'least'} of {top.extent}, {top.rows} times"],
+        header="tw_topk.h",
     )
-    return replace(lowered, text='#include "tw_topk.h"\n' + lowered.text)
 
 
 def _power_of_two(count: int) -> int:

@@ -62,9 +62,11 @@ def cast(arg: str, expr: Cast) -> str:
 
 def apply(function: str, args: list[str], dtype: DType) -> str:
     """A scalar function on arguments of one dtype."""
+    if function == "sigmoid" and dtype not in HALVES:
+        return f"tw_sigmoid({args[0]})"
     if dtype not in HALVES:
         return c_scalar.apply(function, args, dtype)
-    wide = c_scalar.apply(function, [convert(arg, dtype, DType.F32) for arg in args], DType.F32)
+    wide = apply(function, [convert(arg, dtype, DType.F32) for arg in args], DType.F32)
     return wide if FUNCTIONS[function].returns == "bool" else convert(wide, DType.F32, dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +13,7 @@ from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter, convert, li
 from compiler.codegen.lowered import decode
 from compiler.codegen.writer import Writer
 from compiler.ir.channelwise import IDENTITIES, ChannelWindow, weights_of
-from compiler.ir.expr import Expr, Load, Where
+from compiler.ir.expr import Expr, Load, certain_loads
 from compiler.ir.index import Axis, Index
 from compiler.ir.interval import Limits, settle
 from compiler.ir.kernel import Block, Kernel
@@ -126,7 +126,7 @@ class StripText:
 
     def vectors(self, exprs: Sequence[Expr]) -> list[Load]:
         """The loads, whatever conditions say, that are vectors along the channel."""
-        found = dict.fromkeys(load for expr in exprs for load in _certain_loads(expr))
+        found = dict.fromkeys(load for expr in exprs for load in certain_loads(expr))
         return [load for load in found if load.slot in self.inputs and self.access_bytes(load.slot, load.index)]
 
     def read(self, load: Load, inside: str = "", otherwise: float = 0.0, *, early: bool = False) -> str:
@@ -221,11 +221,3 @@ class StripText:
         view = self.view
         moving = {*view.loops, *(axis for side in (view.rows, view.columns) for axis in (side.output, side.position))}
         return load.slot in self.constants and not load.axes & moving
-
-
-def _certain_loads(expr: Expr) -> Iterator[Load]:
-    """The loads that are carried out whatever conditions say."""
-    if isinstance(expr, Load):
-        yield expr
-    for child in (expr.condition,) if isinstance(expr, Where) else expr.children:
-        yield from _certain_loads(child)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from compiler.codegen.cuda.cu_rounds import in_rounds
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter, convert
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.codegen.lowered import decode
@@ -25,6 +26,8 @@ from compiler.ir.turn import Turn, as_turn
 from compiler.targets.cuda import CudaTarget
 
 THREADS = 256
+AT_ONCE = 8
+"""Points of a thread that are worked on together."""
 BANK_BYTES = 4
 
 
@@ -130,10 +133,7 @@ class _Transpose:
     def _points(self, outer: str, inner: str, extent: int) -> ExitStack:
         """A loop over the tile's points that lie in the tensors, neighbouring threads at neighbouring places of `inner`."""
         stack, turn, size = ExitStack(), self.turn, self.reads * self.writes
-        unroll = min(-(-size // THREADS), 8)
-        self.writer.line(f"#pragma unroll {unroll}")
-        head = f"for (int point = threadIdx.x; point < {size}; point += {THREADS})"
-        stack.enter_context(self.writer.block(head))
+        stack.enter_context(in_rounds(self.writer, "point", size, "(int)threadIdx.x", THREADS, AT_ONCE))
         self.writer.line(f"const int {outer} = point / {extent}, {inner} = point % {extent};")
         limits = [
             f"{first} + {at} < {axis.extent}"

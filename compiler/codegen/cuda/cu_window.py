@@ -19,21 +19,20 @@ from itertools import product as points
 
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, convert, literal
 from compiler.codegen.cuda.cu_strip import Strip, StripText
-from compiler.codegen.cuda.cu_window_split import AT_A_TIME, SplitWindow
+from compiler.codegen.cuda.cu_window_split import SplitWindow
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.ir.channelwise import Side, as_channel_window
 from compiler.ir.expr import Apply, Const, Expr, Load, Position
 from compiler.ir.index import Axis, Index
 from compiler.ir.interval import decided
 from compiler.ir.kernel import Block
+from compiler.ir.lane_columns import AHEAD, AHEAD_BYTES
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import substitute
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
-AHEAD_BYTES = 192
-"""What a thread has on its way from memory: rows of positions are read so far ahead."""
 REGISTER_BYTES = 4
 MOST_WEIGHTS = 40
 """Of a thread, that stay in registers as floats from before the wait on."""
@@ -155,7 +154,7 @@ class _Window(StripText):
                 return
             axis = loops[0]
             if len(loops) == 1 and self.view.taps == 1:
-                self.writer.line(f"#pragma unroll {AT_A_TIME}")
+                self.writer.line(f"#pragma unroll {AHEAD}")
             stack.enter_context(self.writer.block(f"for (int {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
             stack.enter_context(self.emitter.scope())
             self._loops(loops[1:], waiting, place * axis.extent + axis)

@@ -12,17 +12,17 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from compiler.codegen.cuda.cu_last_block import last_block
+from compiler.codegen.cuda.cu_last_block import RESULTS_AT_ONCE, last_block
+from compiler.codegen.cuda.cu_rounds import in_rounds
 from compiler.codegen.cuda.cu_scalar import convert, literal
 from compiler.codegen.cuda.cu_strip import StripText
 from compiler.codegen.cuda.lowered import CudaLowered, framed
 from compiler.codegen.lowered import decode
 from compiler.ir.expr import Load
 from compiler.ir.index import row_major
+from compiler.ir.lane_columns import AHEAD
 from compiler.ir.tensor import DType
 
-AT_A_TIME = 8
-"""Positions of a thread on their way together."""
 FEWEST_HELPERS = 4
 """Threads for each result from which it is worth to combine in two rounds."""
 
@@ -82,10 +82,8 @@ class SplitWindow(StripText):
         everyone = self.parts * self.blocks
         first = f"tile % {self.blocks} * {self.parts} + part_of_block" if self.blocks > 1 else "part_of_block"
         value = self.value_at(0, 0)
-        writer.line(f"#pragma unroll {AT_A_TIME}")
-        loop = f"for (int point = {first}; point < {view.depth}; point += {everyone})"
         with ExitStack() as stack:
-            stack.enter_context(writer.block(loop))
+            stack.enter_context(in_rounds(writer, "point", view.depth, first, everyone, AHEAD))
             stack.enter_context(self.emitter.scope())
             decode(writer, view.loops, "point", "int")
             guards = " && ".join(self.emitter.scalar(guard) for guard in view.guards)
@@ -143,21 +141,15 @@ class SplitWindow(StripText):
         return helpers
 
     def _results(self) -> ExitStack:
-        stack = ExitStack()
-        if self.results <= self.threads:
-            stack.enter_context(self.writer.block(""))
-            self.writer.line("const int result = threadIdx.x;")
-            stack.enter_context(self.writer.block(f"if (result < {self.results})"))
-        else:
-            head = f"for (int result = threadIdx.x; result < {self.results}; result += {self.threads})"
-            stack.enter_context(self.writer.block(head))
+        """A loop over the block's results."""
+        stack = in_rounds(self.writer, "result", self.results, "(int)threadIdx.x", self.threads, RESULTS_AT_ONCE)
         stack.enter_context(self.emitter.scope())
         return stack
 
     def _sum(self, memory: str, first: str, parts: int, apart: int) -> None:
         """sum = a result's parts combined, in their order; `apart` floats lie between them."""
         self.writer.line(f"float sum = {memory}[{first}];")
-        self.writer.line(f"#pragma unroll {AT_A_TIME}")
+        self.writer.line(f"#pragma unroll {AHEAD}")
         with self.writer.block(f"for (int other = 1; other < {parts}; other++)"):
             self.step("sum", f"{memory}[{first} + other * {apart}]")
 

@@ -13,7 +13,7 @@ from compiler.codegen.cuda import nvrtc
 from compiler.codegen.cuda.host import Given, Image, cuda_host_source
 from compiler.codegen.cuda.launches import Launch, launches, merged
 from compiler.codegen.cuda.lower import lower_cuda
-from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
+from compiler.codegen.cuda.lowered import CudaLowered, unit_text
 from compiler.codegen.cuda.side_by_side import side_by_side
 from compiler.codegen.cuda.toolchain import HOST, CudaToolchain
 from compiler.codegen.cuda.workload import cuda_workload_of
@@ -44,7 +44,7 @@ def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: C
     nodes = merged(launches(plan, lowered), kernels, plan, lowered, target)
     launched = launched_kernels(nodes, lowered)
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
-    texts = [PREAMBLE + "\n" + "\n".join(kernel.text for kernel in unit) for unit in units]
+    texts = [unit_text(unit) for unit in units]
     images = compile_units(texts, architectures(target, texts), jobs)
     weights = Weights(ALIGNMENT)
     given = Given.of(kernels, plan, lowered, nodes, weights)

@@ -57,7 +57,7 @@ def launches(plan: Plan, lowered: Sequence[CudaLowered]) -> list[Launch]:
 def merged(
     single: Sequence[Launch], kernels: KernelGraph, plan: Plan, lowered: Sequence[CudaLowered], target: CudaTarget
 ) -> list[Launch]:
-    """Neighbours of a plan of one lane that neither depend on each other nor fill the GPU share a launch, which saves the start of one.
+    """Neighbours of a plan of one lane that do not depend on each other share a launch where they gain by it; those with clusters are named first.
 
     The order stays the plan's, so that memory lies as it was placed.
     """
@@ -72,7 +72,8 @@ def merged(
             groups[-1] = (*group, call)
         else:
             groups.append((call,))
-    return [Launch(group, (at - 1,) if at else ()) for at, group in enumerate(groups)]
+    ordered = [tuple(sorted(group, key=lambda call: -lowered[call].cluster)) for group in groups]
+    return [Launch(group, (at - 1,) if at else ()) for at, group in enumerate(ordered)]
 
 
 def scratch_offsets(plan: Plan, lowered: Sequence[CudaLowered], nodes: Sequence[Launch]) -> tuple[list[int], int]:

@@ -26,6 +26,7 @@ CUDA_ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CudaTarget], CudaLo
     "attention": lower_cuda_attention,
     "attention_tf32": lower_cuda_attention,
     "attention_3xtf32": lower_cuda_attention,
+    "wgmma": lower_cuda_contraction,
     "mma": lower_cuda_contraction,
     "mma_tf32": lower_cuda_contraction,
     "mma_3xtf32": lower_cuda_contraction,

@@ -5,39 +5,61 @@ At batch 1 many kernels have fewer blocks than the GPU has multiprocessors, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
+from compiler.codegen.cuda.entry import Part, TileFunction, entry_text
 from compiler.codegen.cuda.lowered import CudaLowered
-from compiler.codegen.writer import Writer
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
-from compiler.targets.cuda import CudaTarget
+from compiler.targets.cuda import MOST_REGISTERS, REGISTERS, WARP, CudaTarget
 
-BLOCKS_OF_A_MULTIPROCESSOR = 2
-"""More blocks than so many on each fill the GPU: then launches gain nothing from being one."""
-MOST_ARGUMENTS = 48
-WRAPPER = re.compile(
-    r'extern "C" __global__ void __launch_bounds__\(\d+(?:, (?P<resident>\d+))?\) (?P<name>\w+)\((?P<parameters>[^)]*)\) \{\n'
-    r"    tw_grid_launch_dependents\(\);\n(?P<wait>    tw_grid_dependency_wait\(\);\n)?"
-    r"    (?P=name)_tile\((?P<given>[^;]*)blockIdx\.x\);\n\}\n*$"
-)
-"""The thin wrapper with which the text of a kernel ends."""
-PLACE_IN_GRID = re.compile(r"\b(blockIdx|gridDim)\b")
+MOST_ARGUMENTS = 512
+"""Pointers in the 4 KiB of parameters that a kernel takes (CUDA C++ Programming Guide, "Function Parameters")."""
+USUAL_REGISTERS = 128
+"""What a thread needs at most where its kernel does not say how many blocks are to fit a multiprocessor: such have few values at a time."""
 
 
 def fit_together(members: Sequence[CudaLowered], target: CudaTarget) -> bool:
-    """Whether kernels can share a launch: blocks of one size, no clusters, tile functions that know only their tile, and a GPU that holds all."""
-    shared = max(one.shared_bytes for one in members)
-    return (
-        len({one.block for one in members}) == 1
-        and all(one.cluster == 1 for one in members)
-        and sum(one.grid for one in members) <= BLOCKS_OF_A_MULTIPROCESSOR * target.multiprocessors
-        and target.blocks_at_once(members[0].block, 0, shared) >= BLOCKS_OF_A_MULTIPROCESSOR
-        and all(_is_thin(one) for one in members)
-        and sum(len(_parameters(one)) for one in members) <= MOST_ARGUMENTS
+    """Whether kernels can share a launch, and gain by it.
+
+    They can where each block knows its tile alone, clusters are of one size, and threads that a block has no use for are whole warps. They gain
+    where none may get too few registers, and where the blocks of all, each of which takes the room of the largest, need no more rounds (waves)
+    than the kernels one after another: a round costs less than a launch.
+    """
+    tiles = [tile for one in members for tile in one.tiles]
+    if not all(len(one.tiles) == 1 and one.grid and one.block % WARP == 0 for one in members):
+        return False
+    if len({one.cluster for one in members} - {1}) > 1 or len({tile.condition for tile in tiles} - {""}) > 1:
+        return False
+    if sum(len(tile.parameters) for tile in tiles) > MOST_ARGUMENTS or not _enough_registers(tiles):
+        return False
+    threads, shared = max(one.block for one in members), max(one.shared_bytes for one in members)
+    alone = sum(_waves(one.grid, one.block, one.shared_bytes, target) for one in members)
+    return _waves(sum(one.grid for one in members), threads, shared, target) <= alone
+
+
+def _enough_registers(tiles: Sequence[TileFunction]) -> bool:
+    """Whether threads of a launch get as many registers as each tile function would have, or needs: those of the largest block get fewest."""
+    threads = max(tile.threads for tile in tiles)
+    resident = min((tile.resident for tile in tiles if tile.resident), default=1)
+    granted = _registers(threads, resident)
+    return all(
+        granted
+        >= min(_registers(tile.threads, tile.resident or 1), MOST_REGISTERS if tile.resident else USUAL_REGISTERS)
+        for tile in tiles
     )
+
+
+def _registers(threads: int, resident: int) -> int:
+    """What a thread can have where a multiprocessor is to hold so many blocks."""
+    return min(MOST_REGISTERS, REGISTERS // (threads * resident))
+
+
+def _waves(blocks: int, threads: int, shared_bytes: int, target: CudaTarget) -> int:
+    """Rounds in which blocks run."""
+    at_once = target.blocks_at_once(threads, min(USUAL_REGISTERS, _registers(threads, 1)), shared_bytes)
+    return -(-blocks // (max(at_once, 1) * target.multiprocessors))
 
 
 def independent(kernels: KernelGraph, plan: Plan, first: int, second: int) -> bool:
@@ -66,57 +88,28 @@ def _share_memory(plan: Plan, one: int, other: int) -> bool:
 
 
 def side_by_side(name: str, members: Sequence[CudaLowered]) -> CudaLowered:
-    """One kernel called `name` whose first blocks are the first member's, and so on; it is given what the members are given, in order."""
-    writer = Writer()
+    """One kernel called `name` whose first blocks are the first member's, and so on; it is given what the members are given, in order.
+
+    Members with clusters come first, so that theirs begin where clusters do; what is left of the last cluster has nothing to do.
+    """
+    assert all(one.cluster >= other.cluster for one, other in pairwise(members)), members
+    tiles = [tile for one in members for tile in one.tiles]
     begins = [*accumulate((one.grid for one in members), initial=0)]
-    declared: list[str] = []
-    calls: list[tuple[bool, str]] = []
-    texts = []
-    for at, one in enumerate(members):
-        found = _wrapper(one)
-        own = f"{name}_{at}_"
-        texts.append(re.sub(rf"\b{one.name}(?=_|\b)", f"{own}{one.name}", one.text[: found.start()]))
-        for kind, slot in _parameters(one):
-            declared.append(f"{kind}{slot}_{at}")
-        slots = [f"{slot}_{at}" for _, slot in _parameters(one)]
-        slots += ["tw_dynamic_shared()"] * (one.shared_bytes > 0)
-        tile = f"blockIdx.x - {begins[at]}" if begins[at] else "blockIdx.x"
-        calls.append((bool(found["wait"]), f"{own}{one.name}_tile({', '.join([*slots, tile])});"))
-    writer.line(f"/* Side by side: {', '.join(one.name for one in members)}. */")
-    asked = [int(_wrapper(one)["resident"]) for one in members if _wrapper(one)["resident"]]
-    bounds = f"{members[0].block}, {min(asked)}" if asked else f"{members[0].block}"
-    with writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({", ".join(declared)})'):
-        writer.line("tw_grid_launch_dependents();")
-        for at, (waits, call) in enumerate(calls):
-            last = at == len(calls) - 1
-            condition = "else" if last else f"{'else ' if at else ''}if (blockIdx.x < {begins[at + 1]})"
-            with writer.block(condition):
-                if waits:
-                    writer.line("tw_grid_dependency_wait();")
-                writer.line(call)
+    cluster = members[0].cluster
+    grid = -(-begins[-1] // cluster) * cluster
+    ends = [*begins[1:-1], None if grid == begins[-1] else begins[-1]]
+    parts = [Part(tile, begin, end) for tile, begin, end in zip(tiles, begins, ends, strict=False)]
+    functions = tuple(dict.fromkeys(tiles))
+    entry = f"/* Side by side: {', '.join(one.name for one in members)}. */\n{entry_text(name, parts)}"
     return CudaLowered(
         name,
-        "".join(texts) + writer.text(),
-        begins[-1],
-        members[0].block,
+        "\n".join([*(tile.text for tile in functions), entry]),
+        grid,
+        max(one.block for one in members),
         max(one.shared_bytes for one in members),
         sum(one.scratch_bytes for one in members),
         sum(one.counters for one in members),
+        cluster,
+        tiles=functions,
+        entry=entry,
     )
-
-
-def _wrapper(kernel: CudaLowered) -> re.Match[str]:
-    found = WRAPPER.search(kernel.text)
-    assert found, f"{kernel.name} ends otherwise than by a thin wrapper"
-    return found
-
-
-def _is_thin(kernel: CudaLowered) -> bool:
-    found = WRAPPER.search(kernel.text)
-    return found is not None and not PLACE_IN_GRID.search(kernel.text[: found.start()]) and "#if" not in kernel.text
-
-
-def _parameters(kernel: CudaLowered) -> list[tuple[str, str]]:
-    """Type and name of what a kernel is given."""
-    found = (re.fullmatch(r"(.*\W)(\w+)", one) for one in _wrapper(kernel)["parameters"].split(", "))
-    return [(one[1], one[2]) for one in found if one]

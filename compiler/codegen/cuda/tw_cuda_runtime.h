@@ -37,9 +37,11 @@ typedef struct CUgraphExec_st *CUgraphExec;
 enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_INITIALIZED = 3,
     CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+    CUDA_ERROR_LAUNCH_TIMEOUT = 702,       /* a display's GPU does not wait for ever */
     CUDA_ERROR_HARDWARE_STACK_ERROR = 714, /* this and the following five are faults of kernels */
     CUDA_ERROR_LAUNCH_FAILED = 719,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
@@ -154,7 +156,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 /* ---- Errors: what failed, what the driver says, what to do --------------------------------------------------------- */
 
 static int is_fault_of_kernel(CUresult error) {
-    return error == CUDA_ERROR_ILLEGAL_ADDRESS || (error >= CUDA_ERROR_HARDWARE_STACK_ERROR && error <= CUDA_ERROR_LAUNCH_FAILED);
+    return error == CUDA_ERROR_ILLEGAL_ADDRESS || error == CUDA_ERROR_LAUNCH_TIMEOUT || (error >= CUDA_ERROR_HARDWARE_STACK_ERROR && error <= CUDA_ERROR_LAUNCH_FAILED);
 }
 
 /* 0 for success; otherwise -1, with the reason in last_error. */
@@ -209,6 +211,8 @@ static int start_driver(void) {
     if (result == CUDA_ERROR_NO_DEVICE)
         return fail("there is no GPU that CUDA can use (CUDA_VISIBLE_DEVICES is %s): check nvidia-smi, or compile the model for cpu",
                     getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
+    if (result == CUDA_ERROR_NOT_INITIALIZED)
+        return fail("CUDA cannot start: this process was forked from one in which it had: load the model before, in a process that is spawned");
     if (result == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH) return fail("the NVIDIA driver and its kernel module differ in version: restart the machine");
     return check(result, "starting the driver");
 }
@@ -274,21 +278,23 @@ static int choose_image(tw_instance *m) {
 
 /* ---- Making an instance -------------------------------------------------------------------------------------------- */
 
-static int load_modules(tw_instance *m) {
+static int load_module(tw_instance *m, int unit) {
     char log[400] = "", has[16], needs[16];
     int options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES}, version = 0;
-    void *values[] = {log, (void *)(uintptr_t)sizeof log};
-    for (int unit = 0; unit < UNITS; unit++) {
-        CUresult result = cu.ModuleLoadDataEx(&m->modules[unit], m->image->units[unit], 2, options, values);
-        if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION && !cu.DriverGetVersion(&version))
-            return fail("the NVIDIA driver serves CUDA %s, and the kernels for GPUs beyond %s need CUDA %s: update the driver, or compile the model for cuda:sm_%d",
-                        version_text(version, has, sizeof has), ARCHITECTURES, version_text(NVRTC_VERSION, needs, sizeof needs), m->capability);
-        if (check(result, m->image->kind == IMAGE_PTX ? "compiling the kernels for this GPU" : "loading the kernels")) {
-            size_t said = strlen(last_error);
-            if (log[0]) snprintf(last_error + said, sizeof last_error - said, ": %s", log);
-            return -1;
-        }
-    }
+    void *values[] = {log, (void *)(uintptr_t)sizeof log}; /* the driver replaces the size by what it used */
+    CUresult result = cu.ModuleLoadDataEx(&m->modules[unit], m->image->units[unit], 2, options, values);
+    if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION && !cu.DriverGetVersion(&version))
+        return fail("the NVIDIA driver serves CUDA %s, and the kernels for GPUs beyond %s need CUDA %s: update the driver, or compile the model for cuda:sm_%d",
+                    version_text(version, has, sizeof has), ARCHITECTURES, version_text(NVRTC_VERSION, needs, sizeof needs), m->capability);
+    if (!check(result, m->image->kind == IMAGE_PTX ? "compiling the kernels for this GPU" : "loading the kernels")) return 0;
+    size_t said = strlen(last_error);
+    if (log[0]) snprintf(last_error + said, sizeof last_error - said, ": %s", log);
+    return -1;
+}
+
+static int load_modules(tw_instance *m) {
+    for (int unit = 0; unit < UNITS; unit++)
+        if (load_module(m, unit)) return -1;
     return 0;
 }
 

@@ -64,13 +64,18 @@ TW_DEVICE float tw_modf(float a, float b) {
     return r == 0 ? copysignf(0.0f, b) : (r < 0) != (b < 0) ? r + b : r;
 }
 
+/* 1 / (1 + exp(-x)) by one exponential that cannot overflow. */
+TW_DEVICE float tw_sigmoid(float x) {
+    const float e = expf(-fabsf(x));
+    return (x < 0 ? e : 1.0f) / (1 + e);
+}
+TW_DEVICE double tw_sigmoid(double x) {
+    const double e = exp(-fabs(x));
+    return (x < 0 ? e : 1.0) / (1 + e);
+}
+
 /* Up to 16 bytes of consecutive elements, moved by one instruction. */
 template <class T, int count> struct alignas(sizeof(T) * count) tw_vector { T element[count]; };
-
-/* Whether all pointers are aligned to so many bytes. */
-template <class... T> TW_DEVICE bool tw_aligned(int bytes, const T *...pointers) {
-    return ((... | (uint64_t)pointers) & (uint64_t)(bytes - 1)) == 0;
-}
 
 /* The value of the lane whose number differs in `bits`. All 32 lanes take part. */
 template <class T> TW_DEVICE T tw_of_lane(T x, int bits) { return (T)__shfl_xor_sync(0xffffffffu, x, bits); }

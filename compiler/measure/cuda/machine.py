@@ -256,10 +256,10 @@ class CudaMachine:
         self._warm(runs, over)
         clocks: list[tuple[Clock | None, Clock | None]] = []
         for turn in range(2 * self.samples):
-            before = self._bench.clock()
+            before = self._clock(runs, over)
             if not self._round(runs, turn, over):
                 break
-            clocks.append((before, self._bench.clock()))
+            clocks.append((before, self._clock(runs, over)))
             _drop_losers(runs)
             if len(clean_rounds([_rate(one) for one in clocks], CLOCK_LOSS)) >= self.samples:
                 break
@@ -284,6 +284,14 @@ class CudaMachine:
             return self._bench.sample(at)
         except Lost as reason:
             self._drop(runs[at], str(reason))
+            self._place(runs, over)
+            return None
+
+    def _clock(self, runs: Sequence[_Run], over: Hurry) -> Clock | None:
+        """The device's now; None where nobody says, or where the device was lost meanwhile: then all runs are placed again."""
+        try:
+            return self._bench.clock()
+        except Lost:
             self._place(runs, over)
             return None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from compiler.ir.cuda_panels import BlockPanels, rounded_to_tf32
+from compiler.ir.cuda_panels import BlockPanels, rounded_to_tf32, swizzled
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
@@ -36,6 +38,25 @@ def test_a_transposed_constant_is_packed_as_what_it_means() -> None:
     transposed = Panels((0,), 20, 11, 0, ((20, 1), (11, 20)))
     packed = BlockPanels(transposed, 8, 16, DType.F32).pack(constant[0].T.copy())
     np.testing.assert_array_equal(packed, BlockPanels(matrix, 8, 16, DType.F32).pack(constant))
+
+
+@pytest.mark.parametrize("depth", [64, 32])
+def test_chunks_of_swizzled_rows_are_exchanged_as_the_tensor_maps_of_the_manual_do(depth: int) -> None:
+    """Bits 4 to 6 of an address, or 4 and 5 where rows have 64 bytes, are combined with those from bit 7 on."""
+    constant, matrix = matrices(1, 2 * depth, 24)
+    plain = BlockPanels(matrix, 24, depth, DType.F16)
+    exchanged = replace(plain, swizzled=True)
+    assert exchanged.elements == plain.elements
+    before, after = plain.pack(constant).reshape(2, -1), exchanged.pack(constant).reshape(2, -1)
+    address = np.arange(24 * depth) * 2
+    place = address ^ ((address >> 7) & (depth // 8 - 1)) << 4
+    np.testing.assert_array_equal(after[:, place // 2], before)
+
+
+def test_swizzling_twice_changes_nothing() -> None:
+    tiles = np.random.default_rng(0).integers(0, 1000, (2, 3, 16, 64)).astype(np.int16)
+    assert (swizzled(tiles) != tiles).any()
+    np.testing.assert_array_equal(swizzled(swizzled(tiles)), tiles)
 
 
 def test_tf32_keeps_ten_bits_rounded_to_nearest_and_ties_away_from_zero() -> None:

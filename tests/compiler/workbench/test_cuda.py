@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from compiler.codegen.build import Toolchain
+from compiler.codegen.cuda.lowered import CudaLowered
 from compiler.codegen.cuda.nvrtc import Compiled, Resources
 from compiler.codegen.cuda.toolchain import CudaToolchain
 from compiler.contract import CompileOptions
@@ -16,9 +17,9 @@ from compiler.ir.machine import Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType
-from compiler.ir.tile import Level, Tile
+from compiler.ir.tile import Cost, Level, Tile, Variant
 from compiler.measure.cuda.machine import CudaMachine
-from compiler.targets.cuda import Gpu, resolve
+from compiler.targets.cuda import CudaTarget, Gpu, resolve
 from compiler.trace import unhurried
 from compiler.workbench import candidates, cuda
 from compiler.workbench.cuda import TRIES, CudaBackend, cuda_backend
@@ -158,3 +159,22 @@ def test_the_gpu_that_is_here_makes_the_target_measurable(monkeypatch: pytest.Mo
         backend = cuda_backend(CompileOptions(target="cuda:sm_90"), {"CC": "clang"})
         assert (backend.target.hardware, backend.toolchain.host.path) == (hardware, "clang")
     assert str(backend) == "cuda:sm_90: H200, 132 multiprocessors, L2 50 MiB"
+
+
+def test_calls_that_share_a_launch_take_less_than_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = BACKEND.together(dense())
+    small, large = (Variant(tile, 8, 1, Cost(3e-6, "model")) for tile in TILES[1:4:2])
+    assert together([(0, small)]) == 3e-6
+    shared = together([(0, small), (0, large)])
+    assert shared is not None
+    assert 3e-6 <= shared < 4e-6
+    blocks: list[list[int]] = []
+
+    def never(members: Sequence[CudaLowered], target: CudaTarget) -> bool:
+        blocks.append([one.block for one in members])
+        return False
+
+    monkeypatch.setattr(cuda, "fit_together", never)
+    assert together([(0, small), (0, large)]) is None
+    assert together([(0, small)]) == 3e-6
+    assert blocks == [[128, 256]]

@@ -73,6 +73,18 @@ extern "C" __global__ void block_votes(const int *x, int *out) {
     out[2 * blockDim.x + threadIdx.x] = __syncthreads_or(positive);
 }
 
+/* The same for the first `live` threads, once the others have ended; then what the thread opposite has, through shared memory. */
+extern "C" __global__ void block_votes_of_some(const int *x, int *out, int live) {
+    if ((int)threadIdx.x >= live) return;
+    int *values = (int *)tw_dynamic_shared(), positive = x[threadIdx.x] > 0;
+    out[threadIdx.x] = __syncthreads_count(positive);
+    out[live + threadIdx.x] = __syncthreads_and(positive);
+    out[2 * live + threadIdx.x] = __syncthreads_or(positive);
+    values[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    out[3 * live + threadIdx.x] = values[live - 1 - threadIdx.x];
+}
+
 /* Every thread of every block contributes x[i] to each of the counters. */
 extern "C" __global__ void atomics(const int *x, int *counters, float *sum, unsigned *wrapped, unsigned *swapped) {
     int value = x[blockIdx.x * blockDim.x + threadIdx.x];

@@ -627,16 +627,17 @@ int cuModuleLoadData(void **module, const void *image) {
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, const int *options, void **values) {
     return api("cuModuleLoadDataEx", true, [&] {
         char *log = nullptr;
-        size_t room = 0;
+        void **room = nullptr;
         for (unsigned i = 0; i < count; i++) {
             demand(options[i] >= 3 && options[i] <= 6, NOT_SUPPORTED); /* logs and their sizes */
             if (options[i] == 5) log = static_cast<char *>(values[i]);
-            if (options[i] == 6) room = (size_t)values[i];
+            if (options[i] == 6) room = &values[i];
         }
         try {
             *module = load(image);
+            if (room) *room = nullptr; /* as the driver does: how much of the log is used takes the place of its size */
         } catch (const Refused &refused) {
-            if (log && room) snprintf(log, room, "the double cannot load this image (%d)", refused.result);
+            if (log && room && *room) snprintf(log, (size_t)*room, "the double cannot load this image (%d)", refused.result);
             throw;
         }
     });

@@ -495,7 +495,7 @@ bool release(Block &b, int id) {
             if (m.waits) m.thread->seen = met;
         for (auto &m : members) tick(*m.thread);
     }
-    if (id == 0) b.total = b.counted, b.counted = 0;
+    if (id == 0) b.total = b.counted, b.voters = (int)members.size(), b.counted = 0;
     for (auto &m : members)
         if (m.thread->state == State::Barrier && m.waits) wake(*m.thread);
     return true;
@@ -537,10 +537,9 @@ void barrier(int id, int threads, bool waits, Site at) {
 
 int barrier_count(int operation, int predicate, Site at) {
     Block &b = *self().block;
-    int live = (int)b.live;
     b.counted += predicate != 0;
     barrier(0, 0, true, at);
-    return operation == 0 ? b.total : operation == 1 ? b.total == live : b.total != 0;
+    return operation == 0 ? b.total : operation == 1 ? b.total == b.voters : b.total != 0;
 }
 
 /* An ended thread takes no part in barriers and collectives any more: others may have waited for it alone. */

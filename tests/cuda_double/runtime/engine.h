@@ -136,7 +136,7 @@ struct Block {
     unsigned slot;
     std::vector<unsigned char> statics;
     std::vector<std::vector<Thread *>> warpgroups; /* those who wait in a warpgroup's rendezvous */
-    int counted = 0, total = 0;                    /* of __syncthreads_count and its kind */
+    int counted = 0, total = 0, voters = 0;        /* of __syncthreads_count and its kind */
 };
 
 struct Cluster {

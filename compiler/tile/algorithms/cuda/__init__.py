@@ -3,6 +3,7 @@
 window       sums and extremes over a window, channel by channel: the window slides in registers
 attention    both products and the softmax between them, the scores in registers
 contraction  products and convolutions by tensor cores or multiply-adds, block tile by block tile
+wgmma        large ones of 16-bit operands by warpgroups, with bulk copies of packed constants, on sm_90a
 integer      products of bytes with zero points, exactly in int32
 gemv         a few rows times a constant matrix, which is read once
 transpose    maps that read along one axis and write along another, through shared memory
@@ -23,6 +24,7 @@ from compiler.tile.algorithms.cuda.integer import cuda_integer_tiles
 from compiler.tile.algorithms.cuda.loops import cuda_loop_tiles
 from compiler.tile.algorithms.cuda.recurrent import cuda_recurrent_tiles
 from compiler.tile.algorithms.cuda.transpose import cuda_transpose_tiles
+from compiler.tile.algorithms.cuda.wgmma import cuda_wgmma_tiles
 from compiler.tile.algorithms.cuda.window import cuda_window_tiles
 from compiler.tile.model import Proposal
 
@@ -32,6 +34,7 @@ CudaAlgorithm = Callable[[Workload, CudaTarget, str], list[Proposal]]
 CUDA_ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     cuda_attention_tiles,
     cuda_contraction_tiles,
+    cuda_wgmma_tiles,
     cuda_integer_tiles,
     cuda_window_tiles,
     cuda_gemv_tiles,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 from compiler.ir.contraction import Contraction, as_contraction, packing_of
 from compiler.ir.cuda_operand import Access, access_of, half_of
@@ -70,7 +71,7 @@ ELEMENT_CYCLES = 12
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """What all tiles of a workload share: extents, and how operands are reached as `element`; B is None where it is packed."""
 
     batches: int
@@ -98,7 +99,7 @@ def cuda_contraction_tiles(workload: Workload, target: CudaTarget, precision: st
     proposals = [
         proposal
         for algorithm, element in _products(view, workload, precision)
-        for proposal in _tiles(algorithm, _shape(view, workload, element), target)
+        for proposal in _tiles(algorithm, shape_of(view, workload, element), target)
     ]
     return sorted(proposals, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
 
@@ -113,42 +114,53 @@ def _products(view: Contraction, workload: Workload, precision: str) -> list[tup
     return [("mma_tf32", DType.F32)]
 
 
-def _shape(view: Contraction, workload: Workload, element: DType) -> _Shape:
+def shape_of(view: Contraction, workload: Workload, element: DType) -> Shape:
     slots = Slots(workload)
     packed = packing_of(view, workload, 1) is not None
     a, b = (access_of(value, view.k[-1], slots, element) for value in (view.a, view.b))
-    return _Shape(view.batches, view.rows, view.columns, view.depth, element, a, None if packed else b)
+    return Shape(view.batches, view.rows, view.columns, view.depth, element, a, None if packed else b)
 
 
-def _tiles(algorithm: str, shape: _Shape, target: CudaTarget) -> Iterator[Proposal]:
-    clusters = CLUSTERS if target.capability >= (9, 0) else ()
+def _tiles(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[Proposal]:
     for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else WARP_TILES:
         if algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS:
             continue
-        tiles = shape.batches * -(-shape.rows // m) * -(-shape.columns // n)
-        for step_bytes in STEP_BYTES:
-            depth = step_bytes // shape.element.bytes
-            steps = -(-shape.depth // depth)
+        for depth, steps in steps_of(shape):
             for stages in STAGES:
                 if stages > (2 if shape.is_held else max(steps + 1, 2)):
                     continue
-                for parts in PARTS:
-                    if parts > steps or -(-steps // -(-steps // parts)) < parts:
-                        continue
-                    if parts > 1 and tiles * parts > MOST_WAVES_SPLIT * target.multiprocessors:
-                        continue
-                    for cluster in (False, True) if parts in clusters else (False,):
-                        work = _Work(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster)
-                        if work.fits(target):
-                            yield Proposal(work.tile, seconds(work.ns(target), target))
+                for parts, cluster in splits(shape, m, n, steps, target):
+                    work = Work(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster)
+                    if work.fits(target):
+                        yield work.proposal(target)
+
+
+def steps_of(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Elements of k in a step, and how many steps there are."""
+    for step_bytes in STEP_BYTES:
+        depth = step_bytes // shape.element.bytes
+        yield depth, -(-shape.depth // depth)
+
+
+def splits(shape: Shape, m: int, n: int, steps: int, target: CudaTarget) -> Iterator[tuple[int, bool]]:
+    """Into how many parts k may be split, and whether the blocks of a cluster take them."""
+    clusters = CLUSTERS if target.capability >= (9, 0) else ()
+    tiles = shape.batches * -(-shape.rows // m) * -(-shape.columns // n)
+    for parts in PARTS:
+        if parts > steps or -(-steps // -(-steps // parts)) < parts:
+            continue
+        if parts > 1 and tiles * parts > MOST_WAVES_SPLIT * target.multiprocessors:
+            continue
+        for cluster in (False, True) if parts in clusters else (False,):
+            yield parts, cluster
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """One tile and what it costs."""
 
     algorithm: str
-    shape: _Shape
+    shape: Shape
     m: int
     n: int
     part_m: int
@@ -158,12 +170,23 @@ class _Work:
     parts: int
     cluster: bool
 
+    lag: ClassVar[int] = 0
+    """Steps behind that still read their stages while the next one begins."""
+
+    def proposal(self, target: CudaTarget) -> Proposal:
+        return Proposal(self.tile, seconds(self.ns(target), target))
+
     @property
     def tile(self) -> Tile:
         block = Level("block", (("m", self.m), ("n", self.n), ("k", self.depth), ("stages", self.stages)))
-        inner = Level("thread" if self.algorithm == "ffma" else "warp", (("m", self.part_m), ("n", self.part_n)))
+        inner = Level(self._inner, (("m", self.part_m), ("n", self.part_n)))
         grid = (Level("cluster" if self.cluster else "grid", (("k", self.parts),)),) if self.parts > 1 else ()
         return Tile(self.algorithm, (*grid, block, inner))
+
+    @property
+    def _inner(self) -> str:
+        """Who has a part of the block tile."""
+        return "thread" if self.algorithm == "ffma" else "warp"
 
     @property
     def threads(self) -> int:
@@ -238,10 +261,14 @@ class _Work:
         busy = min(self.blocks, target.multiprocessors)
         moved = together * self.step_bytes / min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
         units = together * self._cycles(target) / target.clock_ghz
-        waiting = LATENCY_NS / (self.stages - 1)
+        waiting = LATENCY_NS / (self.stages - 1 - self.lag)
         if self._held:
             waiting = LATENCY_NS
-        return max(moved, units + STEP_NS, self._chain_ns(target) + STEP_NS, waiting)
+        return max(moved, self._units_ns(units), self._chain_ns(target) + STEP_NS, waiting)
+
+    def _units_ns(self, units: float) -> float:
+        """A step of a multiprocessor whose units are busy for so long."""
+        return units + STEP_NS
 
     def _cycles(self, target: CudaTarget) -> float:
         """Of a multiprocessor, for one block's step: products, reading shared memory, gathering."""

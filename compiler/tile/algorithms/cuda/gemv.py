@@ -8,13 +8,13 @@ from math import log2
 
 from compiler.ir.contraction import Contraction
 from compiler.ir.gemv import as_gemv
-from compiler.ir.lane_columns import LANE_BYTES
+from compiler.ir.lane_columns import AHEAD, LANE_BYTES
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import WARP, CudaTarget
 from compiler.tile.algorithms.blocking import in_registers
-from compiler.tile.algorithms.cuda.model import moved_ns, seconds, waves
+from compiler.tile.algorithms.cuda.model import LARGEST_SPAN, MEETING_NS, STALL, TRIP_NS, moved_ns, seconds, waves
 from compiler.tile.model import Proposal
 
 LANES = (1, 2, 4, 8, 16, 32)
@@ -30,15 +30,7 @@ SHARED_BYTES = 48 * 1024
 LARGEST_MATRIX = 2**31
 """Elements of a packed matrix."""
 ELEMENTS = (DType.F32, DType.F16, DType.BF16)
-AHEAD = 8
-"""Loads of 16 bytes that a lane has on its way."""
 
-TRIP_NS = 250.0
-"""One more dependent trip to the second-level cache."""
-MEETING_NS = 1000.0
-"""What it costs that blocks leave partial results and the last one fetches them."""
-STALL = 2.0
-"""Cycles between two instructions of a warp that has its scheduler for itself."""
 SHUFFLE_NS = 15.0
 """One step of adding up what lanes have."""
 
@@ -47,6 +39,8 @@ def cuda_gemv_tiles(workload: Workload, target: CudaTarget, precision: str) -> l
     """Legal tiles, cheapest by the model first; empty for a kernel that is no product of a few rows with a constant matrix."""
     view = as_gemv(workload)
     if view is None or not view.depth:
+        return []
+    if max(buffer.span for buffer in (*workload.inputs, *workload.outputs)) >= LARGEST_SPAN:
         return []
     matrix = _matrix(view, workload)
     if matrix not in ELEMENTS or view.columns * view.depth * 2 > LARGEST_MATRIX:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from compiler.targets.cuda import CudaTarget
 
 BLOCK_NS = 700.0
 """From a block's start to its first result: addresses, a first trip to memory, a last one."""
+TRIP_NS = 250.0
+"""One more dependent trip to the second-level cache."""
+MEETING_NS = 1000.0
+"""What it costs that blocks leave partial results and the last one fetches them."""
+STALL = 2.0
+"""Cycles between two instructions of a warp that has its scheduler for itself."""
+LARGEST_SPAN = 2**30
+"""Elements of a buffer that an int counts with room to spare."""
 PORT_BYTES = 64
 """Bytes that one multiprocessor takes from the second-level cache in a cycle."""
 
@@ -24,3 +34,10 @@ def waves(blocks: int, at_once: int, target: CudaTarget) -> int:
 def seconds(ns: float, target: CudaTarget) -> float:
     """A kernel's share of an inference's time: its work of `ns` nanoseconds, its blocks' start and end, its launch."""
     return 1e-9 * (target.launch_ns + BLOCK_NS + ns)
+
+
+def seconds_together(kernels: Sequence[tuple[float, int]], target: CudaTarget) -> float:
+    """What kernels take that share one launch, from each one's seconds and blocks: the longest, or all their work spread over the device."""
+    start = seconds(0.0, target)
+    works = [(max(alone - start, 0.0), min(blocks / target.multiprocessors, 1.0)) for alone, blocks in kernels]
+    return start + max(max(work for work, _ in works), sum(work * share for work, share in works))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.ir.chains import Chain, as_chains
+from compiler.ir.chains import COLUMNS, THREADS, Chain, as_chains, share_of
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
 from compiler.ir.tile import Level, Tile
@@ -15,8 +15,6 @@ from compiler.tile.model import Proposal
 CLUSTERS = (1, 2, 4, 8)
 SEQUENCES = (1, 2, 4)
 """Of a cluster: their sums are registers of a thread."""
-COLUMNS, THREADS = 4, 512
-"""As the lowering deals them out."""
 LARGEST_SPAN = 2**28
 """Elements that an int counts with room to spare, those of what is made ahead too."""
 SHARED_PER_CLOCK = 128
@@ -44,13 +42,9 @@ def cuda_recurrent_tiles(workload: Workload, target: CudaTarget, precision: str)
     )
 
 
-def _share(units: int, blocks: int) -> int:
-    return -(-units // (blocks * COLUMNS)) * COLUMNS
-
-
 def _state_bytes(chain: Chain, blocks: int, together: int) -> int:
     """Shared memory of a block beside its weights, and to spare."""
-    share = _share(chain.units, blocks)
+    share = share_of(chain.units, blocks)
     own = sum(gates * share for gates in chain.temps.values())
     states = 2 * blocks * share * len(chain.exchanged)
     widest = max(product.column.extent // chain.units * share for product in chain.products)
@@ -62,7 +56,7 @@ def _proposal(chains: Sequence[Chain], workload: Workload, blocks: int, together
     """Every step reads the weights of its units, those that stay in shared memory there, the others from the second-level cache."""
     slots, view = Slots(workload), chains[0].view
     chain = max(chains, key=lambda one: sum(p.column.extent * p.depth.extent for p in one.products))
-    share = _share(chain.units, blocks)
+    share = share_of(chain.units, blocks)
     octets = sum(
         product.column.extent // chain.units * share * product.depth.extent * slots.buffers[product.matrix].dtype.bytes
         for product in chain.products

@@ -7,11 +7,12 @@ from itertools import product as points
 from math import prod
 
 from compiler.ir.channelwise import ChannelWindow, Side, as_channel_window
+from compiler.ir.lane_columns import AHEAD, AHEAD_BYTES
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import WARP, CudaTarget
 from compiler.tile.algorithms.blocking import in_registers
-from compiler.tile.algorithms.cuda.model import moved_ns, seconds, waves
+from compiler.tile.algorithms.cuda.model import LARGEST_SPAN, MEETING_NS, STALL, TRIP_NS, moved_ns, seconds, waves
 from compiler.tile.model import Proposal
 
 CHANNELS = (8, 4, 2, 1)
@@ -25,8 +26,6 @@ MOST_STEPS = 3200
 """Multiplications of a thread, each of them written out: bounds the code and the time it takes to compile."""
 LARGEST_GROUP = 8
 """Channels of a group that one thread takes as a whole; tensor cores take larger ones."""
-LARGEST_SPAN = 2**30
-"""Elements that an int counts with room to spare."""
 
 SPLIT_DEPTH = 16
 """Positions from which threads share out a reduction."""
@@ -34,13 +33,7 @@ SPLIT_THREADS = (128, 256, 512)
 SPLIT_STRIPS = (1, 2, 4, 8, 16, 32)
 """Of a block."""
 SPLIT_BLOCKS = (1, 2, 4, 8, 16, 32, 64)
-AT_A_TIME = 8
-"""Positions of a thread on their way together."""
 
-TRIP_NS = 250.0
-"""One more dependent trip to the second-level cache."""
-MEETING_NS = 1000.0
-"""What it costs that blocks leave partial results and the last one fetches them."""
 PORT_BYTES = 128
 """Of the first-level cache, in a cycle."""
 ACCESS = 3
@@ -49,14 +42,10 @@ OUTPUT = 4
 """Instructions of a result's maps and its conversion."""
 LEAST_BYTES = 4
 """What a lane's access takes of it, however short."""
-STALL = 2.0
-"""Cycles between two instructions of a warp that has its scheduler for itself."""
 SET_UP = 80
 """Instructions of a thread beside its steps."""
 REGISTERS = 40
 """Of a thread beside sums, weights and what is on its way."""
-AHEAD_BYTES = 192
-"""What a thread has on its way from memory."""
 
 
 def cuda_window_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
@@ -147,9 +136,7 @@ def _seconds(
     issue = max(warps / (target.fma_per_clock / WARP), STALL) * instructions / target.clock_ghz
     near = warps * WARP * fetched * max(channels * width, LEAST_BYTES) / PORT_BYTES / target.clock_ghz
     row_bytes = across * channels * width
-    trips = -(-lines * row_bytes // max(AHEAD_BYTES, row_bytes)) * -(
-        -view.depth // (AT_A_TIME if view.taps == 1 else 1)
-    )
+    trips = -(-lines * row_bytes // max(AHEAD_BYTES, row_bytes)) * -(-view.depth // (AHEAD if view.taps == 1 else 1))
     registers = REGISTERS + outputs * channels + min(lines * row_bytes, AHEAD_BYTES) // 4
     registers += (view.taps if view.taps <= 9 else view.columns.taps) * channels if view.weight is not None else 0
     rounds = waves(blocks, target.blocks_at_once(threads, min(registers, 255), 0), target)
@@ -195,7 +182,7 @@ def _split_seconds(
     stretch = strips * channels * width  # bytes side by side; the memory is read by sectors of 32
     moved = _moved(view, workload) * max(32 / stretch, 1.0)
     share = -(-view.depth // (parts * blocks))
-    trips = -(-share // AT_A_TIME)
+    trips = -(-share // AHEAD)
     warps = -(-groups * blocks // target.multiprocessors) * parts * strips / WARP
     issue = max(warps / (target.fma_per_clock / WARP), STALL) * (SET_UP + share * channels * 3) / target.clock_ghz
     combine = (parts if parts < 4 * channels else channels + parts // channels) * 4 / target.clock_ghz

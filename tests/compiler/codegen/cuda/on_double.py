@@ -11,6 +11,7 @@ import pytest
 from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
+from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.measure.memory import allocate, read_buffer, write_buffer
@@ -24,12 +25,20 @@ ROUNDING = {DType.F16: 2e-3, DType.BF16: 1.6e-2}
 """What an output may lose by lying in memory in 16 bits, relative to its largest element."""
 
 
+def workload_of(case: Case) -> Workload:
+    """The case's kernel on its buffers, as far from alignment as they are, which `Case.workload` forgets."""
+    count = len(case.kernel.inputs)
+    buffers = [replace(buffer, id=0, storage=0, name="") for buffer in case.buffers]
+    return replace(case.workload, inputs=tuple(buffers[:count]), outputs=tuple(buffers[count:]))
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A case and one way of lowering it."""
+    """A case and one way of lowering it. `in_place` pairs outputs and inputs that share memory, as in `Call.in_place`."""
 
     case: Case
     lowered: CudaLowered
+    in_place: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.case}\n{self.lowered}\n{self.lowered.text}"
@@ -42,6 +51,10 @@ def run(device: Device, subject: Subject) -> tuple[np.ndarray, ...]:
     for memory, buffer, array in zip(memories, case.buffers, case.inputs, strict=False):
         write_buffer(memory, buffer, array)
     uploaded = [device.upload(memory) for memory in memories]
+    for out, into in subject.in_place:
+        uploaded[len(case.inputs) + out] = uploaded[into]
+        memories[len(case.inputs) + out] = memories[into]
+    shared = {into for _, into in subject.in_place}
     arguments = [
         np.uint64(at.address + buffer.offset * buffer.dtype.bytes)
         for at, buffer in zip(uploaded, case.buffers, strict=True)
@@ -62,7 +75,7 @@ def run(device: Device, subject: Subject) -> tuple[np.ndarray, ...]:
     after = [device.download(at, memory.shape, memory.dtype) for at, memory in zip(uploaded, memories, strict=True)]
     for at, (memory, was, buffer) in enumerate(zip(after, memories, case.buffers, strict=True)):
         restored = memory.copy()
-        if at >= len(case.inputs):
+        if at >= len(case.inputs) or at in shared:
             octets = without_bool(buffer)
             write_buffer(restored, octets, read_buffer(was, octets))
         assert np.array_equal(restored, was), f"`{buffer}` was written where it must not be\n{subject}"

@@ -13,18 +13,16 @@ import numpy as np
 import pytest
 
 from compiler.codegen.cuda import nvrtc
-from compiler.codegen.cuda.cu_attention import lower_cuda_attention
+from compiler.codegen.cuda.lower import lower_cuda
 from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
-from compiler.codegen.lowered import with_c_names
 from compiler.ir.buffers import Buffer
 from compiler.ir.flash_attention import FlashAttention, FlashBlocks, as_flash_attention
 from compiler.ir.kernel import Kernel
-from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.targets.cuda import resolve
 from compiler.tile.algorithms.cuda.attention import cuda_attention_tiles
-from tests.compiler.codegen.cuda.on_double import ADVERSARIAL, Subject, check, needs_double, run, stored_as
+from tests.compiler.codegen.cuda.on_double import ADVERSARIAL, Subject, check, needs_double, run, stored_as, workload_of
 from tests.compiler.codegen.cuda.test_nvrtc import ARCHITECTURES, disassembler, needs_nvrtc
 from tests.compiler.codegen.library import Case, draws
 from tests.compiler.codegen.test_c_attention import forms, fused
@@ -127,14 +125,8 @@ def case(kernel: Kernel, arithmetic: str, buffers: Sequence[Buffer] = (), seed: 
     return Case(kernel, stored, inputs, tolerance=tolerance)
 
 
-def workload(case: Case) -> Workload:
-    """With how far the buffers are from alignment, which `Case.workload` forgets."""
-    count = len(case.kernel.inputs)
-    return Workload(with_c_names(case.kernel), case.buffers[:count], case.buffers[count:], (False,) * count)
-
-
 def lowered(case: Case, arithmetic: str, blocks: FlashBlocks, name: str = "k") -> CudaLowered:
-    return lower_cuda_attention(name, workload(case), blocks.tile(ARITHMETIC[arithmetic][0]), TARGET)
+    return lower_cuda(name, workload_of(case), blocks.tile(ARITHMETIC[arithmetic][0]), TARGET)
 
 
 def subjects(cases: Sequence[Case], arithmetic: str, divisions: Sequence[FlashBlocks] = DIVISIONS) -> list[Subject]:
@@ -309,8 +301,8 @@ def test_the_tiles_that_are_proposed_compile_without_spills(architecture: str, t
     kernels = []
     for arithmetic, precision in (("f16", "fp16"), ("tf32", "tf32"), ("3xtf32", "fp32")):
         for at, subject in enumerate(network_shapes(arithmetic)):
-            best = cuda_attention_tiles(workload(subject), target, precision)[0].tile
-            kernels.append(lower_cuda_attention(f"k{at}_{precision}", workload(subject), best, target))
+            best = cuda_attention_tiles(workload_of(subject), target, precision)[0].tile
+            kernels.append(lower_cuda(f"k{at}_{precision}", workload_of(subject), best, target))
     compiled = nvrtc.compile_cuda(PREAMBLE + "\n".join(kernel.text for kernel in kernels), architecture, "attention.cu")
     assert compiled.kernels.keys() == {kernel.name for kernel in kernels}
     assert not [name for name, resources in compiled.kernels.items() if resources.spills], compiled.log
@@ -332,7 +324,7 @@ def test_the_tiles_that_are_proposed_compile_without_spills(architecture: str, t
 
 def test_heads_beyond_the_registers_are_left_to_loops() -> None:
     for size, arithmetic, served in ((160, "f16", True), (192, "f16", True), (256, "f16", False), (160, "tf32", True)):
-        of = workload(case(layer(16, 16, size, size), arithmetic))
+        of = workload_of(case(layer(16, 16, size, size), arithmetic))
         assert bool(cuda_attention_tiles(of, TARGET, "fp16")) is served, size
     wide = parse_kernel(str(layer(16, 16, 16, 16)).replace(":16", ":272").replace(" 16]", " 272]"))
     assert as_flash_attention(Case(wide, whole(wide), ()).workload) is None
@@ -351,7 +343,7 @@ def test_rows_in_shared_memory_meet_no_bank_twice() -> None:
     for arithmetic in ("f16", "3xtf32"):
         for turned in (False, True):
             for size in (16, 32, 64, 80, 96, 128):
-                form = as_flash_attention(workload(case(layer(16, 64, size, size), arithmetic)))
+                form = as_flash_attention(workload_of(case(layer(16, 64, size, size), arithmetic)))
                 assert isinstance(form, FlashAttention)
                 k = replace(form.k, inner="result" if turned else "sum")
                 pitch = form.pitch(k, size)

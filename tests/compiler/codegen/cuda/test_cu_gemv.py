@@ -17,14 +17,13 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tile.algorithms.cuda.gemv import cuda_gemv_tiles
 from tests.compiler.codegen.cuda import on_double
-from tests.compiler.codegen.cuda.on_double import case_of, needs_double, stored_as
+from tests.compiler.codegen.cuda.on_double import case_of, needs_double, stored_as, workload_of
 from tests.compiler.codegen.cuda.test_cu_window import (
     ELEMENTS,
     H200,
     around_the_wait,
     needs_disassembler,
     subject,
-    workload_of,
 )
 from tests.compiler.codegen.cuda.test_nvrtc import ARCHITECTURES, needs_nvrtc
 from tests.compiler.codegen.library import Case, bound, draws
@@ -100,6 +99,12 @@ def test_blocks_that_share_a_column_add_up_in_one_order() -> None:
             results.append(on_double.run(device, one)[0])
     assert one.lowered.counters == 3
     assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+def test_rows_whose_offsets_an_int_cannot_count_are_left_to_others() -> None:
+    case = classifier(2, 40, 1024, None)
+    apart = replace(case.buffers[0], strides=(2**31, 1))
+    assert not cuda_gemv_tiles(workload_of(replace(case, buffers=(apart, *case.buffers[1:]))), H200, "fp32")
 
 
 @needs_nvrtc

@@ -17,26 +17,18 @@ from compiler.codegen.cuda.lower import lower_cuda
 from compiler.codegen.cuda.lowered import PREAMBLE
 from compiler.ir.buffers import Buffer
 from compiler.ir.integer import as_integer
-from compiler.ir.machine import Workload
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import resolve
 from compiler.tile.algorithms.cuda.integer import cuda_integer_tiles
 from tests.compiler.codegen.cuda import on_double
-from tests.compiler.codegen.cuda.on_double import Subject, needs_double
+from tests.compiler.codegen.cuda.on_double import Subject, needs_double, workload_of
 from tests.compiler.codegen.cuda.test_nvrtc import ARCHITECTURES, disassembler, needs_nvrtc
 from tests.compiler.codegen.library import Case, bound, draws
 from tests.compiler.codegen.test_c_integer import BYTES, defined, operators
 from tests.cuda_double.double import MODES, Mode
 
 TARGET = resolve("cuda:sm_90")
-
-
-def workload(case: Case) -> Workload:
-    """The case's kernel on its buffers, as far from alignment as they are."""
-    count = len(case.kernel.inputs)
-    buffers = [replace(buffer, id=0, storage=0, name="") for buffer in case.buffers]
-    return replace(case.workload, inputs=tuple(buffers[:count]), outputs=tuple(buffers[count:]))
 
 
 def tile(m: int, n: int, k: int, warp: tuple[int, int], stages: int = 3, parts: int = 1) -> Tile:
@@ -51,7 +43,7 @@ SMALL, SPLIT, WIDE = tile(16, 32, 64, (16, 8)), tile(32, 32, 64, (16, 16), 2, 2)
 def check(cases: Sequence[Case], flavour: str = "plain", modes: Sequence[Mode] = on_double.ADVERSARIAL) -> list[str]:
     """Compares each case under its tile with its definition; the texts."""
     subjects = [
-        Subject(case, lower_cuda(f"k{number}_bytes", workload(case), case.tile, TARGET))
+        Subject(case, lower_cuda(f"k{number}_bytes", workload_of(case), case.tile, TARGET))
         for number, case in enumerate(cases)
     ]
     on_double.check(subjects, flavour, modes)
@@ -68,7 +60,7 @@ def drawn(draw: st.DrawFn) -> Case | None:
         constant = tuple(at for at in range(len(given)) if at != 0)
         dense = [Buffer.whole(b.id, b.type, b.layout) if at in constant else b for at, b in enumerate(case.buffers)]
         case = replace(case, constant=constant, buffers=tuple(dense))
-    options = cuda_integer_tiles(workload(case), TARGET, "fp32")
+    options = cuda_integer_tiles(workload_of(case), TARGET, "fp32")
     assert bool(options) or as_integer(case.workload) is None
     return replace(case, tile=draw(st.sampled_from(options)).tile) if options else None
 
@@ -182,9 +174,9 @@ def test_proposed_tiles_compile_without_spills_to_8_bit_tensor_cores(architectur
     cases = [product(*zeros, 0, 0, SMALL), product(*zeros, 3, 5, SMALL), convolution(64, 64, 7, WIDE)]
     kernels = []
     for number, case in enumerate(cases):
-        best = [proposal.tile for proposal in cuda_integer_tiles(workload(case), target, "fp32")]
+        best = [proposal.tile for proposal in cuda_integer_tiles(workload_of(case), target, "fp32")]
         chosen = [best[0], best[len(best) // 2], tile(128, 128, 64, (64, 32))]
-        kernels += [lower_cuda(f"k{number}_{at}", workload(case), one, target) for at, one in enumerate(chosen)]
+        kernels += [lower_cuda(f"k{number}_{at}", workload_of(case), one, target) for at, one in enumerate(chosen)]
     compiled = nvrtc.compile_cuda(PREAMBLE + "\n".join(kernel.text for kernel in kernels), architecture, "bytes.cu")
     assert compiled.kernels.keys() == {kernel.name for kernel in kernels}
     assert not [name for name, resources in compiled.kernels.items() if resources.spills], compiled.log

@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from compiler.codegen.cuda import nvrtc
@@ -24,7 +26,16 @@ from compiler.tile.algorithms.cuda.loops import cuda_loop_tiles
 from tests.compiler.backend_cases import by_definition, by_operator, loaded
 from tests.compiler.codegen import test_backend_kernels as conformance
 from tests.compiler.codegen.cuda import on_double
-from tests.compiler.codegen.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double, run, stored_as
+from tests.compiler.codegen.cuda.on_double import (
+    ADVERSARIAL,
+    Subject,
+    case_of,
+    needs_double,
+    run,
+    stored_as,
+    workload_of,
+)
+from tests.compiler.codegen.cuda.test_cu_window import around_the_wait, needs_disassembler
 from tests.compiler.codegen.cuda.test_nvrtc import needs_nvrtc
 from tests.compiler.codegen.library import Case, draws
 from tests.compiler.codegen.test_c_loops import MANY_BLOCKS, many_blocks, maps, reductions
@@ -42,7 +53,7 @@ def lower(name: str, workload: Workload, team: int | None = None, columns: int =
 def subjects(cases: Sequence[Case], teams: Sequence[int | None]) -> list[Subject]:
     """The cases lowered, each by the next of `teams`."""
     return [
-        Subject(case, lower(f"k{number}_case", case.workload, teams[number % len(teams)]))
+        Subject(case, lower(f"k{number}_case", workload_of(case), teams[number % len(teams)]))
         for number, case in enumerate(cases)
     ]
 
@@ -139,7 +150,7 @@ def test_large_points_and_many_points() -> None:
 
 
 def test_a_thread_takes_16_bytes_of_a_row_where_rows_divide() -> None:
-    whole, odd = (lower("k", sized(BIAS, "f16", 8, columns).workload) for columns in (40, 41))
+    whole, odd = (lower("k", workload_of(sized(BIAS, "f16", 8, columns))) for columns in (40, 41))
     assert "*(tw_vector<tw_f16, 8> *)(t_y + " in whole.text
     assert whole.grid == -(-3 * 8 * 5 // whole.block)
     assert "tw_vector" not in odd.text
@@ -148,7 +159,7 @@ def test_a_thread_takes_16_bytes_of_a_row_where_rows_divide() -> None:
 
 def test_a_dense_tensor_of_any_length_is_taken_by_16_bytes_but_for_its_end() -> None:
     text = "kernel Neg(in x: f32[3, 7]; out y: f32[3, 7])\n  for i:3, j:7\n    y[i, j] = neg(x[i, j])\n"
-    lowered = lower("k", case_of(text).workload)
+    lowered = lower("k", workload_of(case_of(text)))
     assert "tw_vector<float, 4>" in lowered.text
     assert "+ 4 <= 21" in lowered.text
     if compiler_there():
@@ -213,7 +224,7 @@ def column_cases() -> list[Case]:
     texts = [INSTANCE_NORMALISATION.format(n=n, c=c, h=h, w=w, inverse=1 / h / w) for n, c, h, w in sizes]
     images = [channels_last(case_of(text)) for text in texts]
     sums = [case_of(text.format(a=3, b=40, c=32, inverse=1 / 32, last_a=2, last_b=39)) for text in MANY_BLOCKS.values()]
-    return [*images, *(case for case in sums if "threadIdx.x % 8" in lower("k", case.workload).text)]
+    return [*images, *(case for case in sums if "threadIdx.x % 8" in lower("k", workload_of(case)).text)]
 
 
 @needs_double
@@ -226,7 +237,7 @@ def test_columns_of_threads_reduce_across_memory() -> None:
     check(shortened(cases))
     for columns, team in ((32, 8), (16, 16), (8, 32)):
         explicit = [
-            Subject(case, lower(f"k{at}_case", case.workload, team, columns)) for at, case in enumerate(cases[:2])
+            Subject(case, lower(f"k{at}_case", workload_of(case), team, columns)) for at, case in enumerate(cases[:2])
         ]
         on_double.check(explicit)
     check([cases[0], cases[2], *cases[4:]], flavour="checked", modes=MODES[4:5])
@@ -234,11 +245,95 @@ def test_columns_of_threads_reduce_across_memory() -> None:
 
 def test_a_normalised_image_of_64_channels_is_read_by_neighbours() -> None:
     case = channels_last(case_of(INSTANCE_NORMALISATION.format(n=1, c=64, h=28, w=28, inverse=1 / 784)))
-    lowered = lower("k", case.workload)
+    lowered = lower("k", workload_of(case))
     assert (lowered.grid, lowered.block) == (8, 512)
     assert "const int point = tile * 8 + (int)threadIdx.x % 8;" in lowered.text
-    wide = lower("k", case.workload, 16, 32)
+    wide = lower("k", workload_of(case), 16, 32)
     assert (wide.grid, wide.block) == (2, 512)
+
+
+SHARED = """
+kernel Scale(in x: f32[{a}, {c}], in r: f32[{a}]; temp t: f32[]; out y: f32[{a}], out z: f32[{a}, {c}])
+  for i:{a}
+    t[] = sum<f32> k:{c} . x[i, k]
+    y[i] = add(t[], r[i])
+    for k:{c}: z[i, k] = mul(x[i, k], y[i])
+"""
+
+
+@needs_double
+def test_all_threads_have_read_an_input_before_one_stores_an_output_over_it() -> None:
+    cases = [case_of(SHARED.format(a=a, c=c)) for a, c in ((3, 300), (5, 40))]
+    for team in (32, 128):
+        all = [replace(subject, in_place=((0, 1),)) for subject in subjects(cases, (team,))]
+        on_double.check(all, "checked", MODES[4:7])
+
+
+def begun_at(case: Case, offset: int) -> Case:
+    """With room before every buffer."""
+    return replace(case, buffers=tuple(replace(buffer, offset=offset) for buffer in case.buffers))
+
+
+@needs_double
+@pytest.mark.parametrize(("offset", "count"), [(8, 8), (4, 4), (2, 2), (3, 1)])
+def test_accesses_are_as_wide_as_a_buffers_beginning_allows(offset: int, count: int) -> None:
+    cases = [
+        begun_at(case, offset)
+        for case in shortened([sized(BIAS, "f32", 3, 64), sized(BIAS, "f32", 1, 40)], [DType.F16])
+    ]
+    texts = [subject.lowered.text for subject in subjects(cases, (None,))]
+    for text in texts:
+        assert (f"tw_vector<tw_f16, {count}>" in text) == (count > 1)
+        assert f"tw_vector<tw_f16, {2 * count}>" not in text
+    check(cases, (None, 32), "checked", MODES[4:5])
+
+
+PAD = """
+kernel Pad(in x: f16[3, 4, 24]; out y: f16[3, 7, 24])
+  for i:3, j:7, k:24
+    y[i, j, k] = where(and(ge(#(j - 2):i64, 0:i64), lt(#(j - 2):i64, 4:i64)), x[i, j - 2, k], cast(1.5:f32):f16)
+"""
+TWICE = """
+kernel Twice(in x: f32[3, 4, 24]; out y: f32[3, 4, 24])
+  for i:3, j:4, k:24
+    y[i, j, k] = add(where(lt(#(j):i64, 2:i64), x[i, j, k], 1.0:f32), where(lt(#(i):i64, 2:i64), x[i, j, k], 2.0:f32))
+"""
+
+
+@needs_double
+def test_what_is_read_under_a_condition_for_a_whole_vector_is_read_by_a_vector() -> None:
+    pad, twice = case_of(PAD), case_of(TWICE)
+    assert "= *(const tw_vector<tw_f16, 8> *)(t_x" in lower("k", workload_of(pad)).text
+    assert "(const tw_vector<float, 4> *)(t_x" not in lower("k", workload_of(twice)).text
+    check([pad, twice], flavour="checked", modes=MODES[4:5])
+
+
+def test_functions_that_take_long_are_spread_over_threads_while_those_are_few() -> None:
+    text = "kernel Map(in x: f16[{n}]; out y: f16[{n}])\n  for i:{n}\n    y[i] = {function}(x[i])\n"
+    grids = {
+        (n, function): lower("k", workload_of(case_of(text.format(n=n, function=function)))).grid
+        for n, function in ((1024, "tanh"), (1024, "neg"), (65536, "tanh"))
+    }
+    assert grids == {(1024, "tanh"): 4, (1024, "neg"): 1, (65536, "tanh"): 64}
+
+
+@needs_double
+def test_a_sigmoid_neither_overflows_nor_loses_nan() -> None:
+    text = "kernel Sigmoid(in x: {t}[8]; out y: {t}[8])\n  for i:8\n    y[i] = sigmoid(x[i])\n"
+    values = np.array([-np.inf, -200, -1.5, -0.0, 0.25, 90, np.inf, np.nan])
+    cases = [case_of(text.format(t=dtype)) for dtype in ("f32", "f64", "f16")]
+    with np.errstate(over="ignore"):
+        check([replace(case, inputs=(values.astype(case.inputs[0].dtype),)) for case in cases])
+
+
+@needs_nvrtc
+@needs_disassembler
+def test_what_a_thread_reads_of_a_row_is_on_its_way_together(tmp_path: Path) -> None:
+    """768 elements for 128 threads: a thread has one vector of four or two, and no branch decides between them before both are requested."""
+    (subject,) = subjects(shortened([sized(NORMALISATION, "f32", 4, 768)], [DType.F16]), (128,))
+    _, after = around_the_wait(subject, tmp_path)
+    first = after[after.index("LDG") : after.index("SHFL")]
+    assert (first.count("LDG.E.64"), first.count("BRA")) == (2, 0), first
 
 
 def racing_cases() -> list[Case]:
@@ -263,7 +358,7 @@ def test_no_accesses_race_or_leave_their_tensors() -> None:
 def test_a_missing_barrier_is_found(team: int) -> None:
     """So that the tests above say something about barriers."""
     case = case_of(SOFTMAX.format(a=2, b=300, c=1).replace("e[k]", f"e[{299} - k]"))
-    lowered = lower("softmax", case.workload, team)
+    lowered = lower("softmax", workload_of(case), team)
     barrier = "__syncwarp();" if team == 32 else "__syncthreads();"
     assert barrier in lowered.text
     for text, faults in ((lowered.text, False), (lowered.text.replace(barrier, ""), True)):
@@ -288,8 +383,8 @@ def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
         for node in graph.nodes:
             subject = next(conformance.ways(graph, node, values, cases[0].name))
             name = f"k{len(found)}_{node.op.lower()}"
-            (proposal,) = cuda_loop_tiles(subject.case.workload, H200, "fp32")
-            found.append((subject, lower_cuda(name, subject.case.workload, proposal.tile, H200)))
+            (proposal,) = cuda_loop_tiles(workload_of(subject.case), H200, "fp32")
+            found.append((subject, lower_cuda(name, workload_of(subject.case), proposal.tile, H200)))
     return found
 
 
@@ -314,7 +409,7 @@ def test_offsets_beyond_32_bits_are_computed_in_64() -> None:
     for n, integer in ((1000, "int"), (2**30, "int64_t")):
         kernel = parse_kernel(text.format(n=n))
         buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
-        lowered = lower("k", Case(kernel, buffers, ()).workload)
+        lowered = lower("k", workload_of(Case(kernel, buffers, ())))
         assert f"{integer} tile)" in lowered.text
         assert f"const {integer} point = " in lowered.text
         assert lowered.grid * lowered.block >= 3 * n // 4
@@ -335,7 +430,7 @@ def test_nvrtc_compiles_them_without_spills(architecture: str) -> None:
         "kernel Neg(in x: f32[4294967296]; out y: f32[4294967296])\n  for i:4294967296\n    y[i] = neg(x[i])\n"
     )
     whole = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*huge.inputs, *huge.outputs)))
-    all.append(Subject(Case(huge, whole, ()), lower("huge", Case(huge, whole, ()).workload)))
+    all.append(Subject(Case(huge, whole, ()), lower("huge", workload_of(Case(huge, whole, ())))))
     source = PREAMBLE + "\n".join(subject.lowered.text for subject in all)
     compiled = nvrtc.compile_cuda(source, architecture, "loops.cu")
     assert compiled.kernels.keys() == {subject.lowered.name for subject in all}

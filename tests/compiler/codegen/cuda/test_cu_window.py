@@ -19,14 +19,13 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.channelwise import as_channel_window
 from compiler.ir.graph import Attr
 from compiler.ir.kernel import Kernel
-from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType, Layout
 from compiler.ir.tile import Level, Tile
 from compiler.ops import OPERATORS
 from compiler.targets.cuda import PROFILES
 from compiler.tile.algorithms.cuda.window import cuda_window_tiles
 from tests.compiler.codegen.cuda import on_double
-from tests.compiler.codegen.cuda.on_double import Subject, needs_double, stored_as
+from tests.compiler.codegen.cuda.on_double import Subject, needs_double, stored_as, workload_of
 from tests.compiler.codegen.cuda.test_nvrtc import ARCHITECTURES, disassembler, needs_nvrtc
 from tests.compiler.codegen.library import Case, array_of, draws
 from tests.compiler.codegen.test_c_window import followed, operators, places
@@ -37,13 +36,6 @@ ELEMENTS = (None, DType.F16, DType.BF16)
 needs_disassembler = pytest.mark.skipif(
     disassembler() is None, reason="nvdisasm is not installed (nvidia-cuda-nvdisasm)"
 )
-
-
-def workload_of(case: Case) -> Workload:
-    """A case's workload with the offsets of its buffers, as `cuda_workload_of` makes them."""
-    bound = tuple(replace(buffer, id=0, storage=0) for buffer in case.buffers)
-    count = len(case.kernel.inputs)
-    return replace(case.workload, inputs=bound[:count], outputs=bound[count:])
 
 
 def subject(case: Case, number: int) -> Subject:

@@ -250,6 +250,7 @@ def test_code_that_does_not_wait_is_never_started_early(tmp_path: Path) -> None:
         ("memory=2000", r"out of memory on GPU 0 .*: \d+ bytes were wanted for weights, 2000 of 2000 are free, and the model needs \d+ in all"),
         ("sm=100 fail=cuModuleLoadDataEx:1:222", r"serves CUDA 13\.0, and the kernels for GPUs beyond sm_90a, compute_90 need .*cuda:sm_100"),
         ("sm=100 fail=cuModuleLoadDataEx:1:218", r"compiling the kernels for this GPU failed"),
+        ("fail=cuInit:1:3", r"CUDA cannot start: this process was forked from one in which it had"),
         ("fail=cuInit:1:803", r"differ in version: restart the machine"),
         ("fail=cuMemAllocHost_v2:1:2", r"out of memory while allocating page-locked memory"),
     ],
@@ -261,9 +262,12 @@ def test_a_machine_that_cannot_run_it_is_told_why_and_what_to_do(twin: Twin, ext
     assert outcome.left == {}
 
 
-def test_what_the_driver_says_of_an_image_is_handed_on(twin: Twin) -> None:
-    unknown = replace(twin, settings=re.sub(r"module=\S+", "", twin.settings))
-    outcome = unknown.run(INPUTS)
+@pytest.mark.parametrize("unit", [0, 1])
+def test_what_the_driver_says_of_an_image_is_handed_on(twin: Twin, unit: int) -> None:
+    """Of the first one, and of a later one: each time the driver replaces the size that it is given for its log."""
+    images = iter(re.findall(r"module=\S+:sm_\S+", twin.settings))
+    known = [next(images) for _ in range(unit)]
+    outcome = replace(twin, settings=" ".join([twin.settings.split()[0], *known])).run(INPUTS)
     assert "loading the kernels failed: CUDA_ERROR_INVALID_IMAGE" in outcome.error
     assert "the double cannot load this image (200)" in outcome.error
 
@@ -443,17 +447,25 @@ x.free(), y.free()
         assert_right(on_gpu(once, script))
 
 
-def test_a_producers_own_stream_is_waited_for(twin: Twin) -> None:
-    script = """
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_producers_own_stream_is_waited_for(twin: Twin, where: str) -> None:
+    """Also from a thread that never used CUDA, in which no context is current."""
+    script = f"""
+import threading
 stream = ctypes.c_void_p()
 cuda.cuStreamCreate(ctypes.byref(stream), 1)
 x = Interface(np.zeros_like(inputs[X]))
-x.extra = {"stream": stream.value}
+x.extra = {{"stream": stream.value}}
 pinned = ctypes.c_void_p()
 cuda.cuMemAllocHost_v2(ctypes.byref(pinned), ctypes.c_size_t(inputs[X].nbytes))
 ctypes.memmove(pinned, inputs[X].ctypes.data, inputs[X].nbytes)
 cuda.cuMemcpyHtoDAsync_v2(x.address, pinned, ctypes.c_size_t(inputs[X].nbytes), stream)
-outputs.update(model.run({X: x}))
+run = lambda: outputs.update(model.run({{X: x}}))
+if {where == "thread"}:
+    other = threading.Thread(target=run)
+    other.start(), other.join()
+else:
+    run()
 cuda.cuStreamDestroy_v2(stream), cuda.cuMemFreeHost(pinned), x.free()
 """
     assert_right(on_gpu(twin, script, MODES[0]))

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
 from compiler.codegen.cuda import launches
 from compiler.codegen.cuda.emit import launched_kernels, lower_cuda_calls
 from compiler.codegen.cuda.launches import Launch, merged, scratch_offsets
-from compiler.codegen.cuda.lowered import CudaLowered, framed
+from compiler.codegen.cuda.lowered import CudaLowered, framed, unit_text
 from compiler.codegen.cuda.side_by_side import fit_together, independent, side_by_side
 from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel, parse_kernel_graph
 from compiler.ir.plan import Plan
+from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.schedule import schedule
 from compiler.targets.cuda import resolve
 from tests.compiler.codegen.cuda.artifact_on_double import artifact_of, on_double, plan_of
 from tests.compiler.codegen.cuda.on_double import needs_double
 from tests.compiler.codegen.cuda.test_nvrtc import needs_nvrtc
 from tests.compiler.networks import Network, graph_of
-from tests.cuda_double.double import MODES
+from tests.cuda_double.double import MODES, Device, compile_kernels
 
 H200 = resolve("cuda:sm_90")
 NEG = parse_kernel("kernel Neg(in t_x: f32[64]; out t_y: f32[64])\n  for i:64\n    t_y[i] = neg(t_x[i])\n")
@@ -43,13 +47,14 @@ def made(
     cluster: int = 1,
     waits: bool = False,
     resident: int = 0,
+    condition: str = "",
 ) -> CudaLowered:
     buffers = [Buffer.whole(at, slot.type) for at, slot in enumerate((*NEG.inputs, *NEG.outputs))]
     workload = Workload(NEG, (buffers[0],), (buffers[1],), (False,))
     return framed(
         name,
         workload,
-        [body],
+        body.strip().splitlines(),
         grid=grid,
         block=block,
         shared_bytes=shared_bytes,
@@ -58,39 +63,71 @@ def made(
         cluster=cluster,
         waits=waits,
         resident=resident,
+        condition=condition,
     )
 
 
 def test_blocks_are_dealt_to_the_members_in_order() -> None:
     body = "tw_grid_dependency_wait(); t_y[tile] = -t_x[tile];"
     first = made("k3_neg", 5, shared_bytes=100, scratch_bytes=256, counters=2)
-    second, third = made("k30_neg", 4, body=body, waits=True), made("k3_neg", 7, shared_bytes=900)
+    second, third = made("k30_neg", 4, 64, body=body, waits=True), made("k3_neg", 7, shared_bytes=900)
     both = side_by_side("s0_kernels", [first, second, third])
-    assert (both.grid, both.block, both.shared_bytes, both.scratch_bytes, both.counters) == (16, 32, 900, 256, 2)
+    assert (both.grid, both.block, both.shared_bytes, both.scratch_bytes, both.counters) == (16, 64, 900, 256, 2)
+    assert both.cluster == 1
     assert (
-        both.text[both.text.index("/* Side by side") :]
+        both.entry
         == """\
 /* Side by side: k3_neg, k30_neg, k3_neg. */
-extern "C" __global__ void __launch_bounds__(32) s0_kernels(const float *t_x_0, float *t_y_0, unsigned char *scratch_0, \
+extern "C" __global__ void __launch_bounds__(64) s0_kernels(const float *t_x_0, float *t_y_0, unsigned char *scratch_0, \
 unsigned *counters_0, const float *t_x_1, float *t_y_1, const float *t_x_2, float *t_y_2) {
     tw_grid_launch_dependents();
     if (blockIdx.x < 5) {
+        if (threadIdx.x >= 32) return;
         tw_grid_dependency_wait();
-        s0_kernels_0_k3_neg_tile(t_x_0, t_y_0, scratch_0, counters_0, tw_dynamic_shared(), blockIdx.x);
+        k3_neg_tile(t_x_0, t_y_0, scratch_0, counters_0, tw_dynamic_shared(), blockIdx.x);
     }
     else if (blockIdx.x < 9) {
-        s0_kernels_1_k30_neg_tile(t_x_1, t_y_1, blockIdx.x - 5);
+        k30_neg_tile(t_x_1, t_y_1, blockIdx.x - 5);
     }
     else {
+        if (threadIdx.x >= 32) return;
         tw_grid_dependency_wait();
-        s0_kernels_2_k3_neg_tile(t_x_2, t_y_2, tw_dynamic_shared(), blockIdx.x - 9);
+        k3_neg_tile(t_x_2, t_y_2, tw_dynamic_shared(), blockIdx.x - 9);
     }
 }
 """
     )
-    for name in ("s0_kernels_0_k3_neg_tile", "s0_kernels_1_k30_neg_tile", "s0_kernels_2_k3_neg_tile"):
-        assert both.text.count(f"void {name}(") == 1
-    assert both.text.count("__global__") == 1
+    assert both.text.endswith(both.entry)
+
+
+def test_a_unit_defines_each_tile_function_once() -> None:
+    first, second, alone = made("k0_neg"), made("k1_neg"), made("k2_neg", body="t_y[blockIdx.x] = 0;")
+    kernels = [
+        first,
+        side_by_side("s0_kernels", [first, second, first]),
+        side_by_side("s1_kernels", [first] * 2),
+        alone,
+    ]
+    text = unit_text(kernels)
+    assert all(text.count(f"void {name}_tile(") == 1 for name in ("k0_neg", "k1_neg", "k2_neg"))
+    assert all(text.count(f") {kernel.name}(") == 1 for kernel in kernels)
+    assert kernels[1].text.count("__global__") == 1
+
+
+def test_clusters_begin_where_the_gpus_do_and_the_last_is_filled_up() -> None:
+    four, alone = made("k0_neg", 8, cluster=4), made("k1_neg", 3)
+    both = side_by_side("s0_kernels", [four, alone])
+    assert (both.grid, both.cluster) == (12, 4)
+    assert "else if (blockIdx.x < 11) {" in both.entry
+    assert "else {" not in both.entry
+    with pytest.raises(AssertionError):
+        side_by_side("s0_kernels", [alone, four])
+
+
+def test_what_not_every_architecture_has_stays_under_its_condition() -> None:
+    some, other = made("k0_neg", condition="TW_SM90"), made("k1_neg")
+    assert (some.tiles[0].text[:12], some.entry[:12]) == ("#if TW_SM90\n",) * 2
+    assert side_by_side("s0_kernels", [other, some]).text.count("#if TW_SM90\n") == 2
 
 
 def test_the_members_that_need_most_registers_decide_how_many_blocks_are_to_fit() -> None:
@@ -99,20 +136,50 @@ def test_the_members_that_need_most_registers_decide_how_many_blocks_are_to_fit(
     assert "__launch_bounds__(32) s1_kernels(" in side_by_side("s1_kernels", members[:1] * 2).text
 
 
-def test_what_cannot_share_a_launch() -> None:
-    good = made("k0_neg")
-    assert fit_together([good, made("k1_neg", 2 * H200.multiprocessors - 2)], H200)
-    for other in (
-        made("k1_neg", 2 * H200.multiprocessors),
-        made("k1_neg", block=64),
-        made("k1_neg", cluster=2),
-        made("k1_neg", shared_bytes=200 * 1024),
-        made("k1_neg", body="t_y[blockIdx.x] = gridDim.x;"),
-        replace(good, text=f"#if TW_SM90A\n{good.text}#endif\n"),
-        replace(good, text=good.text.replace("tw_grid_launch_dependents();\n", "")),
-    ):
-        assert not fit_together([good, other], H200)
-    assert not fit_together([made(f"k{at}_neg") for at in range(30)], H200)
+WAVE = H200.multiprocessors * 16
+"""Blocks of 32 threads with 128 registers at a time."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "fit"),
+    [
+        ({}, {}, True),
+        ({}, {"block": 256}, True),
+        ({}, {"block": 48}, False),
+        ({}, {"cluster": 2}, True),
+        ({"cluster": 4}, {"cluster": 2}, False),
+        ({"condition": "TW_SM90"}, {}, True),
+        ({"condition": "TW_SM90"}, {"condition": "TW_SM90A"}, False),
+        ({"grid": 0}, {}, False),
+        ({}, {"body": "t_y[blockIdx.x] = gridDim.x;"}, False),
+        ({}, {"body": "tw_registers_increase<200>();"}, False),
+        # registers: 128 for 512 threads, 64 for 1024
+        ({"resident": 1}, {"block": 256}, True),
+        ({"resident": 1}, {"block": 512}, False),
+        ({"block": 512, "resident": 1}, {"block": 512, "resident": 1}, True),
+        ({}, {"block": 512}, True),
+        ({}, {"block": 1024}, False),
+        ({"block": 1024}, {"block": 1024}, True),
+        # waves: a small kernel beside one that fills the GPU, two that fill it, one that would leave room for few of the other's blocks
+        ({}, {"grid": WAVE - 2}, True),
+        ({}, {"grid": WAVE}, True),
+        ({"grid": WAVE}, {"grid": WAVE}, True),
+        ({"shared_bytes": 200 * 1024}, {"grid": H200.multiprocessors - 2}, True),
+        ({"shared_bytes": 200 * 1024}, {"grid": 2 * H200.multiprocessors}, False),
+    ],
+)
+def test_kernels_share_a_launch_where_they_can_and_where_they_gain(
+    one: dict[str, Any], other: dict[str, Any], fit: bool
+) -> None:
+    first, second = made("k0_neg", **one), made("k1_neg", **other)
+    assert fit_together([first, second], H200) is fit
+    assert fit_together([second, first], H200) is fit
+
+
+def test_a_launch_is_given_no_more_pointers_than_a_kernel_takes() -> None:
+    members = [made("k0_neg", 1)] * 256
+    assert fit_together(members, H200)
+    assert not fit_together([*members, members[0]], H200)
 
 
 GRAPH = """
@@ -186,32 +253,138 @@ def test_calls_of_one_launch_have_scratch_of_their_own(graph: tuple[KernelGraph,
     assert scratch_offsets(plan, lowered, nodes) == ([0, 0, 0, 256, 0], 768)
 
 
+SWAPPED = """
+float *const own = (float *)shared;
+own[threadIdx.x] = t_x[32 * tile + threadIdx.x];
+tw_cluster_arrive();
+tw_cluster_wait();
+const float *const other = (const float *)tw_cluster_map(own, 1 - tile % 2);
+t_y[32 * tile + threadIdx.x] = -other[threadIdx.x];
+tw_cluster_arrive();
+tw_cluster_wait();
+"""
+TURNED = """
+float *const values = (float *)shared;
+values[threadIdx.x] = t_x[threadIdx.x];
+if (__syncthreads_and(1)) t_y[threadIdx.x] = -values[63 - threadIdx.x];
+"""
+
+
+@needs_double
+@pytest.mark.parametrize("flavour", ["plain", "checked"])
+def test_a_launch_holds_clusters_and_blocks_of_unequal_sizes(flavour: str) -> None:
+    """A cluster whose blocks swap what they read, a block that turns it around, and two that take an element a thread."""
+    members = [
+        made("k0_neg", 2, 32, SWAPPED, cluster=2, shared_bytes=128),
+        made("k1_neg", 1, 64, TURNED, shared_bytes=256),
+        made("k2_neg", 2, 32, "t_y[32 * tile + threadIdx.x] = -t_x[32 * tile + threadIdx.x];"),
+    ]
+    assert fit_together(members, H200)
+    kernel = side_by_side("s0_kernels", members)
+    assert (kernel.grid, kernel.block, kernel.cluster) == (6, 64, 2)
+    module = compile_kernels(unit_text([kernel]), flavour)
+    x = np.random.default_rng(5).standard_normal((3, 64)).astype(np.float32)
+    for mode in MODES:
+        with Device(module, mode) as device:
+            outputs = [device.allocate(256) for _ in range(3)]
+            arguments = [given for at in range(3) for given in (device.upload(x[at]), outputs[at])]
+            device.launch(kernel.name, [kernel.grid], [kernel.block], arguments, kernel.shared_bytes, [kernel.cluster])
+            swapped, turned, plain = (device.download(output, (64,), np.float32) for output in outputs)
+            np.testing.assert_array_equal(swapped, -np.roll(x[0], 32))
+            np.testing.assert_array_equal(turned, -x[1][::-1])
+            np.testing.assert_array_equal(plain, -x[2])
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Three branches of an image, joined and averaged: two calls each, and the model lists one branch after the other."""
+
+    model: onnx.ModelProto
+    kernels: KernelGraph
+    plan: Plan
+    lowered: tuple[CudaLowered, ...]
+    image: np.ndarray
+
+    @property
+    def nodes(self) -> list[Launch]:
+        return merged(launches.launches(self.plan, self.lowered), self.kernels, self.plan, self.lowered, H200)
+
+    @property
+    def wanted(self) -> np.ndarray:
+        (output,) = ReferenceEvaluator(self.model).run(None, {"x0": self.image})
+        return np.asarray(output)
+
+
+@pytest.fixture(scope="module")
+def branches() -> Branches:
+    net = Network()
+    x = net.input(1, 4, 4, 4)
+    parts = [
+        net.node("Conv", [x, net.weight(4, 4, 1, 1), net.weight(4)], (1, 4, 4, 4)),
+        net.node("MaxPool", [x], (1, 4, 4, 4), kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1]),
+        net.node("Conv", [x, net.weight(8, 4, 3, 3)], (1, 8, 4, 4), pads=[1] * 4),
+    ]
+    parts = [
+        net.node("Conv", [part, net.weight(4, net.shapes[part][1], 3, 3)], (1, 4, 4, 4), pads=[1] * 4) for part in parts
+    ]
+    joined = net.node("Concat", parts, (1, 12, 4, 4), axis=1)
+    model = net.model([net.node("Relu", [net.node("GlobalAveragePool", [joined], (1, 12, 1, 1))], (1, 12, 1, 1))])
+    kernels = fuse(graph_of(model)).kernels
+    lowered = lower_cuda_calls(kernels, plan_of(kernels, H200), H200)
+    menus = [Menu("", (Variant(Tile("loops"), one.grid, 1, Cost(1e-6, "model")),)) for one in lowered]
+
+    def together(calls: Sequence[tuple[int, Variant]]) -> float | None:
+        return 1e-6 if len(calls) == 1 or fit_together([lowered[call] for call, _ in calls], H200) else None
+
+    plan = schedule(kernels, menus, 1, 0.0, "sequential", together)
+    image = np.random.default_rng(3).standard_normal((1, 4, 4, 4)).astype(np.float32)
+    return Branches(model, kernels, plan, tuple(lowered), image)
+
+
 @needs_double
 @needs_nvrtc
-def test_a_model_with_shared_launches_computes_what_it_means(tmp_path: Path) -> None:
-    """Three branches of an image, joined: their kernels follow one another, and each depends on the image alone."""
-    net = Network()
-    x = net.input(1, 4, 8, 8)
-    parts = [
-        net.node("Conv", [x, net.weight(4, 4, 1, 1), net.weight(4)], (1, 4, 8, 8)),
-        net.node("MaxPool", [x], (1, 4, 8, 8), kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1]),
-        net.node("Conv", [x, net.weight(8, 4, 3, 3)], (1, 8, 8, 8), pads=[1] * 4),
-    ]
-    joined = net.node("Concat", parts, (1, 16, 8, 8), axis=1)
-    model = net.model([net.node("Relu", [net.node("GlobalAveragePool", [joined], (1, 16, 1, 1))], (1, 16, 1, 1))])
-    kernels = fuse(graph_of(model)).kernels
-    plan = plan_of(kernels, H200)
-    lowered = lower_cuda_calls(kernels, plan, H200)
-    nodes = merged(launches.launches(plan, lowered), kernels, plan, lowered, H200)
-    assert any(len(node.calls) > 1 for node in nodes), [one.block for one in lowered]
-    image = np.random.default_rng(3).standard_normal((1, 4, 8, 8)).astype(np.float32)
-    want = next(iter(ReferenceEvaluator(model).run(None, {"x0": image})))
-    twin = on_double(artifact_of(kernels, plan, tmp_path / "model.tw"), "checked")
-    for mode in (MODES[0], MODES[2], MODES[4]):
+def test_a_model_with_shared_launches_computes_what_it_means(branches: Branches, tmp_path: Path) -> None:
+    assert [len(node.calls) for node in branches.nodes][:2] == [3, 3]
+    assert len({one.block for one in branches.lowered}) > 1
+    twin = on_double(artifact_of(branches.kernels, branches.plan, tmp_path / "model.tw"), "checked")
+    for mode in (MODES[0], MODES[2], MODES[4], MODES[6]):
         outcome = twin.run(
-            {"x0": image}, mode, script="outputs.update(model.run(inputs)); rows = model.profile(inputs, 1)"
+            {"x0": branches.image},
+            mode,
+            script="outputs.update(model.run(inputs)); rows = model.profile(inputs, 1)",
         )
-        assert not outcome.error, outcome.error
+        assert (outcome.error, outcome.fault) == ("", "")
         found: Mapping[str, np.ndarray] = outcome.outputs
-        np.testing.assert_allclose(next(iter(found.values())), want, rtol=2e-5, atol=2e-5)
-    assert sum("cuGraphAddKernelNode" in call for call in outcome.calls) == len(nodes)
+        np.testing.assert_allclose(next(iter(found.values())), branches.wanted, rtol=2e-5, atol=2e-5)
+    assert sum("cuGraphAddKernelNode" in call for call in outcome.calls) == len(branches.nodes)
+
+
+@needs_double
+@needs_nvrtc
+def test_calls_that_depend_on_each_other_in_one_launch_are_found(
+    branches: Branches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launches, "independent", lambda *_: True)
+    assert max(len(node.calls) for node in branches.nodes) > 3
+    twin = on_double(artifact_of(branches.kernels, branches.plan, tmp_path / "model.tw"), "checked")
+    outcome = twin.run({"x0": branches.image}, MODES[2])
+    assert "race" in outcome.error + outcome.fault, outcome
+
+
+@needs_double
+@needs_nvrtc
+def test_calls_of_one_launch_that_lie_in_the_same_memory_are_found(
+    branches: Branches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two calls of the first launch write to one place: they are kept apart, and where they were not it would be seen."""
+    first, second, _ = branches.nodes[0].calls
+    one, two = (branches.kernels.buffers[branches.kernels.calls[call].outputs[0]].storage for call in (first, second))
+    plan = replace(branches.plan, places={**branches.plan.places, two: branches.plan.places[one]})
+    crowded = replace(branches, plan=plan)
+    assert {first, second} not in [{*node.calls} & {first, second} for node in crowded.nodes]
+    monkeypatch.setattr(launches, "independent", lambda *_: True)
+    monkeypatch.setattr(launches, "fit_together", lambda members, _: len(members) <= 3)
+    assert crowded.nodes == branches.nodes
+    twin = on_double(artifact_of(branches.kernels, plan, tmp_path / "model.tw"), "checked")
+    outcome = twin.run({"x0": branches.image}, MODES[2])
+    assert "race" in outcome.error + outcome.fault, outcome

@@ -15,6 +15,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.measure.cuda.apart import BenchApart
 from compiler.measure.cuda.machine import BuiltKernel, CudaMachine
+from compiler.measure.cuda.nvml import Clock
 from compiler.measure.machine import LEAST_ROUNDS
 from compiler.targets.cuda import Gpu, resolve
 from compiler.trace import Hurry, unhurried
@@ -127,6 +128,27 @@ def test_a_trial_that_cannot_be_built_or_has_nothing_to_do_gives_no_record(on_do
         assert [record.workload for record in machine.measure([trial("b"), trial("a")], 60.0)] == ["a"]
     with machine_of(builder(on_double, {"a": "scale"}, grid=0)) as machine:
         assert list(machine.measure([trial("a")], 60.0)) == []
+
+
+class KilledOnce(BenchApart):
+    """Its process is killed from outside, as when memory runs out, before it is asked for the second clock."""
+
+    clocks = 0
+
+    def clock(self) -> Clock | None:
+        self.clocks += 1
+        if self.clocks == 2:
+            assert self._process is not None
+            self._process.kill()
+        return super().clock()
+
+
+def test_a_process_that_dies_between_samples_costs_no_trial(on_double: bytes) -> None:
+    notices: list[str] = []
+    build = builder(on_double, {"a": "scale", "b": "scale"})
+    with machine_of(build, bench=KilledOnce(), notice=notices.append) as machine:
+        assert len(list(machine.measure([trial("a"), trial("b")], 60.0))) == 2
+    assert notices == []
 
 
 def test_operands_scratch_and_counters_are_as_promised(on_double: bytes) -> None:

@@ -23,7 +23,8 @@ from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.targets.cuda import CudaTarget, resolve
 from compiler.tile.algorithms.cuda.attention import cuda_attention_tiles
-from tests.compiler.codegen.cuda.test_cu_attention import case, layer, workload
+from tests.compiler.codegen.cuda.on_double import workload_of
+from tests.compiler.codegen.cuda.test_cu_attention import case, layer
 
 TARGETS = [resolve(f"cuda:sm_{number}") for number in (80, 86, 89, 90)]
 NAMES = operator.attrgetter("architecture")
@@ -31,7 +32,7 @@ PRECISIONS = {"f16": "fp16", "tf32": "tf32", "3xtf32": "fp32"}
 
 
 def layer_of(tokens: int, heads: int, size: int, arithmetic: str = "f16") -> Workload:
-    return workload(case(layer(tokens, tokens, size, size, heads), arithmetic))
+    return workload_of(case(layer(tokens, tokens, size, size, heads), arithmetic))
 
 
 def best(of: Workload, target: CudaTarget, precision: str = "fp16") -> FlashBlocks:

@@ -10,8 +10,9 @@ import pytest
 from compiler.codegen.cuda.lower import lower_cuda
 from compiler.targets.cuda import CudaTarget, resolve
 from compiler.tile.algorithms.cuda.integer import cuda_integer_tiles
+from tests.compiler.codegen.cuda.on_double import workload_of
 from tests.compiler.codegen.cuda.test_cu_contraction import matrix
-from tests.compiler.codegen.cuda.test_cu_integer import SMALL, product, workload
+from tests.compiler.codegen.cuda.test_cu_integer import SMALL, product
 from tests.compiler.codegen.library import Case
 
 TARGETS = [resolve(f"cuda:sm_{number}") for number in (80, 86, 89, 90)]
@@ -24,7 +25,7 @@ def product_of(rows: int, columns: int, depth: int) -> Case:
 @pytest.mark.parametrize("target", TARGETS, ids=operator.attrgetter("architecture"))
 def test_proposals_fit_the_target_and_are_what_is_launched(target: CudaTarget) -> None:
     for shape in ((7, 24, 40), (196, 256, 1024), (1, 1000, 2048)):
-        of = workload(product_of(*shape))
+        of = workload_of(product_of(*shape))
         proposals = cuda_integer_tiles(of, target, "fp32")
         assert proposals
         assert [one.seconds for one in proposals] == sorted(one.seconds for one in proposals)
@@ -35,7 +36,7 @@ def test_proposals_fit_the_target_and_are_what_is_launched(target: CudaTarget) -
 
 
 def test_a_small_product_at_batch_1_is_split_along_k_to_fill_the_multiprocessors() -> None:
-    of = workload(product_of(49, 256, 4608))
+    of = workload_of(product_of(49, 256, 4608))
     target = TARGETS[-1]
     best = cuda_integer_tiles(of, target, "fp32")[0].tile
     assert best.extent("grid", "k") > 1
