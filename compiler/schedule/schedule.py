@@ -1,45 +1,66 @@
-"""Candidates, their verification, the choice."""
+"""Candidates, their memory, their prediction; which of them is taken is decided by measuring, elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan, ended_before
-from compiler.ir.tile import Menu
+from compiler.ir.tile import Menu, Variant
 from compiler.schedule.buffers import place_buffers
+from compiler.schedule.candidates import candidates
 from compiler.schedule.dependencies import predecessors
-from compiler.schedule.early_start import Rules, early_start, tasks_of
+from compiler.schedule.early_start import tasks_of
+from compiler.schedule.problem import Placed, Problem, makespan
 from compiler.schedule.sequential import choose_lanes, sequential, shared_seconds
 
 WAKE_LANES_S = 20e-6
 """What a run pays once for having more than one lane: waking threads, and waiting for the last."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """A plan, and the wall seconds that finding it took."""
+
+    plan: Plan
+    seconds: float
+
+
 def schedule(
-    kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float, scheduler: str = "sequential"
-) -> Plan:
-    """A plan for at most `lanes` lanes; `menus` are in call order, `handover_s` is what splitting one kernel costs beside its work.
+    kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float, scheduler: str = "auto"
+) -> tuple[Found, ...]:
+    """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
-    `sequential`   no kernel runs beside another, each may be split over the lanes
-    `early_start`  independent kernels may run side by side; of the rules of `early_start` those with the least predicted time
+    `menus` are in call order, `handover_s` is what splitting one kernel costs beside its work.
 
-    A model too small to repay waking a second lane stays on one.
+    `auto`         sequential plans, then those of every other scheduler, each kind by predicted time
+    `sequential`   no kernel runs beside another, each may be split over the lanes: on one lane or all, whichever is predicted faster; all there is
+                   where each kernel needs the one before
+    another        the plan of this scheduler that is predicted fastest, or a sequential one on one lane if that is predicted to be faster still
     """
-    candidates = [_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
-    if scheduler == "early_start" and lanes > 1:
-        rules = [Rules(*switches) for switches in product((True, False), repeat=2)]
-        candidates = [candidates[0], *(_early_start(kernels, menus, lanes, handover_s, rule) for rule in rules)]
-    plan = min(candidates, key=lambda candidate: candidate.predicted_s)
-    plan.verify(kernels)
-    return plan
+    alone, *split = [_timed_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
+    in_turn = sorted([alone, *split], key=_predicted)
+    before = predecessors(kernels)
+    if scheduler == "sequential" or lanes == 1 or _is_chain(before):
+        return (in_turn[0],)
+    beside = sorted(_side_by_side(kernels, before, menus, lanes, handover_s), key=_predicted)
+    if scheduler == "auto":
+        return (*in_turn, *beside)
+    asked = [found for found in beside if found.plan.scheduler.split()[0] == scheduler]
+    return (min([alone, *asked], key=_predicted),)
 
 
-def _sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Plan:
+def _predicted(found: Found) -> float:
+    return found.plan.predicted_s
+
+
+def _timed_sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Found:
+    begin = time.perf_counter()
     chosen = [choose_lanes(menu, lanes, handover_s) for menu in menus]
     places, arena = place_buffers(kernels)
-    return Plan(
+    plan = Plan(
         lanes=lanes,
         tasks=sequential([(variant, count) for variant, count, _ in chosen], lanes),
         tiles=tuple((variant.tile, variant.tiles) for variant, _, _ in chosen),
@@ -48,27 +69,60 @@ def _sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handove
         scheduler="sequential",
         predicted_s=sum(seconds for _, _, seconds in chosen) + (WAKE_LANES_S if lanes > 1 else 0.0),
     )
+    plan.verify(kernels)
+    return Found(plan, time.perf_counter() - begin)
 
 
-def _early_start(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float, rules: Rules) -> Plan:
-    before = predecessors(kernels)
-    chosen = [menu.best for menu in menus]
+def _is_chain(before: Sequence[Sequence[int]]) -> bool:
+    """Whether each call reads what the one before it writes: nothing can run beside anything."""
+    return all(call - 1 in earlier for call, earlier in enumerate(before) if call)
 
-    def seconds(call: int, count: int) -> float | None:
-        """As in a sequential plan, a kernel split over lanes takes a hand-over beside its share."""
-        if count > 1 and chosen[call].tiles < count:
-            return None
-        return shared_seconds(chosen[call], count) + (handover_s if count > 1 else 0.0)
 
-    placed = early_start(before, seconds, lanes, handover_s / 2, rules)
-    tasks = tasks_of(placed, before, [variant.tiles for variant in chosen], lanes)
-    places, arena = place_buffers(kernels, ended_before(tasks, lanes, len(kernels.calls)))
-    return Plan(
-        lanes=lanes,
+def _side_by_side(
+    kernels: KernelGraph, before: Sequence[tuple[int, ...]], menus: Sequence[Menu], lanes: int, handover_s: float
+) -> Iterator[Found]:
+    """Independent kernels beside each other, as every other scheduler places them."""
+    begin = time.perf_counter()
+    options = [[_fastest(menu, count) for count in range(1, lanes + 1)] for menu in menus]
+    seconds = tuple(
+        tuple(None if variant is None else shared_seconds(variant, count) for count, variant in enumerate(every, 1))
+        for every in options
+    )
+    problem = Problem(tuple(before), seconds, lanes, handover_s / 2, handover_s)
+    schedules = candidates(problem)
+    searched = time.perf_counter() - begin
+    for name, placed in schedules:
+        begin = time.perf_counter()
+        plan = _planned(kernels, problem, options, name, placed)
+        yield Found(plan, searched + time.perf_counter() - begin)
+
+
+def _fastest(menu: Menu, lanes: int) -> Variant | None:
+    """The variant that takes least time when so many lanes share its tiles; None where none has so many."""
+    able = [variant for variant in menu.variants if variant.lanes == 1 and max(variant.tiles, 1) >= lanes]
+    return min(able, key=lambda variant: shared_seconds(variant, lanes), default=None)
+
+
+def _planned(
+    kernels: KernelGraph,
+    problem: Problem,
+    options: Sequence[Sequence[Variant | None]],
+    name: str,
+    placed: Sequence[Placed],
+) -> Plan:
+    """A schedule as tasks, with each call's variant for as many lanes as it is on, and memory that respects it."""
+    chosen = {one.call: options[one.call][len(one.lanes) - 1] for one in placed}
+    tiles = [(variant.tile, variant.tiles) for _, variant in sorted(chosen.items()) if variant]
+    tasks = tasks_of(placed, problem.before, [count for _, count in tiles], problem.lanes)
+    places, arena = place_buffers(kernels, ended_before(tasks, problem.lanes, len(kernels.calls)))
+    plan = Plan(
+        lanes=problem.lanes,
         tasks=tasks,
-        tiles=tuple((variant.tile, variant.tiles) for variant in chosen),
+        tiles=tuple(tiles),
         places=places,
         arena_bytes=arena,
-        scheduler="early_start",
-        predicted_s=max((one.end for one in placed), default=0.0) + WAKE_LANES_S,
+        scheduler=name,
+        predicted_s=makespan(placed) + WAKE_LANES_S,
     )
+    plan.verify(kernels)
+    return plan

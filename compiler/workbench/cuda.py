@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from compiler.codegen.cuda.emit import emit_cuda
 from compiler.codegen.cuda.lower import count_blocks
@@ -22,6 +23,7 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.measure.cuda.driver import gpu_here
 from compiler.measure.cuda.machine import BuiltKernel, CudaMachine
+from compiler.measure.plans import Raced
 from compiler.targets.cuda import CudaTarget, resolve
 from compiler.trace import Hurry, unhurried
 from compiler.workbench.backend import JOBS
@@ -129,6 +131,12 @@ class CudaBackend:
 
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
         """None: a launch after another is part of what each kernel was measured to take."""
+        return None
+
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """None: a plan of one lane has nothing to be compared with."""
         return None
 
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
