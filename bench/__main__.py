@@ -10,6 +10,7 @@ from bench.demo import run as demo
 from bench.kernels import run as kernels
 from bench.models import run as models
 from bench.race import run as race
+from bench.schedule import run as schedule
 from bench.search import run as search
 from bench.service import run as load
 
@@ -24,6 +25,10 @@ COMMANDS: Mapping[str, tuple[Callable[[list[str]], int], str]] = MappingProxyTyp
             "each kernel of a model beside the peers' layers for the same nodes; ten sample kernels",
         ),
         "search": (search.main, "the tile search against trying every tile, on ten kernels"),
+        "schedule": (
+            schedule.main,
+            "every schedule of a model beside its sequential one: predicted, measured, hand-overs, search time",
+        ),
         "race": (race.main, "time one artifact beside peers that run the model it was compiled from"),
         "demo": (
             demo.main,

@@ -129,7 +129,7 @@ def compile_model(
             handover = backend.handover(known, measure=measures) if lanes > 1 else None
             if handover is not None and handover not in known:
                 trace.record(handover.to_json())
-            found = schedule(kernels, tiled.menus, lanes, _meeting_seconds(handover), options.scheduler)
+            found = schedule(kernels, tiled.menus, lanes, meeting_seconds(handover), options.scheduler)
             subject = Subject(
                 kernels, tuple(menu.workload for menu in tiled.menus), backend.target, setting, state_of(handover)
             )
@@ -194,7 +194,7 @@ def compile_model(
     )
 
 
-def _meeting_seconds(handover: Record | None) -> float:
+def meeting_seconds(handover: Record | None) -> float:
     """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
     return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
 

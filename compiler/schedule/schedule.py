@@ -7,17 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, ended_before
-from compiler.ir.tile import Menu, Variant
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Menu
 from compiler.schedule.buffers import place_buffers
 from compiler.schedule.candidates import candidates
-from compiler.schedule.dependencies import predecessors
-from compiler.schedule.early_start import tasks_of
-from compiler.schedule.problem import Placed, Problem, makespan
-from compiler.schedule.sequential import choose_lanes, sequential, shared_seconds
-
-WAKE_LANES_S = 20e-6
-"""What a run pays once for having more than one lane: waking threads, and waiting for the last."""
+from compiler.schedule.instance import WAKE_LANES_S, Instance
+from compiler.schedule.sequential import choose_lanes, sequential
 
 
 @dataclass(frozen=True)
@@ -42,10 +37,10 @@ def schedule(
     """
     alone, *split = [_timed_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)
-    before = predecessors(kernels)
-    if scheduler == "sequential" or lanes == 1 or _is_chain(before):
+    instance = Instance.of(kernels, menus, lanes, handover_s)
+    if scheduler == "sequential" or lanes == 1 or _is_chain(instance.problem.before):
         return (in_turn[0],)
-    beside = sorted(_side_by_side(kernels, before, menus, lanes, handover_s), key=_predicted)
+    beside = sorted(_side_by_side(instance), key=_predicted)
     if scheduler == "auto":
         return (*in_turn, *beside)
     asked = [found for found in beside if found.plan.scheduler.split()[0] == scheduler]
@@ -78,51 +73,12 @@ def _is_chain(before: Sequence[Sequence[int]]) -> bool:
     return all(call - 1 in earlier for call, earlier in enumerate(before) if call)
 
 
-def _side_by_side(
-    kernels: KernelGraph, before: Sequence[tuple[int, ...]], menus: Sequence[Menu], lanes: int, handover_s: float
-) -> Iterator[Found]:
+def _side_by_side(instance: Instance) -> Iterator[Found]:
     """Independent kernels beside each other, as every other scheduler places them."""
     begin = time.perf_counter()
-    options = [[_fastest(menu, count) for count in range(1, lanes + 1)] for menu in menus]
-    seconds = tuple(
-        tuple(None if variant is None else shared_seconds(variant, count) for count, variant in enumerate(every, 1))
-        for every in options
-    )
-    problem = Problem(tuple(before), seconds, lanes, handover_s / 2, handover_s)
-    schedules = candidates(problem)
+    schedules = candidates(instance.problem)
     searched = time.perf_counter() - begin
     for name, placed in schedules:
         begin = time.perf_counter()
-        plan = _planned(kernels, problem, options, name, placed)
+        plan = instance.plan(name, placed)
         yield Found(plan, searched + time.perf_counter() - begin)
-
-
-def _fastest(menu: Menu, lanes: int) -> Variant | None:
-    """The variant that takes least time when so many lanes share its tiles; None where none has so many."""
-    able = [variant for variant in menu.variants if variant.lanes == 1 and max(variant.tiles, 1) >= lanes]
-    return min(able, key=lambda variant: shared_seconds(variant, lanes), default=None)
-
-
-def _planned(
-    kernels: KernelGraph,
-    problem: Problem,
-    options: Sequence[Sequence[Variant | None]],
-    name: str,
-    placed: Sequence[Placed],
-) -> Plan:
-    """A schedule as tasks, with each call's variant for as many lanes as it is on, and memory that respects it."""
-    chosen = {one.call: options[one.call][len(one.lanes) - 1] for one in placed}
-    tiles = [(variant.tile, variant.tiles) for _, variant in sorted(chosen.items()) if variant]
-    tasks = tasks_of(placed, problem.before, [count for _, count in tiles], problem.lanes)
-    places, arena = place_buffers(kernels, ended_before(tasks, problem.lanes, len(kernels.calls)))
-    plan = Plan(
-        lanes=problem.lanes,
-        tasks=tasks,
-        tiles=tuple(tiles),
-        places=places,
-        arena_bytes=arena,
-        scheduler=name,
-        predicted_s=makespan(placed) + WAKE_LANES_S,
-    )
-    plan.verify(kernels)
-    return plan

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compiler.measure import plans
-from compiler.measure.benchmark import LEAST_ROUNDS, Run
+from compiler.measure.benchmark import LEAST_ROUNDS, Run, interleave
 from compiler.measure.plans import SECONDS, Raced, expected_seconds, race_plans
 
 
@@ -51,13 +51,12 @@ def test_a_short_race_that_was_disturbed_is_held_once_more(
     during_s: float, races: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = []
-    once = plans.interleave
 
-    def interleave(*given: Any) -> Any:
+    def interleaved(*given: Any) -> Any:
         held.append(given)
-        return once(*given)
+        return interleave(*given)
 
-    monkeypatch.setattr(plans, "interleave", interleave)
+    monkeypatch.setattr(plans, "interleave", interleaved)
     monkeypatch.setattr(plans, "disturbances", lambda during: ["other processes used the cores"])
     monkeypatch.setattr(plans, "between", lambda before, after: {"seconds": during_s})
     assert raced(steady(0.01), steady(0.02)) is not None

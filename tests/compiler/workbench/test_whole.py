@@ -16,6 +16,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.measure.benchmark import Run
 from compiler.measure.plans import Raced
+from compiler.pack.loader import Model
 from compiler.schedule import schedule
 from compiler.targets.cpu import PROFILES, this_machine
 from compiler.tile.tile import propose, workload_key
@@ -100,12 +101,13 @@ def test_every_plan_is_run_by_the_loader_and_computes_the_same(
     outputs: list[np.ndarray] = []
     once = whole._bound
 
-    def bound(model: whole.Model, seed: int) -> Run:
+    def bound(model: Model, seed: int) -> Run:
         bind = model.bind
 
         def kept(inputs: Sequence[np.ndarray], out: Sequence[np.ndarray]) -> Run:
             outputs.extend(out)
-            return bind(inputs, out)
+            run: Run = bind(inputs, out)
+            return run
 
         monkeypatch.setattr(model, "bind", kept)
         return once(model, seed)
