@@ -117,7 +117,9 @@ def race(
         try:
             schedules = find(one, options, records, solver_s)
         except ImportError as error:
-            raise UsageError(f"no solver: {error}", fix="pip install ortools, or leave --solver out") from error
+            raise UsageError(
+                f"no solver: {error}", fix="pip install 'tilewright[bench]', or leave --solver out"
+            ) from error
         status.update(f"{said}: {len(schedules.found)} schedules in turn")
         raced = schedules.backend.race(
             schedules.kernels, [found.plan for found in schedules.found], options.seed, unhurried, Path(folder)

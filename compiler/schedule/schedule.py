@@ -10,14 +10,17 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu
 from compiler.schedule.buffers import place_buffers
-from compiler.schedule.candidates import candidates
+from compiler.schedule.candidates import RULES, candidates
+from compiler.schedule.early_start import early_start
 from compiler.schedule.instance import WAKE_LANES_S, Instance
+from compiler.schedule.problem import Placed, Problem
 from compiler.schedule.sequential import choose_lanes, sequential
+from compiler.schedule.stage_schedule import stage_schedule
 
 
 @dataclass(frozen=True)
 class Found:
-    """A plan, and the wall seconds that finding it took."""
+    """A plan, and the wall seconds until it was there; of several schedulers each is told the time of all of them."""
 
     plan: Plan
     seconds: float
@@ -40,11 +43,8 @@ def schedule(
     instance = Instance.of(kernels, menus, lanes, handover_s)
     if scheduler == "sequential" or lanes == 1 or _is_chain(instance.problem.before):
         return (in_turn[0],)
-    beside = sorted(_side_by_side(instance), key=_predicted)
-    if scheduler == "auto":
-        return (*in_turn, *beside)
-    asked = [found for found in beside if found.plan.scheduler.split()[0] == scheduler]
-    return (min([alone, *asked], key=_predicted),)
+    beside = sorted(_side_by_side(instance, scheduler), key=_predicted)
+    return (*in_turn, *beside) if scheduler == "auto" else (min([alone, *beside], key=_predicted),)
 
 
 def _predicted(found: Found) -> float:
@@ -73,12 +73,21 @@ def _is_chain(before: Sequence[Sequence[int]]) -> bool:
     return all(call - 1 in earlier for call, earlier in enumerate(before) if call)
 
 
-def _side_by_side(instance: Instance) -> Iterator[Found]:
-    """Independent kernels beside each other, as every other scheduler places them."""
+def _side_by_side(instance: Instance, scheduler: str) -> Iterator[Found]:
+    """Independent kernels beside each other, as one scheduler places them, or as every one does."""
     begin = time.perf_counter()
-    schedules = candidates(instance.problem)
+    schedules = candidates(instance.problem) if scheduler == "auto" else _of(scheduler, instance.problem)
     searched = time.perf_counter() - begin
     for name, placed in schedules:
         begin = time.perf_counter()
         plan = instance.plan(name, placed)
         yield Found(plan, searched + time.perf_counter() - begin)
+
+
+def _of(scheduler: str, problem: Problem) -> list[tuple[str, tuple[Placed, ...]]]:
+    if scheduler == "stages":
+        return [(scheduler, stage_schedule(problem))]
+    return [
+        (name, early_start(problem.before, problem.length, problem.lanes, problem.handover_s, rules))
+        for name, rules in RULES
+    ]
