@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from compiler.schedule.allotment import allotment
 from compiler.schedule.cut import series
+from compiler.schedule.descent import descent, with_counts
 from compiler.schedule.early_start import Rules, early_start
 from compiler.schedule.problem import Placed, Problem, makespan, timed
-from compiler.schedule.stage_schedule import stage_schedule
+from compiler.schedule.stage_schedule import blocks, stage_schedule
 
 RULES = (
     ("early_start", Rules(critical_first=True, fill=True)),
@@ -25,9 +26,11 @@ def candidates(problem: Problem) -> list[tuple[str, tuple[Placed, ...]]]:
     `allotted`         list scheduling with as many lanes for each call as critical path and area give it
     `stages`           dynamic programming over endings
     `blocks`           in each block between two cuts what ended first of all the others there
+    `descent`          the lanes of each call changed as long as that shortens its block, then list scheduling or blocks, whichever is shorter
     """
     known = dict(_whole(problem))
     known["blocks"] = best_of_blocks(problem, list(known.values()))
+    known["descent"] = descent_in_blocks(problem, list(known.values()))
     first: dict[tuple[Placed, ...], str] = {}
     for name, placed in known.items():
         first.setdefault(placed, name)
@@ -58,9 +61,32 @@ def best_of_blocks(problem: Problem, schedules: list[tuple[Placed, ...]]) -> tup
     """
     order: list[Placed] = []
     for calls in series(problem.before, problem.calls):
-        block, number = problem.part(calls), {call: at for at, call in enumerate(calls)}
-        parts = ([one for one in placed if one.call in number] for placed in schedules)
-        alone = [[Placed(number[one.call], one.lanes, one.begin, one.end) for one in part] for part in parts]
-        best = min((timed(block, part) for part in alone), key=makespan)
-        order += [Placed(calls[one.call], one.lanes, one.begin, one.end) for one in best]
+        best = min(_alone(problem, calls, schedules), key=makespan)
+        order += _renamed(best, calls)
     return timed(problem, order)
+
+
+def descent_in_blocks(problem: Problem, schedules: list[tuple[Placed, ...]]) -> tuple[Placed, ...]:
+    """In each block, also the cells of a graph that has no cuts, descents from what some schedules of the whole do there; equal blocks once."""
+    solved: dict[Problem, tuple[Placed, ...]] = {}
+    order: list[Placed] = []
+    for calls in blocks(problem):
+        block = problem.part(calls)
+        if block not in solved:
+            solved[block] = descent(block, _alone(problem, calls, schedules))
+        order += _renamed(solved[block], calls)
+    counts = {one.call: len(one.lanes) for one in order}
+    found = (timed(problem, order), with_counts(problem, [counts[call] for call in problem.calls]))
+    return min(found, key=makespan)
+
+
+def _alone(problem: Problem, calls: Sequence[int], schedules: list[tuple[Placed, ...]]) -> list[tuple[Placed, ...]]:
+    """What schedules of the whole do with some of its calls, as if these were all there is; calls numbered within them."""
+    block, number = problem.part(calls), {call: at for at, call in enumerate(calls)}
+    parts = ([one for one in placed if one.call in number] for placed in schedules)
+    return [timed(block, (Placed(number[one.call], one.lanes, 0.0, 0.0) for one in part)) for part in parts]
+
+
+def _renamed(placed: Sequence[Placed], calls: Sequence[int]) -> list[Placed]:
+    """A schedule of a block in the numbers of the whole."""
+    return [Placed(calls[one.call], one.lanes, one.begin, one.end) for one in placed]

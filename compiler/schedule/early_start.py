@@ -43,7 +43,7 @@ class _EarlyStart:
         self.before, self.seconds, self.handover_s, self.rules = before, seconds, handover_s, rules
         self.free = [0.0] * lanes
         self.done: dict[int, Placed] = {}
-        self.way = ways_to_the_end(before, [seconds(call, 1) or 0.0 for call in range(len(before))])
+        self.way = ways_to_the_end(before, [self._lengths(call, lanes)[0][1] for call in range(len(before))])
 
     def placed(self) -> tuple[Placed, ...]:
         after: list[list[int]] = [[] for _ in self.before]

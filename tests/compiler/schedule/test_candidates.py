@@ -16,6 +16,7 @@ NAMES = {
     "allotted",
     "stages",
     "blocks",
+    "descent",
 }
 
 
