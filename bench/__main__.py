@@ -18,6 +18,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "each kernel of a model beside the peers' layers for the same nodes; ten sample kernels",
         ),
         "search": ("bench.search.run", "the tile search against trying every tile, on ten kernels"),
+        "schedule": (
+            "bench.schedule.run",
+            "every schedule of a model beside its sequential one: predicted, measured, hand-overs, search time",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "demo": (
             "bench.demo.run",

@@ -46,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             sorted(dump.glob("*_rewrite_log.txt"))
             + sorted(dump.glob("*_fuse_refusals.txt"))
             + sorted(dump.glob("*_tile.txt"))
+            + sorted(dump.glob("*_schedules.txt"))
         ):
             print(f"== {path.name}\n{path.read_text()}")
     print(json.dumps(report.to_json(), indent=2) if given.json else _summary(report.to_json(), artifact))

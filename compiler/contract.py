@@ -25,7 +25,7 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("fp32", "tf32", "fp16", "bf16"),
 }
 """By kind of target."""
-SCHEDULERS = ("sequential", "early_start")
+SCHEDULERS = ("auto", "sequential", "early_start", "stages")
 TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 MAX_BUDGET_SECONDS = 24 * 3600.0
@@ -56,7 +56,8 @@ class CompileOptions:
     dims       by symbolic dimension name: its value
     tuning_budget_s  wall seconds that measuring candidates may take; 0 takes the analytical choice unmeasured
     tuning_trials  how many candidates may be measured; None: as many as the seconds allow
-    scheduler  `sequential`: one kernel after another; `early_start`: independent kernels side by side where that is predicted to be faster
+    scheduler  `auto`: what the others find is run whole, and taken where it is certainly faster than `sequential`, one kernel after another;
+               `early_start`, `stages`: independent kernels side by side by this scheduler alone, unmeasured
     seed       of the inputs used for measuring and agreement
     """
 
@@ -68,7 +69,7 @@ class CompileOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     tuning_budget_s: float = 15.0
     tuning_trials: int | None = None
-    scheduler: str = "sequential"
+    scheduler: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -283,6 +284,41 @@ def bundle_digest(model: str, data: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
+class PlanReached:
+    """A schedule that was found for the model, and what it reached.
+
+    scheduler    who found it
+    lanes        and `waits`: how often a lane waits for a result of another, in one inference
+    predicted_s  of one inference, by its scheduler
+    found_s      wall seconds of finding it; an artifact, whose bytes follow from its records, does not tell it of plans that were not run
+    measured_s   median of whole runs; None: predicted too slow to be run, or nothing was measured
+    ratio        to the sequential plan in rounds that ran next to each other; `low` and `high` hold it with 95% confidence
+    taken        whether the artifact is this one
+    """
+
+    scheduler: str
+    lanes: int
+    waits: int
+    predicted_s: float
+    found_s: float | None = None
+    measured_s: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    taken: bool = False
+
+    def __str__(self) -> str:
+        measured = "not run" if self.measured_s is None else f"measured {1e3 * self.measured_s:.3f} ms"
+        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        ratio = "" if self.ratio is None else f", {self.ratio:.3f}{interval} of sequential"
+        found = "" if self.found_s is None else f", found in {self.found_s:.3f} s"
+        return (
+            f"{'*' if self.taken else ' '} {self.scheduler:24} {self.lanes} lanes, {self.waits:4} waits, predicted {1e3 * self.predicted_s:.3f} ms, "
+            f"{measured}{ratio}{found}"
+        )
+
+
+@dataclass(frozen=True)
 class CompileReport:
     """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON."""
 
@@ -311,6 +347,8 @@ class CompileReport:
     """Spearman's, between the seconds that the cost model expected of a kernel's tiles and those measured: the mean over `ranked_kernels`."""
     ranked_kernels: int = 0
     """Kernels of which enough tiles were measured to rank them; without one there is no correlation."""
+    plans: tuple[PlanReached, ...] = ()
+    """The schedules that were found, the sequential one that the others are compared with first."""
     notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from compiler.tile import tile
 from compiler.tile.search import AGAIN, Budget
 from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
-from compiler.workbench import Backend, backend_of
+from compiler.workbench import Backend, Choice, Subject, backend_of, choose_plan, state_of
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
@@ -129,15 +130,30 @@ def compile_model(
             if handover is not None and handover not in known:
                 trace.record(handover.to_json())
             together = backend.together(kernels)
-            plan = schedule(kernels, tiled.menus, lanes, _meeting_seconds(handover), options.scheduler, together)
+            found = schedule(kernels, tiled.menus, lanes, meeting_seconds(handover), options.scheduler, together)
+            subject = Subject(
+                kernels, tuple(menu.workload for menu in tiled.menus), backend.target, setting, state_of(handover)
+            )
+            race = partial(backend.race, kernels, seed=options.seed, hurry=hurry, place=artifact.parent)
+            choice = choose_plan(found, subject, known, options.tuning_budget_s, race if measures else None)
+            for record in choice.fresh:
+                trace.record(record.to_json())
+            plan = choice.plan
             trace.show("schedule", plan)
+            trace.show("schedules", _lines(choice.reached))
         with trace.step("emit"):
             program = backend.emit(kernels, plan)
             trace.show("emit", _lines(f"// {name}\n{text}" for name, text in _generated(program)))
         with trace.step("pack"):
-            facts = _facts(loaded, options, backend.target, fused, plan, tiled, rewritten.log)
+            facts = _facts(loaded, options, backend.target, fused, choice, handover, tiled, rewritten.log)
             unproven = artifact.with_name(f".{artifact.name}.unproven")
-            used = [*tiled.measured, *tiled.reused, *facts_of_device, *([handover] if handover else [])]
+            used = [
+                *tiled.measured,
+                *tiled.reused,
+                *facts_of_device,
+                *([handover] if handover else []),
+                *choice.records,
+            ]
             packed = pack(program, plan, kernels, used, facts, unproven)
         with trace.step("agree"):
             try:
@@ -174,11 +190,12 @@ def compile_model(
         records_reused=sum(record not in measured for record in tiled.reused),
         rank_correlation=tiled.ranking.within if tiled.ranking else None,
         ranked_kernels=tiled.ranking.kernels if tiled.ranking else 0,
+        plans=choice.reached,
         notices=tuple(trace.notices),
     )
 
 
-def _meeting_seconds(handover: Record | None) -> float:
+def meeting_seconds(handover: Record | None) -> float:
     """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
     return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
 
@@ -257,7 +274,8 @@ def _facts(
     options: CompileOptions,
     target: Target,
     fused: Fused,
-    plan: Plan,
+    choice: Choice,
+    handover: Record | None,
     tiled: Tiled,
     log: Sequence[object],
 ) -> Facts:
@@ -269,8 +287,10 @@ def _facts(
         hardware=target.hardware,
         operators=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
-        costs=tuple(_call_cost(plan, position, menu) for position, menu in enumerate(tiled.menus)),
+        costs=tuple(_call_cost(choice.plan, position, menu) for position, menu in enumerate(tiled.menus)),
         steps=(("tile", str(tiled.ranking)),) if tiled.ranking else (),
+        plans=tuple(one if one.measured_s else replace(one, found_s=None) for one in choice.reached),
+        handover_s=handover.seconds if handover else 0.0,
         rewrites=tuple(map(str, log)),
         refusals=fused.refusals,
         notices=loaded.notices,

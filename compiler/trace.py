@@ -17,9 +17,9 @@ PHASE_SHARE: Mapping[str, float] = {
     "load": 0.10,
     "rewrite": 0.03,
     "fuse": 0.05,
-    "tile": 0.42,
-    "schedule": 0.02,
-    "emit": 0.20,
+    "tile": 0.38,
+    "schedule": 0.08,
+    "emit": 0.18,
     "agree": 0.13,
     "pack": 0.05,
 }

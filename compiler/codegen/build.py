@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,6 +54,12 @@ class Toolchain:
         return f"{self.version}; {' '.join((*COMPILE_FLAGS, *target.flags, *LINK_FLAGS))}"
 
 
+INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+Objects = dict[str, bytes]
+"""Object files by the SHA-256 of all that they were compiled from: a unit that is built again is only linked."""
+
+
 class Stopped(Exception):
     """A build was called off."""
 
@@ -79,10 +87,12 @@ def build_library(
     optimise: str = "",
     stop: Hurry = unhurried,
     binaries: Mapping[str, bytes] | None = None,
+    objects: Objects | None = None,
 ) -> bytes:
     """Compiles every `.c` of `sources` and links them; other files are headers beside them, `binaries` are what `.incbin` finds there.
 
-    `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast.
+    `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast. Object files are taken from
+    `objects` where they are there, and left there, for sources without `binaries`.
 
     Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S,
     Stopped within ASK_S of `stop` answering True.
@@ -93,9 +103,23 @@ def build_library(
         for name, content in (binaries or {}).items():
             (root / name).write_bytes(content)
         units = sorted(name for name in sources if name.endswith(".c"))
+        kept: Objects = {} if objects is None or binaries else objects
+        texts = {**runtime_headers(), **sources}
+
+        def compiled(unit: str) -> str:
+            output = unit.removesuffix(".c") + ".o"
+            compiler = (toolchain.identity(target), target.vector_floats, optimise)
+            key = hashlib.sha256(repr((unit, _with_headers(unit, texts), compiler)).encode()).hexdigest()
+            if key in kept:
+                (root / output).write_bytes(kept[key])
+            else:
+                _compile(root, unit, output, target, toolchain, optimise, stop)
+                kept[key] = (root / output).read_bytes()
+            return output
+
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
-            objects = list(pool.map(lambda unit: _compile(root, unit, target, toolchain, optimise, stop), units))
-        _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *objects, "-lm"], root, "link", stop)
+            linked = list(pool.map(compiled, units))
+        _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *linked, "-lm"], root, "link", stop)
         return (root / "library.so").read_bytes()
 
 
@@ -111,13 +135,25 @@ def runtime_headers() -> dict[str, str]:
     return {name: (folder / name).read_text() for name in HEADERS}
 
 
-def _compile(root: Path, unit: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: Hurry) -> str:
-    output = unit.removesuffix(".c") + ".o"
+def _with_headers(unit: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """A unit and all of `texts` that it includes, by name; what an `#if` leaves out counts too."""
+    found: dict[str, str] = {}
+    wanted = [unit]
+    while wanted:
+        name = wanted.pop()
+        if name in texts and name not in found:
+            found[name] = texts[name]
+            wanted += INCLUDED.findall(texts[name])
+    return found
+
+
+def _compile(
+    root: Path, unit: str, output: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: Hurry
+) -> None:
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
     flags = (*COMPILE_FLAGS, *target.flags, *places, lanes, *([optimise] if optimise else []))
     _run([toolchain.path, *flags, "-c", unit, "-o", output], root, unit, stop)
-    return output
 
 
 def _run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:

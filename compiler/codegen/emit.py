@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compiler.codegen.build import Toolchain, build_library, runtime_headers
+from compiler.codegen.build import Objects, Toolchain, build_library, runtime_headers
 from compiler.codegen.host import host_source
 from compiler.codegen.lower import function_name, lower, workload_of
 from compiler.codegen.lowered import Lowered
@@ -23,26 +23,67 @@ UNITS = 2
 """Kernel source files: one for each compiler process; the vector intrinsics' header alone costs 0.1 s in each."""
 
 
-def emit(kernels: KernelGraph, plan: Plan, target: CpuTarget, toolchain: Toolchain, jobs: int) -> Program:
+def emit(
+    kernels: KernelGraph,
+    plan: Plan,
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int,
+    objects: Objects | None = None,
+) -> Program:
     """Generates and builds the program. Raises ToolchainFailed when the C compiler does not take it."""
-    lowered = lower_calls(kernels, plan, target)
-    weights = Weights()
-    host = host_source(kernels, plan, lowered, weights, target)
-    sources = {"model.c": host, **kernel_sources(list({kernel.name: kernel for kernel in lowered}.values()))}
-    library = build_library(sources, target, toolchain, jobs)
-    return Program(
-        sources={**runtime_headers(), **sources},
-        library=library,
-        weights=weights.bytes(),
-        inputs=tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in kernels.inputs),
-        outputs=tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in kernels.outputs),
-        toolchain=toolchain.identity(target),
-    )
+    (program,) = emit_each(kernels, [plan], target, toolchain, jobs, objects)
+    return program
 
 
-def lower_calls(kernels: KernelGraph, plan: Plan, target: CpuTarget) -> list[Lowered]:
-    """Every call's kernel in C, in call order; equal workloads under equal tiles share one."""
+def emit_each(
+    kernels: KernelGraph,
+    plans: Sequence[Plan],
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int,
+    objects: Objects | None = None,
+    stop: Hurry = unhurried,
+) -> list[Program]:
+    """A program for each plan. Kernels are compiled once for all of them, and all have one weights file, which holds what any of them needs.
+
+    Units with the kernels of the first plan are as if it were alone, what only others need is in units of its own.
+    Object files are taken from `objects` where they are there, and left there. Raises ToolchainFailed, Stopped.
+    """
     known: dict[tuple[Workload, Tile], Lowered] = {}
+    first = _distinct(lower_calls(kernels, plans[0], target, known))
+    lowered = [lower_calls(kernels, plan, target, known) for plan in plans]
+    more = _distinct([kernel for one in lowered for kernel in one])[len(first) :]
+    units = [kernel_sources(first), *([kernel_sources(more, "more")] if more else [])]
+    headers = [name for unit in units for name in unit if name.endswith(".h")]
+    shared = {name: text for unit in units for name, text in unit.items()}
+    weights = Weights()
+    hosts = [host_source(kernels, *each, weights, target, headers) for each in zip(plans, lowered, strict=True)]
+    whole = weights.bytes()
+    kept: Objects = {} if objects is None else objects
+    inputs, outputs = (_ports(kernels, values) for values in (kernels.inputs, kernels.outputs))
+    programs = []
+    for host in hosts:
+        sources = {"model.c": host, **shared}
+        library = build_library(sources, target, toolchain, jobs, stop=stop, objects=kept)
+        sources = {**runtime_headers(), **sources}
+        programs.append(Program(sources, library, whole, inputs, outputs, toolchain.identity(target)))
+    return programs
+
+
+def _distinct(lowered: Sequence[Lowered]) -> list[Lowered]:
+    return list({kernel.name: kernel for kernel in lowered}.values())
+
+
+def _ports(kernels: KernelGraph, values: Sequence[int]) -> tuple[Port, ...]:
+    return tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in values)
+
+
+def lower_calls(
+    kernels: KernelGraph, plan: Plan, target: CpuTarget, known: dict[tuple[Workload, Tile], Lowered] | None = None
+) -> list[Lowered]:
+    """Every call's kernel in C, in call order; equal workloads under equal tiles share one, also with plans lowered into `known` before."""
+    known = {} if known is None else known
     result = []
     for call, (tile, _) in zip(kernels.calls, plan.tiles, strict=True):
         workload = workload_of(kernels, call)
@@ -53,8 +94,8 @@ def lower_calls(kernels: KernelGraph, plan: Plan, target: CpuTarget) -> list[Low
     return result
 
 
-def kernel_sources(kernels: Sequence[Lowered]) -> dict[str, str]:
-    """The kernels over UNITS files of about equal length, and a header that declares them."""
+def kernel_sources(kernels: Sequence[Lowered], name: str = "kernels") -> dict[str, str]:
+    """The kernels over UNITS files of about equal length, and a header that declares them, named after `name`."""
     units: list[list[Lowered]] = [[] for _ in range(min(UNITS, len(kernels)))]
     for kernel in sorted(kernels, key=lambda one: -len(one.text)):
         min(units, key=lambda unit: sum(len(other.text) for other in unit)).append(kernel)
@@ -65,11 +106,11 @@ def kernel_sources(kernels: Sequence[Lowered]) -> dict[str, str]:
         header.line(
             f'__attribute__((visibility("default"))) void {kernel.name}(void *const *p, char *scratch, long begin, long end);'
         )
-    sources = {"kernels.h": header.text()}
+    sources = {f"{name}.h": header.text()}
     for number, unit in enumerate(units):
         ordered = sorted(unit, key=lambda one: int(one.name[1:].split("_")[0]))
         bodies = "\n".join(kernel.text for kernel in ordered)
-        sources[f"kernels_{number}.c"] = f'#include "tw_kernel.h"\n#include "kernels.h"\n\n{bodies}'
+        sources[f"{name}_{number}.c"] = f'#include "tw_kernel.h"\n#include "{name}.h"\n\n{bodies}'
     return sources
 
 

@@ -32,12 +32,17 @@ SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "arena": "SPACE_AREN
 
 
 def host_source(
-    kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights, target: CpuTarget
+    kernels: KernelGraph,
+    plan: Plan,
+    lowered: Sequence[Lowered],
+    weights: Weights,
+    target: CpuTarget,
+    headers: Sequence[str] = ("kernels.h",),
 ) -> str:
-    """The text of model.c; `lowered` is in call order. Constants are added to `weights` as they are met."""
+    """The text of model.c; `lowered` is in call order, `headers` declare it. Constants are added to `weights` as they are met."""
     writer = Writer()
-    writer.line('#include "model.h"')
-    writer.line('#include "kernels.h"')
+    for header in ("model.h", *headers):
+        writer.line(f'#include "{header}"')
     writer.line("#include <stddef.h>")
     writer.line()
     _structs(writer)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.contract import COMPILER_VERSION
+from compiler.contract import COMPILER_VERSION, PlanReached
 from compiler.ir.tile import Cost
 
 
@@ -16,7 +16,8 @@ class Facts:
 
     `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a record are told
     alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for people: facts about the model (opset,
-    parameters, ...), and what each step of the pipeline did. Texts may quote names from the model: they are escaped where they are shown.
+    parameters, ...), and what each step of the pipeline did. `plans` are
+    the schedules that were found, `handover_s` what one lane waits for another's result. Texts may quote names from the model: they are escaped where they are shown.
     """
 
     model_digest: str
@@ -31,7 +32,14 @@ class Facts:
     rewrites: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    plans: tuple[PlanReached, ...] = ()
+    handover_s: float = 0.0
     compiler_version: str = COMPILER_VERSION
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of each call."""
+        return [cost.seconds for cost in self.costs]
 
     def told(self, call: int) -> tuple[float, str]:
         """Seconds of a call, and where they come from: `measured`, or `model` for an analytical estimate."""

@@ -36,9 +36,9 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "calls": len(plan.tiles),
         "arena_bytes": plan.arena_bytes,
         "weight_bytes": len(program.weights),
-        "predicted_s": predicted(simulate(plan, [cost.seconds for cost in facts.costs])),
-        "inputs": [_port(port) for port in program.inputs],
-        "outputs": [_port(port) for port in program.outputs],
+        "predicted_s": predicted(simulate(plan, facts.seconds, facts.handover_s)),
+        "inputs": [port_json(port) for port in program.inputs],
+        "outputs": [port_json(port) for port in program.outputs],
         "files": {
             name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
             for name, content in members.items()
@@ -53,7 +53,7 @@ def plan_json(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) 
     """
     if len(facts.costs) != len(kernels.calls):
         raise VerifyError(f"{len(facts.costs)} costs for {len(kernels.calls)} calls")
-    spans = simulate(plan, [cost.seconds for cost in facts.costs])
+    spans = simulate(plan, facts.seconds, facts.handover_s)
     return {
         "scheduler": plan.scheduler,
         "lanes": plan.lanes,
@@ -104,5 +104,6 @@ def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict
     }
 
 
-def _port(port: Port) -> dict[str, Any]:
+def port_json(port: Port) -> dict[str, Any]:
+    """An input or output as loaders read it."""
     return {"name": port.name, "dtype": port.type.dtype.numpy.name, "shape": list(port.type.dims)}

@@ -27,6 +27,7 @@ STYLE = """
 .tw text{fill:var(--ink)}.tw .dim{fill:var(--dim)}.tw .band{fill:var(--band)}.tw .axis{stroke:var(--line)}
 .tw .mark{stroke:var(--mark);stroke-dasharray:4 3}.tw .marked{fill:var(--mark)}
 .tw .contraction{fill:var(--contraction)}.tw .loops{fill:var(--loops)}.tw .other{fill:var(--other)}
+.tw .handover{stroke:var(--dim);stroke-width:.8;fill:none;pointer-events:none}.tw .deciding{stroke:var(--mark);stroke-width:1.4}
 .tw .slack{opacity:.45}.tw .box{fill:var(--box)}.tw .shade0{opacity:.8}.tw .shade1{opacity:.6}.tw .shade2{opacity:.42}
 .tw .box:hover,.tw .task:hover{opacity:1;stroke:var(--ink)}
 .tw .on{pointer-events:none}.tw .on.bright{fill:#fff}
@@ -34,8 +35,8 @@ STYLE = """
 
 
 def plan_svg(kernels: KernelGraph, plan: Plan, facts: Facts) -> str:
-    """The schedule: time to the right, a row for each lane; tasks that the last end does not wait for are pale."""
-    spans = simulate(plan, [cost.seconds for cost in facts.costs])
+    """The schedule: time to the right, a row for each lane. Tasks that the last end does not wait for are pale; lines are hand-overs between lanes."""
+    spans = simulate(plan, facts.seconds, facts.handover_s)
     whole = predicted(spans) or 1e-9
     row = max(12, min(36, 420 // plan.lanes))
     height = TOP + row * plan.lanes + BOTTOM
@@ -47,6 +48,7 @@ def plan_svg(kernels: KernelGraph, plan: Plan, facts: Facts) -> str:
             parts.append(f'<rect class="band" x="{LEFT}" y="{top}" width="{WIDTH - LEFT - RIGHT}" height="{row}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{top + row / 2 + 4:g}" text-anchor="end">lane {lane}</text>')
     parts += [_task(kernels, plan, facts, span, scale, row) for span in spans if span.end > span.begin]
+    parts += _handovers(spans, scale, row)
     words = f"Predicted schedule: {plural(len(kernels.calls), 'kernel')} on {plural(plan.lanes, 'lane')} in {duration(whole)}"
     return _svg(height, words, parts)
 
@@ -136,6 +138,20 @@ def _task(kernels: KernelGraph, plan: Plan, facts: Facts, span: Span, scale: flo
     return f'{drawn}<text class="{colour}" x="{x + 4:.2f}" y="{y + row / 2 + 4:g}">{escaped(shown)}</text>'
 
 
+def _handovers(spans: Sequence[Span], scale: float, row: int) -> list[str]:
+    """From where each awaited task ends to where the one that waits begins; those on the critical path last, over the others."""
+    lines: list[tuple[bool, str]] = []
+    for span in spans:
+        for other in span.after:
+            deciding = span.critical and other == span.cause
+            ends = (LEFT + spans[other].end * scale, LEFT + span.begin * scale)
+            rows = (TOP + row * (one.task.lane + 0.5) for one in (spans[other], span))
+            (x, u), (y, v) = ends, rows
+            kind = "handover deciding" if deciding else "handover"
+            lines.append((deciding, f'<path class="{kind}" d="M{x:.2f} {y:g}L{u:.2f} {v:g}"/>'))
+    return [line for _, line in sorted(lines, key=lambda one: one[0])]
+
+
 def category(algorithm: str) -> str:
     """The colour class of an algorithm."""
     return algorithm if algorithm in ("contraction", "loops") else "other"
@@ -152,6 +168,10 @@ def _legend() -> str:
     )
     for kind, words in entries:
         parts.append(f'<rect class="{kind}" x="{x:g}" y="8" width="12" height="12" rx="2"/>')
+        parts.append(f'<text class="dim" x="{x + 17:g}" y="18">{words}</text>')
+        x += 17 + LETTER * len(words) + 22
+    for kind, words in (("handover", "hand-over"), ("handover deciding", "on the critical path")):
+        parts.append(f'<path class="{kind}" d="M{x:g} 20L{x + 12:g} 8"/>')
         parts.append(f'<text class="dim" x="{x + 17:g}" y="18">{words}</text>')
         x += 17 + LETTER * len(words) + 22
     return "".join(parts)

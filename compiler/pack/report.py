@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from compiler.contract import PlanReached
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
@@ -36,6 +37,7 @@ def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Seq
         _summary(program, plan, kernels, facts, rows),
         _steps(facts),
         _section("Schedule", _schedule_words(program, plan), f"<figure>{plan_svg(kernels, plan, facts)}</figure>"),
+        _plans(facts),
         _families(rows),
         _calls(rows),
         _section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
@@ -101,12 +103,14 @@ def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
 
 
 def _summary(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, rows: Sequence[_Row]) -> str:
-    spans = simulate(plan, [cost.seconds for cost in facts.costs])
+    spans = simulate(plan, facts.seconds, facts.handover_s)
     latency = predicted(spans)
     work = sum(row.flops or 0 for row in rows)
     speed = quantity(work / latency, "FLOP/s") if latency else "-"
+    reached = [one.measured_s for one in facts.plans if one.taken and one.measured_s]
     cards = (
         (duration(latency), "predicted latency"),
+        *((duration(seconds), "measured beside other schedules") for seconds in reached),
         (speed, f"over {quantity(work, 'FLOP')}"),
         (plural(len(kernels.calls), "kernel"), f"from {plural(facts.operators, 'operator')}"),
         (plural(plan.lanes, "lane"), f"{escaped(plan.scheduler)} schedule"),
@@ -217,6 +221,46 @@ def _schedule_words(program: Program, plan: Plan) -> str:
         f"{plural(len(plan.tasks), 'task')} on {plural(plan.lanes, 'lane')} with {plural(waits, 'wait')}, by the "
         f"{escaped(plan.scheduler)} scheduler. Times are what the records and the cost model predict; hover for names."
     )
+
+
+def _plans(facts: Facts) -> str:
+    """What each scheduler found; nothing where there was no choice."""
+    if len(facts.plans) < 2:
+        return ""
+    head = (
+        ("schedule", ""),
+        ("lanes", "n"),
+        ("waits", "n"),
+        ("predicted", "n"),
+        ("measured", "n"),
+        ("of sequential", "n"),
+        ("found in", "n"),
+    )
+    lines = [
+        (
+            f"<b>{escaped(one.scheduler)}</b>, taken" if one.taken else escaped(one.scheduler),
+            str(one.lanes),
+            str(one.waits),
+            duration(one.predicted_s),
+            "not run" if one.measured_s is None else duration(one.measured_s),
+            _interval(one),
+            "-" if one.found_s is None else duration(one.found_s),
+        )
+        for one in facts.plans
+    ]
+    words = (
+        "Whole runs, side by side in rounds. A schedule replaces the first one only where it is certainly faster: where the interval of its "
+        "ratio, which holds it with 95% confidence, lies below 1. Those that are predicted to be much slower are not run."
+    )
+    return _section("Schedules that were found", words, _table(head, lines))
+
+
+def _interval(one: PlanReached) -> str:
+    if one.ratio is None:
+        return "-"
+    if one.low is None or one.high is None:
+        return f"{one.ratio:.3f}"
+    return f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})"
 
 
 def _memory_words(program: Program, plan: Plan) -> str:

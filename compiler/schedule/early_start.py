@@ -11,13 +11,11 @@ end first, as if it were alone. Which pays depends on the graph, so both are can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.ir.plan import Task, Wait
-
-Seconds = Callable[[int, int], float | None]
-"""What a call takes on so many lanes, in seconds; None where it cannot be split over so many."""
+from compiler.schedule.problem import Placed, Seconds, ways_to_the_end
 
 
 @dataclass(frozen=True)
@@ -26,16 +24,6 @@ class Rules:
 
     critical_first: bool = True
     fill: bool = True
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A call on `lanes`, from `begin` to `end` in seconds."""
-
-    call: int
-    lanes: tuple[int, ...]
-    begin: float
-    end: float
 
 
 def early_start(
@@ -55,7 +43,7 @@ class _EarlyStart:
         self.before, self.seconds, self.handover_s, self.rules = before, seconds, handover_s, rules
         self.free = [0.0] * lanes
         self.done: dict[int, Placed] = {}
-        self.way = _ways_to_the_end(before, seconds)
+        self.way = ways_to_the_end(before, [self._lengths(call, lanes)[0][1] for call in range(len(before))])
 
     def placed(self) -> tuple[Placed, ...]:
         after: list[list[int]] = [[] for _ in self.before]
@@ -106,15 +94,6 @@ class _EarlyStart:
         lanes = sorted(range(len(self.free)), key=lambda lane: (begins(lane), lane not in own, lane))[:count]
         begin = max(map(begins, lanes))
         return Placed(call, tuple(sorted(lanes)), begin, begin + length)
-
-
-def _ways_to_the_end(before: Sequence[Sequence[int]], seconds: Seconds) -> list[float]:
-    """For each call the longest chain of calls that begins with it, each on one lane."""
-    ways = [seconds(call, 1) or 0.0 for call in range(len(before))]
-    for call in reversed(range(len(before))):
-        for one in before[call]:
-            ways[one] = max(ways[one], (seconds(one, 1) or 0.0) + ways[call])
-    return ways
 
 
 def tasks_of(

@@ -1,24 +1,34 @@
-"""Candidates, their verification, the choice."""
+"""Candidates, their memory, their prediction; which of them is taken is decided by measuring, elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, Task, ended_before
+from compiler.ir.plan import Plan, Task
 from compiler.ir.tile import Menu, Variant
 from compiler.schedule.buffers import place_buffers
+from compiler.schedule.candidates import RULES, candidates
 from compiler.schedule.dependencies import predecessors
-from compiler.schedule.early_start import Rules, early_start, tasks_of
+from compiler.schedule.early_start import early_start
+from compiler.schedule.instance import WAKE_LANES_S, Instance
 from compiler.schedule.launches import GROWTHS, ended_before_launches, shared_launches
-from compiler.schedule.sequential import choose_lanes, sequential, shared_seconds
+from compiler.schedule.problem import Placed, Problem
+from compiler.schedule.sequential import choose_lanes, sequential
+from compiler.schedule.stage_schedule import stage_schedule
 
 Together = Callable[[Sequence[tuple[int, Variant]]], float | None]
 """What calls, each carried out as a variant says, take as one launch, in seconds; None where they cannot share one."""
 
-WAKE_LANES_S = 20e-6
-"""What a run pays once for having more than one lane: waking threads, and waiting for the last."""
+
+@dataclass(frozen=True)
+class Found:
+    """A plan, and the wall seconds until it was there; of several schedulers each is told the time of all of them."""
+
+    plan: Plan
+    seconds: float
 
 
 def schedule(
@@ -26,29 +36,38 @@ def schedule(
     menus: Sequence[Menu],
     lanes: int,
     handover_s: float,
-    scheduler: str = "sequential",
+    scheduler: str = "auto",
     together: Together | None = None,
-) -> Plan:
-    """A plan for at most `lanes` lanes; `menus` are in call order, `handover_s` is what splitting one kernel costs beside its work.
+) -> tuple[Found, ...]:
+    """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
-    `sequential`   no kernel runs beside another, each may be split over the lanes
-    `early_start`  independent kernels may run side by side; of the rules of `early_start` those with the least predicted time
+    `menus` are in call order, `handover_s` is what splitting one kernel costs beside its work.
 
-    A model too small to repay waking a second lane stays on one. Where a target has `together`, calls of one lane that can share a launch follow
-    one another, in memory that lets them; of the plans for each of GROWTHS the one with the least predicted time is taken.
+    `auto`         sequential plans, then those of every other scheduler, each kind by predicted time
+    `sequential`   no kernel runs beside another, each may be split over the lanes: on one lane or all, whichever is predicted faster; all there is
+                   where each kernel needs the one before
+    another        the plan of this scheduler that is predicted fastest, or a sequential one on one lane if that is predicted to be faster still
+
+    Where a target has `together`, there is one lane: calls that can share a launch follow one another, in memory that lets them; of the plans for
+    each of GROWTHS the one with the least predicted time is taken.
     """
-    candidates = [_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
     if together is not None:
-        candidates[:1] = [_in_launches(kernels, menus, together, growth) for growth in GROWTHS]
-    if scheduler == "early_start" and lanes > 1:
-        rules = [Rules(*switches) for switches in product((True, False), repeat=2)]
-        candidates = [candidates[0], *(_early_start(kernels, menus, lanes, handover_s, rule) for rule in rules)]
-    plan = min(candidates, key=lambda candidate: candidate.predicted_s)
-    plan.verify(kernels)
-    return plan
+        return (min((_in_launches(kernels, menus, together, growth) for growth in GROWTHS), key=_predicted),)
+    alone, *split = [_timed_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
+    in_turn = sorted([alone, *split], key=_predicted)
+    instance = Instance.of(kernels, menus, lanes, handover_s)
+    if scheduler == "sequential" or lanes == 1 or _is_chain(instance.problem.before):
+        return (in_turn[0],)
+    beside = sorted(_side_by_side(instance, scheduler), key=_predicted)
+    return (*in_turn, *beside) if scheduler == "auto" else (min([alone, *beside], key=_predicted),)
 
 
-def _in_launches(kernels: KernelGraph, menus: Sequence[Menu], together: Together, growth: float) -> Plan:
+def _predicted(found: Found) -> float:
+    return found.plan.predicted_s
+
+
+def _in_launches(kernels: KernelGraph, menus: Sequence[Menu], together: Together, growth: float) -> Found:
+    begin = time.perf_counter()
     chosen = [choose_lanes(menu, 1, 0.0)[0] for menu in menus]
 
     def seconds(calls: Sequence[int]) -> float | None:
@@ -57,7 +76,7 @@ def _in_launches(kernels: KernelGraph, menus: Sequence[Menu], together: Together
     launched = [call for call, variant in enumerate(chosen) if variant.tiles]
     groups = shared_launches(predecessors(kernels), launched, seconds, growth)
     places, arena = place_buffers(kernels, ended_before_launches(groups, len(chosen)))
-    return Plan(
+    plan = Plan(
         lanes=1,
         tasks=tuple(Task(call, 0, 0, chosen[call].tiles) for group in groups for call in group),
         tiles=tuple((variant.tile, variant.tiles) for variant in chosen),
@@ -66,12 +85,15 @@ def _in_launches(kernels: KernelGraph, menus: Sequence[Menu], together: Together
         scheduler="sequential",
         predicted_s=sum(seconds(group) or 0.0 for group in groups),
     )
+    plan.verify(kernels)
+    return Found(plan, time.perf_counter() - begin)
 
 
-def _sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Plan:
+def _timed_sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Found:
+    begin = time.perf_counter()
     chosen = [choose_lanes(menu, lanes, handover_s) for menu in menus]
     places, arena = place_buffers(kernels)
-    return Plan(
+    plan = Plan(
         lanes=lanes,
         tasks=sequential([(variant, count) for variant, count, _ in chosen], lanes),
         tiles=tuple((variant.tile, variant.tiles) for variant, _, _ in chosen),
@@ -80,27 +102,30 @@ def _sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handove
         scheduler="sequential",
         predicted_s=sum(seconds for _, _, seconds in chosen) + (WAKE_LANES_S if lanes > 1 else 0.0),
     )
+    plan.verify(kernels)
+    return Found(plan, time.perf_counter() - begin)
 
 
-def _early_start(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float, rules: Rules) -> Plan:
-    before = predecessors(kernels)
-    chosen = [menu.best for menu in menus]
+def _is_chain(before: Sequence[Sequence[int]]) -> bool:
+    """Whether each call reads what the one before it writes: nothing can run beside anything."""
+    return all(call - 1 in earlier for call, earlier in enumerate(before) if call)
 
-    def seconds(call: int, count: int) -> float | None:
-        """As in a sequential plan, a kernel split over lanes takes a hand-over beside its share."""
-        if count > 1 and chosen[call].tiles < count:
-            return None
-        return shared_seconds(chosen[call], count) + (handover_s if count > 1 else 0.0)
 
-    placed = early_start(before, seconds, lanes, handover_s / 2, rules)
-    tasks = tasks_of(placed, before, [variant.tiles for variant in chosen], lanes)
-    places, arena = place_buffers(kernels, ended_before(tasks, lanes, len(kernels.calls)))
-    return Plan(
-        lanes=lanes,
-        tasks=tasks,
-        tiles=tuple((variant.tile, variant.tiles) for variant in chosen),
-        places=places,
-        arena_bytes=arena,
-        scheduler="early_start",
-        predicted_s=max((one.end for one in placed), default=0.0) + WAKE_LANES_S,
-    )
+def _side_by_side(instance: Instance, scheduler: str) -> Iterator[Found]:
+    """Independent kernels beside each other, as one scheduler places them, or as every one does."""
+    begin = time.perf_counter()
+    schedules = candidates(instance.problem) if scheduler == "auto" else _of(scheduler, instance.problem)
+    searched = time.perf_counter() - begin
+    for name, placed in schedules:
+        begin = time.perf_counter()
+        plan = instance.plan(name, placed)
+        yield Found(plan, searched + time.perf_counter() - begin)
+
+
+def _of(scheduler: str, problem: Problem) -> list[tuple[str, tuple[Placed, ...]]]:
+    if scheduler == "stages":
+        return [(scheduler, stage_schedule(problem))]
+    return [
+        (name, early_start(problem.before, problem.length, problem.lanes, problem.handover_s, rules))
+        for name, rules in RULES
+    ]

@@ -4,6 +4,8 @@ backend     what the pipeline asks of any of them
 cpu         cores of a machine, C, the machine's C compiler
 cuda        GPUs, CUDA C++, NVRTC
 candidates  CUDA kernels compiled one at a time, and what speaks against them
+plans       which plan is taken: candidates beside the sequential one
+whole       whole programs run in turn
 stepper     single calls run on a GPU, for bisection
 shipped     records that come with the compiler
 """
@@ -16,6 +18,7 @@ from compiler.contract import CompileOptions
 from compiler.workbench.backend import Backend
 from compiler.workbench.cpu import cpu_backend, environment_compiler
 from compiler.workbench.cuda import cuda_backend
+from compiler.workbench.plans import Choice, Subject, choose_plan, state_of
 
 BACKENDS: Mapping[str, Callable[[CompileOptions, Mapping[str, str]], Backend]] = {
     "cpu": cpu_backend,
@@ -28,4 +31,13 @@ def backend_of(options: CompileOptions, environment: Mapping[str, str]) -> Backe
     return BACKENDS[options.kind](options, environment)
 
 
-__all__ = ["BACKENDS", "Backend", "backend_of", "environment_compiler"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Choice",
+    "Subject",
+    "backend_of",
+    "choose_plan",
+    "environment_compiler",
+    "state_of",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol, Self
 
 from compiler.ir.buffers import Call, KernelGraph
@@ -12,6 +13,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
 from compiler.measure.bisect import Stepper
+from compiler.measure.plans import Raced
 from compiler.schedule import Together
 from compiler.targets.target import Target
 from compiler.trace import Hurry
@@ -37,6 +39,7 @@ class Backend(Protocol):
     |          | told            | what is known of a kernel under a tile, for people                                  |
     | schedule | handover        | what it costs one lane to see another's result                                      |
     |          | together        | what calls take that share one launch; None where there are no launches             |
+    |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
     | agree    | stepper         | single calls, run for bisection                                                     |
     |          | rounded         | what of a plan rounds more than fp32 does, because the precision permits it         |
@@ -76,6 +79,12 @@ class Backend(Protocol):
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None: ...
 
     def together(self, kernels: KernelGraph) -> Together | None: ...
+
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off. `place` is a folder where files may be put meanwhile."""
+        ...
 
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program: ...
 

@@ -6,14 +6,14 @@ import ctypes
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from compiler.codegen.build import Stopped, Toolchain, build_library, find_toolchain
-from compiler.codegen.emit import Candidate, candidate_library, emit, kernel_sources, lower_calls
+from compiler.codegen.build import Objects, Stopped, Toolchain, build_library, find_toolchain
+from compiler.codegen.emit import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.codegen.lower import count_tiles, function_name, lower, workload_of
 from compiler.codegen.lowered import Lowered
 from compiler.contract import CompileOptions
@@ -24,6 +24,7 @@ from compiler.ir.program import Program
 from compiler.ir.tile import Tile
 from compiler.measure.handover import Handover, measure_handover
 from compiler.measure.machine import Built, CpuMachine, Entry
+from compiler.measure.plans import Raced
 from compiler.measure.rates import measure_rates, rates_of
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget, resolve
@@ -31,6 +32,7 @@ from compiler.targets.rates import Rates
 from compiler.tile.tile import best_by_model
 from compiler.trace import Hurry, unhurried
 from compiler.workbench.backend import JOBS
+from compiler.workbench.whole import race_programs
 
 HANDOVER = "handover"
 """The kind of record that says what a hand-over between two cores costs."""
@@ -54,6 +56,8 @@ class CpuBackend:
 
     target: CpuTarget
     toolchain: Toolchain
+    objects: Objects = field(default_factory=dict, repr=False, compare=False)
+    """What was compiled for whole programs so far."""
 
     def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
         """As they are: what bf16 rounds, it rounds inside of contractions."""
@@ -136,8 +140,20 @@ class CpuBackend:
     def together(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""
 
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """Kernels are compiled once for all plans, which share one weights file; each is run as artifacts are, on lanes of its own."""
+        if not self.target.is_here:
+            return None
+        try:
+            programs = emit_each(kernels, plans, self.target, self.toolchain, JOBS, self.objects, hurry)
+        except Stopped:
+            return None
+        return race_programs(programs, plans, self.target.name, seed, hurry, place)
+
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
-        return emit(kernels, plan, self.target, self.toolchain, JOBS)
+        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
         return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from compiler.codegen.cuda.emit import emit_cuda
 from compiler.codegen.cuda.lower import count_blocks
@@ -25,6 +26,7 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile, Variant
 from compiler.measure.cuda.driver import gpu_here
 from compiler.measure.cuda.machine import BuiltKernel, CudaMachine
+from compiler.measure.plans import Raced
 from compiler.schedule import Together
 from compiler.targets.cuda import CudaTarget, resolve
 from compiler.tile.algorithms.cuda.model import seconds_together
@@ -152,6 +154,12 @@ class CudaBackend:
             return seconds_together([(variant.cost.seconds, variant.tiles) for _, variant in calls], self.target)
 
         return seconds
+
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """None: a plan of one lane has nothing to be compared with."""
+        return None
 
     def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
         return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS)

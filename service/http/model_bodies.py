@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from compiler.contract import SCHEDULERS
 from service.http.model_schemas import DIGEST
 from service.http.parts import DATA, MODEL, OPTIONS
 from service.http.upload import JSON, MULTIPART, RAW_TYPES
@@ -51,8 +52,9 @@ OPTIONS_SCHEMA: dict[str, Any] = {
         "tuning_trials": {"type": ["integer", "null"], "minimum": 0, "default": None},
         "scheduler": {
             "type": "string",
-            "default": "sequential",
-            "description": "or `early_start`: independent kernels side by side",
+            "enum": [*SCHEDULERS],
+            "default": "auto",
+            "description": "`auto`: whichever is measured to be the fastest",
         },
         "seed": {"type": "integer", "default": 0},
     },

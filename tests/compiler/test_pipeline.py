@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,52 @@ def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Com
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
 
 
+def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compiled: Compile, tmp_path: Path) -> None:
+    """Of a model with branches, for cores in one state; equal records give equal bytes, with and without a budget.
+
+    It is so small that waking a second lane does not pay, and nothing would be run.
+    """
+    model = compiled("tiny_inception").model
+    options = CompileOptions(threads=2, tuning_budget_s=60, tuning_trials=80)
+    events: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("compiler.workbench.cpu.measure_handover", lambda library: Handover.of(70.0))
+        patch.setattr("compiler.workbench.plans.HOPE", 1e9)
+        first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
+        records = [dict(event.data) for event in events if event.kind == "record"]
+        plans = [record for record in records if record["kind"] == "plan"]
+        assert len(plans) == sum(one.measured_s is not None for one in first.plans) > 1
+        assert {record["variant"]["state"] for record in plans} == {"near"}
+        assert len({one.scheduler.split()[0] for one in first.plans}) > 1
+        assert [one.taken for one in first.plans].count(True) == 1
+        for number, budget in ((1, 60), (2, 60), (3, 0)):
+            events.clear()
+            again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=80)
+            report = compile_model(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
+            assert not [event for event in events if event.kind == "record"]
+            told = [(one.scheduler, one.measured_s, one.taken) for one in report.plans if one.measured_s]
+            assert told == [(one.scheduler, one.measured_s, one.taken) for one in first.plans if one.measured_s]
+        faster = [{**one, "variant": {**one["variant"], "ratio": 0.5, "low": 0.4, "high": 0.6}} for one in plans[1:]]
+        report = compile_model(model, tmp_path / "4.tw", options, [*records, *faster])
+    assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
+    (taken,) = [one for one in report.plans if one.taken]
+    assert (taken.ratio, taken is report.plans[0]) == (0.5, False)
+    judged(model, tmp_path / "0.tw")
+    judged(model, tmp_path / "4.tw")
+
+
+@pytest.mark.parametrize("scheduler", ["early_start", "stages"])
+def test_a_scheduler_that_is_asked_for_is_not_measured(scheduler: str, compiled: Compile, tmp_path: Path) -> None:
+    model = compiled("tiny_inception").model
+    options = CompileOptions(threads=2, tuning_budget_s=0, scheduler=scheduler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["compiler.schedule.instance"], "WAKE_LANES_S", -1.0)
+        report = compile_model(model, tmp_path / "m.tw", options)
+    (plan,) = report.plans
+    assert (plan.scheduler.split()[0], plan.lanes, plan.measured_s) == (scheduler, 2, None)
+    judged(model, tmp_path / "m.tw")
+
+
 def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compile, tmp_path: Path) -> None:
     model = compiled("tiny_cnn").model
     events: list[Event] = []
@@ -241,7 +288,17 @@ def test_the_command_line_dumps_every_step_as_numbered_text(
     assert "[  0%] load" in said.err
     files = sorted((tmp_path / "dump").iterdir(), key=lambda path: int(path.name.split("_")[0]))
     titles = [path.stem.split("_", 1)[1] for path in files]
-    assert titles == ["load", "rewrite", "rewrite_log", "fuse", "fuse_refusals", "tile", "schedule", "emit"]
+    assert titles == [
+        "load",
+        "rewrite",
+        "rewrite_log",
+        "fuse",
+        "fuse_refusals",
+        "tile",
+        "schedule",
+        "schedules",
+        "emit",
+    ]
     texts = dict(zip(titles, (path.read_text() for path in files), strict=True))
     assert texts["load"].startswith("graph(")
     assert "kernel " in texts["fuse"]

@@ -60,7 +60,7 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_with_date)]
 
 async def _wanted(
     kind: Annotated[
-        str | None, Query(max_length=100, description="`kernel`, `machine`, `handover` or `search`.")
+        str | None, Query(max_length=100, description="`kernel`, `machine`, `handover`, `search` or `plan`.")
     ] = None,
     operator: Annotated[str | None, Query(max_length=1000, description="Exactly, as in `Conv+Relu`.")] = None,
     workload: Annotated[str | None, Query(max_length=1000, description="The workload's key.")] = None,

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from compiler.codegen.build import Stopped, Toolchain, build_library
+from compiler.codegen import build
+from compiler.codegen.build import Objects, Stopped, Toolchain, build_library, find_toolchain
 from compiler.errors import ToolchainFailed
 from compiler.targets.cpu import this_machine
+from compiler.trace import Hurry
 
 ENDLESS = """#!/bin/sh
 sleep 600 &
@@ -45,3 +48,37 @@ def test_a_build_called_off_before_it_begins_starts_nothing() -> None:
 def test_what_the_compiler_rejects_is_told_with_its_first_error() -> None:
     with pytest.raises(ToolchainFailed, match=r"rejected a\.c .*error"):
         build_library({"a.c": "int f(void) { return nonsense; }"}, this_machine(), Toolchain("gcc", ""))
+
+
+def test_a_unit_that_was_compiled_before_is_only_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a unit includes, and the flags, are part of what it was compiled from."""
+    ran: list[str] = []
+    once = build._run
+
+    def run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:
+        ran.append(what)
+        once(command, root, what, stop)
+
+    monkeypatch.setattr(build, "_run", run)
+    sources = {
+        "a.c": '#include "inner.h"\nint a(void) { return A; }',
+        "b.c": "int b(void) { return 2; }",
+        "inner.h": '#include "outer.h"',
+        "outer.h": "#define A 1",
+    }
+    objects: Objects = {}
+
+    def built(texts: dict[str, str], optimise: str = "") -> tuple[bytes, list[str]]:
+        ran.clear()
+        library = build_library(texts, this_machine(), find_toolchain(), optimise=optimise, objects=objects)
+        return library, sorted(ran)
+
+    first, units = built(sources)
+    assert units == ["a.c", "b.c", "link"]
+    assert built(sources) == (first, ["link"])
+    assert first == build_library(sources, this_machine(), find_toolchain())
+    other, units = built({**sources, "outer.h": "#define A 3"})
+    assert (units, other == first) == (["a.c", "link"], False)
+    assert built({**sources, "b.c": "int b(void) { return 3; }"})[1] == ["b.c", "link"]
+    assert built(sources, "-O1")[1] == ["a.c", "b.c", "link"]
+    assert built(sources) == (first, ["link"])

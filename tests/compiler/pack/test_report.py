@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from compiler.contract import PlanReached
 from compiler.ir.tile import Cost
 
 HOSTILE = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"' &amp; \x00\x1b\ud800\u202e\n]]>"
@@ -126,6 +127,38 @@ def test_tasks_that_the_end_does_not_wait_for_are_pale(parts: Any, tmp_path: Pat
         rect for rect in root.iter(f"{SVG}rect") if "task" in rect.get("class", "") and "slack" in rect.get("class", "")
     ]
     assert len(pale) == 1
+
+
+def test_handovers_are_drawn_and_those_that_decide_are_marked(parts: Any, tmp_path: Path) -> None:
+    """From the end of the task that is waited for to the begin of the one that waits."""
+    drawn = ElementTree.fromstring(member(parts.pack(tmp_path / "m.tw").path, "plan.svg"))
+    lines = [path for path in drawn.iter(f"{SVG}path") if path.get("class", "").startswith("handover")]
+    (line,) = lines[2:]  # after those of the legend
+    assert line.get("class") == "handover"
+    late = replace(parts, facts=replace(parts.facts, handover_s=2e-6))
+    drawn = ElementTree.fromstring(member(late.pack(tmp_path / "n.tw").path, "plan.svg"))
+    assert [path.get("class") for path in drawn.iter(f"{SVG}path")][-1] == "handover deciding"
+
+
+def test_schedules_that_were_found_are_told_with_what_they_reached(parts: Any, tmp_path: Path) -> None:
+    found = (
+        PlanReached("sequential", 2, 6, 2e-3, 0.5, 2.2e-3, 1.0, 1.0, 1.0),
+        PlanReached("stages", 2, 3, 1.5e-3, 0.25, 1.76e-3, 0.8, 0.79, 0.81, taken=True),
+        PlanReached("blocks", 2, 4, 4e-3),
+    )
+    page = member(replace(parts, facts=replace(parts.facts, plans=found)).pack(tmp_path / "m.tw").path, "report.html")
+    words = " ".join(Page(page).words)
+    for told in (
+        "Schedules that were found",
+        "stages , taken",
+        "1.76 ms",
+        "0.800 (0.790 to 0.810)",
+        "not run",
+        "250 ms",
+    ):
+        assert told in words
+    alone = replace(parts, facts=replace(parts.facts, plans=found[:1]))
+    assert "Schedules that were found" not in member(alone.pack(tmp_path / "n.tw").path, "report.html")
 
 
 def test_hostile_names_leave_the_picture_well_formed(parts: Any, tmp_path: Path) -> None:

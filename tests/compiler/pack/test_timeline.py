@@ -22,6 +22,15 @@ def test_a_task_begins_when_its_lane_is_free_and_its_waits_are_over() -> None:
     assert [span.critical for span in spans] == [True, True, False]
 
 
+def test_a_result_of_another_lane_arrives_a_handover_later() -> None:
+    tasks = (Task(0, 0, 0, 8), Task(1, 1, 0, 8), Task(2, 1, 0, 8, (Wait(0, 1),)), Task(3, 1, 0, 8))
+    spans = simulate(plan(*tasks), [3.0, 1.0, 2.0, 1.0], handover_s=0.5)
+    assert [(span.begin, span.end) for span in spans] == [(0, 3), (0, 1), (3.5, 5.5), (5.5, 6.5)]
+    assert [span.after for span in spans] == [(), (), (0,), ()]
+    assert [span.cause for span in spans] == [None, None, 0, 2]
+    assert [span.critical for span in spans] == [True, False, True, True]
+
+
 def test_a_call_split_unevenly_takes_its_time_on_the_lane_with_most_tiles() -> None:
     spans = simulate(plan(Task(0, 0, 0, 6), Task(0, 1, 6, 8)), [3.0])
     assert [span.end for span in spans] == [3.0, 1.0]

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.plan import ended_before
-from compiler.schedule.early_start import Placed, Rules, Seconds, early_start, tasks_of
+from compiler.schedule.early_start import Rules, early_start, tasks_of
+from compiler.schedule.problem import Placed, Seconds
 
 RULES = [Rules(*switches) for switches in product((True, False), repeat=2)]
 Graph = tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]

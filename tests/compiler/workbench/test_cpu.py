@@ -38,7 +38,7 @@ def planned(kernels: KernelGraph) -> Plan:
         best = propose(workload, TARGET, 1)[0]
         variant = Variant(best.tile, count_tiles(workload, best.tile, TARGET), 1, Cost(best.seconds, "model"))
         menus.append(Menu(workload_key(workload), (variant,)))
-    return schedule(kernels, menus, 1, 0.0)
+    return schedule(kernels, menus, 1, 0.0)[0].plan
 
 
 def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() -> None:

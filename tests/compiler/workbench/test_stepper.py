@@ -62,7 +62,7 @@ def planned(kernels: KernelGraph, precision: str) -> Plan:
         best = propose(workload, TARGET, 1, precision=precision)[0]
         variant = Variant(best.tile, count_blocks(workload, best.tile, TARGET), 1, Cost(best.seconds, "model"))
         menus.append(Menu(workload_key(workload), (variant,)))
-    return schedule(kernels, menus, 1, 0.0)
+    return schedule(kernels, menus, 1, 0.0)[0].plan
 
 
 @contextmanager

@@ -336,7 +336,7 @@ def branches() -> Branches:
     def together(calls: Sequence[tuple[int, Variant]]) -> float | None:
         return 1e-6 if len(calls) == 1 or fit_together([lowered[call] for call, _ in calls], H200) else None
 
-    plan = schedule(kernels, menus, 1, 0.0, "sequential", together)
+    plan = schedule(kernels, menus, 1, 0.0, together=together)[0].plan
     image = np.random.default_rng(3).standard_normal((1, 4, 4, 4)).astype(np.float32)
     return Branches(model, kernels, plan, tuple(lowered), image)
 

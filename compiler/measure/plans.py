@@ -1,0 +1,75 @@
+"""Plans of one model run whole and in turn, and how each compares with the first of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compiler.measure.benchmark import LEAST_ROUNDS, WARM_RUNS, WARM_SECONDS, Run, Timed, interleave, warm
+from compiler.measure.compare import Comparison, compare
+from compiler.measure.conditions import between, conditions, disturbances
+from compiler.measure.spread import Spread
+from compiler.trace import Hurry, unhurried
+
+SECONDS = 0.5
+"""For which each plan is timed; a slow model longer, by as many runs as a verdict needs."""
+SPIN_US = 2000
+"""How long an idle lane spins for the next run; what a model does that is called in a loop."""
+SETTLE_S = 1.5e-6 * SPIN_US
+"""Before a plan's turn the lanes of the plan before it fall asleep: one that still spins takes a core."""
+AGAIN_WITHIN_S = 4.0
+"""A race that was disturbed and took no longer is held once more."""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """One plan's runs in seconds, and its time over that of the first plan, by rounds that ran next to each other."""
+
+    spread: Spread
+    ratio: Comparison
+
+
+class _Stopped(Exception):
+    """Whoever waits is in a hurry."""
+
+
+def expected_seconds(seconds: float) -> float:
+    """About how long a race takes for each plan that runs for so long."""
+    sitting = 3 * seconds + SETTLE_S  # brought back to life, brought back to the caches, timed
+    return WARM_SECONDS[0] + WARM_RUNS * seconds + max(SECONDS, LEAST_ROUNDS * sitting)
+
+
+def race_plans(
+    fresh: Callable[[], Sequence[Run]],
+    seed: int,
+    hurry: Hurry = unhurried,
+    settle: Callable[[], None] = lambda: time.sleep(SETTLE_S),
+) -> list[Raced] | None:
+    """Each plan's time beside the first one's, in rounds of small blocks in random order (`measure.benchmark.interleave`).
+
+    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was slowed, is held once more. None when
+    `hurry`, which is asked after each round, called it off.
+    """
+
+    def go_on(part: float) -> None:
+        if hurry():
+            raise _Stopped
+
+    try:
+        warm_s = []
+        for run in fresh():
+            go_on(0.0)
+            warm_s.append(warm(run, SECONDS))
+        before = conditions()
+        timed = interleave(fresh, warm_s, SECONDS, seed, settle, go_on)
+        during = between(before, conditions())
+        if disturbances(during) and during["seconds"] <= AGAIN_WITHIN_S:
+            timed = interleave(fresh, warm_s, SECONDS, seed + 1, settle, go_on)
+    except _Stopped:
+        return None
+    return [_raced(timed[0], one) for one in timed]
+
+
+def _raced(first: Timed, one: Timed) -> Raced:
+    return Raced(Spread.of(one.samples), compare(first.medians, one.medians, first.sittings))

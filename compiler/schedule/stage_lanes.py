@@ -1,0 +1,99 @@
+"""Which lanes the groups of a stage run on, and how long the stage then takes, from the times of its calls alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.schedule.problem import Placed, Problem, timed
+
+Group = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """So many lanes of a stage, and the groups that run there one after another."""
+
+    groups: tuple[Group, ...]
+    lanes: int
+    seconds: float
+
+
+class StageLanes:
+    """The stages of one problem on its lanes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.fastest = [_fastest(problem, call) for call in problem.calls]
+        """For each call and number of lanes it may use: how many it does use, and its seconds."""
+
+    def seconds(self, groups: Sequence[Group]) -> float:
+        """A stage from its beginning to where the next may begin: its slowest lane, and a hand-over where it has more than one."""
+        seats = self.seats(groups)
+        crossing = self.problem.handover_s if sum(seat.lanes for seat in seats) > 1 else 0.0
+        return max(seat.seconds for seat in seats) + crossing
+
+    def seats(self, groups: Sequence[Group]) -> list[Seat]:
+        """The lanes shared out: with enough of them the slowest group gets more while that helps it, else the longest go first to the emptiest lane.
+
+        The second is LPT (Graham, "Bounds on multiprocessing timing anomalies", 1969), within 4/3 of the best.
+        """
+        return self._apart(groups) if len(groups) <= self.problem.lanes else self._packed(groups)
+
+    def _packed(self, groups: Sequence[Group]) -> list[Seat]:
+        packed: list[list[Group]] = [[] for _ in range(self.problem.lanes)]
+        filled = [0.0] * self.problem.lanes
+        for length, group in sorted((-self._length(group, 1), group) for group in groups):
+            lane = filled.index(min(filled))
+            packed[lane].append(group)
+            filled[lane] -= length
+        return [Seat(tuple(of), 1, seconds) for of, seconds in zip(packed, filled, strict=True)]
+
+    def _apart(self, groups: Sequence[Group]) -> list[Seat]:
+        counts = [1] * len(groups)
+        lengths = [self._length(group, 1) for group in groups]
+        while spare := self.problem.lanes - sum(counts):
+            slowest = lengths.index(max(lengths))
+            options = [(self._length(groups[slowest], counts[slowest] + more), more) for more in range(1, spare + 1)]
+            length, more = min(options)
+            if length >= lengths[slowest]:
+                break
+            counts[slowest] += more
+            lengths[slowest] = length
+        return [Seat((group,), count, length) for group, count, length in zip(groups, counts, lengths, strict=True)]
+
+    def _length(self, group: Group, lanes: int) -> float:
+        """Calls one after another, each on as many of the lanes as suit it."""
+        return sum([self.fastest[call][lanes - 1][1] for call in group])
+
+
+def _fastest(problem: Problem, call: int) -> list[tuple[int, float]]:
+    """A call on more than one lane also waits for a hand-over."""
+    options = [(n, seconds + (problem.handover_s if n > 1 else 0.0)) for n, seconds in problem.lengths(call)]
+    return [
+        min((option for option in options if option[0] <= lanes), key=lambda option: (option[1], option[0]))
+        for lanes in range(1, problem.lanes + 1)
+    ]
+
+
+def placed_stages(problem: Problem, stages: Sequence[Sequence[Group]]) -> tuple[Placed, ...]:
+    """Stages on lanes, each call as early as the order on its lanes allows: no lane waits where a stage ends, only for what it reads.
+
+    A seat takes the lanes on which most of what its groups read was made.
+    """
+    shared = StageLanes(problem)
+    order: list[Placed] = []
+    lanes_of: dict[int, tuple[int, ...]] = {}
+    for groups in stages:
+        left = list(range(problem.lanes))
+        for seat in sorted(shared.seats(groups), key=lambda one: -one.seconds):
+            calls = [call for group in seat.groups for call in group]
+            read = [one for call in calls for one in problem.before[call]]
+            made = [lane for one in read for lane in lanes_of.get(one, ())]
+            left.sort(key=lambda lane: (-made.count(lane), lane))
+            lanes, left = left[: seat.lanes], left[seat.lanes :]
+            for call in calls:
+                count, _ = shared.fastest[call][seat.lanes - 1]
+                lanes_of[call] = tuple(sorted(lanes[:count]))
+                order.append(Placed(call, lanes_of[call], 0.0, 0.0))
+    return timed(problem, order)

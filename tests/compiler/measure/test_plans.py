@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from compiler.measure import plans
+from compiler.measure.benchmark import LEAST_ROUNDS, Run, interleave
+from compiler.measure.plans import SECONDS, Raced, expected_seconds, race_plans
+
+
+def steady(seconds: float, wobble: Sequence[float] = (1.0,)) -> Run:
+    """A plan whose runs say that they took so long, without taking it."""
+    factors: Iterator[float] = itertools.cycle(wobble)
+    return lambda: seconds * next(factors)
+
+
+def raced(*runs: Run, hurry: Callable[[], bool] = lambda: False) -> list[Raced] | None:
+    return race_plans(lambda: runs, seed=0, hurry=hurry, settle=lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "disturbances", lambda during: [])
+
+
+def test_each_plan_is_compared_with_the_first() -> None:
+    found = raced(steady(0.02), steady(0.01), steady(0.03))
+    assert found is not None
+    assert [one.spread.median for one in found] == pytest.approx([0.02, 0.01, 0.03])
+    assert [one.ratio.ratio for one in found] == pytest.approx([1.0, 0.5, 1.5])
+    assert [one.ratio.faster for one in found] == [None, "b", "a"]
+
+
+def test_equal_plans_that_wobble_cannot_be_told_apart() -> None:
+    found = raced(steady(0.01, (1.0, 1.1, 0.9)), steady(0.01, (1.1, 0.9, 1.0)))
+    assert found is not None
+    assert [one.ratio.faster for one in found] == [None, None]
+
+
+def test_a_race_is_called_off_between_rounds() -> None:
+    calls = itertools.count()
+    assert raced(steady(0.01), steady(0.01), hurry=lambda: next(calls) > 3) is None
+    assert raced(steady(0.01), steady(0.01), hurry=lambda: True) is None
+
+
+@pytest.mark.parametrize(("during_s", "races"), [(1.0, 2), (100.0, 1)])
+def test_a_short_race_that_was_disturbed_is_held_once_more(
+    during_s: float, races: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def interleaved(*given: Any) -> Any:
+        held.append(given)
+        return interleave(*given)
+
+    monkeypatch.setattr(plans, "interleave", interleaved)
+    monkeypatch.setattr(plans, "disturbances", lambda during: ["other processes used the cores"])
+    monkeypatch.setattr(plans, "between", lambda before, after: {"seconds": during_s})
+    assert raced(steady(0.01), steady(0.02)) is not None
+    assert len(held) == races
+
+
+def test_a_slow_plan_is_expected_to_take_as_many_runs_as_a_verdict_needs() -> None:
+    assert expected_seconds(1e-5) == pytest.approx(SECONDS, abs=0.1)
+    assert expected_seconds(1.0) >= 2 * LEAST_ROUNDS
