@@ -98,11 +98,11 @@ def imported_distributions(package: str) -> dict[str, set[str]]:
     ("package", "allowed"),
     [
         ("tilewright", BASE),
-        ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"]),
+        ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"]),
         ("service", BASE | EXTRAS["server"]),
         ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"]),
         ("migrations", BASE | EXTRAS["server"]),
-        ("bench", BASE | EXTRAS["server"] | EXTRAS["bench"]),
+        ("bench", BASE | EXTRAS["server"] | EXTRAS["bench"] | EXTRAS["gpu-peers"]),
     ],
 )
 def test_a_package_imports_only_what_pyproject_declares(package: str, allowed: set[str]) -> None:

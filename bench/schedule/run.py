@@ -118,7 +118,7 @@ def race(
             schedules = find(one, options, records, solver_s)
         except ImportError as error:
             raise UsageError(
-                f"no solver: {error}", fix="pip install 'tilewright[bench]', or leave --solver out"
+                f"no solver: {error}", fix="pip install 'tilewright[solver]', or leave --solver out"
             ) from error
         status.update(f"{said}: {len(schedules.found)} schedules in turn")
         raced = schedules.backend.race(
