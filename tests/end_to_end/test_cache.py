@@ -75,7 +75,11 @@ def test_a_fresh_compilation_reuses_every_record_and_measures_none(client: Clien
     report = report_of(client, job)
     assert report["records_measured"] == 0
     assert report["records_reused"] == tiles_measured(client, first)
-    assert [record.kind for record in client.tuning_records(job=job.id)] == []
+    kinds = [record.kind for record in client.tuning_records(job=job.id)]
+    assert kinds == [] or kinds[0] == "handover", (
+        "only virtual cores that moved, near or far, make a plan worth measuring anew"
+    )
+    assert "kernel" not in kinds
 
 
 def test_equal_records_give_equal_bytes(client: Client, first: First, tmp_path: Path) -> None:
