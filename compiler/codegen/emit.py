@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler.codegen.build import Objects, Toolchain, build_library, runtime_headers
 from compiler.codegen.host import host_source
-from compiler.codegen.lower import function_name, lower, workload_of
+from compiler.codegen.lower import lower, lower_each, workload_of
 from compiler.codegen.lowered import Lowered
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
@@ -61,7 +61,7 @@ def emit_each(
     hosts = [host_source(kernels, *each, weights, target, headers) for each in zip(plans, lowered, strict=True)]
     whole = weights.bytes()
     kept: Objects = {} if objects is None else objects
-    inputs, outputs = (_ports(kernels, values) for values in (kernels.inputs, kernels.outputs))
+    inputs, outputs = Port.of(kernels, kernels.inputs), Port.of(kernels, kernels.outputs)
     programs = []
     for host in hosts:
         sources = {"model.c": host, **shared}
@@ -75,23 +75,13 @@ def _distinct(lowered: Sequence[Lowered]) -> list[Lowered]:
     return list({kernel.name: kernel for kernel in lowered}.values())
 
 
-def _ports(kernels: KernelGraph, values: Sequence[int]) -> tuple[Port, ...]:
-    return tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in values)
-
-
 def lower_calls(
     kernels: KernelGraph, plan: Plan, target: CpuTarget, known: dict[tuple[Workload, Tile], Lowered] | None = None
 ) -> list[Lowered]:
     """Every call's kernel in C, in call order; equal workloads under equal tiles share one, also with plans lowered into `known` before."""
     known = {} if known is None else known
-    result = []
-    for call, (tile, _) in zip(kernels.calls, plan.tiles, strict=True):
-        workload = workload_of(kernels, call)
-        key = (replace(workload, kernel=replace(workload.kernel, family="")), tile)
-        if key not in known:
-            known[key] = lower(function_name(workload, len(known)), workload, tile, target)
-        result.append(known[key])
-    return result
+    workloads = [workload_of(kernels, call) for call in kernels.calls]
+    return lower_each(workloads, plan, lambda name, workload, tile: lower(name, workload, tile, target), known)
 
 
 def kernel_sources(kernels: Sequence[Lowered], name: str = "kernels") -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from compiler.codegen.c_attention import lower_attention
 from compiler.codegen.c_bf16 import lower_bf16
@@ -22,8 +23,11 @@ from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.gemv import reads_once
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
+from compiler.ir.plan import Plan
 from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
+
+T = TypeVar("T")
 
 ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = {
     "loops": lambda name, workload, tile, target: lower_loops(name, workload, target),
@@ -63,6 +67,22 @@ def workload_of(kernels: KernelGraph, call: Call) -> Workload:
         tuple(buffer in kernels.constants for buffer in call.inputs),
         tuple(reads_once(call.kernel, slot) and kernels.is_narrow(id) for slot, id in bound),
     )
+
+
+def lower_each(
+    workloads: Sequence[Workload],
+    plan: Plan,
+    lowered: Callable[[str, Workload, Tile], T],
+    known: dict[tuple[Workload, Tile], T],
+) -> list[T]:
+    """Every call's kernel under the plan's tile for it, in call order; equal workloads under equal tiles share one, also with those of `known`."""
+    result = []
+    for workload, (tile, _) in zip(workloads, plan.tiles, strict=True):
+        key = workload.nameless, tile
+        if key not in known:
+            known[key] = lowered(function_name(workload, len(known)), workload, tile)
+        result.append(known[key])
+    return result
 
 
 def geometry(buffer: Buffer) -> Buffer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from compiler.contract import COMPILER_VERSION
@@ -102,6 +102,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "narrow", self.narrow or (False,) * len(self.inputs))
+
+    @property
+    def nameless(self) -> Workload:
+        """The same whatever the operators are called: what code and measurements are shared by."""
+        return replace(self, kernel=replace(self.kernel, family=""))
 
     @property
     def shapes(self) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.tensor import TensorType
 
 
@@ -14,6 +15,11 @@ class Port:
 
     name: str
     type: TensorType
+
+    @staticmethod
+    def of(kernels: KernelGraph, values: Sequence[int]) -> tuple[Port, ...]:
+        """Those of a kernel graph's inputs or outputs."""
+        return tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in values)
 
 
 @dataclass(frozen=True)

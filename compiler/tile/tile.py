@@ -77,10 +77,9 @@ def workload_key(workload: Workload) -> str:
 
     Operator names play no part, nor do elements that are in memory what they are in the kernel.
     """
-    kernel = replace(workload.kernel, family="")
+    nameless, kernel = workload.nameless, workload.nameless.kernel
     if isinstance(kernel, Routine):
-        kernel = replace(kernel, params=dict(sorted(kernel.params.items())))
-    nameless = replace(workload, kernel=kernel)
+        nameless = replace(nameless, kernel=replace(kernel, params=dict(sorted(kernel.params.items()))))
     return hashlib.sha256(repr(nameless).replace(", element=None", "").encode()).hexdigest()[:24]
 
 

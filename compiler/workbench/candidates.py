@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from compiler.codegen.cuda.lower import lower_cuda
 from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
@@ -62,7 +62,7 @@ class Candidates:
 
     def lowered(self, workload: Workload, tile: Tile) -> CudaLowered:
         """The kernel's source, whatever the operators of the model are called."""
-        place = replace(workload, kernel=replace(workload.kernel, family="")), tile
+        place = workload.nameless, tile
         if place not in self._lowered:
             self._lowered[place] = lower_cuda(function_name(workload, 0), workload, tile, self.target)
         return self._lowered[place]
@@ -77,7 +77,7 @@ class Candidates:
 
     def known(self, workload: Workload, tile: Tile) -> Candidate | None:
         """The kernel if it was compiled before."""
-        lowered = self._lowered.get((replace(workload, kernel=replace(workload.kernel, family="")), tile))
+        lowered = self._lowered.get((workload.nameless, tile))
         if lowered is None or lowered.text not in self._compiled:
             return None
         return Candidate(lowered, *self._compiled[lowered.text])

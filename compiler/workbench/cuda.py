@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 from compiler.codegen.cuda.emit import emit_cuda
-from compiler.codegen.cuda.lower import count_blocks
 from compiler.codegen.cuda.lowered import CudaLowered
 from compiler.codegen.cuda.side_by_side import fit_together
 from compiler.codegen.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -101,7 +100,7 @@ class CudaBackend:
         return None if hurry() else kernels
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
-        return count_blocks(workload, tile, self.target)
+        return self.candidates.lowered(workload, tile).grid
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         """The first that is worth measuring, of at most TRIES."""

@@ -9,6 +9,16 @@ G, T = LANES // 4, LANES % 4
 """Group and thread of a lane: row and column pair in a fragment."""
 SWIZZLE_CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """Of a matrix descriptor, by the bytes of a line."""
+BOXES = (
+    ("float16", (40, 9), (32, 4), (8, 7), 64),
+    ("float16", (72, 20), (64, 16), (-3, -2), 128),
+    ("float16", (24, 5), (16, 8), (8, 0), 32),
+    ("float32", (20, 6), (8, 4), (15, -1), 0),
+    ("int8", (48, 7, 3), (32, 2, 2), (16, 6, 1), 32),
+    ("float32", (12, 5, 4, 3), (8, 2, 3, 2), (4, -1, 2, 1), 0),
+    ("float16", (16, 3, 4, 3, 2), (8, 2, 2, 2, 2), (8, 2, -1, 1, 0), 0),
+)
+"""Tensor maps: dtype, sizes and box innermost first, where the box begins, swizzle in bytes."""
 
 
 def packed(values: np.ndarray) -> np.ndarray:

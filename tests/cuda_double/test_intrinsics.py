@@ -13,7 +13,7 @@ import pytest
 from compiler.codegen import cuda
 from tests.cuda_double.demonstration import KERNELS, numbers
 from tests.cuda_double.double import HEADERS, MODES, Device, TensorMap, compile_kernels, compiler_there
-from tests.cuda_double.layouts import LANES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
+from tests.cuda_double.layouts import BOXES, LANES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
@@ -330,15 +330,7 @@ def test_a_bulk_copy_brings_bytes(device: Device) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "sizes", "box", "at", "width"),
-    [
-        ("float16", (40, 9), (32, 4), (8, 7), 64),
-        ("float16", (72, 20), (64, 16), (-3, -2), 128),
-        ("float16", (24, 5), (16, 8), (8, 0), 32),
-        ("float32", (20, 6), (8, 4), (15, -1), 0),
-        ("int8", (48, 7, 3), (32, 2, 2), (16, 6, 1), 32),
-        ("float32", (12, 5, 4, 3), (8, 2, 3, 2), (4, -1, 2, 1), 0),
-        ("float16", (16, 3, 4, 3, 2), (8, 2, 2, 2, 2), (8, 2, -1, 1, 0), 0),
-    ],
+    BOXES,
 )
 def test_tensor_copies_bring_a_swizzled_box_and_zeros_beyond(
     device: Device, dtype: str, sizes: tuple[int, ...], box: tuple[int, ...], at: tuple[int, ...], width: int

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.cuda_double.demonstration import DEMONSTRATIONS, KERNELS, Demonstration
 from tests.cuda_double.double import Device, TensorMap
-from tests.cuda_double.layouts import SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
+from tests.cuda_double.layouts import BOXES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
 from tests.gpu.family import Family, Outcome, Trial
 
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
@@ -23,16 +23,6 @@ NAMES = (
     *re.findall(r"^(?:LDMATRIX|MMA|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
 )
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}
-BOXES = (
-    ("float16", (40, 9), (32, 4), (8, 7), 64),
-    ("float16", (72, 20), (64, 16), (-3, -2), 128),
-    ("float16", (24, 5), (16, 8), (8, 0), 32),
-    ("float32", (20, 6), (8, 4), (15, -1), 0),
-    ("int8", (48, 7, 3), (32, 2, 2), (16, 6, 1), 32),
-    ("float32", (12, 5, 4, 3), (8, 2, 3, 2), (4, -1, 2, 1), 0),
-    ("float16", (16, 3, 4, 3, 2), (8, 2, 2, 2, 2), (8, 2, -1, 1, 0), 0),
-)
-"""Tensor maps: dtype, sizes and box innermost first, where the box begins, swizzle in bytes."""
 
 
 def integers(shape: tuple[int, ...], seed: int, dtype: type = np.float32) -> np.ndarray:

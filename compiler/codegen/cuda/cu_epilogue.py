@@ -17,7 +17,7 @@ from compiler.codegen.cuda.cu_fragments import unrolled
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter, convert
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction
-from compiler.ir.expr import Expr, Load
+from compiler.ir.expr import Expr, Load, certain_loads
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Store
 from compiler.ir.normal_form import Slots
@@ -194,12 +194,3 @@ class Epilogue:
                 pointer, offset = self.slots.address(store.slot, store.index)
                 emitter.writer.line(f"{pointer}[{emitter.index(offset)}] = {element};")
         emitter.held[Load(store.slot, store.index, dtype)] = value
-
-
-def certain_loads(expr: Expr) -> Sequence[Load]:
-    """The loads that are carried out whatever conditions say."""
-    if isinstance(expr, Load):
-        return (expr,)
-    condition = getattr(expr, "condition", None)
-    children = (condition,) if isinstance(condition, Expr) else expr.children
-    return tuple(load for child in children for load in certain_loads(child))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from compiler.codegen.cuda.cu_rows import Padded, Rows
 from compiler.codegen.writer import Writer
@@ -155,6 +155,8 @@ class MmaProduct(Immediate):
     n: int
     warp_m: int
     warp_n: int
+    sum_type: ClassVar[str] = "float"
+    """C type of a sum."""
 
     @property
     def as_tf32(self) -> bool:
@@ -198,9 +200,9 @@ class MmaProduct(Immediate):
         rows, columns, _ = self.sums
         with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"):
             place = f"(warp_m + i * {MMA_M} + lane / 4) * {pitch} + warp_n + j * {MMA_N} + lane % 4 * 2"
-            writer.line(f"float *const at = sums + {place};")
-            writer.line("*(float2 *)at = make_float2(acc[i][j][0], acc[i][j][1]);")
-            writer.line(f"*(float2 *)(at + {8 * pitch}) = make_float2(acc[i][j][2], acc[i][j][3]);")
+            writer.line(f"{self.sum_type} *const at = sums + {place};")
+            writer.line(f"*({self.sum_type}2 *)at = make_{self.sum_type}2(acc[i][j][0], acc[i][j][1]);")
+            writer.line(f"*({self.sum_type}2 *)(at + {8 * pitch}) = make_{self.sum_type}2(acc[i][j][2], acc[i][j][3]);")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,15 @@ from typing import ClassVar
 
 from compiler.codegen.cuda.cu_axes import declare_axes
 from compiler.codegen.cuda.cu_contraction import CudaContraction, times_loaded
-from compiler.codegen.cuda.cu_fragments import MMA_M, MMA_N, MmaProduct, declare_fragment_places, row_pitch, unrolled
+from compiler.codegen.cuda.cu_fragments import (
+    MMA_M,
+    MMA_N,
+    MmaProduct,
+    declare_fragment_places,
+    multiply_fragments,
+    row_pitch,
+    unrolled,
+)
 from compiler.codegen.cuda.cu_operands import Operand, Side
 from compiler.codegen.cuda.cu_reading import Computed, reading
 from compiler.codegen.cuda.cu_scalar import CUDA_TYPES, CudaEmitter
@@ -60,6 +68,7 @@ class IntegerProduct(MmaProduct):
     b_element: DType
     row_sums: bool
     column_sums: bool
+    sum_type: ClassVar[str] = "int"
 
     def declare(self, writer: Writer, depth: int) -> None:
         across = self.n // self.warp_n
@@ -74,8 +83,7 @@ class IntegerProduct(MmaProduct):
 
     def _multiply_step(self, writer: Writer, rows: int, columns: int, rounded: tuple[bool, bool]) -> None:
         instruction = INSTRUCTIONS[self.element, self.b_element]
-        with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"):
-            writer.line(f"{instruction}(acc[i][j], a[i], b[j]);")
+        multiply_fragments(writer, instruction, "acc", "a", "b", rows, columns)
         if self.row_sums:
             writer.line(f"const unsigned ones_b[2] = {{{ONES}, {ONES}}};")
             with unrolled(writer, rows, "i"):
@@ -84,14 +92,6 @@ class IntegerProduct(MmaProduct):
             writer.line(f"const unsigned ones_a[4] = {{{', '.join([ONES] * 4)}}};")
             with unrolled(writer, columns, "j"):
                 writer.line(f"{instruction}(column_sums[j], ones_a, b[j]);")
-
-    def put(self, writer: Writer, pitch: int) -> None:
-        rows, columns, _ = self.sums
-        with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"):
-            place = f"(warp_m + i * {MMA_M} + lane / 4) * {pitch} + warp_n + j * {MMA_N} + lane % 4 * 2"
-            writer.line(f"int *const at = sums + {place};")
-            writer.line("*(int2 *)at = make_int2(acc[i][j][0], acc[i][j][1]);")
-            writer.line(f"*(int2 *)(at + {8 * pitch}) = make_int2(acc[i][j][2], acc[i][j][3]);")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib.resources import files
 
 from compiler.codegen.build import build_library, runtime_headers
@@ -17,13 +16,11 @@ from compiler.codegen.cuda.lowered import CudaLowered, unit_text
 from compiler.codegen.cuda.side_by_side import side_by_side
 from compiler.codegen.cuda.toolchain import HOST, CudaToolchain
 from compiler.codegen.cuda.workload import cuda_workload_of
-from compiler.codegen.lower import function_name
+from compiler.codegen.lower import lower_each
 from compiler.codegen.weights import Weights
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.machine import Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
-from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
 UNITS = 4
@@ -62,8 +59,8 @@ def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: C
         },
         library=library,
         weights=weights.bytes(),
-        inputs=tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in kernels.inputs),
-        outputs=tuple(Port(kernels.buffers[value].name, kernels.buffers[value].type) for value in kernels.outputs),
+        inputs=Port.of(kernels, kernels.inputs),
+        outputs=Port.of(kernels, kernels.outputs),
         toolchain=toolchain.identity(target),
         launches=tuple(node.calls for node in nodes),
     )
@@ -71,15 +68,8 @@ def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: C
 
 def lower_cuda_calls(kernels: KernelGraph, plan: Plan, target: CudaTarget) -> list[CudaLowered]:
     """Every call's kernel in CUDA C++, in call order; equal workloads under equal tiles share one."""
-    known: dict[tuple[Workload, Tile], CudaLowered] = {}
-    result = []
-    for call, (tile, _) in zip(kernels.calls, plan.tiles, strict=True):
-        workload = cuda_workload_of(kernels, call)
-        key = (replace(workload, kernel=replace(workload.kernel, family="")), tile)
-        if key not in known:
-            known[key] = lower_cuda(function_name(workload, len(known)), workload, tile, target)
-        result.append(known[key])
-    return result
+    workloads = [cuda_workload_of(kernels, call) for call in kernels.calls]
+    return lower_each(workloads, plan, lambda name, workload, tile: lower_cuda(name, workload, tile, target), {})
 
 
 def launched_kernels(nodes: Sequence[Launch], lowered: Sequence[CudaLowered]) -> list[CudaLowered]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 from compiler.codegen.cuda.cu_attention import lower_cuda_attention
 from compiler.codegen.cuda.cu_contraction import lower_cuda_contraction
@@ -46,9 +45,3 @@ def lower_cuda(name: str, workload: Workload, tile: Tile, target: CudaTarget) ->
     """A kernel as CUDA C++ called `name`. Raises KeyError for an algorithm that CUDA targets do not have."""
     workload = replace(workload, kernel=with_c_names(workload.kernel))
     return CUDA_ALGORITHMS[tile.algorithm](name, workload, tile, target)
-
-
-@lru_cache(maxsize=4096)
-def count_blocks(workload: Workload, tile: Tile, target: CudaTarget) -> int:
-    """How many tile tasks a kernel has under a tile: the blocks of its grid."""
-    return lower_cuda("kernel", workload, tile, target).grid

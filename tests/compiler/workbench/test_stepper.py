@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from compiler.codegen.cuda import nvrtc
-from compiler.codegen.cuda.lower import count_blocks
+from compiler.codegen.cuda.lower import lower_cuda
 from compiler.codegen.cuda.lowered import PREAMBLE
 from compiler.codegen.cuda.workload import cuda_workload_of
 from compiler.errors import Disagreement
@@ -60,7 +60,9 @@ def planned(kernels: KernelGraph, precision: str) -> Plan:
     for call in kernels.calls:
         workload = cuda_workload_of(kernels, call)
         best = propose(workload, TARGET, 1, precision=precision)[0]
-        variant = Variant(best.tile, count_blocks(workload, best.tile, TARGET), 1, Cost(best.seconds, "model"))
+        variant = Variant(
+            best.tile, lower_cuda("kernel", workload, best.tile, TARGET).grid, 1, Cost(best.seconds, "model")
+        )
         menus.append(Menu(workload_key(workload), (variant,)))
     return schedule(kernels, menus, 1, 0.0)[0].plan
 
