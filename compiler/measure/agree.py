@@ -20,7 +20,7 @@ ModelRunner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 DEFAULT_TOLERANCE: Mapping[str, float] = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
 """Largest accepted error relative to an output's largest value, by precision. Two orders of float32 arithmetic on one model differ by
 up to 1e-5, and by 1.6e-4 on deep segmentation and detection nets; faster algorithms (Winograd) cost some 1e-5 more. Operands rounded to bf16 cost 3e-3 to 2.3e-2 in the worst of the edge cases.
-All that goes through memory rounded to fp16 costs 4e-4 to 8.3e-3, to bf16 5e-3 to 6e-2; tf32 keeps as many bits as fp16."""
+All that goes through memory rounded to fp16 costs 5e-8 to 8.3e-3, to bf16 6.5e-7 to 6e-2; tf32 keeps as many bits as fp16."""
 MANTISSA: Mapping[str, int] = {"tf32": 11, "fp16": 11, "bf16": 8}
 """Bits of the short floats, the leading one counted."""
 LARGEST: Mapping[str, float] = {"fp16": 65504.0}
