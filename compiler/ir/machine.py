@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from compiler.contract import COMPILER_VERSION
 from compiler.errors import VerifyError
-from compiler.ir.buffers import Buffer
+from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
@@ -154,9 +154,19 @@ class Trial:
 
 
 class Costs(Protocol):
-    """What something costs, from a measurement where there is one."""
+    """What kernels cost on a target, for stages that choose between ways to compute the same."""
 
-    def of(self, key: str, tile: Tile, lanes: int) -> Cost | None: ...
+    @property
+    def lanes(self) -> int:
+        """Of the plan that is to be made."""
+        ...
+
+    def of(self, kernels: KernelGraph, calls: Sequence[Call]) -> tuple[Cost, ...]:
+        """Seconds of each call on one lane under the best tile that is known.
+
+        All are measured, or all are modelled: what is compared must come from one source. So ask for all alternatives at once.
+        """
+        ...
 
 
 class Machine(Protocol):

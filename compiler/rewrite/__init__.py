@@ -10,7 +10,7 @@ rules/   the equations, one file per subject (README.md there: the rules for wri
 May know: `ir`, `ops`. Must not know: kernels, devices, any other stage.
 """
 
-from compiler.rewrite.rewrite import Application, Rewritten, rewrite
+from compiler.rewrite.rewrite import Application, Refusal, Rewritten, rewrite
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Kind, Rule, approximate
 
-__all__ = ["EXACT", "REASSOCIATES", "Application", "Kind", "Rewritten", "Rule", "approximate", "rewrite"]
+__all__ = ["EXACT", "REASSOCIATES", "Application", "Kind", "Refusal", "Rewritten", "Rule", "approximate", "rewrite"]

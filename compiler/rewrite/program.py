@@ -12,7 +12,8 @@ import numpy as np
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph, Node, Value
-from compiler.rewrite.measure import VIEWS, weight
+from compiler.rewrite.gain import VIEWS, TypeOf, Work, work
+from compiler.rewrite.measure import weight
 from compiler.rewrite.view import Rewrite, View
 
 SHARED_BYTES = 4096
@@ -56,7 +57,8 @@ class Program(View):
         """The nodes that nothing needs any more once `rewrite` has replaced `root`, itself included."""
         kept = {value for node in rewrite.nodes for value in node.used}
         kept |= {value for value in rewrite.same.values() if value not in root.outputs}
-        dead, gone = [root], {root.outputs[0]}
+        dead = [root, *rewrite.replaced]
+        gone = {node.outputs[0] for node in dead}
         for node in dead:
             for value in node.used:
                 maker = self.made_by.get(value)
@@ -71,16 +73,24 @@ class Program(View):
 
     def falls(self, root: Node, rewrite: Rewrite) -> bool:
         """Whether the measure (see `measure`) is smaller once `rewrite` has replaced `root`."""
-        if rewrite.same:
-            copies = [
-                Node("Identity", (new,), (old,)) for old, new in rewrite.same.items() if self._must_copy(old, new)
-            ]
-            return weight(copies) < weight(self.dying(root, rewrite))
-        before, after = weight(self.dying(root, rewrite)), weight(rewrite.nodes)
+        type_of = self._types_with(rewrite)
+        before = weight(self.dying(root, rewrite), type_of)
+        after = weight((*rewrite.nodes, *self._copies(rewrite)), type_of)
         if before != after or len(rewrite.nodes) != 1:
             return after < before
         (new,) = rewrite.nodes
         return new.op in VIEWS and self._chain(new) < self._chain(root)
+
+    def gain(self, root: Node, rewrite: Rewrite) -> Work:
+        """The work that is saved once `rewrite` has replaced `root`."""
+        type_of = self._types_with(rewrite)
+        return work(self.dying(root, rewrite), type_of) - work((*rewrite.nodes, *self._copies(rewrite)), type_of)
+
+    def _types_with(self, rewrite: Rewrite) -> TypeOf:
+        return lambda value: rewrite.types[value] if value in rewrite.types else self.type(value)
+
+    def _copies(self, rewrite: Rewrite) -> list[Node]:
+        return [Node("Identity", (new,), (old,)) for old, new in rewrite.same.items() if self._must_copy(old, new)]
 
     def _chain(self, node: Node | None) -> int:
         """How many views follow each other above a view, along the longest way through first inputs."""
@@ -94,9 +104,11 @@ class Program(View):
 
     def apply(self, root: Node, rewrite: Rewrite) -> list[Node]:
         """Puts the right side in the place of `root`, drops what dies with it; the nodes whose surroundings changed."""
-        place = self.position[root.outputs[0]]
-        keys = [self.made_by[value].outputs[0] for value in root.used if value in self.made_by]
-        self._remove(root)
+        gone = (root, *rewrite.replaced)
+        place = min(self.position[node.outputs[0]] for node in gone)
+        keys = [self.made_by[value].outputs[0] for node in gone for value in node.used if value in self.made_by]
+        for node in gone:
+            self._remove(node)
         for value, type in rewrite.types.items():
             self.values[value] = Value(value, type)
             self.reading.setdefault(value, {})

@@ -53,6 +53,11 @@ class Rule:
         return self.match.__name__
 
     @property
+    def family(self) -> str:
+        """The subject: the name of the file that the rule stands in."""
+        return self.match.__module__.rpartition(".")[2]
+
+    @property
     def equation(self) -> str:
         """The first line of the docstring, without its full stop."""
         return (inspect.getdoc(self.match) or "").partition("\n")[0].removesuffix(".")

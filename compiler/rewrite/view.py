@@ -24,11 +24,12 @@ class No:
 class Rewrite:
     """What replaces a node.
 
-    nodes      new nodes, in order; one that defines an output of the replaced node keeps that id
+    nodes      new nodes, in order; one that defines an output of a replaced node keeps that id
     types      of the values that are new
     constants  new ones
     same       outputs of the replaced node that equal a value already there
     why        what happened, in one phrase
+    replaced   further nodes that the new ones stand for: these define all outputs of those
     """
 
     nodes: tuple[Node, ...]
@@ -36,6 +37,7 @@ class Rewrite:
     constants: Mapping[int, np.ndarray]
     same: Mapping[int, int]
     why: str
+    replaced: tuple[Node, ...] = ()
 
 
 class View:
@@ -153,14 +155,14 @@ class Draft:
         nodes = (*self._nodes[:-1], Node(last.op, last.inputs, (old,), last.attrs, last.source))
         return Rewrite(nodes, self._types, self._constants, {}, why)
 
-    def outputs(self, *values: int, why: str) -> Rewrite:
-        """Nodes written here define the root's outputs, each another one, in the order of `values`."""
-        old = dict(zip(values, self.root.outputs, strict=True))
+    def outputs(self, *values: int, why: str, replaced: tuple[Node, ...] = ()) -> Rewrite:
+        """Nodes written here define the outputs of the root, then those of the nodes `replaced`, each another one, in the order of `values`."""
+        old = dict(zip(values, (value for node in (self.root, *replaced) for value in node.outputs), strict=True))
         nodes = [Node(n.op, n.inputs, tuple(old.get(v, v) for v in n.outputs), n.attrs, n.source) for n in self._nodes]
         for value, kept in old.items():
             if (found := self._types.pop(value)) != self.view.type(kept):
                 raise InternalError(f"a rule replaces %{kept} of type {self.view.type(kept)} by one of type {found}")
-        return Rewrite(tuple(nodes), self._types, self._constants, {}, why)
+        return Rewrite(tuple(nodes), self._types, self._constants, {}, why, replaced)
 
     def same(self, *values: int, why: str) -> Rewrite:
         """Each output of the root equals the value at its place, of the same type."""

@@ -142,6 +142,14 @@ def propose(
     return _within(_legal(workload, target, lanes, precision), error)
 
 
+def measured_seconds(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[str, float]:
+    """By workload key, the seconds of the best tile that was measured on this target in this setting."""
+    best: dict[str, float] = {}
+    for (key, _), record in _known(records, target, setting).items():
+        best[key] = min(record.seconds, best.get(key, math.inf))
+    return best
+
+
 def _legal(workload: Workload, target: Target, lanes: int, precision: str) -> list[Proposal]:
     """Each tile once, as the algorithm that thinks it fastest proposes it, best first."""
     options = sorted(legal_tiles(workload, target, lanes, precision), key=lambda option: option.seconds)

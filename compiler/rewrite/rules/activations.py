@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from compiler.ir.graph import Attr, Node
+from compiler.rewrite.rounding import near
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.rules.factors import Product, plus_constant, product
-from compiler.rewrite.rules.rounding import near
 from compiler.rewrite.view import No, Rewrite, View
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from compiler.ir.graph import Node
 from compiler.ops.attributes import ints
+from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
-from compiler.rewrite.rules.rounding import rounded, wide
 from compiler.rewrite.view import No, Rewrite, View
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
+from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
-from compiler.rewrite.rules.rounding import rounded, wide
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
 BYTES = (DType.U8, DType.I8)

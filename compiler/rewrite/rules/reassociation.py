@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.ir.graph import Node
+from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
-from compiler.rewrite.rules.rounding import rounded, wide
 from compiler.rewrite.view import No, Rewrite, View
 
 

@@ -14,8 +14,8 @@ from compiler.ir.graph import Node
 from compiler.ops.cell_functions import activations
 from compiler.ops.operator import Unsupported
 from compiler.ops.recurrent import BIAS, CELL, DEFAULTS, GATES, HIDDEN, LENGTHS, PEEPHOLES
+from compiler.rewrite.rounding import wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
-from compiler.rewrite.rules.rounding import wide
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
 FUNCTIONS = frozenset(("Sigmoid", "Tanh", "Relu"))

@@ -16,8 +16,8 @@ import numpy as np
 
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType
+from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
-from compiler.rewrite.rules.rounding import rounded, wide
 from compiler.rewrite.view import No, Rewrite, View
 
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")

@@ -100,12 +100,16 @@ def feeds(graph: Graph, seed: int, edges: bool = False) -> dict[int, np.ndarray]
 def assert_same_meaning(
     before: Graph, after: Rewritten, seed: int = 0, exact: bool = False, rtol: float = 1e-9
 ) -> None:
+    """`assert_same_values` for what rewriting made of a graph."""
+    assert_same_values(before, after.graph, seed, exact, rtol)
+
+
+def assert_same_values(before: Graph, graph: Graph, seed: int = 0, exact: bool = False, rtol: float = 1e-9) -> None:
     """Inputs and outputs stay, and every id that is in both graphs has the same value in both.
 
     `exact` compares bit by bit (any NaN equals any other) on edge values in the declared types; otherwise in float64, relative to the
     largest value of each tensor.
     """
-    graph = after.graph
     graph.verify()
     assert (graph.inputs, graph.outputs) == (before.inputs, before.outputs)
     for id in (*before.inputs, *before.outputs):

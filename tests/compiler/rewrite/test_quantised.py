@@ -113,7 +113,7 @@ REFUSED: dict[str, Callable[[Sketch], Graph]] = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_product_that_bytes_cannot_give_is_refused_with_its_reason(reason: str) -> None:
     after = rewrite(REFUSED[reason](Sketch(0, F32)))
-    told = [*after.refusals, *map(str, after.log)]
+    told = [*map(str, after.refusals), *map(str, after.log)]
     assert any(reason in line for line in told), told
     assert not {"ConvInteger", "MatMulInteger"} & ops(after.graph).keys()
 

@@ -30,7 +30,7 @@ def test_a_rewritten_graph_means_the_same_value_by_value_and_is_a_fixed_point(se
     graph = random_graph(Sketch(seed), nodes)
     after = rewrite(graph)
     assert_same_meaning(graph, after, seed % 1000)
-    assert weight(after.graph.nodes) <= weight(graph.nodes)
+    assert weight(after.graph.nodes, after.graph.type) <= weight(graph.nodes, graph.type)
     again = rewrite(after.graph)
     assert again.graph is after.graph
     assert not again.log
@@ -86,7 +86,7 @@ def test_applications_are_logged_with_rule_node_reason_and_kind() -> None:
     s = Sketch()
     graph = s.graph(s("Neg", s("Mul", s.x(3), s.c(1.0))))
     (application,) = rewrite(graph).log
-    assert str(application) == "multiply_by_one (exact) at 'n0': it is multiplied by 1"
+    assert str(application) == "multiply_by_one (exact) at 'n0': it is multiplied by 1; saves 1 node, 3 op, 56 B"
 
 
 # Graph inputs and outputs
@@ -187,7 +187,7 @@ def test_approximations_are_applied_while_the_error_budget_lasts(budget: float, 
     after = rewrite(parse_graph(SINES), budget, (Rule(approximate(1e-3), ("Sin",), sine_is_small),))
     assert count(after.graph, "Sin") == left
     assert len(after.refusals) == left
-    assert all("left of the error budget" in refusal for refusal in after.refusals)
+    assert all("left of the error budget" in refusal.reason for refusal in after.refusals)
 
 
 def test_an_approximation_without_a_bound_is_no_approximation() -> None:
@@ -199,7 +199,7 @@ def test_a_rule_that_makes_programs_larger_is_refused_and_rewriting_ends() -> No
     graph = parse_graph("graph(%0: f32[3]) -> (%2)\n %1: f32[] = const {1.0}\n %2: f32[3] = Exp(%0)")
     after = rewrite(graph, rules=(Rule(approximate(1e-9), ("Exp",), grow),), budget=1.0)
     assert after.graph is graph
-    assert after.refusals == (
+    assert tuple(map(str, after.refusals)) == (
         "grow at Exp %2: the program would not become smaller, since what it replaces is needed elsewhere",
     )
 

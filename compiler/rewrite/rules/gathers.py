@@ -1,0 +1,5 @@
+"""Gathers whose indices are known."""
+
+from compiler.rewrite.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

@@ -1,0 +1,5 @@
+"""Rotary position embedding written out."""
+
+from compiler.rewrite.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

@@ -1,0 +1,42 @@
+"""What kernels cost, from records where all that is compared has some, else by the model: `ir.machine.Costs`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Record, Setting
+from compiler.ir.tile import Cost
+from compiler.tile.tile import measured_seconds, propose, workload_key
+from compiler.workbench.backend import Backend
+
+
+@dataclass(frozen=True)
+class KernelCosts:
+    """`Costs` of one backend. Workloads that are equal are looked at once."""
+
+    backend: Backend
+    lanes: int
+    precision: str
+    measured: Mapping[str, float]
+    """By workload key, seconds under the best tile that was measured."""
+    modelled: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+
+    def of(self, kernels: KernelGraph, calls: Sequence[Call]) -> tuple[Cost, ...]:
+        workloads = [self.backend.workload_of(kernels, call) for call in calls]
+        keys = [workload_key(workload) for workload in workloads]
+        if all(key in self.measured for key in keys):
+            return tuple(Cost(self.measured[key], "record") for key in keys)
+        for key, workload in zip(keys, workloads, strict=True):
+            if key not in self.modelled:
+                best, *_ = propose(workload, self.backend.target, self.lanes, precision=self.precision)
+                self.modelled[key] = best.seconds
+        return tuple(Cost(self.modelled[key], "model") for key in keys)
+
+
+def kernel_costs(
+    backend: Backend, records: Sequence[Record], setting: Setting, lanes: int, precision: str
+) -> KernelCosts:
+    """Costs by the records that count for a backend in a setting."""
+    return KernelCosts(backend, lanes, precision, measured_seconds(records, backend.target, setting))

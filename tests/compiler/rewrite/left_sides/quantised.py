@@ -1,0 +1,65 @@
+"""Left sides of the rules of `quantised`, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.ir.graph import Graph
+from compiler.ir.tensor import DType
+from tests.compiler.rewrite.left_sides.drawing import Drawing, Refusal
+from tests.compiler.rewrite.sketch import Sketch
+
+
+def _bytes(s: Sketch, *shape: int, signed: bool = True) -> int:
+    """A constant of bytes."""
+    dtype = DType.I8 if signed else DType.U8
+    return s.c(s.rng.integers(-128 if signed else 0, 128 if signed else 256, shape), dtype)
+
+
+def _power(s: Sketch, *shape: int) -> int:
+    """Scales that are powers of two, so that a product of two is exact in every precision."""
+    return s.c(2.0 ** -s.rng.integers(2, 6, shape), DType.F32)
+
+
+def _dequantised_input(s: Sketch, *shape: int) -> int:
+    """Random bytes as floats, with one scale."""
+    signed = bool(s.rng.integers(2))
+    zero = [(), (_bytes(s, signed=signed),)][int(s.rng.integers(2))]
+    return s("DequantizeLinear", s.x(*shape, dtype=DType.I8 if signed else DType.U8), _power(s), *zero)
+
+
+def _dequantised_weights(s: Sketch, shape: tuple[int, ...], channel: int, each: bool | None = None) -> int:
+    """Constant bytes as floats, with one scale for all or one for each channel."""
+    signed = bool(s.rng.integers(2))
+    per = (shape[channel],) if (s.rng.integers(2) if each is None else each) else ()
+    zero = [(), (_bytes(s, *per, signed=signed),)][int(s.rng.integers(2))]
+    return s("DequantizeLinear", _bytes(s, *shape, signed=signed), _power(s, *per), *zero, axis=channel)
+
+
+def _product_of_bytes(s: Sketch) -> Graph:
+    """A product whose operands are dequantised just before it, with a bias of whole multiples of the scales' least product."""
+    kind = int(s.rng.integers(4))
+    if kind < 2:
+        x = _dequantised_input(s, 1, 4, *(5,) * (kind + 1))
+        groups = int(s.rng.choice([1, 2]))
+        w = _dequantised_weights(s, (6, 4 // groups, *(2,) * (kind + 1)), 0)
+        bias = [(), (s.c(s.rng.integers(-9, 9, 6), DType.F32),)][int(s.rng.integers(2))]
+        return s.graph(s("Relu", s("Conv", x, w, *bias, group=groups, pads=(1,) * 2 * (kind + 1))))
+    if kind == 2:
+        return s.graph(s("MatMul", _dequantised_input(s, 2, 3, 5), _dequantised_weights(s, (5, 4), 1)))
+    turned = int(s.rng.integers(2))
+    w = _dequantised_weights(s, (4, 5) if turned else (5, 4), 0 if turned else 1)
+    bias = [(), (s.c(s.rng.integers(-9, 9, 4), DType.F32),)][int(s.rng.integers(2))]
+    return s.graph(s("Gemm", _dequantised_input(s, 3, 5), w, *bias, transB=turned, alpha=0.5, beta=2.0))
+
+
+LEFT: Mapping[str, Drawing] = {
+    "products_of_bytes": _product_of_bytes,
+}
+
+REFUSED: Mapping[str, Refusal] = {
+    "products_of_bytes": (
+        lambda s: s.graph(s("MatMul", _dequantised_input(s, 2, 3), _dequantised_weights(s, (3, 4), 0, each=True))),
+        "which is no channel of the result",
+    ),
+}
