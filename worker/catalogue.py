@@ -27,7 +27,7 @@ from compiler.targets.cpu import CpuTarget
 from compiler.targets.cuda import CudaTarget
 
 ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
-INLINED = ("Dropout", "If")
+INLINED = ("Dropout", "If", "Loop", "Scan")
 """Resolved while the graph is read: `compiler.frontend.infer` names them."""
 NEVER = ("Bernoulli", "SequenceMap")
 """Their bodies are random or hold sequences, which nothing here compiles."""

@@ -20,6 +20,8 @@ class Assembly:
     nodes: list[Node] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     producer: dict[int, Node] = field(default_factory=dict)
+    entered: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
+    """Arrays of bodies by Python's identity of them, which holds as long as they are kept here, with the ids of their constants."""
 
     def value(self, kind: TensorType, name: str) -> int:
         """A new value's id."""
@@ -40,6 +42,13 @@ class Assembly:
         id = self.value(TensorType(DType.of(array.dtype), tuple(array.shape)), name)
         self.constants[id] = array
         return id
+
+    def shared(self, array: np.ndarray, name: str) -> int:
+        """The id of a constant of a body: one for each array, however often the body stands in the program."""
+        known = self.entered.get(id(array))
+        if known is None:
+            known = self.entered[id(array)] = array, self.constant(array, name)
+        return known[1]
 
     def node(self, node: Node) -> None:
         """Appends a node whose output values exist."""

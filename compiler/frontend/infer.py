@@ -1,7 +1,7 @@
 """The walk: call by call from inputs to outputs, each typed by its operator's record, folded where its inputs are constant.
 
 Everything happens in this one pass, because each step needs what the pass has learnt so far: functions and branches are
-inlined (a branch not taken is never looked at), old forms upgraded, parameters turned into attributes. A node that cannot
+inlined (a branch not taken is never looked at), loops unrolled, old forms upgraded, parameters turned into attributes. A node that cannot
 be compiled leaves a Refusal, those that read it are passed over, and all Refusals are raised together at the end.
 """
 
@@ -28,6 +28,7 @@ from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.special import FOLDED, Place
 from compiler.frontend.tensors import check_size
+from compiler.frontend.unroll import loop, scan
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Operator, Unsupported
@@ -95,7 +96,7 @@ class _Walk:
     def body(self, body: Body, scope: Scope) -> None:
         for name, constant in body.constants.items():
             scope.slots[name] = (
-                constant if isinstance(constant, Foreign) else self.graph.constant(constant, scope.label(name))
+                constant if isinstance(constant, Foreign) else self.graph.shared(constant, scope.label(name))
             )
         self.run(body.calls, scope)
 
@@ -110,12 +111,16 @@ class _Walk:
             self.call(call, scope)
         self.depth -= 1
 
-    def call(self, call: Call, scope: Scope) -> None:
+    def count(self) -> None:
+        """One more call. Raises ModelTooLarge past the limit."""
         self.calls += 1
         if self.calls > self.limits.nodes:
             raise ModelTooLarge(
                 f"the model expands to more than {self.limits.nodes} nodes", fix="simplify the model, or split it"
             )
+
+    def call(self, call: Call, scope: Scope) -> None:
+        self.count()
         results: Ids
         try:
             results = self._results(call, self._inputs(call, scope), scope)
@@ -140,10 +145,10 @@ class _Walk:
         function = self.model.functions.get(key_of(call))
         if function is not None:
             prefix = f"{scope.source(call.source)}/"
-            return self._expand(call, ids, scope, expand_function(call, function), prefix)
+            return self.expand(call, ids, scope, expand_function(call, function), prefix)
         if call.domain == DOMAIN and call.op in CONTRIB:
             site = Site(call, self._types(ids), self._arrays(ids))
-            return self._expand(call, ids, scope, _guarded(lambda: CONTRIB[call.op](site)), None)
+            return self.expand(call, ids, scope, _guarded(lambda: CONTRIB[call.op](site)), None)
         if call.domain:
             raise Unsupported(
                 f"operators of domain {quoted(call.domain)} are not known",
@@ -157,10 +162,10 @@ class _Walk:
             return _STRUCTURAL[call.op](self, call, ids, scope)
         place = Place(call, self._types(ids), self._arrays(ids), self.limits)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
-            return (self.graph.constant(array, scope.label(call.outputs[0])),)
+            return (self.graph.shared(array, scope.label(call.outputs[0])),)
         expansion = _guarded(lambda: upgrade(call, opset, place.types, place.constants))
         if expansion is not None:
-            return self._expand(call, ids, scope, expansion, None)
+            return self.expand(call, ids, scope, expansion, None)
         form = form_of(call.op, NEWEST_OPSET)
         if call.op in self.operators and form is not None:
             return self._record(call, ids, scope, self.operators[call.op], form)
@@ -172,7 +177,7 @@ class _Walk:
     def _arrays(self, ids: Ids) -> tuple[np.ndarray | None, ...]:
         return tuple(None if id is None else self.graph.constants.get(id) for id in ids)
 
-    def _expand(self, call: Call, ids: Ids, scope: Scope, expansion: Expansion, prefix: str | None) -> Ids:
+    def expand(self, call: Call, ids: Ids, scope: Scope, expansion: Expansion, prefix: str | None) -> Ids:
         """Evaluates an expansion in a scope of its own; without a prefix its nodes carry the source of the call."""
         if prefix is None:
             defines = scope.defines or call.operator
@@ -206,7 +211,7 @@ class _Walk:
             raise Unsupported(
                 "the operator is not supported", "replace it by supported operators; GET /operators lists them"
             )
-        return self._expand(call, ids, scope, expansion, None)
+        return self.expand(call, ids, scope, expansion, None)
 
     def _record(self, call: Call, ids: Ids, scope: Scope, operator: Operator, form: Form) -> Ids:
         types = self._types(ids)
@@ -248,10 +253,10 @@ class _Walk:
                 f"input {name!r} has {known.size} elements, too many for a parameter", "simplify the node"
             )
         return Unsupported(
-            f"input {name!r} must be known when compiling, but is computed at run time", self._how_to_fix(id)
+            f"input {name!r} must be known when compiling, but is computed at run time", self.how_to_fix(id)
         )
 
-    def _how_to_fix(self, id: int) -> str:
+    def how_to_fix(self, id: int) -> str:
         if self.refused >= self.limits.refusals:  # it will not be shown
             return ""
         names = self.graph.inputs_behind(id)
@@ -291,7 +296,7 @@ class _Walk:
         assert ids[0] is not None
         condition = self.graph.constants.get(ids[0])
         if condition is None:
-            raise Unsupported("its condition is not known when compiling", self._how_to_fix(ids[0]))
+            raise Unsupported("its condition is not known when compiling", self.how_to_fix(ids[0]))
         if condition.size != 1:
             raise Unsupported(f"its condition has {condition.size} elements", "give a scalar condition")
         body = call.attrs["then_branch" if bool(condition.reshape(())) else "else_branch"]
@@ -313,6 +318,8 @@ _STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
+    "Loop": loop,
+    "Scan": scan,
 }
 
 

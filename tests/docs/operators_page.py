@@ -55,7 +55,8 @@ def _others() -> Iterator[str]:
     yield f"**Folded.** Their results follow from types and constants alone, so they never become kernels: {_names(FOLDED)}.\n"
     yield (
         f"**Resolved while reading.** {_names(INLINED)}: an If is the branch that its condition selects, which must be known when "
-        "compiling; Dropout is the identity. Loop and Scan are refused.\n"
+        "compiling; a Loop is unrolled where its trip count, or the condition that ends it, is known when compiling, a Scan always; Dropout is the "
+        "identity.\n"
     )
     old = {name for name, _, _ in UPGRADES} - elsewhere
     yield f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.\n"

@@ -1,0 +1,180 @@
+"""Loop and Scan whose number of iterations is known when compiling: their bodies, one after another.
+
+What an iteration reads that is known (its number, a condition, shapes) is folded as everywhere else, so carried values may change
+their shape from one iteration to the next, and a condition that the body computes from what is known ends the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from compiler.frontend.assembly import Assembly
+from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
+from compiler.frontend.scope import REFUSED, Scope
+from compiler.ops.operator import Unsupported
+
+Ids = tuple[int | None, ...]
+
+
+class Walk(Protocol):
+    """What unrolling asks of the walk over the model."""
+
+    graph: Assembly
+    refused: int
+
+    def body(self, body: Body, scope: Scope) -> None: ...
+
+    def count(self) -> None:
+        """One more call. Raises ModelTooLarge past the limit."""
+        ...
+
+    def expand(self, call: Call, ids: Ids, scope: Scope, expansion: Expansion, prefix: str | None) -> Ids: ...
+
+    def how_to_fix(self, id: int) -> str:
+        """Which inputs to give values for, so that a value is known."""
+        ...
+
+
+def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """Loop: inputs (trip count, condition, carried ...); results (carried ..., values of every iteration stacked on a new first axis ...)."""
+    body = _body(call, scope)
+    carried: list[int | None] = list(ids[2:])
+    if len(body.inputs) != 2 + len(carried) or len(body.outputs) <= max(len(carried), len(call.outputs)):
+        raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
+    trips = _known_scalar(walk, ids[0], "its trip count")
+    goes_on = _known_scalar(walk, ids[1] if len(ids) > 1 else None, "its condition")
+    rows: list[list[int]] = []
+    while (trips is None or len(rows) < trips) and (goes_on is None or goes_on):
+        walk.count()
+        number, on = np.array(len(rows), np.int64), np.array(True)
+        given = [walk.graph.constant(number, ""), walk.graph.constant(on, ""), *carried]
+        found = _iteration(walk, call, body, scope, len(rows), given)
+        if found is None:
+            return (REFUSED,) * len(call.outputs)
+        carried, row = [*found[1 : 1 + len(carried)]], found[1 + len(carried) :]
+        rows.append(row)
+        goes_on = _known_scalar(walk, found[0], f"the condition that iteration {len(rows)} computes")
+    results = carried
+    for place, name in enumerate(call.outputs[len(carried) :]):
+        results.append(_stacked(walk, call, scope, [row[place] for row in rows], 0) if name else None)
+    return tuple(results[: len(call.outputs)])
+
+
+def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """Scan (opset 9 and later): inputs (states ..., tensors that are read slice by slice ...); results (states ..., slices stacked ...)."""
+    if (scope.opsets.get("") or 0) < 9:
+        raise Unsupported("Scan had a batch axis before opset 9", "export the model with opset 9 or newer")
+    body = _body(call, scope)
+    read = call.attrs.get("num_scan_inputs")
+    if not isinstance(read, int) or not 0 < read <= len(ids) or any(id is None for id in ids):
+        raise Unsupported("num_scan_inputs does not fit its inputs", "export the model again")
+    states, sources = list(ids[: len(ids) - read]), [id for id in ids[len(ids) - read :] if id is not None]
+    written = len(body.outputs) - len(states)
+    if len(body.inputs) != len(ids) or written < 0 or len(call.outputs) > len(body.outputs):
+        raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
+    axes = _each(call, "scan_input_axes", read)
+    axes = [axis % max(walk.graph.type(id).rank, 1) for axis, id in zip(axes, sources, strict=True)]
+    backwards = _each(call, "scan_input_directions", read)
+    extents = {walk.graph.type(id).dims[axis] for id, axis in zip(sources, axes, strict=True)}
+    if len(extents) != 1:
+        raise Unsupported(f"its inputs have {sorted(extents)} slices", "give all the same number of slices")
+    (steps,) = extents
+    rows: list[list[int]] = []
+    for step in range(steps):
+        walk.count()
+        places = [steps - 1 - step if back else step for back in backwards]
+        slices = [
+            _slice(walk, call, scope, id, axis, place) for id, axis, place in zip(sources, axes, places, strict=True)
+        ]
+        found = _iteration(walk, call, body, scope, step, [*states, *slices])
+        if found is None:
+            return (REFUSED,) * len(call.outputs)
+        states, row = [*found[: len(states)]], found[len(states) :]
+        rows.append(row)
+    results = states
+    kinds = zip(_each(call, "scan_output_axes", written), _each(call, "scan_output_directions", written), strict=True)
+    for place, (axis, backward) in enumerate(kinds):
+        column = [row[place] for row in rows]
+        results.append(_stacked(walk, call, scope, column[::-1] if backward else column, axis))
+    return tuple(results[: len(call.outputs)])
+
+
+def _body(call: Call, scope: Scope) -> Body:
+    body = call.attrs.get("body")
+    if not isinstance(body, Body):
+        raise Unsupported("it has no body", "export the model again")
+    return body
+
+
+def _known_scalar(walk: Walk, id: int | None, what: str) -> int | None:
+    """The number that a value holds; None for an absent one."""
+    if id is None:
+        return None
+    array = walk.graph.constants.get(id)
+    if array is None:
+        raise Unsupported(f"{what} is not known when compiling", walk.how_to_fix(id))
+    if array.size != 1:
+        raise Unsupported(f"{what} has {array.size} elements", "give a scalar")
+    return int(array.reshape(-1)[0])
+
+
+def _each(call: Call, name: str, count: int) -> list[int]:
+    """An attribute with one whole number for each of `count`; zeros where it is absent."""
+    value = call.attrs.get(name, (0,) * count)
+    items = value if isinstance(value, tuple) else (value,)
+    numbers = [item for item in items if isinstance(item, int)]
+    if len(numbers) != len(items) or len(numbers) != count:
+        raise Unsupported(f"{name} does not have {count} whole numbers", "export the model again")
+    return numbers
+
+
+def _iteration(
+    walk: Walk, call: Call, body: Body, scope: Scope, number: int, given: Sequence[int | None]
+) -> list[int] | None:
+    """What the body's results are in one iteration; None where a node of it was refused."""
+    prefix = f"{scope.source(call.source)}/{number}/" if scope.named else scope.prefix
+    inner = Scope(scope.opsets, prefix, scope.named, scope.defines, scope)
+    inner.slots.update({one.name: id for one, id in zip(body.inputs, given, strict=True)})
+    refused = walk.refused
+    walk.body(body, inner)
+    results: list[int] = []
+    for name in body.outputs:
+        slot = inner.find(name)
+        if isinstance(slot, Foreign):
+            raise Unsupported(f"the result {quoted(name)} of its body is {slot.what}", "use a type from bool to double")
+        if slot is None:
+            raise Unsupported(f"the result {quoted(name)} of its body is absent", "export the model again")
+        results.append(slot)
+    return None if walk.refused > refused or REFUSED in results else results
+
+
+def _slice(walk: Walk, call: Call, scope: Scope, id: int, axis: int, place: int) -> int | None:
+    """One slice of a value, without its axis."""
+    gather = Call("Gather", ("x", "place"), ("y",), {"axis": axis})
+    return _one(walk, call, scope, (id,), Expansion(("x",), ("y",), (gather,), {"place": np.array(place, np.int64)}))
+
+
+def _stacked(walk: Walk, call: Call, scope: Scope, column: Sequence[int], axis: int) -> int | None:
+    """Values of equal shape side by side along a new axis."""
+    if not column:
+        raise Unsupported("it runs zero times, so that what it stacks has no shape", f"export without the {call.op}")
+    if len({walk.graph.type(id) for id in column}) != 1:
+        raise Unsupported("what it stacks changes its shape from iteration to iteration", "export without the loop")
+    names = tuple(f"x{place}" for place in range(len(column)))
+    rows = tuple(f"row{place}" for place in range(len(column)))
+    axis %= walk.graph.type(column[0]).rank + 1
+    calls = [Call("Unsqueeze", (name, "axes"), (row,)) for name, row in zip(names, rows, strict=True)]
+    constants: Mapping[str, np.ndarray] = {"axes": np.array([axis], np.int64)}
+    joined = Call("Concat", rows, ("y",), {"axis": axis})
+    return _one(walk, call, scope, tuple(column), Expansion(names, ("y",), (*calls, joined), constants))
+
+
+def _one(walk: Walk, call: Call, scope: Scope, ids: Ids, expansion: Expansion) -> int | None:
+    """The one result of an expansion that stands for a part of `call`."""
+    part = Call(call.op, call.inputs, (call.op,), {}, source=call.source)
+    unnamed = Scope(scope.opsets, scope.source(call.source), named=False, defines=scope.defines or call.op)
+    (result,) = walk.expand(part, ids, unnamed, expansion, None)
+    return result
