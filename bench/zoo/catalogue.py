@@ -25,6 +25,7 @@ from bench.zoo.squeezenet import squeezenet1_0, squeezenet1_1
 from bench.zoo.tiny import tiny_cnn, tiny_detector, tiny_inception, tiny_lstm, tiny_mobile, tiny_transformer
 from bench.zoo.vit import vit_base, vit_tiny
 from bench.zoo.window import DoesNotFit
+from bench.zoo.written_out import tiny_llama, tiny_lstm_cells, tiny_unet
 from bench.zoo.yolo import yolov3_tiny
 
 Inputs = tuple[tuple[str, tuple[int, ...]], ...]
@@ -60,6 +61,12 @@ def _image(size: int) -> Inputs:
 
 
 _BERT_INPUTS = (("input_ids", (1, 128)), ("attention_mask", (1, 128)), ("token_type_ids", (1, 128)))
+_LLAMA_INPUTS = (
+    ("input_ids", (1, 8)),
+    ("position_ids", (1, 8)),
+    ("attention_mask", (1, 16)),
+    *((f"past.{block}.{name}", (1, 2, 8, 8)) for block in range(2) for name in ("key", "value")),
+)
 
 ZOO: tuple[Entry, ...] = (
     Entry("squeezenet1_0", squeezenet1_0, _image(224), "arXiv 1602.07360", 2.368),
@@ -91,6 +98,9 @@ ZOO: tuple[Entry, ...] = (
     Entry("tiny_transformer", tiny_transformer, (("input_ids", (1, 16)),), "", 0.0009175),
     Entry("tiny_detector", tiny_detector, _image(32), "", 0.001532),
     Entry("tiny_lstm", tiny_lstm, (("sequence", (6, 1, 16)),), "", 0.0001759),
+    Entry("tiny_llama", tiny_llama, _LLAMA_INPUTS, "", 0.0003605),
+    Entry("tiny_unet", tiny_unet, (("time", (1, 16)), ("noisy", (1, 3, 16, 16))), "", 0.01083),
+    Entry("tiny_lstm_cells", tiny_lstm_cells, (("sequence", (6, 2, 12)),), "", 0.0001668),
 )
 
 

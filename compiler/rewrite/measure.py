@@ -1,7 +1,7 @@
 """What every application must make smaller.
 
-The measure of a graph is the sum of the weights of its nodes. Weights are whole numbers of at least 1, so the measure is bounded
-below, and a sequence of applications that each make it smaller is finite: rewriting ends, whatever the rules are and in whatever
+The measure of a graph is the sum of the weights of its nodes, and ALONE more for every map that follows no sum (see `maps`): that is
+what moves a view behind the maps that follow it. Weights are whole numbers of at least 1, so the measure is bounded below, and a sequence of applications that each make it smaller is finite: rewriting ends, whatever the rules are and in whatever
 order they are tried. A rule that lets a view start further up, without making any node vanish, keeps the sum but makes the chains
 of views shorter; the sum of their lengths is the second component of the measure, compared where the first is equal.
 
@@ -14,19 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compiler.ir.graph import Node
+from compiler.ir.graph import Graph, Node
 from compiler.rewrite.gain import VIEWS, TypeOf, operations
+from compiler.rewrite.maps import alone
 
 WEIGHTS = {
     "Identity": 1,
     "Reshape": 2,
     **dict.fromkeys(("Squeeze", "Unsqueeze", "Flatten"), 3),
-    **dict.fromkeys(("Transpose", "Slice", "Concat", "Expand", "Cast", "Pad"), 4),
+    **dict.fromkeys(("Transpose", "Slice", "Expand", "Cast", "Pad"), 4),
+    "Concat": 6,  # what it joins is stored, where a view of one tensor need not be
     "Split": 12,  # more than two Slices, less than four: a Split whose parts go their ways stays one node
     **dict.fromkeys(("Relu", "Neg"), 7),
     **dict.fromkeys(("Add", "Mul"), 8),
     **dict.fromkeys(("Sub", "Div", "Clip"), 9),
     **dict.fromkeys(("HardSigmoid", "HardSwish", "Swish", "Gelu", "Softmax"), 10),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), 7),
+    "GlobalAveragePool": 7,
+    **dict.fromkeys(("ReduceMean", "Pow", "Max", "Min"), 10),
+    "ScatterND": 20,  # a join of two slices and what lies between them is less
     "BatchNormalization": 40,
     "LayerNormalization": 20,
 }
@@ -34,19 +40,28 @@ OTHER = 9
 """The weight of an operator that is not listed."""
 
 PRODUCTS = {
-    **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool"), 1000),
+    **dict.fromkeys(("MatMul", "Gemm", "Conv", "AveragePool"), 1000),
+    "ConvTranspose": 1500,  # more than the Conv that it is where its stride is 1, which reads padding as well
     **dict.fromkeys(("RNN", "GRU", "LSTM"), 4000),  # up to three products, and what joins them
 }
 """Operators that sum products: what they weigh beside their operations."""
 OPERATIONS = 1000
 """Operations that weigh 1."""
+ALONE = 3
+"""What a map weighs more that no kernel before it runs on its results: more than the Reshape that brings an operand into place."""
 
-__all__ = ["VIEWS", "weight"]
+__all__ = ["ALONE", "VIEWS", "measure", "weight"]
 
 
 def weight(nodes: Iterable[Node], type_of: TypeOf) -> int:
     """The sum of the weights of some nodes, whose values have the types that `type_of` tells."""
     return sum(_weight(node, type_of) for node in nodes)
+
+
+def measure(graph: Graph) -> int:
+    """The first component of a graph's measure."""
+    made = {value: node for node in graph.nodes for value in node.outputs}
+    return weight(graph.nodes, graph.type) + ALONE * sum(alone(node, made.get, graph.type) for node in graph.nodes)
 
 
 def _weight(node: Node, type_of: TypeOf) -> int:

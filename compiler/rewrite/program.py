@@ -7,13 +7,15 @@ order of work and of the result, which is sorted once at the end.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 import numpy as np
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph, Node, Value
 from compiler.rewrite.gain import VIEWS, TypeOf, Work, work
-from compiler.rewrite.measure import weight
+from compiler.rewrite.maps import FOLLOWING, MAPS, alone, distance
+from compiler.rewrite.measure import ALONE, weight
 from compiler.rewrite.view import Rewrite, View
 
 SHARED_BYTES = 4096
@@ -73,9 +75,10 @@ class Program(View):
 
     def falls(self, root: Node, rewrite: Rewrite) -> bool:
         """Whether the measure (see `measure`) is smaller once `rewrite` has replaced `root`."""
-        type_of = self._types_with(rewrite)
-        before = weight(self.dying(root, rewrite), type_of)
+        type_of, dying = self._types_with(rewrite), self.dying(root, rewrite)
+        before = weight(dying, type_of)
         after = weight((*rewrite.nodes, *self._copies(rewrite)), type_of)
+        after += ALONE * self._more_alone(root, rewrite, dying)
         if before != after or len(rewrite.nodes) != 1:
             return after < before
         (new,) = rewrite.nodes
@@ -85,6 +88,35 @@ class Program(View):
         """The work that is saved once `rewrite` has replaced `root`."""
         type_of = self._types_with(rewrite)
         return work(self.dying(root, rewrite), type_of) - work((*rewrite.nodes, *self._copies(rewrite)), type_of)
+
+    def _more_alone(self, root: Node, rewrite: Rewrite, dying: list[Node]) -> int:
+        """By how much the number of maps that follow no sum grows: among the nodes themselves, and among the maps after them."""
+        made = {value: node for node in rewrite.nodes for value in node.outputs}
+
+        def after(value: int) -> Node | None:
+            value = rewrite.same.get(value, value)
+            return made[value] if value in made else self.made_by.get(value)
+
+        type_of = self._types_with(rewrite)
+
+        def more(nodes: Iterable[Node]) -> int:
+            return sum(alone(node, after, type_of) - alone(node, self.made_by.get, type_of) for node in nodes)
+
+        grown = sum(alone(node, after, type_of) for node in rewrite.nodes)
+        grown -= sum(alone(node, self.made_by.get, type_of) for node in dying)
+        old = [value for node in (root, *rewrite.replaced) for value in node.outputs if self.reading[value]]
+        changed = [v for v in old if distance(v, self.made_by.get, type_of) != distance(v, after, type_of)]
+        return grown + more(self._maps_after(changed, {node.outputs[0] for node in dying}))
+
+    def _maps_after(self, values: list[int], gone: set[int]) -> list[Node]:
+        """The maps that come after some values, without anything between but maps, as far as `distance` looks."""
+        found: dict[int, Node] = {}
+        for _ in range(FOLLOWING if values else 0):
+            readers = {key: self.made_by[key] for value in values for key in self.reading[value] if key not in gone}
+            new = {key: node for key, node in readers.items() if node.op in MAPS and key not in found}
+            found |= new
+            values = list(new)
+        return list(found.values())
 
     def _types_with(self, rewrite: Rewrite) -> TypeOf:
         return lambda value: rewrite.types[value] if value in rewrite.types else self.type(value)

@@ -139,12 +139,24 @@ class Draft:
         self, op: str, inputs: tuple[int | None, ...], attrs: Mapping[str, Attr] | None = None, source: str = ""
     ) -> int:
         """A new node with one output, which is new as well. `source` is the root's unless given."""
-        value = self.view.fresh()
-        node = Node(op, inputs, (value,), dict(attrs or {}), source or self.root.source)
-        types = tuple(None if i is None else self._types[i] if i in self._types else self.view.type(i) for i in inputs)
-        (self._types[value],) = OPERATORS[op].infer(node, types)
-        self._nodes.append(node)
+        (value,) = self.nodes(op, inputs, 1, attrs, source)
         return value
+
+    def nodes(
+        self,
+        op: str,
+        inputs: tuple[int | None, ...],
+        count: int,
+        attrs: Mapping[str, Attr] | None = None,
+        source: str = "",
+    ) -> tuple[int, ...]:
+        """A new node with `count` outputs."""
+        values = tuple(self.view.fresh() for _ in range(count))
+        node = Node(op, inputs, values, dict(attrs or {}), source or self.root.source)
+        types = tuple(None if i is None else self._types[i] if i in self._types else self.view.type(i) for i in inputs)
+        self._types |= dict(zip(values, OPERATORS[op].infer(node, types), strict=True))
+        self._nodes.append(node)
+        return values
 
     def done(self, why: str) -> Rewrite:
         """The last node written defines the root's first output, whose id and type stay."""

@@ -5,8 +5,8 @@ of it, with fewer and larger operators or with more arithmetic, and `compiler.re
 modelled, to be faster for it.
 """
 
-from compiler.rewrite.choices import siblings, sums
+from compiler.rewrite.choices import gates, kernels, pools, siblings, sums
 from compiler.rewrite.rule import Rule
 
-CHOICES: tuple[Rule, ...] = (*siblings.CHOICES, *sums.CHOICES)
+CHOICES: tuple[Rule, ...] = (*gates.CHOICES, *siblings.CHOICES, *sums.CHOICES, *kernels.CHOICES, *pools.CHOICES)
 """Every choice."""

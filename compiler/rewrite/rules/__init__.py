@@ -11,13 +11,16 @@ from compiler.rewrite.rules import (
     cells,
     clamps,
     convolutions,
+    demand,
     folding,
     gathers,
     identities,
     motion,
     norms,
     padding,
+    passing,
     pixels,
+    positions,
     quantised,
     reassociation,
     recurrence,
@@ -25,6 +28,7 @@ from compiler.rewrite.rules import (
     rotary,
     shapes,
     slices,
+    splits,
     weights,
 )
 
@@ -37,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     *slices.RULES,
     *gathers.RULES,
     *motion.RULES,
+    *demand.RULES,
     *reductions.RULES,
     *activations.RULES,
     *norms.RULES,
@@ -47,7 +52,10 @@ RULES: tuple[Rule, ...] = (
     *padding.RULES,
     *recurrence.RULES,
     *weights.RULES,
+    *passing.RULES,
+    *positions.RULES,
     *convolutions.RULES,
+    *splits.RULES,
     *reassociation.RULES,
 )
 """Every rule."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.ir.graph import Node
-from compiler.rewrite.rule import EXACT, Rule
+from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.view import No, Rewrite, View
 
 Bounds = tuple[np.ndarray | None, np.ndarray | None]
@@ -89,8 +89,26 @@ def relu_of_relu(view: View, node: Node) -> Rewrite | No | None:
     return None if inner is None else view.draft(node).same(inner.outputs[0], why="Relu after Relu")
 
 
+def clamp_by_extreme(view: View, node: Node) -> Rewrite | No | None:
+    """max(x, a) = clamp(x, a, inf), min(x, b) = clamp(x, -inf, b), where a and b are numbers.
+
+    TensorFlow writes a Relu6 as min(relu(x), 6). The greater of two zeros may be either.
+    """
+    for x, array in view.operands(node):
+        if array.size != 1 or view.type(x) != view.type(node.outputs[0]):
+            continue
+        if np.isnan(array.astype(np.float64)).any():
+            return No("the bound is not a number")
+        draft = view.draft(node)
+        bound = draft.constant(array.reshape(()))
+        draft.node("Clip", (x, bound, None) if node.op == "Max" else (x, None, bound))
+        return draft.done(f"a {node.op} with a number is a clamp")
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("Relu",), relu_of_relu),
+    Rule(REASSOCIATES, ("Max", "Min"), clamp_by_extreme),
     Rule(EXACT, ("Clip",), clamp_without_bounds),
     Rule(EXACT, ("Clip",), clamp_that_is_relu),
     Rule(EXACT, ("Relu", "Clip"), clamp_of_clamp),

@@ -1,4 +1,4 @@
-"""Nodes that change nothing."""
+"""Nodes that change nothing, and nodes for which there is a simpler one."""
 
 from __future__ import annotations
 
@@ -102,6 +102,90 @@ def only_operand(view: View, node: Node) -> Rewrite | No | None:
     return _same(view, node, node.used[0], f"{node.op} has one operand") if len(node.used) == 1 else None
 
 
+def sum_of_two(view: View, node: Node) -> Rewrite | No | None:
+    """sum(x, y) = x + y."""
+    if len(node.used) != 2:
+        return None
+    draft = view.draft(node)
+    draft.node("Add", node.inputs)
+    return draft.done("it has two operands")
+
+
+def not_of_not(view: View, node: Node) -> Rewrite | No | None:
+    """not not x = x."""
+    inner = view.producer(node.used[0], "Not")
+    return _same(view, node, inner.used[0], "it is negated twice") if inner is not None else None
+
+
+def where_of_not(view: View, node: Node) -> Rewrite | No | None:
+    """where(not c, x, y) = where(c, y, x)."""
+    inner = view.producer(node.used[0], "Not")
+    if inner is None:
+        return None
+    draft = view.draft(node)
+    draft.node("Where", (inner.used[0], node.used[2], node.used[1]))
+    return draft.done("the operands of the Where change places")
+
+
+def where_decided(view: View, node: Node) -> Rewrite | No | None:
+    """where(true, x, y) = x, where(false, x, y) = y, where(c, x, x) = x."""
+    chosen, x, y = node.used
+    if x == y:
+        return _same(view, node, x, "both operands are the same")
+    known = view.constant(chosen)
+    if known is None or not known.size or known.all() != known.any():
+        return None
+    return _same(view, node, x if known.all() else y, "its condition is known")
+
+
+def logic_decided(view: View, node: Node) -> Rewrite | No | None:
+    """x and true = x, x or false = x."""
+    for x, known in view.operands(node):
+        if known.size and bool((known == (node.op == "And")).all()):
+            return _same(view, node, x, "its other operand decides nothing")
+    return None
+
+
+def multiply_by_minus_one(view: View, node: Node) -> Rewrite | No | None:
+    """x * (-1) = -x."""
+    for side in (0, 1):
+        if _neutral(view, node, side, -1.0) and view.type(node.inputs[1 - side] or 0) == view.type(node.outputs[0]):
+            draft = view.draft(node)
+            draft.node("Neg", (node.inputs[1 - side],))
+            return draft.done("it is multiplied by -1")
+    return None
+
+
+def add_negated(view: View, node: Node) -> Rewrite | No | None:
+    """x + (-y) = x - y, x - (-y) = x + y."""
+    sides = (1, 0) if node.op == "Add" else (1,)
+    for side in sides:
+        inner = view.producer(node.inputs[side], "Neg")
+        if inner is not None:
+            draft = view.draft(node)
+            draft.node("Sub" if node.op == "Add" else "Add", (node.inputs[1 - side], inner.used[0]))
+            return draft.done("the sign moves into the sum")
+    return None
+
+
+def power_by_number(view: View, node: Node) -> Rewrite | No | None:
+    """x ** 2 = x * x, x ** 0.5 = sqrt(x), x ** -1 = 1 / x.
+
+    The power of a negative infinity by 0.5 is an infinity; its root is not a number.
+    """
+    x, exponent = node.used[0], view.scalar(node.inputs[1])
+    if view.type(x) != view.type(node.outputs[0]) or not view.type(x).dtype.is_float:
+        return None
+    draft = view.draft(node)
+    if exponent == 2.0:
+        draft.node("Mul", (x, x))
+    elif exponent in (0.5, -1.0):
+        draft.node("Sqrt" if exponent == 0.5 else "Reciprocal", (x,))
+    else:
+        return None
+    return draft.done(f"its exponent is {exponent:g}")
+
+
 RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("Identity",), identity),
     Rule(EXACT, ("Add",), add_negative_zero),
@@ -112,5 +196,13 @@ RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("Pow",), power_of_one),
     Rule(EXACT, ("Neg",), negated_twice),
     Rule(EXACT, ("Cast", "CastLike"), cast_to_own_type),
+    Rule(EXACT, ("Not",), not_of_not),
+    Rule(EXACT, ("Where",), where_of_not),
+    Rule(EXACT, ("Where",), where_decided),
+    Rule(EXACT, ("And", "Or"), logic_decided),
+    Rule(EXACT, ("Mul",), multiply_by_minus_one),
+    Rule(EXACT, ("Add", "Sub"), add_negated),
+    Rule(REASSOCIATES, ("Pow",), power_by_number),
+    Rule(EXACT, ("Sum",), sum_of_two),
     Rule(EXACT, ("Sum", "Max", "Min", "Mean", "Concat"), only_operand),
 )

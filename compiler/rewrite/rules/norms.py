@@ -1,123 +1,293 @@
-"""Layer normalisation and softmax that exporters write out, recognised."""
+"""Normalisations and softmax that exporters write out, recognised, and scales and biases behind them folded in.
+
+Only over the last axes: JAX's channels-first layer norm (the first of magika) took four times as long as one kernel of strided reads.
+Of the models at hand, PyTorch's decoders write RMS norm out (tiny_llama) and its group norm as an instance norm between two Reshapes
+(tiny_unet), Keras the layer norm that scales before it subtracts the mean (g2p_bert), JAX the one with mean(x**2) - mean(x)**2 and a
+softmax whose reductions lose their axis (magika).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod, sqrt
 
 import numpy as np
 
 from compiler.ir.graph import Node
-from compiler.ops.attributes import ints
-from compiler.rewrite.rounding import rounded, wide
+from compiler.ir.tensor import DType
+from compiler.rewrite.rounding import near, rounded, wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
+from compiler.rewrite.rules.moments import (
+    VIEWS,
+    Statistic,
+    bare,
+    deviation,
+    inverse_root_of,
+    mean,
+    reduced,
+    root_of,
+    shifted,
+    squares,
+    total,
+    uniform,
+    variance,
+)
 from compiler.rewrite.view import No, Rewrite, View
 
+STANDARD_EPSILON = 1e-9
+"""What MeanVarianceNormalization adds to the standard deviation."""
 
-def _reduced(view: View, value: int, op: str) -> tuple[Node, tuple[int, ...]] | None:
-    """The reduction, of kept rank, that makes a value, and its axes in order."""
-    node = view.producer(value, op)
-    if node is None or not node.attrs.get("keepdims", 1):
+
+@dataclass(frozen=True)
+class _Norm:
+    """(x - mean(x)) / sqrt(variance(x) + epsilon), in the groups of `of`; for RMSNormalization x / sqrt(mean(x ** 2) + epsilon), times `factor`."""
+
+    op: str
+    x: int
+    of: Statistic
+    epsilon: float
+    nodes: tuple[Node, ...] = ()
+    factor: float = 1.0
+
+
+def _norm(view: View, moved: int, under: int, nodes: tuple[Node, ...]) -> _Norm | None:
+    """What moved / sqrt(under) is."""
+    inside, epsilon, added = shifted(view, under)
+    spread, from_mean = variance(view, inside), deviation(view, moved)
+    sub = view.producer(bare(view, moved)[0], "Sub")
+    if spread is not None and from_mean is not None and sub is not None and spread.group == from_mean.group:
+        swallowed = (*nodes, *added, *spread.nodes, *from_mean.nodes)
+        return _Norm("LayerNormalization", sub.used[0], spread, epsilon, swallowed)
+    powers = squares(view, inside)
+    if powers is None or powers.axes_in(view, moved) is None or not powers.divisor > 0:
         return None
-    rank = view.type(node.used[0]).rank
-    axes = ints(node, "axes")
-    if not axes:
-        return None if node.attrs.get("noop_with_empty_axes", 0) else (node, tuple(range(rank)))
-    return node, tuple(sorted({axis % rank for axis in axes}))
+    # x / sqrt(sum / d + e) = sqrt(d / n) * x / sqrt(sum / n + e d / n)
+    share = powers.divisor / powers.count
+    share = 1.0 if near(share, 1.0) else share
+    swallowed = (*nodes, *added, *powers.nodes)
+    return _Norm("RMSNormalization", moved, powers, epsilon * share, swallowed, sqrt(share))
 
 
-def _square(view: View, value: int) -> tuple[int, Node] | None:
-    """The d of d * d or d ** 2, and the node that squares it."""
-    node = view.producer(value, "Mul", "Pow")
-    if node is None:
+def _divided(view: View, node: Node) -> _Norm | None:
+    """d / sqrt(v + epsilon), or x / l2_norm(x)."""
+    moved, divisor = node.used[0], node.used[1]
+    root = root_of(view, divisor)
+    if root is not None:
+        found = _norm(view, moved, root[0], root[1])
+        return found if found is not None and found.of.beside(view, divisor, found.x) else None
+    length = reduced(view, divisor, "ReduceL2")
+    if length is None or not length.beside(view, divisor, moved):
         return None
-    if node.op == "Mul":
-        return (node.used[0], node) if node.used[0] == node.used[1] else None
-    return (node.used[0], node) if view.scalar(node.inputs[1]) == 2.0 else None
+    return _Norm("RMSNormalization", moved, length, 0.0, length.nodes, 1 / sqrt(length.count))
 
 
-def _deviation(view: View, node: Node) -> tuple[int, int, list[Node]] | None:
-    """(d, sqrt's argument, nodes) where the node is d / sqrt(v) or d * (1 / sqrt(v))."""
-    if node.op == "Div":
-        pairs = [(node.used[0], node.used[1])]
-    else:
-        pairs = [(node.used[0], node.used[1]), (node.used[1], node.used[0])]
-    for moved, divisor in pairs:
-        nodes: list[Node] = []
-        if node.op == "Mul":
-            reciprocal = view.producer(divisor, "Reciprocal")
-            if reciprocal is None:
+@dataclass(frozen=True)
+class _Gate:
+    """1 / sqrt(under) * scale; without a scale, `inverse` is the value itself."""
+
+    inverse: int
+    under: int
+    scale: np.ndarray | None
+    nodes: tuple[Node, ...]
+
+
+def _gate(view: View, value: int) -> _Gate | None:
+    node = view.producer(value, "Mul")
+    for inner, array in () if node is None else view.operands(node):
+        found = inverse_root_of(view, inner)
+        if found is not None and node is not None:
+            return _Gate(inner, found[0], array, (node, *found[1]))
+    found = inverse_root_of(view, value)
+    return None if found is None else _Gate(value, found[0], None, found[1])
+
+
+def _multiplied(view: View, node: Node) -> tuple[_Norm, np.ndarray | None] | None:
+    """d * (scale / sqrt(v + epsilon)), and the scale."""
+    for moved, other in (node.used, node.used[::-1]):
+        gate = _gate(view, other)
+        found = None if gate is None else _norm(view, moved, gate.under, gate.nodes)
+        if gate is not None and found is not None and found.of.beside(view, gate.inverse, found.x):
+            return found, gate.scale
+    return None
+
+
+def _scaled_first(view: View, node: Node) -> tuple[_Norm, np.ndarray | None, np.ndarray | None] | None:
+    """x * g + (bias - mean(x) * g), with g = scale / sqrt(v + epsilon)."""
+    for first, second in (node.used, node.used[::-1]):
+        product, rest = view.producer(first, "Mul"), view.producer(second, "Sub")
+        minus = None if rest is None else view.producer(rest.used[1], "Mul")
+        bias = None if rest is None else view.constant(rest.used[0])
+        if product is None or rest is None or minus is None or bias is None:
+            continue
+        for x, g in (product.used, product.used[::-1]):
+            middles = [value for value in minus.used if value != g]
+            gate = _gate(view, g) if len(middles) == 1 else None
+            inside, epsilon, added = shifted(view, gate.under) if gate is not None else (g, 0.0, ())
+            spread, middle = variance(view, inside), mean(view, middles[0]) if middles else None
+            if gate is None or spread is None or middle is None:
                 continue
-            nodes.append(reciprocal)
-            divisor = reciprocal.used[0]
-        root = view.producer(divisor, "Sqrt")
-        if root is not None:
-            return moved, root.used[0], [*nodes, root]
+            kept = spread.beside(view, gate.inverse, x) and spread.beside(view, middles[0], x)
+            if not kept or spread.group != middle.group:
+                continue
+            nodes = (product, rest, minus, *gate.nodes, *added, *spread.nodes, *middle.nodes)
+            return _Norm("LayerNormalization", x, spread, epsilon, nodes), gate.scale, bias
     return None
 
 
 def layer_norm_by_moments(view: View, node: Node) -> Rewrite | No | None:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon) = layer_normalization(x, 1), over the last axes."""
-    outer = _deviation(view, node)
-    if outer is None:
-        return None
-    moved, under_root, nodes = outer
-    sub, add = view.producer(moved, "Sub"), view.producer(under_root, "Add")
-    if sub is None or add is None:
-        return None
-    mean = _reduced(view, sub.used[1], "ReduceMean")
-    if mean is None or mean[0].used[0] != sub.used[0]:
-        return None
-    for value, constant in view.operands(add):
-        variance = _reduced(view, value, "ReduceMean")
-        square = None if variance is None else _square(view, variance[0].used[0])
-        if variance is None or square is None or square[0] != moved or variance[1] != mean[1] or constant.size != 1:
-            continue
-        return _as_layer_norm(view, node, sub.used[0], mean[1], float(constant.reshape(-1)[0]), [
-            *nodes, sub, add, mean[0], variance[0], square[1]
-        ])  # fmt: skip
-    return None
+    """(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon) * s + b = layer_normalization(x, s, b), over the last axes."""
+    found: tuple[_Norm, np.ndarray | None, np.ndarray | None] | None = None
+    if node.op == "Add":
+        found = _scaled_first(view, node)
+    elif node.op == "Div":
+        divided = _divided(view, node)
+        found = None if divided is None else (divided, None, None)
+    else:
+        multiplied = _multiplied(view, node)
+        found = None if multiplied is None else (*multiplied, None)
+    return _as_norm(view, node, *found) if found is not None and found[0].op == "LayerNormalization" else None
 
 
-def _as_layer_norm(
-    view: View, node: Node, x: int, axes: tuple[int, ...], epsilon: float, swallowed: list[Node]
+def rms_norm_by_squares(view: View, node: Node) -> Rewrite | No | None:
+    """x / sqrt(sum(x**2) / d + epsilon) = sqrt(d / n) * rms_normalization(x, 1, epsilon * d / n), over the last axes, of n elements."""
+    divided = _divided(view, node) if node.op == "Div" else None
+    found = (divided, None) if divided is not None else _multiplied(view, node) if node.op == "Mul" else None
+    if found is None or found[0].op != "RMSNormalization":
+        return None
+    return _as_norm(view, node, *found, None)
+
+
+def _as_norm(
+    view: View, node: Node, norm: _Norm, scale: np.ndarray | None, bias: np.ndarray | None
 ) -> Rewrite | No | None:
+    x, axes = norm.x, norm.of.axes_in(view, norm.x)
     type = view.type(x)
-    if type != view.type(node.outputs[0]) or not type.dtype.is_float:
+    if axes is None or type != view.type(node.outputs[0]) or not type.dtype.is_float:
         return None
-    if axes != tuple(range(axes[0], type.rank)):
+    if not _are_last(type.dims, axes):
         return No(f"it normalises over axes {list(axes)}, which are not the last ones")
-    if (refusal := view.enclosed(node, swallowed)) is not None:
+    if norm.epsilon < 0:
+        return No(f"epsilon is {norm.epsilon:g}")
+    nodes = {inner.outputs[0]: inner for inner in norm.nodes}
+    if (refusal := view.enclosed(node, nodes.values())) is not None:
+        return refusal
+    factor = np.full((), norm.factor) if scale is None else wide(scale) * norm.factor
+    own, outside = _along(factor, type.dims, axes)
+    draft = view.draft(node)
+    first = min(axes)
+    tail = type.dims[first:]
+    parts = [np.broadcast_to(own, tail) if own.ndim == 0 else own.reshape(tail)]
+    if norm.op == "LayerNormalization" and bias is not None and outside is None:
+        folded, left = _along(wide(bias), type.dims, axes)
+        if left is None:
+            parts.append(np.broadcast_to(folded, tail) if folded.ndim == 0 else folded.reshape(tail))
+            bias = None
+    inputs = [x]
+    for part in parts:
+        constant = rounded(part, type.dtype)
+        if isinstance(constant, No):
+            return constant
+        inputs.append(draft.constant(constant))
+    last = draft.node(norm.op, tuple(inputs), {"axis": first, "epsilon": norm.epsilon, "stash_type": 1})
+    for op, array in (("Mul", outside), ("Add", bias)):
+        if array is not None:
+            constant = rounded(array, type.dtype)
+            if isinstance(constant, No):
+                return constant
+            last = draft.node(op, (last, draft.constant(constant)))
+    return draft.done(f"{len(nodes) + 1} nodes are a {norm.op}")
+
+
+def _are_last(dims: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether axes are the last ones, up to dimensions of extent 1: along others a group would be read with large strides."""
+    return all(dims[at] == 1 for at in range(min(axes), len(dims)) if at not in axes)
+
+
+def _along(array: np.ndarray, dims: tuple[int, ...], axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None]:
+    """A factor or summand split into what varies along `axes` only, a number or with their dimensions, and the rest that does not."""
+    if array.size == 1:
+        return array.reshape(()), None
+    spread = array.reshape((1,) * (len(dims) - array.ndim) + array.shape)
+    if any(n > 1 and at not in axes for at, n in enumerate(spread.shape)):
+        return np.ones(()), array
+    return np.broadcast_to(spread, [n if at in axes else 1 for at, n in enumerate(dims)]), None
+
+
+def standardised_by_moments(view: View, node: Node) -> Rewrite | No | None:
+    """(x - mean(x)) / (sqrt(variance(x)) + 1e-9) = mean_variance_normalization(x), the body that ONNX gives for it."""
+    add = view.producer(node.used[1], "Add")
+    inside, epsilon, added = (0, 0.0, ()) if add is None else shifted(view, node.used[1])
+    root = root_of(view, inside) if added else None
+    moved, spread = deviation(view, node.used[0]), None if root is None else variance(view, root[0])
+    sub = view.producer(node.used[0], "Sub")
+    if root is None or moved is None or spread is None or sub is None or moved.group != spread.group:
+        return None
+    axes = spread.axes_in(view, sub.used[0])
+    if axes is None or not _are_last(view.dims(sub.used[0]), axes):
+        return None
+    if not near(epsilon, STANDARD_EPSILON) or not spread.beside(view, node.used[1], sub.used[0]):
+        return None
+    if view.type(sub.used[0]) != view.type(node.outputs[0]):
+        return None
+    swallowed = {one.outputs[0]: one for one in (*added, *root[1], *moved.nodes, *spread.nodes)}
+    if (refusal := view.enclosed(node, swallowed.values())) is not None:
         return refusal
     draft = view.draft(node)
-    ones = draft.constant(np.ones(type.dims[axes[0] :], type.dtype.numpy))
-    draft.node("LayerNormalization", (x, ones), {"axis": axes[0], "epsilon": epsilon, "stash_type": 1})
-    return draft.done(f"{len(swallowed) + 1} nodes are a LayerNormalization")
+    draft.node("MeanVarianceNormalization", (sub.used[0],), {"axes": axes})
+    return draft.done(f"{len(swallowed) + 1} nodes are a MeanVarianceNormalization")
 
 
-def _affine(view: View, node: Node) -> tuple[Node, np.ndarray, np.ndarray | None, np.ndarray] | No | None:
-    """A LayerNormalization, its constant scale and bias in float64, and the constant that the node joins to its result."""
+# Scales and biases behind a normalisation
+
+OVER_AXES = ("LayerNormalization", "RMSNormalization")
+OVER_CHANNELS = ("GroupNormalization", "InstanceNormalization")
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """A normalisation, its scale and bias, and what the node joins to its result, like them."""
+
+    norm: Node
+    scale: np.ndarray
+    bias: np.ndarray | None
+    operand: np.ndarray
+
+
+def _affine(view: View, node: Node, ops: tuple[str, ...]) -> _Affine | No | None:
     for value, array in view.operands(node):
-        norm = view.producer(value, "LayerNormalization")
-        if norm is None or len(norm.outputs) > 1 or norm.used[0] == value:
+        norm = view.producer(value, *ops)
+        if norm is None or len(norm.outputs) > 1 or view.type(value) != view.type(node.outputs[0]):
             continue
-        axis = norm.attrs.get("axis", -1)
-        assert isinstance(axis, int)
-        dims = view.dims(value)
-        tail = dims[axis % len(dims) :]
-        if array.ndim > len(tail) or np.broadcast_shapes(array.shape, tail) != tail:
-            return No(f"a constant of shape {list(array.shape)} varies along axes that are not normalised")
         scale = view.constant(norm.inputs[1])
         bias_id = norm.inputs[2] if len(norm.inputs) > 2 else None
         bias = view.constant(bias_id)
         if scale is None or (bias_id is not None and bias is None):
-            return No("the scale or bias of the LayerNormalization is not constant")
+            return No(f"the scale or bias of the {norm.op} is not constant")
         if (refusal := view.enclosed(node, [norm])) is not None:
             return refusal
-        spread = np.broadcast_to(wide(array), tail)
-        return norm, wide(scale), None if bias is None else wide(bias), spread
+        spread = array.reshape((1,) * (len(view.dims(value)) - array.ndim) + array.shape)
+        operand = _parameter(view, norm, spread)
+        if operand is None:
+            return No(f"a constant of shape {list(array.shape)} varies along axes that are not those of its scale")
+        return _Affine(norm, wide(scale), None if bias is None else wide(bias), operand)
     return None
 
 
-def _with_affine(view: View, node: Node, norm: Node, scale: np.ndarray, bias: np.ndarray | None) -> Rewrite | No:
-    dtype = view.type(node.outputs[0]).dtype
+def _parameter(view: View, norm: Node, array: np.ndarray) -> np.ndarray | None:
+    """A constant of the rank of a norm's result in the shape of the norm's scale; None where it varies along other axes."""
+    dims = view.dims(norm.outputs[0])
+    axis = norm.attrs.get("axis", -1)
+    assert isinstance(axis, int)
+    own = {1} if norm.op in OVER_CHANNELS else set(range(axis % len(dims), len(dims)))
+    if any(n > 1 and at not in own for at, n in enumerate(array.shape)):
+        return None
+    tail = tuple(dims[at] for at in sorted(own))
+    return np.broadcast_to(wide(array).reshape([array.shape[at] for at in sorted(own)]), tail)
+
+
+def _with_affine(view: View, node: Node, found: _Affine, scale: np.ndarray, bias: np.ndarray | None) -> Rewrite | No:
+    dtype, norm = view.type(node.outputs[0]).dtype, found.norm
     draft = view.draft(node)
     inputs = [norm.used[0]]
     for part in (scale, bias):
@@ -126,50 +296,210 @@ def _with_affine(view: View, node: Node, norm: Node, scale: np.ndarray, bias: np
             if isinstance(constant, No):
                 return constant
             inputs.append(draft.constant(constant))
-    draft.node("LayerNormalization", tuple(inputs), norm.attrs, norm.source)
-    return draft.done(f"{node.op} is folded into the LayerNormalization")
+    draft.node(norm.op, tuple(inputs), norm.attrs, norm.source)
+    return draft.done(f"{node.op} is folded into the {norm.op}")
 
 
 def layer_norm_scale(view: View, node: Node) -> Rewrite | No | None:
-    """s * layer_normalization(x, a, b) = layer_normalization(x, s a, s b)."""
-    found = _affine(view, node)
-    if found is None or isinstance(found, No):
-        return found
-    norm, scale, bias, factor = found
-    return _with_affine(view, node, norm, scale * factor, None if bias is None else bias * factor)
+    """s * layer_normalization(x, a, b) = layer_normalization(x, s a, s b), and so for rms_normalization."""
+    return _times(view, node, OVER_AXES)
 
 
 def layer_norm_bias(view: View, node: Node) -> Rewrite | No | None:
     """layer_normalization(x, a, b) + t = layer_normalization(x, a, b + t)."""
-    found = _affine(view, node)
+    return _plus(view, node, OVER_AXES[:1])
+
+
+def group_norm_scale(view: View, node: Node) -> Rewrite | No | None:
+    """s * group_normalization(x, a, b) = group_normalization(x, s a, s b), s one number for each channel; so for instance_normalization."""
+    return _times(view, node, OVER_CHANNELS)
+
+
+def group_norm_bias(view: View, node: Node) -> Rewrite | No | None:
+    """group_normalization(x, a, b) + t = group_normalization(x, a, b + t), t one number for each channel; so for instance_normalization."""
+    return _plus(view, node, OVER_CHANNELS)
+
+
+def _times(view: View, node: Node, ops: tuple[str, ...]) -> Rewrite | No | None:
+    found = _affine(view, node, ops)
     if found is None or isinstance(found, No):
         return found
-    norm, scale, bias, shift = found
-    return _with_affine(view, node, norm, scale, shift if bias is None else bias + shift)
+    bias = None if found.bias is None else found.bias * found.operand
+    return _with_affine(view, node, found, found.scale * found.operand, bias)
+
+
+def _plus(view: View, node: Node, ops: tuple[str, ...]) -> Rewrite | No | None:
+    found = _affine(view, node, ops)
+    if found is None or isinstance(found, No):
+        return found
+    bias = found.operand if found.bias is None else found.bias + found.operand
+    return _with_affine(view, node, found, found.scale, bias)
+
+
+def group_norm_by_reshape(view: View, node: Node) -> Rewrite | No | None:
+    """reshape(normalise(reshape(x, [N, G, ...])), x.shape) = group_normalization(x, groups=G), normalised over all that lies in a group."""
+    inner = view.producer(node.used[0], "InstanceNormalization", "LayerNormalization")
+    before = None if inner is None else view.producer(inner.used[0], "Reshape")
+    if inner is None or before is None or len(inner.outputs) > 1:
+        return None
+    x, dims = before.used[0], view.dims(before.used[0])
+    if view.type(x) != view.type(node.outputs[0]) or len(dims) < 3 or not prod(dims):
+        return None
+    groups = _groups(view, inner, dims)
+    if groups is None:
+        return None
+    channels = []
+    for position, empty in ((1, 1.0), (2, 0.0)):
+        given = inner.inputs[position] if position < len(inner.inputs) else None
+        array = np.full(groups, empty) if given is None else view.constant(given)
+        alike = None if given is None or inner.op == "InstanceNormalization" else uniform(view, given)
+        if array is None or (given is not None and inner.op == "LayerNormalization" and alike is None):
+            return No("its scale or bias is no number for each group")
+        per_group = np.full(groups, alike) if alike is not None else wide(array)
+        channels.append(rounded(np.repeat(per_group, dims[1] // groups), view.type(x).dtype))
+    if (refusal := view.enclosed(node, [inner, before])) is not None:
+        return refusal
+    draft = view.draft(node)
+    constants = []
+    for channel in channels:
+        if isinstance(channel, No):
+            return channel
+        constants.append(draft.constant(channel))
+    epsilon = inner.attrs.get("epsilon", 1e-5)
+    if groups == dims[1]:
+        draft.node("InstanceNormalization", (x, *constants), {"epsilon": epsilon}, inner.source)
+    else:
+        attrs = {"epsilon": epsilon, "num_groups": groups, "stash_type": 1}
+        draft.node("GroupNormalization", (x, *constants), attrs, inner.source)
+    return draft.done(f"{groups} groups of channels are normalised")
+
+
+def _groups(view: View, inner: Node, dims: tuple[int, ...]) -> int | None:
+    """How many groups of channels a norm of x in other dimensions normalises each by itself; None where it is no whole number."""
+    seen = view.dims(inner.used[0])
+    axis = 2 if inner.op == "InstanceNormalization" else inner.attrs.get("axis", -1)
+    assert isinstance(axis, int)
+    lists = prod(seen[: axis % len(seen) if axis < 0 else axis])
+    groups = lists // dims[0]
+    if groups == 0 or lists % dims[0] or dims[1] % groups:
+        return None
+    return None if inner.op == "InstanceNormalization" and seen[0] != dims[0] else groups
+
+
+def norm_between_casts(view: View, node: Node) -> Rewrite | No | None:
+    """cast(layer_normalization(cast(x, float), a, b), T) = layer_normalization(x, a, b) for x of T, whose sums are float32 anyway."""
+    norm = view.producer(node.used[0], *OVER_AXES)
+    before = None if norm is None else view.producer(norm.used[0], "Cast")
+    if norm is None or before is None or len(norm.outputs) > 1:
+        return None
+    x, dtype = before.used[0], view.type(node.outputs[0]).dtype
+    if (
+        view.type(x).dtype is not dtype
+        or dtype not in (DType.F16, DType.BF16)
+        or view.type(norm.outputs[0]).dtype is not DType.F32
+    ):
+        return None
+    arrays = [view.constant(parameter) for parameter in norm.used[1:]]
+    narrow = [None if array is None else array.astype(dtype.numpy) for array in arrays]
+    if not all(
+        a is not None and b is not None and bool((wide(a) == wide(b)).all())
+        for a, b in zip(arrays, narrow, strict=True)
+    ):
+        return No(f"its scale or bias is not known in {dtype}")
+    if (refusal := view.enclosed(node, [norm])) is not None:
+        return refusal
+    draft = view.draft(node)
+    parameters = tuple(draft.constant(array) for array in narrow if array is not None)
+    draft.node(norm.op, (x, *parameters), norm.attrs, norm.source)
+    return draft.done(f"{norm.op} of {dtype} computes in float32")
+
+
+# Softmax
+
+
+def _softmax(view: View, exp: Node | None, sum_: Statistic | None) -> tuple[int, int, tuple[Node, ...]] | No | None:
+    """(x, axis, nodes) where exp(x - max(x)) is summed along the axis of the maximum."""
+    sub = None if exp is None else view.producer(exp.used[0], "Sub")
+    if exp is None or sub is None or sum_ is None or sum_.axes_in(view, exp.outputs[0]) is None or sum_.divisor != 1:
+        return None
+    nodes: tuple[Node, ...] = ()
+    top = sub.used[1]
+    while (above := view.producer(top, "Max", *VIEWS)) is not None:  # JAX keeps the maximum above minus infinity
+        rest = [read for read in above.used if view.scalar(read) != -np.inf]
+        if len(rest) != 1:
+            return None
+        top, nodes = rest[0], (*nodes, above)
+    largest = reduced(view, top, "ReduceMax")
+    if largest is None or not largest.beside(view, sub.used[1], sub.used[0]):
+        return None
+    axes = largest.axes_in(view, sub.used[0]) or ()
+    if len(axes) != 1 or (largest.long, largest.over) != (sum_.long, sum_.over):
+        return No(f"it takes the largest over axes {list(axes)}, which are not the one that it sums over")
+    return sub.used[0], axes[0], (sub, *nodes, *largest.nodes, *sum_.nodes)
 
 
 def softmax_by_exp(view: View, node: Node) -> Rewrite | No | None:
     """exp(x - max(x)) / sum(exp(x - max(x))) = softmax(x), along one axis."""
-    exp, total = view.producer(node.used[0], "Exp"), _reduced(view, node.used[1], "ReduceSum")
-    sub = None if exp is None else view.producer(exp.used[0], "Sub")
-    if exp is None or sub is None or total is None or total[0].used[0] != exp.outputs[0]:
+    exp, sum_ = view.producer(node.used[0], "Exp"), total(view, node.used[1])
+    found = _softmax(view, exp, sum_)
+    if found is None or isinstance(found, No) or exp is None or sum_ is None:
+        return found if isinstance(found, No) else None
+    return _one_axis(view, node, "Softmax", found, (exp,)) if sum_.beside(view, node.used[1], node.used[0]) else None
+
+
+def log_softmax_by_exp(view: View, node: Node) -> Rewrite | No | None:
+    """x - max(x) - log(sum(exp(x - max(x)))) = log_softmax(x), along one axis."""
+    log = view.producer(node.used[1], "Log", *VIEWS)
+    nodes: tuple[Node, ...] = ()
+    while log is not None and log.op in VIEWS:
+        nodes, log = (*nodes, log), view.producer(log.used[0], "Log", *VIEWS)
+    sum_ = None if log is None else total(view, log.used[0])
+    exp = None if sum_ is None else view.producer(sum_.x, "Exp")
+    found = _softmax(view, exp, sum_)
+    if found is None or isinstance(found, No) or exp is None or log is None or sum_ is None:
+        return found if isinstance(found, No) else None
+    if exp.used[0] != node.used[0] or not sum_.beside(view, node.used[1], exp.outputs[0]):
         return None
-    largest = _reduced(view, sub.used[1], "ReduceMax")
-    if largest is None or largest[0].used[0] != sub.used[0] or view.type(sub.used[0]) != view.type(node.outputs[0]):
+    return _one_axis(view, node, "LogSoftmax", found, (exp, log, *nodes))
+
+
+def log_of_softmax(view: View, node: Node) -> Rewrite | No | None:
+    """log(softmax(x)) = log_softmax(x)."""
+    softmax = view.producer(node.used[0], "Softmax")
+    if softmax is None:
         return None
-    if len(total[1]) != 1 or largest[1] != total[1]:
-        return No(f"it sums over axes {list(total[1])} and takes the largest over {list(largest[1])}")
-    swallowed = [exp, sub, total[0], largest[0]]
-    if (refusal := view.enclosed(node, swallowed)) is not None:
+    if (refusal := view.enclosed(node, [softmax])) is not None:
         return refusal
     draft = view.draft(node)
-    draft.node("Softmax", (sub.used[0],), {"axis": total[1][0]})
-    return draft.done("5 nodes are a Softmax")
+    draft.node("LogSoftmax", (softmax.used[0],), softmax.attrs)
+    return draft.done("Log after Softmax")
+
+
+def _one_axis(
+    view: View, node: Node, op: str, found: tuple[int, int, tuple[Node, ...]], more: Iterable[Node]
+) -> Rewrite | No | None:
+    x, axis, inner = found
+    if view.type(x) != view.type(node.outputs[0]):
+        return None
+    swallowed = {one.outputs[0]: one for one in (*inner, *more)}
+    if (refusal := view.enclosed(node, swallowed.values())) is not None:
+        return refusal
+    draft = view.draft(node)
+    draft.node(op, (x,), {"axis": axis})
+    return draft.done(f"{len(swallowed) + 1} nodes are a {op}")
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(REASSOCIATES, ("Div", "Mul"), layer_norm_by_moments),
+    Rule(REASSOCIATES, ("Div", "Mul", "Add"), layer_norm_by_moments),
+    Rule(REASSOCIATES, ("Div", "Mul"), rms_norm_by_squares),
+    Rule(REASSOCIATES, ("Div",), standardised_by_moments),
+    Rule(REASSOCIATES, ("Reshape",), group_norm_by_reshape),
     Rule(REASSOCIATES, ("Mul",), layer_norm_scale),
     Rule(REASSOCIATES, ("Add",), layer_norm_bias),
+    Rule(REASSOCIATES, ("Mul",), group_norm_scale),
+    Rule(REASSOCIATES, ("Add",), group_norm_bias),
+    Rule(REASSOCIATES, ("Cast",), norm_between_casts),
     Rule(REASSOCIATES, ("Div",), softmax_by_exp),
+    Rule(REASSOCIATES, ("Sub",), log_softmax_by_exp),
+    Rule(REASSOCIATES, ("Log",), log_of_softmax),
 )

@@ -38,6 +38,22 @@ def divide_by_power_of_two(view: View, node: Node) -> Rewrite | No | None:
     return draft.done("the divisor is a power of two")
 
 
+def divide_by_constant(view: View, node: Node) -> Rewrite | No | None:
+    """x / c = x * (1 / c)."""
+    array = view.constant(node.inputs[1])
+    if array is None or not _is_float(view, node) or not array.size:
+        return None
+    with np.errstate(all="ignore"):
+        constant = rounded(1.0 / wide(array), view.type(node.inputs[1] or 0).dtype)
+    if isinstance(constant, No):
+        return constant
+    if not _same_zeros(constant, np.ones(()), array):
+        return No("the reciprocal of the divisor underflows")
+    draft = view.draft(node)
+    draft.node("Mul", (node.inputs[0], draft.constant(constant)))
+    return draft.done("dividing by a constant multiplies by its reciprocal")
+
+
 def _joined(view: View, node: Node) -> Rewrite | No | None:
     """The node and its producer, both Add or both Mul with a constant, as one."""
     if not _is_float(view, node):
@@ -99,6 +115,7 @@ def negate_product(view: View, node: Node) -> Rewrite | No | None:
 RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("Sub",), subtract_constant),
     Rule(EXACT, ("Div",), divide_by_power_of_two),
+    Rule(REASSOCIATES, ("Div",), divide_by_constant),
     Rule(REASSOCIATES, ("Add",), add_constants),
     Rule(REASSOCIATES, ("Mul",), multiply_constants),
     Rule(EXACT, ("Neg",), negate_product),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from compiler.ir.graph import Node
 from compiler.ir.tensor import DType
 from compiler.ops.attributes import ints
+from compiler.rewrite.measure import WEIGHTS
+from compiler.rewrite.rearrangement import REARRANGEMENTS, RESHAPES, Rearrangement, of_node
 from compiler.rewrite.rule import EXACT, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
-
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def reshape_to(draft: Draft, value: int, dims: tuple[int, ...]) -> int:
@@ -79,6 +79,36 @@ def transpose_of_transpose(view: View, node: Node) -> Rewrite | No | None:
     return draft.done("two transposes become one")
 
 
+def rearrangement_of_rearrangement(view: View, node: Node) -> Rewrite | No | None:
+    """v(w(x)) = (v . w)(x), where v and w are chains of reshapes and transposes, written with the fewest nodes.
+
+    A Transpose between two Reshapes, as tf2onnx writes it around the heads of an attention, often is a Transpose.
+    """
+    whole = of_node(view, node)
+    above, old, nodes = node, WEIGHTS[node.op], [node]
+    best: tuple[int, int, Rearrangement] | None = None
+    while whole is not None and (maker := view.producer(above.used[0], *REARRANGEMENTS)) is not None:
+        first = of_node(view, maker)
+        whole = None if first is None else first.then(whole)
+        if whole is None:
+            break
+        above = maker
+        if view.enclosed(node, [*nodes[1:], maker]) is None:
+            old += WEIGHTS[maker.op]
+        nodes.append(maker)
+        new = sum(WEIGHTS[op] for op, _ in whole.writes())
+        if new < old and (best is None or new - old < best[0]):
+            best = new - old, above.used[0], whole
+    if best is None:
+        return None
+    _, value, found = best
+    if found.nothing:
+        return view.draft(node).same(value, why="the reshapes and transposes undo each other")
+    draft = view.draft(node)
+    found.write(draft, value)
+    return draft.done("reshapes and transposes become fewer")
+
+
 def expand_to_own_shape(view: View, node: Node) -> Rewrite | No | None:
     """expand(x: s, s) = x."""
     if view.type(node.used[0]) != view.type(node.outputs[0]):
@@ -126,6 +156,7 @@ RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("Transpose",), transpose_of_nothing),
     Rule(EXACT, ("Transpose",), transpose_of_unit_axes),
     Rule(EXACT, ("Transpose",), transpose_of_transpose),
+    Rule(EXACT, ("Reshape", "Transpose"), rearrangement_of_rearrangement),
     Rule(EXACT, ("Expand", "Tile"), expand_to_own_shape),
     Rule(EXACT, ("Cast",), cast_of_cast),
 )

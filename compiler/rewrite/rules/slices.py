@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from compiler.ir.graph import Node
+from compiler.ir.graph import Attr, Node
 from compiler.ops.attributes import ints
 from compiler.rewrite.rule import EXACT, Rule
+from compiler.rewrite.rules.padding import pads_of
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
 Window = tuple[int, int, int]
 """First element, step and number of elements along an axis."""
 
 
-def _windows(view: View, node: Node) -> tuple[Window, ...]:
+def windows(view: View, node: Node) -> tuple[Window, ...]:
     """What a Slice takes of each axis. The number of elements is that of the result's type."""
     x, result = view.dims(node.used[0]), view.dims(node.outputs[0])
     starts, steps = ints(node, "starts") or (), ints(node, "steps")
@@ -25,23 +26,27 @@ def _windows(view: View, node: Node) -> tuple[Window, ...]:
     return tuple(found)
 
 
-def _slice(draft: Draft, value: int, windows: tuple[Window, ...]) -> int:
-    """A Slice with a window on every axis. An end before the first element is written far below zero."""
-    ends = [start + step * count for start, step, count in windows]
-    attrs = {
-        "starts": tuple(start for start, _, _ in windows),
+def slice_attributes(taken: tuple[Window, ...]) -> dict[str, Attr]:
+    """Of a Slice with a window on every axis. An end before the first element is written far below zero."""
+    ends = [start + step * count for start, step, count in taken]
+    return {
+        "starts": tuple(start for start, _, _ in taken),
         "ends": tuple(end if end >= 0 else -(2**31) for end in ends),
-        "axes": tuple(range(len(windows))),
-        "steps": tuple(step for _, step, _ in windows),
+        "axes": tuple(range(len(taken))),
+        "steps": tuple(step for _, step, _ in taken),
     }
-    return draft.node("Slice", (value, None, None, None, None), attrs)
+
+
+def slice_of(draft: Draft, value: int, taken: tuple[Window, ...]) -> int:
+    """A Slice with a window on every axis."""
+    return draft.node("Slice", (value, None, None, None, None), slice_attributes(taken))
 
 
 def slice_of_everything(view: View, node: Node) -> Rewrite | No | None:
     """x[:] = x."""
     if view.type(node.used[0]) != view.type(node.outputs[0]):
         return None
-    if any(step < 0 and count > 1 for _, step, count in _windows(view, node)):
+    if any(step < 0 and count > 1 for _, step, count in windows(view, node)):
         return None
     return view.draft(node).same(node.used[0], why="it takes everything")
 
@@ -51,10 +56,10 @@ def slice_of_slice(view: View, node: Node) -> Rewrite | No | None:
     inner = view.producer(node.used[0], "Slice")
     if inner is None or not view.type(node.outputs[0]).elements:
         return None
-    pairs = zip(_windows(view, inner), _windows(view, node), strict=True)
-    windows = tuple((start + step * first, step * stride, count) for (start, step, _), (first, stride, count) in pairs)
+    pairs = zip(windows(view, inner), windows(view, node), strict=True)
+    taken = tuple((start + step * first, step * stride, count) for (start, step, _), (first, stride, count) in pairs)
     draft = view.draft(node)
-    _slice(draft, inner.used[0], windows)
+    slice_of(draft, inner.used[0], taken)
     return draft.done("two slices become one")
 
 
@@ -69,20 +74,18 @@ def slice_of_concat(view: View, node: Node) -> Rewrite | No | None:
     concat = view.producer(node.used[0], "Concat")
     if concat is None or not view.type(node.outputs[0]).elements:
         return None
-    axis, windows = _axis(view, concat), list(_windows(view, node))
-    start, step, count = windows[axis]
+    axis, taken = _axis(view, concat), list(windows(view, node))
+    start, step, count = taken[axis]
     low, high = sorted((start, start + step * (count - 1)))
     begin = 0
     for part in concat.used:
         end = begin + view.dims(part)[axis]
         if begin <= low and high < end:
-            windows[axis] = (start - begin, step, count)
+            taken[axis] = (start - begin, step, count)
             draft = view.draft(node)
-            if view.type(part) == view.type(node.outputs[0]) and all(
-                first == 0 and by == 1 for first, by, _ in windows
-            ):
+            if view.type(part) == view.type(node.outputs[0]) and all(first == 0 and by == 1 for first, by, _ in taken):
                 return draft.same(part, why="it cuts out one operand of the Concat")
-            _slice(draft, part, tuple(windows))
+            slice_of(draft, part, tuple(taken))
             return draft.done("it cuts from one operand of the Concat only")
         begin = end
     return No("it cuts from several operands of the Concat")
@@ -132,12 +135,105 @@ def split_of_one(view: View, node: Node) -> Rewrite | No | None:
     return view.draft(node).same(node.used[0], why="the Split makes one part") if len(node.outputs) == 1 else None
 
 
+Part = tuple[int, int, int]
+"""A value, and the first and the one past the last of the places that are taken of it along an axis."""
+
+
+def _part(view: View, value: int, axis: int) -> Part:
+    """What a value takes of another one along an axis, where it is a Slice or a part of a Split along it; all of itself otherwise."""
+    node, whole = view.producer(value, "Slice", "Split"), (value, 0, view.dims(value)[axis])
+    if node is None:
+        return whole
+    dims = view.dims(node.used[0])
+    if node.op == "Split":
+        place = node.outputs.index(value)
+        first = sum(view.dims(output)[axis] for output in node.outputs[:place])
+        return (node.used[0], first, first + whole[2]) if _axis(view, node) == axis else whole
+    taken = windows(view, node)
+    if any(window != (0, 1, n) for at, (window, n) in enumerate(zip(taken, dims, strict=True)) if at != axis):
+        return whole
+    first, step, count = taken[axis]
+    return (node.used[0], first, first + count) if step == 1 else whole
+
+
+def _parts(view: View, part: Part, axis: int) -> list[Part]:
+    """The same, taken of the operands of the Concat along the axis that makes its value, where one does."""
+    value, first, past = part
+    concat = view.producer(value, "Concat")
+    if concat is None or _axis(view, concat) != axis:
+        return [part]
+    found, begin = [], 0
+    for operand in concat.used:
+        end = begin + view.dims(operand)[axis]
+        if begin < past and first < end:
+            found.append((operand, max(first, begin) - begin, min(past, end) - begin))
+        begin = end
+    return found
+
+
+def concat_of_parts(view: View, node: Node) -> Rewrite | No | None:
+    """concat(x[a:b], x[b:c], y) = concat(x[a:c], y), concat(x[:b], x[b:]) = x, and concat(concat(x, y, z)[b:], u) = concat(y, z, u).
+
+    Caches of streaming models, once what they scatter is joined: the old cache less its oldest frames, then the new one.
+    """
+    axis = _axis(view, node)
+    taken = [_part(view, value, axis) for value in node.used]
+    joined: list[Part] = []
+    for value, part in zip(node.used, taken, strict=True):
+        for one in [part] if part[0] == value else _parts(view, part, axis):
+            if joined and joined[-1][0] == one[0] and joined[-1][2] == one[1]:
+                joined[-1] = (one[0], joined[-1][1], one[2])
+            else:
+                joined.append(one)
+    if joined == taken:
+        return None
+    draft, operands = view.draft(node), []
+    for value, first, past in joined:
+        dims = view.dims(value)
+        window = tuple((first, 1, past - first) if at == axis else (0, 1, n) for at, n in enumerate(dims))
+        operands.append(value if (first, past) == (0, dims[axis]) else slice_of(draft, value, window))
+    if len(operands) > 1:
+        draft.node("Concat", tuple(operands), {"axis": axis})
+    elif operands[0] in view.values:
+        return draft.same(operands[0], why="the parts make up the whole")
+    return draft.done("parts are taken at once, or where they come from")
+
+
+def slice_of_pad(view: View, node: Node) -> Rewrite | No | None:
+    """pad(x)[a:b] = pad(x[a':b'], p'), of which one does nothing."""
+    pad = view.producer(node.used[0], "Pad")
+    if pad is None or 0 in view.dims(node.outputs[0]):
+        return None
+    if pad.attrs.get("mode", "constant") != "constant":
+        return No("it pads with elements of the tensor")
+    dims, pads = view.dims(pad.used[0]), pads_of(pad, view.type(pad.used[0]).rank)
+    taken, around = [], []
+    for (first, step, count), (before, _), extent in zip(windows(view, node), pads, dims, strict=True):
+        begin, end = max(first - before, 0), min(first - before + count, extent)
+        if step != 1 or end <= begin or min(before, extent) < 0:
+            return No("it cuts with steps, or only padding")
+        taken.append((begin, 1, end - begin))
+        around.append((begin - (first - before), first - before + count - end))
+    draft, value = view.draft(node), pad.used[0]
+    if tuple(n for _, _, n in taken) != dims:
+        value = slice_of(draft, value, tuple(taken))
+    if any(pair != (0, 0) for pair in around):
+        attrs = {name: known for name, known in pad.attrs.items() if name != "axes"}
+        both = (*(begin for begin, _ in around), *(end for _, end in around))
+        draft.node("Pad", (value, *pad.inputs[1:]), {**attrs, "pads": both})
+    elif value == pad.used[0]:
+        return draft.same(value, why="it cuts off the padding")
+    return draft.done("it cuts off padding")
+
+
 RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("Slice",), slice_of_everything),
     Rule(EXACT, ("Slice",), slice_of_slice),
     Rule(EXACT, ("Slice",), slice_of_concat),
     Rule(EXACT, ("Split",), split_of_one),
     Rule(EXACT, ("Split",), split_of_concat),
+    Rule(EXACT, ("Slice",), slice_of_pad),
     Rule(EXACT, ("Concat",), concat_of_split),
     Rule(EXACT, ("Concat",), concat_of_concat),
+    Rule(EXACT, ("Concat",), concat_of_parts),
 )

@@ -10,149 +10,27 @@ scale moves into the weights behind it. New weights are computed in float64 and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from compiler.ir.graph import Attr, Node
-from compiler.ir.tensor import DType
+from compiler.ir.graph import Node
+from compiler.rewrite.linear import LINEAR, Linear, input_channel, linear_of, per_channel, times
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.view import No, Rewrite, View
 
-LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-
-
-@dataclass(frozen=True)
-class _Linear:
-    """A linear operator with constant weights: which axis of its output, and of its weights, is the channel."""
-
-    node: Node
-    weights: np.ndarray
-    bias: np.ndarray | None
-    channel: int
-    """Axis of the output."""
-    channels: int
-
-    @property
-    def groups(self) -> int:
-        group = self.node.attrs.get("group", 1)
-        assert isinstance(group, int)
-        return group
-
-    def along_rows(self, scale: np.ndarray) -> np.ndarray:
-        """A factor for each output channel, or one for all, in the shape that multiplies the weights."""
-        if scale.size == 1:
-            return scale.reshape(())
-        rank = self.weights.ndim
-        if self.node.op == "Conv":
-            return scale.reshape(-1, *(1,) * (rank - 1))
-        if self.node.op == "ConvTranspose":  # [C, M/g, ...]: the group is that of the input channel
-            per_group = np.repeat(scale.reshape(self.groups, 1, -1), self.weights.shape[0] // self.groups, 1)
-            return per_group.reshape(self.weights.shape[0], -1, *(1,) * (rank - 2))
-        return scale.reshape(-1, 1) if self.node.attrs.get("transB", 0) else scale
-
-    def along_columns(self, scale: np.ndarray) -> np.ndarray:
-        """A factor for each input channel, or one for all, in the shape that multiplies the weights."""
-        if scale.size == 1:
-            return scale.reshape(())
-        rank = self.weights.ndim
-        if self.node.op == "Conv":  # [K, C/g, ...]: the group is that of the output channel
-            per_group = np.repeat(scale.reshape(self.groups, 1, -1), self.weights.shape[0] // self.groups, 1)
-            return per_group.reshape(self.weights.shape[0], -1, *(1,) * (rank - 2))
-        if self.node.op == "ConvTranspose":
-            return scale.reshape(-1, *(1,) * (rank - 1))
-        if self.node.attrs.get("transB", 0) or rank == 1:
-            return scale
-        return scale.reshape(-1, 1)
-
-
-def _linear(view: View, node: Node) -> _Linear | No:
-    """The operator with its weights; No where they, or its bias, are not constant."""
-    weights = view.constant(node.inputs[1])
-    if weights is None:
-        return No(f"the weights %{node.inputs[1]} of {node.op} are not constant")
-    if not view.type(node.outputs[0]).dtype.is_float:
-        return No("integers do not scale")
-    bias_id = node.inputs[2] if len(node.inputs) > 2 else None
-    bias = view.constant(bias_id)
-    if bias_id is not None and bias is None:
-        return No(f"the bias %{bias_id} of {node.op} is not constant")
-    dims = view.dims(node.outputs[0])
-    if node.op == "MatMul" and weights.ndim < 2:
-        return No("the product has no channels")
-    channel = 1 if node.op in ("Conv", "ConvTranspose") else len(dims) - 1
-    return _Linear(node, weights, bias, channel, dims[channel])
-
-
-def _per_channel(array: np.ndarray, rank: int, channel: int, channels: int) -> np.ndarray | No:
-    """A constant that broadcasts to a tensor of this rank as one element per channel, or one element; in float64."""
-    if array.size == 1 and array.ndim <= rank:
-        return wide(array).reshape(1)
-    axis = channel - (rank - array.ndim)
-    if array.ndim > rank or axis < 0 or array.shape[axis] != channels or array.size != channels:
-        return No(f"a constant of shape {list(array.shape)} is not one number per channel")
-    return wide(array).reshape(-1)
-
 
 def _scaled(
-    view: View, root: Node, linear: _Linear, scale: np.ndarray | None, shift: np.ndarray | None, why: str
+    view: View, root: Node, linear: Linear, scale: np.ndarray | None, shift: np.ndarray | None, why: str
 ) -> Rewrite | No:
     """scale * y + shift in the place of `root`, where y is the linear operator's result."""
-    node = linear.node
-    if (refusal := view.enclosed(root, [node])) is not None:
+    if (refusal := view.enclosed(root, [linear.node])) is not None:
         return refusal
-    dtype = view.type(root.outputs[0]).dtype
+    folded = linear.folded(scale, shift, view.type(root.outputs[0]).dtype)
+    if isinstance(folded, No):
+        return folded
     draft = view.draft(root)
-    inputs: list[int | None] = list(node.inputs[:2])
-    attrs = dict(node.attrs)
-    if scale is not None:
-        weights = _times(linear.weights, linear.along_rows(scale), dtype)
-        if isinstance(weights, No):
-            return weights
-        inputs[1] = draft.constant(weights)
-    bias = _shifted(linear, scale, shift, dtype)
-    if isinstance(bias, No):
-        return bias
-    if bias is not None:
-        if node.op == "MatMul":
-            return No("a MatMul has no bias")
-        inputs.append(draft.constant(bias))
-        attrs |= _bias_attrs(node)
-    draft.node(node.op, tuple(inputs), attrs, node.source)
+    linear.write(draft, *folded)
     return draft.done(why)
-
-
-def _bias_attrs(node: Node) -> dict[str, Attr]:
-    """The new C of a Gemm is complete: it already holds the old beta."""
-    return {"beta": 1.0} if node.op == "Gemm" else {}
-
-
-def _times(weights: np.ndarray, factors: np.ndarray, dtype: DType) -> np.ndarray | No:
-    """The product computed in float64, rounded once, without a float64 copy of the weights."""
-    result = np.empty(weights.shape, dtype.numpy)
-    with np.errstate(all="ignore"):
-        if dtype is DType.BF16:
-            return rounded(wide(weights) * factors, dtype)
-        np.multiply(weights, factors, out=result, dtype=np.float64, casting="same_kind")
-    return result if bool(np.isfinite(result).all()) else No(f"scaled weights would not be finite in {dtype}")
-
-
-def _shifted(
-    linear: _Linear, scale: np.ndarray | None, shift: np.ndarray | None, dtype: DType
-) -> np.ndarray | No | None:
-    """The new bias; None where there is none."""
-    if linear.bias is None and shift is None:
-        return None
-    beta = linear.node.attrs.get("beta", 1.0) if linear.node.op == "Gemm" else 1.0
-    assert isinstance(beta, int | float)
-    total = np.zeros(linear.channels) if linear.bias is None else wide(linear.bias) * beta
-    if linear.node.op == "Gemm" and linear.bias is not None and total.ndim < 1:
-        total = total.reshape(1)
-    with np.errstate(all="ignore"):
-        total = total if scale is None else total * scale
-        total = total if shift is None else total + shift
-    return rounded(total, dtype)
 
 
 def _into_producer(
@@ -164,13 +42,13 @@ def _into_producer(
         return None
     if shift is not None and producer.op == "MatMul":
         return None  # an Add after a MatMul is its bias already
-    linear = _linear(view, producer)
+    linear = linear_of(view, producer)
     if isinstance(linear, No):
         return linear
     rank = len(view.dims(value))
     parts: list[np.ndarray | None] = []
     for part in (scale, shift):
-        spread = None if part is None else _per_channel(part, rank, linear.channel, linear.channels)
+        spread = None if part is None else per_channel(part, rank, linear.channel, linear.channels)
         if isinstance(spread, No):
             return spread
         parts.append(spread)
@@ -187,7 +65,7 @@ def batch_norm_into_weights(view: View, node: Node) -> Rewrite | No | None:
     factors = _batch_norm(view, node)
     if isinstance(factors, No):
         return factors
-    linear = _linear(view, producer)
+    linear = linear_of(view, producer)
     if isinstance(linear, No):
         return linear
     if linear.channel != 1:
@@ -244,40 +122,6 @@ def scale_into_weights(view: View, node: Node) -> Rewrite | No | None:
     return None
 
 
-def scale_past_shift(view: View, node: Node) -> Rewrite | No | None:
-    """s * (W x + t) = (s W) x + s t, where the shift is an Add of its own."""
-    for value, array in view.operands(node):
-        add = view.producer(value, "Add")
-        if add is None or view.type(value) != view.type(node.outputs[0]):
-            continue
-        for product, shift in view.operands(add):
-            matmul = view.producer(product, "MatMul")
-            if matmul is None or view.type(product) != view.type(value):
-                continue
-            linear = _linear(view, matmul)
-            return linear if isinstance(linear, No) else _past_shift(view, node, [add, matmul], linear, array, shift)
-    return None
-
-
-def _past_shift(
-    view: View, root: Node, swallowed: list[Node], linear: _Linear, array: np.ndarray, shift: np.ndarray
-) -> Rewrite | No:
-    type = view.type(root.outputs[0])
-    scale = _per_channel(array, type.rank, linear.channel, linear.channels)
-    if isinstance(scale, No):
-        return scale
-    if (refusal := view.enclosed(root, swallowed)) is not None:
-        return refusal
-    weights = _times(linear.weights, linear.along_rows(scale), type.dtype)
-    moved = rounded(wide(shift) * scale, type.dtype)  # the channel is the last axis of both
-    if isinstance(weights, No) or isinstance(moved, No):
-        return weights if isinstance(weights, No) else No("the shift would not be finite")
-    draft = view.draft(root)
-    product = draft.node("MatMul", (linear.node.used[0], draft.constant(weights)), {}, linear.node.source)
-    draft.node("Add", (product, draft.constant(moved)))
-    return draft.done("the scale is folded into the weights of MatMul and the shift after it")
-
-
 def shift_into_bias(view: View, node: Node) -> Rewrite | No | None:
     """(W x + b) + t = W x + (b + t)."""
     for value, array in view.operands(node):
@@ -298,13 +142,13 @@ def scale_before_weights(view: View, node: Node) -> Rewrite | No | None:
             return No(f"the weights %{node.inputs[1]} of {node.op} are not constant")
         if (refusal := view.enclosed(node, [multiply])) is not None:
             return refusal
-        linear = _Linear(node, weights, None, 0, 0)
+        linear = Linear(node, weights, None, 0, 0)
         dims = view.dims(value)
-        channel = _input_channel(node, dims)
-        scale = _per_channel(array, len(dims), channel, dims[channel])
+        channel = input_channel(node, dims)
+        scale = per_channel(array, len(dims), channel, dims[channel])
         if isinstance(scale, No):
             return scale
-        new = _times(weights, linear.along_columns(scale), view.type(value).dtype)
+        new = times(weights, linear.along_columns(scale), view.type(value).dtype)
         if isinstance(new, No):
             return new
         draft = view.draft(node)
@@ -313,17 +157,10 @@ def scale_before_weights(view: View, node: Node) -> Rewrite | No | None:
     return None
 
 
-def _input_channel(node: Node, dims: tuple[int, ...]) -> int:
-    if node.op in ("Conv", "ConvTranspose"):
-        return 1
-    return 0 if node.attrs.get("transA", 0) else len(dims) - 1
-
-
 RULES: tuple[Rule, ...] = (
     Rule(REASSOCIATES, ("BatchNormalization",), batch_norm_into_weights),
     Rule(REASSOCIATES, ("BatchNormalization",), batch_norm_alone),
     Rule(REASSOCIATES, ("Mul", "Div"), scale_into_weights),
-    Rule(REASSOCIATES, ("Mul",), scale_past_shift),
     Rule(REASSOCIATES, ("Add",), shift_into_bias),
     Rule(REASSOCIATES, LINEAR, scale_before_weights),
 )

@@ -1,13 +1,19 @@
-"""Random programs over some two dozen operators, rich in what rules look for."""
+"""Random programs over some four dozen operators, rich in what rules look for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
 
 from compiler.ir.graph import Graph
+from compiler.ir.tensor import DType
 from tests.compiler.rewrite.sketch import Sketch
 
 Step = Callable[[Sketch, int], int]
+LARGEST = 10_000
+"""Elements of a tensor that may still grow."""
 
 
 def _constant(s: Sketch, x: int) -> int:
@@ -105,6 +111,93 @@ def _conv(s: Sketch, x: int) -> int:
     return s("Conv", x, s.normal(2, dims[1], *(1,) * (len(dims) - 2)), *bias)
 
 
+def _two_transposes(s: Sketch, x: int) -> int:
+    """A Transpose, maps, and what brings the axes back, or nearly."""
+    perm = tuple(int(axis) for axis in s.rng.permutation(len(s.dims(x))))
+    moved = s("Transpose", x, perm=perm)
+    for _ in range(int(s.rng.integers(3))):
+        moved = s("Add", moved, _constant(s, moved)) if s.rng.integers(2) else _unary(s, moved)
+    if s.rng.integers(3) == 0:
+        moved = s("Softmax", moved, axis=int(s.rng.integers(len(perm))))
+    return s("Transpose", moved, perm=tuple(perm.index(axis) for axis in range(len(perm))))
+
+
+def _dense(s: Sketch, x: int) -> int:
+    """A product of rows, with a bias, in the shape that x has."""
+    dims, columns = s.dims(x), int(s.rng.integers(1, 4))
+    rows = s("Reshape", x, None, shape=(-1, dims[-1]))
+    product = s("Reshape", s("MatMul", rows, s.normal(dims[-1], columns)), None, shape=(*dims[:-1], columns))
+    return _unary(s, s("Add", product, s.normal(columns)))
+
+
+def _attention(s: Sketch, x: int) -> int:
+    """x times itself transposed, transposed again."""
+    dims = s.dims(x)
+    if len(dims) < 2:
+        return s("Identity", x)
+    back = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
+    scores = s("MatMul", x, s("Transpose", x, perm=back))
+    return s("Softmax", s("Transpose", scores, perm=back) if s.rng.integers(2) else scores, axis=-1)
+
+
+def _reduce(s: Sketch, x: int) -> int:
+    rank = len(s.dims(x))
+    axes = tuple(int(axis) for axis in s.rng.permutation(rank)[: int(s.rng.integers(1, max(rank, 2)))])
+    op = str(s.rng.choice(["ReduceSum", "ReduceMean", "ReduceMax"]))
+    return s(op, x, None, axes=axes, keepdims=int(s.rng.integers(3) > 0))
+
+
+def _mean(s: Sketch, x: int) -> int:
+    total = s("ReduceSum", s("Mul", x, x), None, axes=(-1,), keepdims=1)
+    return s("Mul", total, s.c(1 / s.dims(x)[-1])) if s.rng.integers(2) else s("Sqrt", total)
+
+
+def _gather(s: Sketch, x: int) -> int:
+    axis = int(s.rng.integers(len(s.dims(x))))
+    extent = s.dims(x)[axis]
+    first, past = sorted(int(n) for n in s.rng.choice(extent + 1, 2, replace=False))
+    indices = np.arange(first, past)
+    if s.rng.integers(3) == 0:
+        indices = np.array(-1) if len(s.dims(x)) > 2 else indices[::-1]
+    return s("Gather", x, s.c(indices, DType.I64), axis=axis)
+
+
+def _update(s: Sketch, x: int) -> int:
+    """The oldest of a cache dropped, and something new written at its end."""
+    extent = s.dims(x)[0]
+    if extent < 2:
+        return s("Neg", x)
+    newest = s("Relu", _window(s, x, 0, 0, 1))
+    shifted = s("Concat", _window(s, x, 0, 1, extent), newest, axis=0)
+    return s("ScatterND", shifted, s.c([[int(s.rng.integers(extent))]], DType.I64), newest)
+
+
+def _window(s: Sketch, x: int, axis: int, first: int, past: int) -> int:
+    return s("Slice", x, *(None,) * 4, starts=(first,), ends=(past,), axes=(axis,), steps=(1,))
+
+
+def _pad(s: Sketch, x: int) -> int:
+    rank = len(s.dims(x))
+    pads = tuple(int(n) for n in s.rng.integers(0, 2, 2 * rank))
+    padded = s("Pad", x, *(None,) * 3, pads=pads)
+    axis = int(s.rng.integers(rank))
+    return _window(s, padded, axis, int(s.rng.integers(0, 2)), s.dims(x)[axis] + 1) if s.rng.integers(2) else padded
+
+
+def _power(s: Sketch, x: int) -> int:
+    return s("Pow", s("Abs", x), s.c(s.rng.choice([2.0, 0.5, 3.0])))
+
+
+def _choose(s: Sketch, x: int) -> int:
+    smaller = s("Less", x, s.c(0.5))
+    condition = s("Not", smaller) if s.rng.integers(2) else smaller
+    return s("Where", condition, x, _constant(s, x))
+
+
+def _limit(s: Sketch, x: int) -> int:
+    return s(str(s.rng.choice(["Max", "Min"])), x, s.c(s.rng.choice([-1.0, 0.0, 6.0])))
+
+
 STEPS: Sequence[Step] = (
     _with_constant("Add", swap=True),
     _with_constant("Mul", swap=True),
@@ -123,6 +216,17 @@ STEPS: Sequence[Step] = (
     _norm,
     _matmul,
     _conv,
+    _two_transposes,
+    _dense,
+    _attention,
+    _reduce,
+    _mean,
+    _gather,
+    _update,
+    _pad,
+    _power,
+    _choose,
+    _limit,
 )
 
 
@@ -131,6 +235,8 @@ def random_graph(s: Sketch, nodes: int) -> Graph:
     values = [s.x(1, 2, 3, 4), s.x(2, 3)]
     while len(s.nodes) < nodes:
         x = values[-1] if s.rng.integers(3) else int(s.rng.choice(values[-4:]))
+        if not s.dims(x) or not 0 < prod(s.dims(x)) <= LARGEST:
+            x = values[0]
         values.append(STEPS[int(s.rng.integers(len(STEPS)))](s, x))
     read = {value for node in s.nodes for value in node.used}
     if s.rng.integers(2):

@@ -51,7 +51,7 @@ def test_where_a_choice_is_not_offered_there_is_a_reason(choice: Rule) -> None:
     for seed in range(5):
         offered, refusals = alternatives(drawing(Sketch(seed)), (choice,))
         assert not offered
-        assert any(reason in refusal for refusal in refusals) if reason else not refusals
+        assert any(reason in str(refusal) for refusal in refusals) if reason else not refusals
 
 
 def program(choice: Rule) -> str:

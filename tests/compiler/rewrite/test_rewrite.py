@@ -11,7 +11,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.parse import parse_graph
 from compiler.ops import OPERATORS
 from compiler.rewrite import Rewritten, Rule, approximate, rewrite
-from compiler.rewrite.measure import weight
+from compiler.rewrite.measure import measure
 from compiler.rewrite.view import No, Rewrite, View
 from tests.compiler.rewrite.random_graphs import random_graph
 from tests.compiler.rewrite.sketch import Sketch, assert_same_meaning
@@ -30,7 +30,7 @@ def test_a_rewritten_graph_means_the_same_value_by_value_and_is_a_fixed_point(se
     graph = random_graph(Sketch(seed), nodes)
     after = rewrite(graph)
     assert_same_meaning(graph, after, seed % 1000)
-    assert weight(after.graph.nodes, after.graph.type) <= weight(graph.nodes, graph.type)
+    assert measure(after.graph) <= measure(graph)
     again = rewrite(after.graph)
     assert again.graph is after.graph
     assert not again.log

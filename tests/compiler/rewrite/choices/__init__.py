@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from types import ModuleType
 
-from tests.compiler.rewrite.choices import siblings, sums
+from tests.compiler.rewrite.choices import gates, kernels, pools, siblings, sums
 from tests.compiler.rewrite.left_sides.drawing import Drawing, Refusal
 
-SUBJECTS: tuple[ModuleType, ...] = (siblings, sums)
+SUBJECTS: tuple[ModuleType, ...] = (gates, siblings, sums, kernels, pools)
 LEFT: Mapping[str, Drawing] = {name: drawing for subject in SUBJECTS for name, drawing in subject.LEFT.items()}
 """A drawing of a left side, by the choice's name."""
 REFUSED: Mapping[str, Refusal] = {name: refusal for subject in SUBJECTS for name, refusal in subject.REFUSED.items()}

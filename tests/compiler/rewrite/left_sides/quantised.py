@@ -53,11 +53,44 @@ def _product_of_bytes(s: Sketch) -> Graph:
     return s.graph(s("Gemm", _dequantised_input(s, 3, 5), w, *bias, transB=turned, alpha=0.5, beta=2.0))
 
 
+def _between(s: Sketch) -> Graph:
+    """Views, a pool or a Relu between a DequantizeLinear and a QuantizeLinear of the same scale."""
+    dtype = DType.I8 if s.rng.integers(2) else DType.U8
+    scale, zero = s.c(s.rng.uniform(0.01, 2), DType.F32), s.c(s.rng.integers(0, 100), dtype)
+
+    def dequantised() -> int:
+        return s("DequantizeLinear", s.x(1, 4, 6, dtype=dtype), scale, zero)
+
+    x = dequantised()
+    for _ in range(int(s.rng.integers(3))):
+        kind = int(s.rng.integers(5))
+        if kind == 0:
+            x = s("Transpose", x, perm=(0, 2, 1))
+        if kind == 1:
+            x = s("Relu", x)
+        if kind == 2:
+            x = s("MaxPool", x, kernel_shape=(2,), strides=(1,), pads=(1, 0))
+        if kind == 3:
+            x = s("Reshape", x, None, shape=(1, s.dims(x)[2], s.dims(x)[1]))
+        if kind == 4 and s.dims(x) == (1, 4, 6):
+            x = s("Concat", x, dequantised(), axis=1)
+    return s.graph(s("QuantizeLinear", x, scale, zero))
+
+
+def _read_between(s: Sketch) -> Graph:
+    """A view that is a graph output as well."""
+    scale = _power(s)
+    turned = s("Transpose", s("DequantizeLinear", s.x(2, 3, dtype=DType.U8), scale), perm=(1, 0))
+    return s.graph(s("QuantizeLinear", turned, scale), turned)
+
+
 LEFT: Mapping[str, Drawing] = {
+    "bytes_between": _between,
     "products_of_bytes": _product_of_bytes,
 }
 
 REFUSED: Mapping[str, Refusal] = {
+    "bytes_between": (_read_between, "graph output"),
     "products_of_bytes": (
         lambda s: s.graph(s("MatMul", _dequantised_input(s, 2, 3), _dequantised_weights(s, (3, 4), 0, each=True))),
         "which is no channel of the result",

@@ -43,6 +43,20 @@ def _cast_of_cast(s: Sketch) -> Graph:
     return s.graph(s("Cast", s("Cast", x, to=second), to=int(s.rng.choice([1, 7, 9, 11, 10]))))
 
 
+def _rearranged(s: Sketch) -> Graph:
+    """A Reshape or two around transposes that are one Transpose, or none, as tf2onnx writes them around heads."""
+    kind = int(s.rng.integers(3))
+    if kind == 0:
+        x = s("Reshape", s.x(1, 4, 6), None, shape=(1, 1, 4, 3, 2))
+        x = s("Transpose", x, perm=(0, 3, 1, 2, 4))
+        return s.graph(s("Transpose", s("Reshape", x, None, shape=(3, -1, 2)), perm=(0, 2, 1)))
+    if kind == 1:
+        x = s("Transpose", s("Reshape", s.x(6, 4), None, shape=(2, 3, 4)), perm=(2, 0, 1))
+        return s.graph(s("Abs", s("Transpose", s("Reshape", x, None, shape=(4, 6)), perm=(1, 0))))
+    x = s("Transpose", s.x(2, 3, 4), perm=(1, 0, 2))
+    return s.graph(s("Transpose", s("Reshape", x, None, shape=(3, 2, 2, 2)), perm=(1, 0, 2, 3)))
+
+
 LEFT: Mapping[str, Drawing] = {
     "reshape_to_own_shape": lambda s: s.graph(s("Abs", s("Reshape", s.x(2, 3), None, shape=(0, -1)))),
     "reshape_of_reshape": lambda s: s.graph(_reshape(s, _reshape(s, s.x(2, 1, 3)))),
@@ -52,6 +66,7 @@ LEFT: Mapping[str, Drawing] = {
     "transpose_of_nothing": lambda s: s.graph(s("Abs", s("Transpose", s.x(2, 3), perm=(0, 1)))),
     "transpose_of_unit_axes": _unit_transpose,
     "transpose_of_transpose": lambda s: s.graph(_transpose(s, _transpose(s, s.x(2, 3, 4)))),
+    "rearrangement_of_rearrangement": _rearranged,
     "expand_to_own_shape": lambda s: s.graph(s("Abs", s("Expand", s.x(2, 3), None, shape=(2, 1)))),
     "cast_of_cast": _cast_of_cast,
 }
@@ -63,6 +78,10 @@ REFUSED: Mapping[str, Refusal] = {
     "transpose_of_nothing": (lambda s: s.graph(s("Abs", s("Transpose", s.x(2, 2), perm=(1, 0)))), ""),
     "transpose_of_unit_axes": (lambda s: s.graph(s("Transpose", s.x(1, 2, 3), perm=(0, 2, 1))), ""),
     "transpose_of_transpose": (lambda s: s.graph(s("Transpose", s("Abs", s("Transpose", s.x(2, 3))))), ""),
+    "rearrangement_of_rearrangement": (
+        lambda s: s.graph(s("Reshape", s("Transpose", s.x(2, 3, 4), perm=(1, 0, 2)), None, shape=(3, 8))),
+        "",
+    ),
     "expand_to_own_shape": (lambda s: s.graph(s("Abs", s("Expand", s.x(1, 3), None, shape=(2, 3)))), ""),
     "cast_of_cast": (lambda s: s.graph(s("Cast", s("Cast", s.x(3), to=1), to=11)), "loses something"),
 }

@@ -45,6 +45,36 @@ def _split_of_concat(s: Sketch) -> Graph:
     return s.graph(*(s("Abs", part) for part in parts))
 
 
+def _window(s: Sketch, x: int, first: int, past: int, axis: int = 1) -> int:
+    return s("Slice", x, *(None,) * 4, starts=(first,), ends=(past,), axes=(axis,), steps=(1,))
+
+
+def _parts(s: Sketch) -> Graph:
+    """Neighbouring windows, all of them or some; or the end of a Concat, which is joined with something new."""
+    x, y = s.x(2, 5, 3), s.x(2, 2, 3)
+    kind = int(s.rng.integers(4))
+    if kind == 0:
+        return s.graph(s("Concat", y, _window(s, x, 0, 2), _window(s, x, 2, 4), axis=1))
+    if kind == 1:
+        return s.graph(s("Abs", s("Concat", _window(s, x, 0, 3), _window(s, x, 3, 5), axis=1)))
+    if kind == 2:
+        first, *_, last = s.many("Split", x, None, outputs=4, axis=1, split=(1, 2, 1, 1))
+        return s.graph(s("Concat", _window(s, x, 0, 4), last, y, first, axis=1))
+    joined = s("Concat", x, y, s.x(2, 1, 3), axis=1)
+    return s.graph(s("Concat", _window(s, joined, 5, 8), s.x(2, 5, 3), axis=-2))
+
+
+def _of_pad(s: Sketch) -> Graph:
+    pads = (1, 2, 2, 1)
+    padded = s("Pad", s.x(2, 4), *(None,) * 3, pads=pads, constant_value=float(s.rng.integers(2)))
+    first, past = int(s.rng.integers(2, 4)), int(s.rng.integers(4, 7))
+    if s.rng.integers(2):  # only padding is cut off
+        first, past = int(s.rng.integers(0, 3)), 7 - int(s.rng.integers(0, 2))
+    else:  # all padding is
+        padded = _window(s, padded, 1, 3, axis=0)
+    return s.graph(s("Abs", _window(s, padded, first, past)))
+
+
 LEFT: Mapping[str, Drawing] = {
     "slice_of_everything": lambda s: s.graph(
         s("Abs", s("Slice", s.x(2, 3), *(None,) * 4, starts=(0,), ends=(2**31 - 1,), axes=(-1,), steps=(1,)))
@@ -53,6 +83,8 @@ LEFT: Mapping[str, Drawing] = {
     "slice_of_concat": _slice_of_concat,
     "split_of_one": lambda s: s.graph(s("Abs", s("Split", s.x(2, 3), None, axis=1, split=(3,)))),
     "split_of_concat": _split_of_concat,
+    "concat_of_parts": _parts,
+    "slice_of_pad": _of_pad,
     "concat_of_split": lambda s: s.graph(
         s("Abs", s("Concat", *s.many("Split", s.x(2, 4), None, outputs=2, axis=1, split=(1, 3)), axis=-1))
     ),
@@ -73,6 +105,16 @@ REFUSED: Mapping[str, Refusal] = {
     "split_of_concat": (
         lambda s: s.graph(*s.many("Split", _joined(s)[0], None, outputs=3, axis=1, split=(1, 2, 4))),
         "other parts",
+    ),
+    "concat_of_parts": (
+        lambda s: s.graph(
+            s("Concat", *(_window(s, x, a, b) for x in (s.x(2, 5),) for a, b in ((3, 5), (0, 3))), axis=1)
+        ),
+        "",
+    ),
+    "slice_of_pad": (
+        lambda s: s.graph(_window(s, s("Pad", s.x(2, 4), *(None,) * 3, pads=(0, 1, 0, 1), mode="edge"), 1, 4)),
+        "elements of the tensor",
     ),
     "concat_of_split": (
         lambda s: s.graph(

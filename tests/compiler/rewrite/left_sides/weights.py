@@ -62,11 +62,6 @@ def _scale_before(s: Sketch) -> Graph:
     return s.graph(s("Gemm", scaled, s.normal(*((2, 2) if turned else (3, 2))), s.normal(2), transA=turned))
 
 
-def _past_shift(s: Sketch) -> Graph:
-    y = s("Add", s("MatMul", s.x(2, 3), s.normal(3, 4)), s.normal(4))
-    return s.graph(s("Mul", y, s.positive(4) if s.rng.integers(2) else s.positive()))
-
-
 def _shared_scale(s: Sketch) -> Graph:
     y = conv(s, s.x(1, 2, 5), groups=1)
     return s.graph(s("Mul", y, s.c(2)), s("Abs", y))
@@ -76,7 +71,6 @@ LEFT: Mapping[str, Drawing] = {
     "batch_norm_into_weights": lambda s: s.graph(_batch_norm(s, _linear(s, matmul=False))),
     "batch_norm_alone": lambda s: s.graph(_batch_norm(s, s.x(2, 3, *shape(s)[:2]))),
     "scale_into_weights": _scaled,
-    "scale_past_shift": _past_shift,
     "shift_into_bias": _shifted,
     "scale_before_weights": _scale_before,
 }
@@ -93,10 +87,6 @@ REFUSED: Mapping[str, Refusal] = {
         "not finite",
     ),
     "scale_into_weights": (_shared_scale, "also read by"),
-    "scale_past_shift": (
-        lambda s: s.graph(s("Mul", s("Add", s("MatMul", s.x(2, 3), s.normal(3, 2)), s.normal(2)), s.positive(2, 1))),
-        "not one number per channel",
-    ),
     "shift_into_bias": (lambda s: s.graph(s("Add", conv(s, s.x(1, 2, 4), groups=1), s.normal(1, 1, 1, 1))), ""),
     "scale_before_weights": (
         lambda s: s.graph(conv(s, s("Mul", s.x(1, 2, 4), s.positive(1, 1, 4)))),
