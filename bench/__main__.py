@@ -22,6 +22,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.schedule.run",
             "every schedule of a model beside its sequential one: predicted, measured, hand-overs, search time",
         ),
+        "rewrite": (
+            "bench.rewrite.run",
+            "kernels per inference beside peers' layers; what each family of rules and step of fusion is worth",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "demo": (
             "bench.demo.run",

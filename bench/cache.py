@@ -76,9 +76,8 @@ class Cache:
             return Compiled(artifact, json.loads(receipt.read_text()))
         for outdated in artifact.parent.glob(f"{subject.name}-{key}-*"):
             outdated.unlink()
-        records = self.folder / "records.jsonl"
-        known = [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
-        with records.open("a", buffering=1) as kept:
+        known = self.records()
+        with self._records.open("a", buffering=1) as kept:
 
             def keep(event: Event) -> None:
                 if event.kind == "record":
@@ -88,6 +87,16 @@ class Cache:
             report = compile_model(subject.file, artifact, options, known, keep).to_json()
         receipt.write_text(json.dumps(report, indent=2) + "\n")
         return Compiled(artifact, json.loads(receipt.read_text()))
+
+    @property
+    def _records(self) -> Path:
+        return self.folder / "records.jsonl"
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every tuning record ever written here."""
+        if not self._records.exists():
+            return []
+        return [json.loads(line) for line in self._records.read_text().splitlines()]
 
     def expected(self, subject: Subject, options: CompileOptions) -> Expected:
         """Inputs of a model, and its outputs in float64: those of the subject, or random ones that fit what the model does with them.

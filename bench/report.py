@@ -21,8 +21,8 @@ from compiler.workbench import environment_compiler
 ROOT = Path(__file__).parents[1]
 
 
-def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The rows so far; the file is whole at any time."""
+def write(file: Path, rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
+    """The rows so far, in lists by name where there are several kinds of them; the file is whole at any time."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.part")
     draft.write_text(json.dumps(rows, indent=2, allow_nan=False) + "\n")

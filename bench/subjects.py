@@ -65,5 +65,5 @@ def from_package(name: str, file: Path) -> Subject:
     """A model of the public set, its dynamic dimensions bound as the set says."""
     model = public.find(name)
     options = {"inputs": {tensor: list(shape) for tensor, shape in model.shapes.items()}}
-    inputs = {tensor: np.ascontiguousarray(value) for tensor, value in model.sample().items()}
+    inputs = {tensor: np.asarray(value, order="C") for tensor, value in model.sample().items()}
     return Subject(name, f"{model.package}=={model.version}", file, options, inputs)

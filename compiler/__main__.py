@@ -43,8 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     if given.explain and dump is not None:
         for path in (
-            sorted(dump.glob("*_rewrite_log.txt"))
-            + sorted(dump.glob("*_fuse_refusals.txt"))
+            sorted(dump.glob("*_explanation.txt"))
             + sorted(dump.glob("*_tile.txt"))
             + sorted(dump.glob("*_schedules.txt"))
         ):

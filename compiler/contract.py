@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal
@@ -28,9 +28,10 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 SCHEDULERS = ("auto", "sequential", "early_start", "stages")
 TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
+RULE_PATTERN = re.compile(r"[a-z0-9_]{1,64}")
 MAX_BUDGET_SECONDS = 24 * 3600.0
 
-PHASES = ("load", "rewrite", "fuse", "tile", "schedule", "emit", "pack", "agree")
+PHASES = ("load", "rewrite", "choose", "fuse", "tile", "schedule", "emit", "pack", "agree")
 """The pipeline's steps as events name them, in order."""
 
 
@@ -59,6 +60,8 @@ class CompileOptions:
     scheduler  `auto`: what the others find is run whole, and taken where it is certainly faster than `sequential`, one kernel after another;
                `early_start`, `stages`: independent kernels side by side by this scheduler alone, unmeasured
     seed       of the inputs used for measuring and agreement
+    without    rules of rewriting, families of them and steps of fusion that are left out, by name; order and repetition mean nothing.
+               Which names there are is the compiler's matter: it refuses others
     """
 
     target: str = "cpu"
@@ -71,10 +74,12 @@ class CompileOptions:
     tuning_trials: int | None = None
     scheduler: str = "auto"
     seed: int = 0
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
         object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
+        object.__setattr__(self, "without", tuple(sorted(set(self.without))))
         self._check()
 
     def _check(self) -> None:
@@ -108,6 +113,12 @@ class CompileOptions:
         for name, dim in self.dims.items():
             if dim < 0:
                 raise OptionsError(f"dims[{name!r}] is {dim}", fix="give an int >= 0")
+        for name in self.without:
+            if not RULE_PATTERN.fullmatch(name):
+                raise OptionsError(
+                    f"without has {name!r:.80}, which is no name",
+                    fix="give names of rules or steps, such as ['weights']",
+                )
 
     def _check_precision(self) -> None:
         known = PRECISIONS[self.kind]
@@ -127,6 +138,7 @@ class CompileOptions:
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
         plain["dims"] = dict(sorted(self.dims.items()))
+        plain["without"] = list(self.without)
         return plain
 
     @classmethod
@@ -135,6 +147,7 @@ class CompileOptions:
         given = _checked_fields(cls, plain, _FIELD_KINDS)
         given["inputs"] = {name: _input_spec(name, spec) for name, spec in given.get("inputs", {}).items()}
         given["dims"] = {name: _dimension(f"dims[{name!r}]", value) for name, value in given.get("dims", {}).items()}
+        given["without"] = _names("without", given.get("without", []))
         return cls(**given)
 
     def cache_key(self, model_digest: str) -> str:
@@ -154,6 +167,7 @@ _FIELD_KINDS: dict[str, tuple[type, ...]] = {
     "tuning_trials": (int, type(None)),
     "scheduler": (str,),
     "seed": (int,),
+    "without": (list,),
 }
 
 _BENCHMARK_KINDS: dict[str, tuple[type, ...]] = {
@@ -186,6 +200,13 @@ def _dimension(where: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise OptionsError(f"{where} is not an int", fix=f"got {value!r:.80}")
     return value
+
+
+def _names(where: str, values: Sequence[object]) -> tuple[str, ...]:
+    for at, value in enumerate(values):
+        if not isinstance(value, str):
+            raise OptionsError(f"{where}[{at}] is not a string", fix=f"got {value!r:.80}")
+    return tuple(map(str, values))
 
 
 def _input_spec(name: str, spec: object) -> InputSpec:

@@ -17,20 +17,24 @@ from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
-from compiler.ir.buffers import KernelGraph
+from compiler.fuse.joins import joins, promising, settle
+from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload, plausible
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Cost, Menu, Tile
+from compiler.left_out import remaining
 from compiler.measure.agree import DEFAULT_TOLERANCE, LARGEST, Agreement, agree
 from compiler.measure.bisect import bisect
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
+from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.rewrite import rewrite
+from compiler.rewrite.choose import choose
 from compiler.schedule import schedule
 from compiler.targets.target import Target
 from compiler.tile import tile
@@ -38,6 +42,9 @@ from compiler.tile.search import AGAIN, Budget
 from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
 from compiler.workbench import Backend, Choice, Subject, backend_of, choose_plan, state_of
+from compiler.workbench.costs import kernel_costs
+from compiler.workbench.explain import explain
+from compiler.workbench.graph_costs import FusedCosts, Measuring, program_key
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
@@ -69,6 +76,7 @@ def compile_model(
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
+    kept = remaining(options.without)
     backend = backend_of(options, os.environ)
     lanes = options.threads or backend.target.lanes
 
@@ -78,32 +86,66 @@ def compile_model(
             trace.notice(notice)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):
-        rewritten = rewrite(loaded.graph)
+        rewritten = rewrite(loaded.graph, rules=kept.rules)
         rewritten.graph.verify()
         trace.show("rewrite", rewritten.graph)
-        trace.show("rewrite_log", _lines([*rewritten.log, *rewritten.refusals]))
+        trace.show("rewrite_log", _lines([*rewritten.log, "", "refused:", *rewritten.refusals]))
+    known = plausible(records)
+    tunes = measure and options.tuning_budget_s > 0
+    with trace.step("choose"):
+        kernels = backend.stored(fuse(rewritten.graph, kept.without_steps).kernels, options.precision)
+        backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
+        setting = backend.setting(kernels)
+        priced = kernel_costs(backend, backend.starting_points(known, setting), setting, lanes, options.precision)
+        meeting = meeting_seconds(None) if lanes > 1 else 0.0
+        whole = program_key(
+            (backend.workload_of(kernels, call) for call in kernels.calls), (choice.name for choice in kept.choices)
+        )
+        with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
+            share = Measuring.share(machine, options, hurry) if machine and tunes else None
+            is_known = share is None or share.was_done(whole, known, backend.target, setting)
+            weighed = FusedCosts(priced, meeting, kept.without_steps, None if is_known else share)
+            chosen = choose(rewritten.graph, weighed, kept.choices, kept.rules)
+        for workload, record in weighed.fresh:
+            trace.workload(record.workload, str(workload))
+        measured = [record for _, record in weighed.fresh]
+        spent = (
+            [share.record(whole, len(measured), backend.target, setting)]
+            if share and weighed.spent_s and not hurry()
+            else []
+        )
+        fresh = [record for record in (*facts_of_device, *measured, *spent) if record not in known]
+        for record in fresh:
+            trace.record(record.to_json())
+        known += fresh
+        trace.show("choose", chosen.graph)
+        trace.show("choose_log", _lines([*chosen.log, "", "not offered:", *chosen.refusals]))
     with trace.step("fuse"):
-        fused = fuse(rewritten.graph)
+        fused = fuse(chosen.graph, kept.without_steps, priced)
         fused.kernels.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", _lines(fused.refusals))
-    known = plausible(records)
-    measured: list[Record] = []
     granted = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
     for tolerance, precision in ((granted, options.precision), (0.0, "fp32")):
         with trace.step("tile"):
             kernels = backend.stored(fused.kernels, precision)
-            workloads = [backend.workload_of(kernels, call) for call in kernels.calls]
-            tunes = measure and options.tuning_budget_s > 0
             backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
             for record in facts_of_device:
                 if record not in known:
                     trace.record(record.to_json())
             setting = backend.setting(kernels)
+            unmeasured = kernel_costs(backend, (), setting, lanes, precision)
+            offered = (
+                promising(kernels, joins(kernels, backend.joins), unmeasured)
+                if "joins" not in kept.without_steps
+                else ()
+            )
+            calls = (*kernels.calls, *(join.call for join in offered))
+            workloads = [backend.workload_of(kernels, call) for call in calls]
             budget = Budget(
                 options.tuning_budget_s,
                 options.tuning_trials,
-                used_seconds=trace.seconds.get("tile", 0.0),
+                used_seconds=trace.seconds.get("tile", 0.0) + weighed.spent_s,
                 used_trials=sum(not record.variant.get(AGAIN) for record in measured),
             )
             with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
@@ -123,16 +165,25 @@ def compile_model(
                     backend.choose,
                 )
             measured += tiled.measured
-            trace.show("tile", _tiled_text(backend, kernels, workloads, tiled))
+            trace.show("tile", _tiled_text(backend, calls, workloads, tiled))
+            apart, joined = tiled.menus[: len(kernels.calls)], tiled.menus[len(kernels.calls) :]
+            settled = settle(kernels, offered, apart, joined, lanes, meeting)
+            settled.kernels.verify()
+            kernels, menus = settled.kernels, settled.menus
+            trace.show("joins", _lines(settled.log))
+            explanation = explain(
+                rewritten.log, (*rewritten.refusals, *chosen.refusals), fused.refusals, chosen.log, settled.log
+            )
+            trace.show("explanation", explanation)
         with trace.step("schedule"):
             measures = tunes and not hurry()
             handover = backend.handover(known, measure=measures) if lanes > 1 else None
             if handover is not None and handover not in known:
                 trace.record(handover.to_json())
             together = backend.together(kernels)
-            found = schedule(kernels, tiled.menus, lanes, meeting_seconds(handover), options.scheduler, together)
+            found = schedule(kernels, menus, lanes, meeting_seconds(handover), options.scheduler, together)
             subject = Subject(
-                kernels, tuple(menu.workload for menu in tiled.menus), backend.target, setting, state_of(handover)
+                kernels, tuple(menu.workload for menu in menus), backend.target, setting, state_of(handover)
             )
             race = partial(backend.race, kernels, seed=options.seed, hurry=hurry, place=artifact.parent)
             choice = choose_plan(found, subject, known, options.tuning_budget_s, race if measures else None)
@@ -145,7 +196,7 @@ def compile_model(
             program = backend.emit(kernels, plan)
             trace.show("emit", _lines(f"// {name}\n{text}" for name, text in _generated(program)))
         with trace.step("pack"):
-            facts = _facts(loaded, options, backend.target, fused, choice, handover, tiled, rewritten.log)
+            facts = _facts(loaded, options, backend.target, fused, choice, handover, tiled, menus, explanation)
             unproven = artifact.with_name(f".{artifact.name}.unproven")
             used = [
                 *tiled.measured,
@@ -180,7 +231,7 @@ def compile_model(
         phase_seconds=trace.seconds,
         nodes=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
-        kernels=len(fused.kernels.calls),
+        kernels=len(kernels.calls),
         arena_bytes=plan.arena_bytes,
         weight_bytes=len(program.weights),
         latency_s=proof.latency_s,
@@ -277,7 +328,8 @@ def _facts(
     choice: Choice,
     handover: Record | None,
     tiled: Tiled,
-    log: Sequence[object],
+    menus: Sequence[Menu],
+    explanation: Explanation,
 ) -> Facts:
     """What the artifact says of its making: nothing in it may differ from run to run, such as what this run had time to measure."""
     return Facts(
@@ -287,12 +339,11 @@ def _facts(
         hardware=target.hardware,
         operators=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
-        costs=tuple(_call_cost(choice.plan, position, menu) for position, menu in enumerate(tiled.menus)),
+        costs=tuple(_call_cost(choice.plan, position, menu) for position, menu in enumerate(menus)),
         steps=(("tile", str(tiled.ranking)),) if tiled.ranking else (),
         plans=tuple(one if one.measured_s else replace(one, found_s=None) for one in choice.reached),
         handover_s=handover.seconds if handover else 0.0,
-        rewrites=tuple(map(str, log)),
-        refusals=fused.refusals,
+        explanation=explanation,
         notices=loaded.notices,
     )
 
@@ -304,13 +355,13 @@ def _call_cost(plan: Plan, call: int, menu: Menu) -> Cost:
     return Cost(variant.cost.seconds / max(lanes, 1), variant.cost.source)
 
 
-def _tiled_text(backend: Backend, kernels: KernelGraph, workloads: Sequence[Workload], tiled: Tiled) -> str:
+def _tiled_text(backend: Backend, calls: Sequence[Call], workloads: Sequence[Workload], tiled: Tiled) -> str:
     """What is known of the device, how good the model was, and for each call the tiles that were considered."""
     lines = [str(backend)]
     lines += [str(tiled.ranking)] if tiled.ranking else []
     lines += [
         f"{call}\n    {_menu_text(backend, workload, menu, tiled.tried[menu.workload])}"
-        for call, workload, menu in zip(kernels.calls, workloads, tiled.menus, strict=True)
+        for call, workload, menu in zip(calls, workloads, tiled.menus, strict=True)
     ]
     return _lines(lines)
 

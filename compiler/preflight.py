@@ -14,6 +14,7 @@ import numpy as np
 from compiler.contract import CompileOptions
 from compiler.errors import (
     InternalError,
+    OptionsError,
     Refusal,
     ResourceExhausted,
     TargetUnavailable,
@@ -25,6 +26,7 @@ from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
+from compiler.left_out import known, remaining
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.targets.resolve import PROFILES, resolve
@@ -72,6 +74,7 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too.
     """
     target, chosen = _target(options)
+    chosen = replace(chosen, without=tuple(name for name in chosen.without if name in known()))
     try:
         return _answer(survey(model, chosen, OPERATORS, data), options, target)
     except TilewrightError as error:
@@ -89,7 +92,9 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
     refused, gflop = _count(graph) if graph else ([], None)
     uses = [_operator(use, refused) for use in found.uses]
     refusals = [*found.refusals, *refused]
-    problem = found.problem or (_target_problem(options) if target["name"] is None else None)
+    problem = (
+        found.problem or (_target_problem(options) if target["name"] is None else None) or _without_problem(options)
+    )
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
     return {
@@ -147,6 +152,14 @@ def _target_problem(options: CompileOptions) -> TilewrightError | None:
     try:
         _profile(options.target)
     except TargetUnavailable as error:
+        return error
+    return None
+
+
+def _without_problem(options: CompileOptions) -> TilewrightError | None:
+    try:
+        remaining(options.without)
+    except OptionsError as error:
         return error
     return None
 

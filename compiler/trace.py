@@ -16,8 +16,9 @@ Observer = Callable[[Event], None]
 PHASE_SHARE: Mapping[str, float] = {
     "load": 0.10,
     "rewrite": 0.03,
-    "fuse": 0.05,
-    "tile": 0.38,
+    "choose": 0.05,
+    "fuse": 0.03,
+    "tile": 0.35,
     "schedule": 0.08,
     "emit": 0.18,
     "agree": 0.13,

@@ -24,12 +24,21 @@ class Engine:
     inputs   an .npz with the arrays by name
     outputs  where it writes what the first run gave; None: it is asked for layers, not for turns
     log      where its standard error goes
+    label    what it is called where several of one engine run; None: as the engine
     """
 
     def __init__(
-        self, name: str, file: Path, inputs: Path, outputs: Path | None, log: Path, threads: int, precision: str
+        self,
+        name: str,
+        file: Path,
+        inputs: Path,
+        outputs: Path | None,
+        log: Path,
+        threads: int,
+        precision: str,
+        label: str | None = None,
     ) -> None:
-        self.name = name
+        self.name = label or name
         self._errors = log.open("w+")
         given = [file.resolve(), inputs.resolve(), outputs.resolve() if outputs else NO_OUTPUTS]
         self._process = subprocess.Popen(

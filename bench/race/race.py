@@ -35,18 +35,24 @@ SITTINGS = 3
 
 @dataclass(frozen=True)
 class Contender:
-    """An engine, and the file that it runs."""
+    """An engine, and the file that it runs. `label` tells contenders of one engine apart; without one it goes by the engine's name."""
 
     engine: str
     file: Path
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """By which a race tells of it."""
+        return self.label or self.engine
 
 
 @dataclass(frozen=True)
 class Race:
     """What came of the rounds in which no core was taken away.
 
-    seconds    of every single run, by engine and round
-    outputs    what each engine gave, by name
+    seconds    of every single run, by the contender's name and round
+    outputs    what each contender gave, by name
     discarded  rounds that are not in `seconds`
     calm       false when others used the cores in every round: then `seconds` are of the rounds in which they were fast at least
     peak       fp32 FLOP/s of all the race's cores together, at nothing but multiply-adds
@@ -131,7 +137,7 @@ def race(
     waited for a core, is left out, and another is held for it. `watch` is told how many rounds are over. Raises `EngineFailed`, and
     `UsageError` where there are fewer cores than threads.
     """
-    notes = _Notes({contender.engine: [] for contender in contenders})
+    notes = _Notes({contender.name: [] for contender in contenders})
     outputs: dict[str, Arrays] = {}
     with tempfile.TemporaryDirectory(prefix="tilewright-race-") as name, held_to(threads):
         folder = Path(name)
@@ -170,6 +176,6 @@ def _sittings(rounds: int) -> Iterator[range]:
 
 
 def _engine(contender: Contender, folder: Path, threads: int, precision: str) -> Engine:
-    name = contender.engine
+    name = contender.name
     files = (folder / "inputs.npz", folder / f"{name}.npz", folder / f"{name}.log")
-    return Engine(name, contender.file, *files, threads, precision)
+    return Engine(contender.engine, contender.file, *files, threads, precision, label=name)

@@ -8,16 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.stages import stages
 from bench.subjects import Subject
 from compiler.contract import CompileOptions
-from compiler.frontend import load
-from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record, plausible
 from compiler.measure.agree import DEFAULT_TOLERANCE
-from compiler.ops import OPERATORS
 from compiler.pipeline import meeting_seconds
-from compiler.rewrite import rewrite
 from compiler.schedule import schedule
 from compiler.schedule.candidates import candidates
 from compiler.schedule.instance import Instance
@@ -53,7 +50,7 @@ def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, A
     Raises what the compiler raises, and ImportError for a solver that is not there.
     """
     backend, known = backend_of(options, os.environ), plausible(records)
-    kernels = fuse(rewrite(load(one.file, options, OPERATORS).graph).graph).kernels
+    kernels = stages(one, options, records).kernels
     backend, _ = backend.prepared(kernels, known, measure=True)
     setting, lanes = backend.setting(kernels), options.threads or backend.target.lanes
     menus = tile(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -111,7 +110,7 @@ def race(
         {**one.options, "threads": threads, "tuning_budget_s": budget_s, "scheduler": "sequential"}
     )
     cache.compiled(one, options, lambda event: status.update(f"{said}: compiling, {event.phase} {event.fraction:.0%}"))
-    records = [json.loads(line) for line in (cache.folder / "records.jsonl").read_text().splitlines()]
+    records = cache.records()
     with held_to(threads), tempfile.TemporaryDirectory(prefix="tilewright-schedules-") as folder:
         status.update(f"{said}: scheduling")
         try:

@@ -54,15 +54,27 @@ def lower_contraction(name: str, workload: Workload, tile: Tile, target: CpuTarg
     """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `contraction` only to kernels of that form"
-    return _Contraction(name, workload, view, tile, target).lower()
+    return BlockedProduct(name, workload, view, tile, target, Writer()).lower()
 
 
-class _Contraction:
-    """One lowering: the kernel in matrix form, how its operands are reached, and the text being written."""
+class BlockedProduct:
+    """One lowering: the kernel in matrix form, how its operands are reached, and the text being written.
 
-    def __init__(self, name: str, workload: Workload, view: Contraction, tile: Tile, target: CpuTarget) -> None:
+    `rows` are the numbers of rows that a block may have along the innermost row axis, where they are not those that the tile's blocks leave.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        workload: Workload,
+        view: Contraction,
+        tile: Tile,
+        target: CpuTarget,
+        writer: Writer,
+        rows: Sequence[int] = (),
+    ) -> None:
         self.name, self.workload, self.target = name, workload, target
-        self.writer, self.slots = Writer(), Slots(workload)
+        self.writer, self.slots = writer, Slots(workload)
         self.lanes = target.vector_floats
         self.panel = tile.extent("register", "n")
         self.packing: tuple[int, Panels] | None = packing_of(view, workload, self.panel)
@@ -75,7 +87,12 @@ class _Contraction:
             view = _with_one_row_axis(view)
         self.view = view
         self.part, self.block = _extents(view, tile, "register"), _extents(view, tile, "block")
-        for axis in view.m:
+        self.counts: dict[Axis, tuple[int, ...]] = {
+            axis: (self.block[axis], axis.extent % self.block[axis]) for axis in view.m
+        }
+        if rows:
+            self.counts[view.m[-1]] = tuple(rows)
+        for axis in view.m if not rows else ():
             whole = self.block[axis] in (axis.extent, self.block[axis] // self.part[axis] * self.part[axis])
             assert whole, "a block holds whole register tiles"
         self.panels = -(-view.columns // self.panel)
@@ -131,15 +148,14 @@ class _Contraction:
         return 0 if self.packing else self.block_panels * self.panel * self.view.depth * 4
 
     @property
-    def _c_bytes(self) -> int:
+    def c_bytes(self) -> int:
+        """Scratch of sums that do not stay in registers: `float *c`."""
         rows = self.block if self.by_stretch else self.part
         return 0 if self.in_registers else prod(rows.values()) * self.panel * 4
 
     def lower(self) -> Lowered:
         view = self.view
-        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
-            for rows in self._variants():
-                self._function(rows, columns)
+        self.functions()
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(self.writer, self.name, self.workload, roles):
             self._declare()
@@ -148,7 +164,13 @@ class _Contraction:
         blocks = prod(-(-axis.extent // self.block[axis]) for axis in view.m)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         tiles = view.batches * blocks * self.column_blocks
-        return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes + self._c_bytes, packings)
+        return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes + self.c_bytes, packings)
+
+    def functions(self) -> None:
+        """The C functions of all register tiles."""
+        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
+            for rows in self._variants():
+                self._function(rows, columns)
 
     def _declare(self) -> None:
         if self._a_bytes:
@@ -157,7 +179,7 @@ class _Contraction:
         if self._b_bytes:
             self.writer.line(f"float *const panels = (float *)(scratch + {self._a_bytes});")
             self.writer.line("long panels_of = -1; /* the batch and block whose panels are there */")
-        if self._c_bytes:
+        if self.c_bytes:
             self.writer.line(f"float *const c = (float *)(scratch + {self._a_bytes + self._b_bytes});")
 
     # A task: one block of rows against one block of columns
@@ -189,7 +211,11 @@ class _Contraction:
                 write_panels(writer, self.slots, view, self.panel)
         for axis in view.m[:-2]:
             writer.line(f"const long {axis} = first_{axis};")
-        whole = self.panels - len(self.tails)
+        self.products()
+
+    def products(self) -> None:
+        """A block of rows, from first_.. to past_.. along each m axis, against panels first_panel .. past_panel - 1."""
+        writer, whole = self.writer, self.panels - len(self.tails)
         past = f"tw_least_of({whole}, past_panel)" if self.tails else "past_panel"
         if whole:
             with writer.block(f"for (long panel = first_panel; panel < {past}; panel++)"):
@@ -214,7 +240,7 @@ class _Contraction:
     def _stretch_by_stretch(self, columns: Columns) -> None:
         """The sums of a block against one panel, each stretch of k for all of its rows so that B is read once; then the maps."""
         writer, inner = self.writer, self.view.m[-2:]
-        writer.line(f"memset(c, 0, {self._c_bytes});")
+        writer.line(f"memset(c, 0, {self.c_bytes});")
         with self.stretches.loops(writer):
             writer.line(f"const float *const b_at = b + done * {self.panel};")
             writer.line(f"const float *next = b_at + {self.stretches.steps * self.panel}L;")
@@ -263,8 +289,10 @@ class _Contraction:
         return iter(kinds)
 
     def _lengths(self, axis: Axis) -> tuple[int, ...]:
-        part, rest = self.part[axis], axis.extent % self.part[axis]
-        return (*((part,) if axis.extent >= part else ()), *((rest,) if rest else ()))
+        """Of register tiles along an axis: whole ones, if any block holds one, and what blocks leave over."""
+        part, counts = self.part[axis], self.counts[axis]
+        rests = sorted({count % part for count in counts} - {0})
+        return (*((part,) if max(counts) >= part else ()), *rests)
 
     def _tiles(self, axes: Sequence[Axis], rows: tuple[int, ...], columns: Columns) -> None:
         """Loops over register tiles along `axes`; `rows` are the tile's rows along the axes outside."""
@@ -278,9 +306,11 @@ class _Contraction:
             if part in lengths:
                 with self.writer.block(f"for (; {axis} + {part} <= past_{axis}; {axis} += {part})"):
                     self._tiles(axes[1:], (*rows, part), columns)
-            if lengths[-1] != part:
-                with self.writer.block(f"if ({axis} < past_{axis})"):
-                    self._tiles(axes[1:], (*rows, lengths[-1]), columns)
+            rests = [length for length in lengths if length != part]
+            for rest in rests:
+                test = f"past_{axis} - {axis} == {rest}" if len(rests) > 1 else f"{axis} < past_{axis}"
+                with self.writer.block(f"if ({test})"):
+                    self._tiles(axes[1:], (*rows, rest), columns)
 
     def _kernel(self, rows: tuple[int, ...], columns: Columns, nest: Nest) -> MicroKernel:
         tile = [*zip(self.view.m[-2:], rows, strict=True)]

@@ -44,7 +44,7 @@ def lower_window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     """A kernel that `as_channel_window` accepts, blocked as `tile` says: levels `block` and `register`, axes rows, columns and channels."""
     view = as_channel_window(workload)
     assert view is not None, "the tile stage offers `window` only to kernels of that form"
-    return _Window(name, workload, view, tile, target).lower()
+    return BlockedWindow(name, workload, view, tile, target, Writer()).lower()
 
 
 @dataclass(frozen=True)
@@ -103,20 +103,26 @@ class _Run:
 
 
 @dataclass
-class _Window:
+class BlockedWindow:
+    """One lowering: the kernel as a window, how it is blocked, and the text being written; `pointers` is C's name of all slots' memory."""
+
     name: str
     workload: Workload
     view: ChannelWindow
     tile: Tile
     target: CpuTarget
+    writer: Writer
+    pointers: str = "p"
 
     def __post_init__(self) -> None:
-        self.writer = Writer()
         self.slots = Slots(self.workload)
         self.lanes = self.target.vector_floats
         self.weights = weights_of(self.view, self.workload, self.lanes)
         self.vectors = max(self.tile.extent("register", "channels") // self.lanes, 1)
         self.bases: dict[tuple[str, Index], str] = {}
+        columns = _along(self.view.columns, self.tile.extent("register", "columns", 1))
+        rows = _along(self.view.rows, self.tile.extent("register", "rows", 1))
+        self.plans = [(group, _inside(group, self.view.guards), *self._runs(group, columns)) for group in rows]
 
     def lower(self) -> Lowered:
         view, writer, kernel = self.view, self.writer, self.workload.kernel
@@ -124,11 +130,7 @@ class _Window:
         block_channels = self.tile.extent("block", "channels")
         row_blocks = -(-view.rows.output.extent // block_rows)
         channel_blocks = -(-view.channel.extent // block_channels)
-        columns = _along(view.columns, self.tile.extent("register", "columns", 1))
-        rows = _along(view.rows, self.tile.extent("register", "rows", 1))
-        plans = [(group, _inside(group, view.guards), *self._runs(group, columns)) for group in rows]
-        for shape in dict.fromkeys(run.shape for _, _, inner, edge in plans for run in (*inner, *edge)):
-            self._function(shape)
+        self.functions()
         describe(writer, self.workload)
         with writer.block(signature(self.name)):
             writer.line("(void)scratch;")
@@ -138,13 +140,22 @@ class _Window:
                 writer.line(f"long row = tile / {channel_blocks} % {row_blocks} * {block_rows};")
                 writer.line(f"const long past_row = tw_least_of(row + {block_rows}, {view.rows.output.extent});")
                 decode(writer, view.outer, f"tile / {channel_blocks * row_blocks}")
-                for group, middle, inner, edge in plans:
-                    with writer.block(f"for (; row + {group.size} <= past_row; row += {group.size})"):
-                        self._calls(middle, inner, edge)
+                self.rows()
         tiles = prod(axis.extent for axis in view.outer) * row_blocks * channel_blocks
         outputs = [slot.type.elements for slot in kernel.outputs]
         packings = dict([self.weights]) if self.weights else {}
         return Lowered(self.name, writer.text(), tiles if any(outputs) else 0, packings=packings)
+
+    def functions(self) -> None:
+        """The C functions of all shapes of register tiles."""
+        for shape in dict.fromkeys(run.shape for _, _, inner, edge in self.plans for run in (*inner, *edge)):
+            self._function(shape)
+
+    def rows(self) -> None:
+        """Rows of outputs from `row`, which advances, to `past_row`, at channels `first` to `past`."""
+        for group, middle, inner, edge in self.plans:
+            with self.writer.block(f"for (; row + {group.size} <= past_row; row += {group.size})"):
+                self._calls(middle, inner, edge)
 
     def _runs(self, rows: _Tiles, columns: Sequence[_Tiles]) -> tuple[list[_Run], list[_Run]]:
         """The runs that make up one row of tiles, where its windows lie inside vertically, and where they do not; empty where that never is."""
@@ -175,7 +186,8 @@ class _Window:
 
     def _call(self, run: _Run) -> None:
         outer = "".join(f"{axis}, " for axis in self.view.outer)
-        self.writer.line(f"{self.name}_{run.shape}(p, {outer}row, {run.first}, {run.past}, first, past);")
+        places = f"{self.pointers}, {outer}row, {run.first}, {run.past}, first, past"
+        self.writer.line(f"{self.name}_{run.shape}({places});")
 
     # The function of one shape
 
@@ -299,7 +311,7 @@ class _Output:
 class _Strip:
     """The code of one register tile at one place: accumulators, what is added to them, what becomes of them."""
 
-    def __init__(self, window: _Window, shape: _Shape, vectors: int, vector: Vector) -> None:
+    def __init__(self, window: BlockedWindow, shape: _Shape, vectors: int, vector: Vector) -> None:
         self.window, self.view, self.writer = window, window.view, window.writer
         self.shape, self.vectors, self.lanes = shape, range(vectors), window.lanes
         self.emitter = Emitter(self.writer, window.address, vector, window.slots.extents)

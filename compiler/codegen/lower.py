@@ -16,6 +16,7 @@ from compiler.codegen.c_integer import lower_integer
 from compiler.codegen.c_loops import lower_loops
 from compiler.codegen.c_recurrent import lower_recurrent
 from compiler.codegen.c_routine import lower_routine
+from compiler.codegen.c_separable import lower_separable
 from compiler.codegen.c_window import lower_window
 from compiler.codegen.c_winograd import lower_winograd
 from compiler.codegen.lowered import Lowered, with_c_names
@@ -39,6 +40,7 @@ ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = 
     "recurrent24": lower_recurrent,
     "integer": lower_integer,
     "bf16": lower_bf16,
+    "separable": lower_separable,
     "window": lower_window,
     "winograd": lower_winograd,
     "routine": lambda name, workload, tile, target: lower_routine(name, workload),

@@ -6,11 +6,14 @@
     epilogue  a map run on each value a kernel produces, before it is stored
     layouts   which values lie channels-last
     alias     copies that become views: strided windows, and operands of a Concat written in place
+    refusal   why two kernels that touch were not made one
     fuse      the order in which these are applied
+    separable a window channel by channel and the pointwise product that alone reads it
+    joins     calls that may be one where costs say that it pays, as `separable` makes them
 
 May know: `ir`, `ops`. Must not know: devices, tiles, C.
 """
 
-from compiler.fuse.fuse import fuse
+from compiler.fuse.fuse import STEPS, fuse
 
-__all__ = ["fuse"]
+__all__ = ["STEPS", "fuse"]

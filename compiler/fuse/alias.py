@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
+from compiler.fuse.draft import Draft, Op, bind, is_copy, is_guarded_copy, only_block, store_axes
+from compiler.fuse.inline import inline
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Load
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.tensor import Layout
 
@@ -31,7 +33,7 @@ def place_concats(draft: Draft, buffers: Buffers) -> None:
     already lie side by side there is a view of it.
     """
     for op in reversed(list(draft.ops)):
-        parts = _parts(op)
+        parts = concat_parts(op)
         if parts is None:
             continue
         target = op.outputs[0]
@@ -39,11 +41,27 @@ def place_concats(draft: Draft, buffers: Buffers) -> None:
             draft.views[target] = tuple(source for _, source, _ in parts)
             draft.ops = [other for other in draft.ops if other is not op]
             continue
-        left = [block for block, source, origin in parts if not _move_in(draft, buffers, source, target, origin)]
+        copied = _copied_together(draft, [source for _, source, _ in parts])
+        left = [
+            block
+            for block, source, origin in parts
+            if source in copied or not _move_in(draft, buffers, source, target, origin)
+        ]
         _keep_blocks(draft, op, left)
 
 
-def _parts(op: Op) -> list[tuple[Block, int, tuple[int, ...]]] | None:
+def _copied_together(draft: Draft, operands: Sequence[int]) -> frozenset[int]:
+    """Operands of a Concat that are copies which nothing else reads, where there are several: the Concat does in one kernel what they would do in one each."""
+    made = draft.producers()
+    copies = [
+        value
+        for value in operands
+        if value in made and _moves(made[value]) and value not in draft.kept and len(draft.readers_of(value)) == 1
+    ]
+    return frozenset(copies) if len(copies) > 1 else frozenset()
+
+
+def concat_parts(op: Op) -> list[tuple[Block, int, tuple[int, ...]]] | None:
     """(block, value copied, origin in the output) for each operand of a Concat; None for any other kernel."""
     kernel = op.kernel
     if not isinstance(kernel, Kernel) or len(kernel.outputs) != 1 or kernel.temps or kernel.sequential:
@@ -115,28 +133,70 @@ def _keep_blocks(draft: Draft, op: Op, blocks: list[Block]) -> None:
 
 
 def place_views(draft: Draft, buffers: Buffers) -> None:
-    """Turns copies whose source positions are an affine map of their output positions into strided buffers."""
+    """Turns copies whose source positions are an affine map of their output positions into strided buffers.
+
+    One that cannot be is taken in by its readers where these only copy as well (a Pad that a Slice reads, a shuffle of channels that a Split
+    does): then it is not stored, and they may be taken in by kernels that compute.
+    """
     for op in list(draft.ops):
-        load, value = is_copy(op), op.outputs[0]
-        if load is None or value in draft.kept | draft.plain or not buffers.root(value):
+        if not any(op is other for other in draft.ops):
             continue
-        block = only_block(op)
-        assert block is not None
-        axes = store_axes(block.stores[0], draft.types[value].dims)
-        if axes is None:
+        value = op.outputs[0]
+        view = _view(op, draft, buffers)
+        if view is None:
+            _take_in(op, draft)
             continue
-        read = next(bound for slot, bound in zip(op.kernel.inputs, op.inputs, strict=True) if slot.name == load.slot)
-        source = buffers.of[read]
-        address = source.address(load.index)
-        if any(not isinstance(atom, Axis) for atom, _ in address.terms):
-            continue
-        strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
-        if any((stride or 0) < 0 for stride in strides):  # a buffer begins at its first element: nothing lies before it
-            continue
-        layout = Layout.plain(len(axes))
-        known = tuple(stride or 0 for stride in strides)
-        buffers.of[value] = Buffer(
-            value, draft.types[value], layout, source.storage, known, address.const, buffers.of[value].name
-        )
-        draft.views[value] = (read,)
+        source, buffers.of[value] = view
+        draft.views[value] = (source,)
         draft.ops = [other for other in draft.ops if other is not op]
+
+
+def _view(op: Op, draft: Draft, buffers: Buffers) -> tuple[int, Buffer] | None:
+    """Of a copy the value and the strides with which its result can be read from that one's memory; None when it cannot."""
+    load, value = is_copy(op), op.outputs[0]
+    if load is None or value in draft.kept | draft.plain or not buffers.root(value):
+        return None
+    block = only_block(op)
+    assert block is not None
+    axes = store_axes(block.stores[0], draft.types[value].dims)
+    if axes is None:
+        return None
+    read = next(bound for slot, bound in zip(op.kernel.inputs, op.inputs, strict=True) if slot.name == load.slot)
+    source = buffers.of[read]
+    address = source.address(load.index)
+    if any(not isinstance(atom, Axis) for atom, _ in address.terms):
+        return None
+    strides = [0 if axis is None else address.coefficient(axis) for axis in axes]
+    if any((stride or 0) < 0 for stride in strides):  # a buffer begins at its first element: nothing lies before it
+        return None
+    layout = Layout.plain(len(axes))
+    known = tuple(stride or 0 for stride in strides)
+    name = buffers.of[value].name
+    return read, Buffer(value, draft.types[value], layout, source.storage, known, address.const, name)
+
+
+def _take_in(op: Op, draft: Draft) -> None:
+    """Puts a copy that cannot be a view into its readers, where all of them are copies and together store no more than it does."""
+    value = op.outputs[0]
+    readers = draft.readers_of(value)
+    if not _moves(op) or not readers or value in draft.kept or not all(map(_moves, readers)):
+        return
+    if sum(draft.types[reader.outputs[0]].elements for reader in readers) > draft.types[value].elements:
+        return
+    composed = [inline(op, reader, draft) for reader in readers]
+    if any(isinstance(one, str) for one in composed):
+        return
+    for reader, one in zip(readers, composed, strict=True):
+        assert isinstance(one, Op)
+        draft.replace([reader], one, draft.at(reader))
+    draft.drop_dead()
+
+
+def _moves(op: Op) -> bool:
+    """Whether a kernel only moves elements, from where positions alone say, with constants in between perhaps."""
+    block = only_block(op)
+    if block is None or not is_guarded_copy(block.values[0]):
+        return False
+    return not any(
+        isinstance(atom, Indirect) for load in block.values[0].loads for i in load.index for atom, _ in i.terms
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, store_axes
 from compiler.fuse.epilogue import join
+from compiler.fuse.refusal import Refusal, name_of
 from compiler.ir.attention import MIN_QUERIES, as_attention, softmax_axis
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis, Index
@@ -30,20 +31,29 @@ class _Parts:
     columns: Axis
 
 
-def join_attention(draft: Draft, refusals: list[str]) -> None:
+def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
     """Makes one op of every score product, softmax and value product that may be one, with the copy that follows it."""
     for op in list(draft.ops):
         if isinstance(op.kernel, Kernel) and softmax_axis(op.kernel) is not None:
             parts = _parts(op, draft)
             if isinstance(parts, str):
-                refusals.append(f"{op.kernel.family}: {parts}")
+                refusals.append(_refusal(op, parts))
                 continue
             whole = _joined(parts, draft)
-            if as_attention(whole.kernel) is None:
-                refusals.append(f"{op.kernel.family}: together with the products it is not in the form of attention")
+            found = as_attention(whole.kernel)
+            if found is None:
+                refusals.append(_refusal(op, "together with the products it is not in the form of attention"))
+                continue
+            if found.queries < MIN_QUERIES:
+                refusals.append(_refusal(op, f"{found.queries} rows do not repay packing the keys"))
                 continue
             draft.replace([parts.scores, parts.softmax, parts.mixed], whole, draft.at(parts.mixed))
             _take_copy(whole, draft)
+
+
+def _refusal(softmax: Op, reason: str) -> Refusal:
+    family = softmax.kernel.family
+    return Refusal("attention", family, name_of(softmax.sources, family), reason, softmax.outputs[0])
 
 
 def _take_copy(op: Op, draft: Draft) -> None:
@@ -96,8 +106,6 @@ def _fitted(scores: Op, softmax: Op, mixed: Op, draft: Draft) -> _Parts | str:
     keys = softmax_axis(over)
     if keys is None or over.slots[over.inputs[0].name].type.dims != dims or len(dims) < 2:
         return "it normalises another axis than the last"
-    if dims[-2] < MIN_QUERIES:
-        return f"{dims[-2]} rows do not repay packing the keys"
     slot = _slot(mixed, softmax.outputs[0])
     loads = [load for value in product.values for load in value.loads if load.slot == slot]
     weights = [arg for arg in product.values[0].children if isinstance(arg, Load) and arg.slot == slot]

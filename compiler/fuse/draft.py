@@ -12,6 +12,8 @@ from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.normal_form import rename_slots
 from compiler.ir.tensor import TensorType
 
+FIRST_FRESH = 1 << 24
+"""From here on values are fusion's own: a model has fewer."""
 MAX_FAMILY = 10
 """Operators that a kernel's name lists."""
 
@@ -31,13 +33,21 @@ class Draft:
     """All ops and the types of values.
 
     `views` says for a value that no op makes which values' memory it is: a window of one, or the slices that make up a Concat;
-    those must be stored.
+    those must be stored. `like` says of a value that is not the model's which one it lies like.
     """
 
     graph: Graph
     ops: list[Op]
     types: dict[int, TensorType]
     views: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    like: dict[int, int] = field(default_factory=dict)
+
+    def fresh(self, type: TensorType, like: int) -> int:
+        """A value of fusion's own that lies like another."""
+        value = FIRST_FRESH + len(self.like)
+        self.types[value] = type
+        self.like[value] = self.like.get(like, like)
+        return value
 
     @property
     def kept(self) -> frozenset[int]:

@@ -57,8 +57,10 @@ def _widens(consumer: Op, draft: Draft, value: int) -> bool:
 
 
 def _only_writer(kernel: Kernel, slot: str) -> Block | None:
+    """The block that writes a value, where one that follows all blocks can run at its points: it is the last, or none has axes of its own."""
     writers = [block for block in kernel.blocks if slot in block.writes]
-    return writers[0] if len(writers) == 1 and writers[0] is kernel.blocks[-1] else None
+    follows = writers[-1:] == [*kernel.blocks[-1:]] or not any(block.axes for block in kernel.blocks)
+    return writers[0] if len(writers) == 1 and follows else None
 
 
 def _axis_mapping(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,12 +12,18 @@ from compiler.fuse.attention import join_attention
 from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
+from compiler.fuse.layout_costs import cheaper_layouts, is_cheaper
 from compiler.fuse.layouts import choose_layouts
+from compiler.fuse.past_concat import carry_past_concats
+from compiler.fuse.refusal import Refusal, name_of
 from compiler.fuse.scalars import with_scalars
+from compiler.fuse.turns import take_in_turns
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Block, Kernel
+from compiler.ir.machine import Costs
+from compiler.ir.tensor import Layout
 from compiler.ops import OPERATORS
 
 
@@ -27,28 +33,81 @@ class Fused:
 
     kernels: KernelGraph
     before: int
-    refusals: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
 
 
-def fuse(graph: Graph) -> Fused:
-    """Kernels for a graph. A value keeps its id as its buffer's id; values that fusion removed have no buffer.
+STEPS = ("epilogue", "attention", "layouts", "views", "inline", "joins")
+"""What fusion consists of, in the order in which the steps are first taken; what `compiler.fuse.joins` offers is settled once it was tiled."""
 
-    First maps that compute are joined to the kernels before them (a bias, an activation, a residual addition run on each result
-    while it is in a register); then attention is joined; then copies become views; then what maps remain are taken into the kernels after them.
+
+def fuse(
+    graph: Graph,
+    without: frozenset[str] = frozenset(),
+    costs: Costs | None = None,
+    free: frozenset[int] = frozenset(),
+) -> Fused:
+    """Kernels for a graph. A value keeps its id as its buffer's id; values that fusion removed have no buffer. `without`: steps left out.
+
+    `free`: graph inputs and outputs that need not lie as a user gives and wants them, in a graph cut out of a larger one.
+
+    First transpositions are taken into maps, and maps that compute are joined to the kernels before them (a bias, an activation, a residual
+    addition run on each result while it is in a register); then attention is joined; then layouts are chosen, by `costs` where there are any, and copies become views; then
+    what maps remain are taken into the kernels after them.
     """
     draft = _draft(graph)
     before = len(draft.ops)
-    refusals: list[str] = []
-    _sweep(draft, _join_reducing, refusals, single_reader=False)
-    _sweep(draft, _join_computing, refusals, single_reader=False)
-    join_attention(draft, refusals)
-    buffers = Buffers(_buffers(graph, draft))
-    place_concats(draft, buffers)
-    place_views(draft, buffers)
-    _sweep(draft, inline, refusals, single_reader=True)
-    _sweep(draft, join, refusals, single_reader=False)
+    refusals: list[Refusal] = []
+    rule = choose_layouts(graph, draft.plain, free) if "layouts" not in without else {}
+    if "epilogue" not in without:
+        take_in_turns(draft, rule)
+        _sweep(draft, _join_reducing, refusals, single_reader=False)
+        _sweep(draft, _join_computing, refusals, single_reader=False)
+        carry_past_concats(draft)
+    if "attention" not in without:
+        join_attention(draft, refusals)
+    rule = {**rule, **{value: rule[like] for value, like in draft.like.items() if like in rule}}
+    kernels, standing = _laid_out(draft, rule, without, refusals)
+    if costs is not None and rule:
+        cheaper = cheaper_layouts(draft, rule, costs)
+        other, otherwise = _laid_out(draft, cheaper, without, refusals) if cheaper != rule else (kernels, standing)
+        if other is not kernels and is_cheaper(graph, other, kernels, costs):
+            kernels, standing = other, otherwise
+    return Fused(kernels, before, standing)
+
+
+def _laid_out(
+    draft: Draft, layouts: Mapping[int, Layout], without: frozenset[str], refusals: Sequence[Refusal]
+) -> tuple[KernelGraph, tuple[Refusal, ...]]:
+    """The kernel graph under some layouts, and the refusals that stand; the draft stays as it is."""
+    draft, refusals = replace(draft, ops=list(draft.ops), views=dict(draft.views)), list(refusals)
+    buffers = Buffers(_buffers(draft, layouts))
+    if "views" not in without:
+        place_concats(draft, buffers)
+        place_views(draft, buffers)
+    if "inline" not in without:
+        _sweep(draft, inline, refusals, single_reader=True)
+    if "epilogue" not in without:
+        _sweep(draft, join, refusals, single_reader=False)
     draft.drop_dead()
-    return Fused(_kernel_graph(graph, draft, buffers), before, tuple(dict.fromkeys(refusals)))
+    return _kernel_graph(draft.graph, draft, buffers), _standing(refusals, draft)
+
+
+def _standing(refusals: list[Refusal], draft: Draft) -> tuple[Refusal, ...]:
+    """Those between kernels that are there in the end, each once: a value that one step stores, a later one may take in."""
+    made, read = draft.producers(), draft.readers()
+    pairs = {
+        (value, f"{op.kernel.family} -> {reader.kernel.family}")
+        for value, op in made.items()
+        for reader in read.get(value, [])
+    }
+    stored = {value for value, _ in pairs}
+    return tuple(
+        dict.fromkeys(
+            one
+            for one in refusals
+            if (one.value, one.kernels) in pairs or (one.step != "epilogue" and one.value in stored)
+        )
+    )
 
 
 def _join_reducing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
@@ -59,10 +118,17 @@ def _join_reducing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
 
 
 def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
-    """`join`, leaving copies alone (for no reason that anybody needs to read): they may become views."""
+    """`join`, leaving copies alone (for no reason that anybody needs to read): they may become views.
+
+    Two maps of which nothing else reads the first become one map, which kernels after it may take in.
+    """
     if is_copy(producer) or is_copy(consumer):
         return ""
-    return join(producer, consumer, draft)
+    joined = join(producer, consumer, draft)
+    if isinstance(joined, str) or only_block(producer) is None or set(producer.outputs) & set(joined.outputs):
+        return joined
+    whole = inline(producer, consumer, draft)
+    return joined if isinstance(whole, str) else whole
 
 
 def _draft(graph: Graph) -> Draft:
@@ -107,7 +173,7 @@ def _pulled_out(kernel: Kernel) -> Kernel:
 
 
 def _sweep(
-    draft: Draft, merge: Callable[[Op, Op, Draft], Op | str], refusals: list[str], *, single_reader: bool
+    draft: Draft, merge: Callable[[Op, Op, Draft], Op | str], refusals: list[Refusal], *, single_reader: bool
 ) -> None:
     """Tries every producer with every reader of it until no pair merges.
 
@@ -130,7 +196,7 @@ def _merged(
     producer: Op,
     readers: Mapping[int, list[Op]],
     merge: Callable[[Op, Op, Draft], Op | str],
-    refusals: list[str],
+    refusals: list[Refusal],
     *,
     single_reader: bool,
 ) -> Op | None:
@@ -147,13 +213,20 @@ def _merged(
         result = merge(producer, consumer, draft) if place is not None else "another kernel needs the value in between"
         if isinstance(result, str):
             if result:
-                refusals.append(f"{producer.kernel.family} -> {consumer.kernel.family}: {result}")
+                refusals.append(_refusal(producer, consumer, merge, result))
             continue
         assert place is not None
         draft.replace([producer, consumer] if merge is not inline else [consumer], result, place)
         draft.drop_dead()
         return result if merge is not inline else producer
     return None
+
+
+def _refusal(producer: Op, consumer: Op, merge: Callable[[Op, Op, Draft], Op | str], reason: str) -> Refusal:
+    family = consumer.kernel.family
+    kernels, where = f"{producer.kernel.family} -> {family}", name_of(consumer.sources, family)
+    value = next(value for value in producer.outputs if value in consumer.inputs)
+    return Refusal("inline" if merge is inline else "epilogue", kernels, where, reason, value)
 
 
 def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> bool:
@@ -164,11 +237,13 @@ def _may_vanish(draft: Draft, producer: Op, readers: Mapping[int, list[Op]]) -> 
     return len(readers.get(producer.outputs[0], [])) == 1 or isinstance(block.values[0], Load)
 
 
-def _buffers(graph: Graph, draft: Draft) -> dict[int, Buffer]:
-    layouts = choose_layouts(graph, draft.plain)
+def _buffers(draft: Draft, layouts: Mapping[int, Layout]) -> dict[int, Buffer]:
+    graph = draft.graph
     used = {value for op in draft.ops for value in (*op.inputs, *op.outputs)} | {*graph.inputs, *graph.outputs}
     return {
-        value: Buffer.whole(value, draft.types[value], layouts.get(value), graph.values[value].name)
+        value: Buffer.whole(
+            value, draft.types[value], layouts.get(value), "" if value in draft.like else graph.values[value].name
+        )
         for value in sorted(used)
     }
 

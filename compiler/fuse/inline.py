@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
 from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, joined_family, only_block, size, store_axes, work
 from compiler.ir.expr import Expr, Load, Position
-from compiler.ir.index import FloorDiv, Index, Mod
-from compiler.ir.kernel import Kernel
+from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
+from compiler.ir.kernel import Block, Kernel
+from compiler.ir.normal_form import substitute
 
 MAX_EXPR = 160
 """Forms in one block's expressions after inlining: keeps generated code and compile times in bounds."""
@@ -42,6 +43,10 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
 
     kernel = consumer.kernel
     blocks = tuple(replace(b, values=tuple(v.transform(take_in) for v in b.values)) for b in kernel.blocks)
+    if is_guarded_copy(block.values[0]):
+        blocks = tuple(_in_even_steps(b) if _is_product(b) else b for b in blocks)
+        if any(_scatters(b, inner.values()) for b in blocks if _is_product(b)):
+            return "the product would gather its operand element by element"
     if any(
         load.slot == slot for b in kernel.blocks for store in b.stores for i in store.index for load in _loads_in(i)
     ):
@@ -82,15 +87,17 @@ def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:
         if sum(size(value) for value in block.values) + len(loads) * size(expr) > MAX_EXPR:
             return f"the expression would grow past {MAX_EXPR} forms"
         points = prod(axis.extent for axis in (*consumer.shared, *block.axes, *block.reduction))
-        product = block.monoid == "sum" and bool(block.reduction) and len(block.values[0].children) == 2
-        if product:
+        if _is_product(block):
             points = _operand_points(loads, consumer, block.values[0])
         repeated = len(loads) * points / max(elements, 1)
         if not moves and repeated > 1 and (repeated > MAX_REPEATED_WORK or work(expr) > CHEAP_WORK):
             return f"its {work(expr)} units of work would be done {repeated:.1f} times per element"
-        if moves and product and _scatters(expr):
-            return "the product would gather its operand element by element"
     return ""
+
+
+def _is_product(block: Block) -> bool:
+    """Whether a block sums products."""
+    return block.monoid == "sum" and bool(block.reduction) and len(block.values[0].children) == 2
 
 
 def _operand_points(loads: list[Load], consumer: Kernel, product: Expr) -> int:
@@ -99,8 +106,38 @@ def _operand_points(loads: list[Load], consumer: Kernel, product: Expr) -> int:
     return prod(axis.extent for axis in operand.axes)
 
 
-def _scatters(expr: Expr) -> bool:
-    """Whether a view's index has divisions, which a packed operand would compute for every element."""
-    return any(
-        isinstance(atom, FloorDiv | Mod) for load in expr.loads for index in load.index for atom, _ in index.terms
-    )
+def _in_even_steps(block: Block) -> Block:
+    """Reduction axes become two where a load divides one by a divisor of its extent, as after a shuffle of channels: along each of them it then moves in even steps."""
+    for axis in block.reduction:
+        for divisor in _divisors(block, axis):
+            outer, inner = Axis(f"{axis.name}Outer", axis.extent // divisor), Axis(f"{axis.name}Inner", divisor)
+            split = substitute(block, {axis: Index.of(outer) * divisor + inner})
+            if not _divisors(split, outer) and not _divisors(split, inner):
+                at = block.reduction.index(axis)
+                block = replace(split, reduction=(*block.reduction[:at], outer, inner, *block.reduction[at + 1 :]))
+                break
+    return block
+
+
+def _divisors(block: Block, axis: Axis) -> list[int]:
+    """What loads divide an axis by, least first."""
+    found = {
+        atom.divisor
+        for atom in _divisions(load for value in block.values for load in value.loads)
+        if axis in atom.index.axes and axis.extent % atom.divisor == 0
+    }
+    return sorted(found)
+
+
+def _divisions(loads: Iterable[Load]) -> list[FloorDiv | Mod]:
+    return [
+        atom for load in loads for index in load.index for atom, _ in index.terms if isinstance(atom, FloorDiv | Mod)
+    ]
+
+
+def _scatters(block: Block, slots: Iterable[str]) -> bool:
+    """Whether loads of some slots divide, or are told by other values where to read, at each step of a sum: a packed operand would do so for every element."""
+    named, steps = frozenset(slots), frozenset(block.reduction)
+    loads = [load for value in block.values for load in value.loads if load.slot in named]
+    told = [atom for load in loads for index in load.index for atom, _ in index.terms if isinstance(atom, Indirect)]
+    return bool(_divisions(loads)) or any(atom.expr.axes & steps for atom in told)

@@ -26,10 +26,10 @@ NARROW_GROUP = 8
 """Output channels per group below which a convolution is not lowered as a matrix product."""
 
 
-def choose_layouts(graph: Graph, plain: frozenset[int]) -> dict[int, Layout]:
-    """A layout for every value and constant that is not plain; those of `plain` have to be."""
+def choose_layouts(graph: Graph, plain: frozenset[int], free: frozenset[int] = frozenset()) -> dict[int, Layout]:
+    """A layout for every value and constant that is not plain; those of `plain` have to be, graph inputs and outputs of `free` need not."""
     last = _spread(graph, _seeds(graph) - plain, plain)
-    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    fixed = {*graph.inputs, *graph.outputs} - free | {*graph.constants}
     layouts = {value: Layout.channels_last(graph.type(value).rank) for value in last - fixed}
     for node in graph.nodes:
         layouts |= _weight_layouts(graph, node)
@@ -45,19 +45,25 @@ def _seeds(graph: Graph) -> set[int]:
 
 
 def _spread(graph: Graph, seeds: set[int], plain: frozenset[int]) -> set[int]:
-    """Adds values of the same rank that an operator without a window ties, dimension by dimension, to one already chosen."""
-    chosen = set(seeds)
+    """Adds values that are tied to one already chosen."""
+    chosen, tied = set(seeds), ties(graph)
     while True:
         before = len(chosen)
-        for node in graph.nodes:
-            if node.op in WINDOWED or not _keeps_axes(graph, node):
-                continue
-            rank = graph.type(node.outputs[0]).rank
-            tied = [value for value in (*node.used, *node.outputs) if graph.type(value).rank == rank]
-            if any(value in chosen for value in tied):
-                chosen |= {value for value in tied if value not in graph.constants and value not in plain}
+        for values in tied:
+            if any(value in chosen for value in values):
+                chosen |= {value for value in values if value not in graph.constants and value not in plain}
         if len(chosen) == before:
             return chosen
+
+
+def ties(graph: Graph) -> list[tuple[int, ...]]:
+    """Values of the same rank that an operator without a window ties, dimension by dimension."""
+    found = []
+    for node in graph.nodes:
+        if node.op not in WINDOWED and _keeps_axes(graph, node):
+            rank = graph.type(node.outputs[0]).rank
+            found.append(tuple(value for value in (*node.used, *node.outputs) if graph.type(value).rank == rank))
+    return found
 
 
 def _keeps_axes(graph: Graph, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Memory that a kernel is timed on: operands with data in them, cold weights, warm activations."""
+"""Memory that a kernel is timed on: operands with data in them, cold weights, warm activations, wherever they are read or written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def lay_out(
 
     Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once): a kernel that takes
     them in turn finds none of them in a cache that size; with `in_memory` none is to be in any cache. Floats are in [0.1, 1), so that
-    nothing is denormal and nothing overflows.
+    nothing is denormal and nothing overflows. Warmed are, last what is warmest: scratch, which all kernels of a lane share, what is
+    written, which in an arena lies where something has just died, and what is read, which has just been made.
     """
     random = np.random.default_rng(seed)
     zero = reads_indices(kernel)
@@ -59,6 +60,7 @@ def lay_out(
     tables = np.empty((copies, len(operands)), np.uintp)
     memory: list[np.ndarray] = []
     warm: list[Region] = []
+    written: list[Region] = []
     cold: list[Region] = []
     for position, ((dtype, count), weight) in enumerate(zip(operands, weights, strict=True)):
         size = dtype.bytes * count
@@ -67,6 +69,7 @@ def lay_out(
         memory.append(slab)
         tables[:, position] = slab.ctypes.data + (stride * np.arange(copies) if weight else 0)
         if position >= len(operands) - writes:
+            written.append(Region(slab.ctypes.data, size))
             continue
         data = np.resize(pattern(dtype, random, zero=zero), count).view(np.uint8)
         for at in range(0, len(slab), stride) if size else ():
@@ -77,7 +80,8 @@ def lay_out(
             cold.append(Region(slab.ctypes.data, len(slab)))
     scratch_stride = -(-scratch_bytes // PAGE) * PAGE
     scratch = allocate(scratch_stride * lanes)
-    return Operands(tables, scratch, scratch_stride, _regions(cold), _regions(warm), tuple(memory))
+    own = Region(scratch.ctypes.data, len(scratch))
+    return Operands(tables, scratch, scratch_stride, _regions(cold), _regions([own, *written, *warm]), tuple(memory))
 
 
 def _regions(regions: Sequence[Region]) -> ctypes.Array[Region]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.contract import COMPILER_VERSION, PlanReached
 from compiler.ir.tile import Cost
+from compiler.pack.explanation import Explanation
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Facts:
     `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a record are told
     alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for people: facts about the model (opset,
     parameters, ...), and what each step of the pipeline did. `plans` are
-    the schedules that were found, `handover_s` what one lane waits for another's result. Texts may quote names from the model: they are escaped where they are shown.
+    the schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane waits for another's result. Texts may quote names from the model: they are escaped where they are shown.
     """
 
     model_digest: str
@@ -29,8 +30,7 @@ class Facts:
     costs: tuple[Cost, ...]
     model: tuple[tuple[str, str], ...] = ()
     steps: tuple[tuple[str, str], ...] = ()
-    rewrites: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
+    explanation: Explanation = field(default_factory=Explanation)
     notices: tuple[str, ...] = ()
     plans: tuple[PlanReached, ...] = ()
     handover_s: float = 0.0

@@ -6,8 +6,7 @@ Whatever may come from the model or its maker is written by `wording.escaped`; t
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -42,8 +41,7 @@ def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Seq
         _calls(rows),
         _section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
         _ports(program),
-        _folded("Rewrites applied", _counted(facts.rewrites), opened=len(set(facts.rewrites)) <= 30),
-        _folded("Refused, and why", _counted(facts.refusals)),
+        *_explained(facts),
         _records(records),
         _provenance(program, facts),
     )
@@ -332,14 +330,23 @@ def _folded(title: str, body: str, opened: bool = False) -> str:
     return f"<details{' open' if opened else ''}><summary>{title}</summary>\n{body}\n</details>"
 
 
-def _counted(lines: Sequence[str]) -> str:
-    """A list, each line once, with how often it occurred."""
-    counts: Mapping[str, int] = Counter(lines)
-    items = [
-        f"<li>{escaped(line, LONGEST_LINE)}{f' <span class=dim>× {count}</span>' if count > 1 else ''}</li>"
-        for line, count in counts.items()
-    ]
-    return f"<ul>{''.join(items)}</ul>" if items else ""
+def _explained(facts: Facts) -> list[str]:
+    """What rewriting and fusion did and did not do, a table for each, folded."""
+    head = (("", "n"), ("by", ""), ("what, or why not", ""), ("", ""), ("such as at", "from"))
+    told = []
+    for title, entries in facts.explanation.sections:
+        rows = [
+            (
+                f"{entry.count} ×",
+                f"<code>{escaped(entry.what)}</code>",
+                escaped(entry.why, LONGEST_LINE),
+                escaped(entry.note, LONGEST_LINE),
+                escaped(entry.where, LONGEST_LINE),
+            )
+            for entry in entries
+        ]
+        told.append(_folded(f"{title} ({sum(entry.count for entry in entries)})", _table(head, rows)))
+    return told
 
 
 def _bar(share: float) -> str:

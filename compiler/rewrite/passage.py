@@ -71,6 +71,8 @@ def reshaped(array: np.ndarray, before: tuple[int, ...], after: tuple[int, ...])
     """A constant that broadcasts to `before`, as it broadcasts to `after` once the tensor is reshaped; axes along which it is the same have extent 1."""
     if array.size == 1:
         return array.reshape((1,) * len(after))
+    if 0 in before:
+        return No("the tensor is empty")
     if int(np.prod(before)) > ELEMENTS:
         return No("the tensor is too large to spread a scale over it")
     full = np.broadcast_to(array, before).reshape(after)
@@ -150,6 +152,8 @@ def _sum(way: Passage, node: Node, map: Affine, depth: int) -> Writer | No:
     first, second = sorted(node.used, key=lambda value: value not in way.view.constants)
     if any(way.view.type(value) != type for value in node.used if value not in constants):
         return No("an operand of the sum is broadcast")
+    if len(constants) == 2:
+        return No("it is a sum of constants that is too large to be kept")
     if constants:
         return _sum_with_constant(way, node, map, depth)
     if first == second and map.shift is not None:

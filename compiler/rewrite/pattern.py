@@ -93,7 +93,7 @@ def scalar(name: str) -> Number:
 
 
 def op(ops: str | tuple[str, ...], *operands: Term, where: Callable[[Node], bool] | None = None, name: str = "") -> Op:
-    """A node of an operator, or one of several, with at least these operands."""
+    """A node of an operator, or one of several, with these operands and no further ones."""
     return Op((ops,) if isinstance(ops, str) else ops, operands, where, name)
 
 
@@ -117,13 +117,14 @@ def _at(view: View, node: Node, term: Op | Either, found: Found) -> Iterator[Fou
         return
     if node.op not in term.ops or (term.where is not None and not term.where(node)):
         return
-    if len(node.inputs) < len(term.operands):
+    count = len(term.operands)
+    if len(node.inputs) < count or any(further is not None for further in node.inputs[count:]):
         return
     named = {**found.named, term.name: node} if term.name else found.named
     nodes = found.nodes if any(node is other for other in found.nodes) else (*found.nodes, node)
     entered = Found(found.values, found.scalars, named, nodes)
-    yield from _operands(view, node.inputs[: len(term.operands)], term.operands, entered)
-    if node.op in COMMUTATIVE and len(term.operands) == 2 and node.inputs[0] != node.inputs[1]:
+    yield from _operands(view, node.inputs[:count], term.operands, entered)
+    if node.op in COMMUTATIVE and count == 2 and node.inputs[0] != node.inputs[1]:
         yield from _operands(view, node.inputs[1::-1], term.operands, entered)
 
 

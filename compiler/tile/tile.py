@@ -239,18 +239,16 @@ def _was_searched(
     return any(
         (record.kind, record.workload, record.target, record.hardware) == here
         and setting.is_of(record)
-        and _covers(record.variant, budget)
+        and covers(record.variant, budget.seconds, budget.trials)
         for record in records
     )
 
 
-def _covers(searched: Mapping[str, Any], budget: Budget) -> bool:
-    """Whether a search, by the variant of its record, had all that `budget` allows."""
-    seconds, trials = searched.get("seconds"), searched.get("trials")
-    enough = trials is None or (budget.trials is not None and isinstance(trials, int) and trials >= budget.trials)
-    return searched.get("exhausted") is True or (
-        isinstance(seconds, float | int) and seconds >= budget.seconds and enough
-    )
+def covers(searched: Mapping[str, Any], seconds: float, trials: int | None) -> bool:
+    """Whether a search, by the variant of its record, had all that a budget allows."""
+    had, tried = searched.get("seconds"), searched.get("trials")
+    enough = tried is None or (trials is not None and isinstance(tried, int) and tried >= trials)
+    return searched.get("exhausted") is True or (isinstance(had, float | int) and had >= seconds and enough)
 
 
 def _search_record(search: Search, target: Target, setting: Setting) -> Record:

@@ -8,6 +8,8 @@ plans       which plan is taken: candidates beside the sequential one
 whole       whole programs run in turn
 stepper     single calls run on a GPU, for bisection
 shipped     records that come with the compiler
+costs       what kernels cost, by records or by the model
+graph_costs what small programs cost, for the search over choices
 """
 
 from __future__ import annotations

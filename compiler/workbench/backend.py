@@ -29,6 +29,7 @@ class Backend(Protocol):
     |----------|-----------------|-------------------------------------------------------------------------------------|
     | load     | target          | its name, fingerprint and default lanes, and whether it is here                     |
     | tile     | stored          | the kernels with the elements that a precision keeps in memory                      |
+    |          | joins           | the kinds of joined calls (`compiler.fuse.joins`) that it has an algorithm for      |
     |          | workload_of     | a call with as much of its buffers' geometry as its code depends on                 |
     |          | setting         | what measurements of these kernels depend on besides tile and hardware              |
     |          | prepared        | the backend with facts of the device, and the records that they are from            |
@@ -51,6 +52,9 @@ class Backend(Protocol):
     def target(self) -> Target: ...
 
     def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph: ...
+
+    @property
+    def joins(self) -> frozenset[str]: ...
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload: ...
 

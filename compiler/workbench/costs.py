@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import Record, Setting
+from compiler.ir.machine import Record, Setting, Workload
 from compiler.ir.tile import Cost
 from compiler.tile.tile import measured_seconds, propose, workload_key
 from compiler.workbench.backend import Backend
@@ -24,15 +24,19 @@ class KernelCosts:
     modelled: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, kernels: KernelGraph, calls: Sequence[Call]) -> tuple[Cost, ...]:
+        kernels = self.backend.stored(kernels, self.precision)
         workloads = [self.backend.workload_of(kernels, call) for call in calls]
         keys = [workload_key(workload) for workload in workloads]
         if all(key in self.measured for key in keys):
             return tuple(Cost(self.measured[key], "record") for key in keys)
-        for key, workload in zip(keys, workloads, strict=True):
-            if key not in self.modelled:
-                best, *_ = propose(workload, self.backend.target, self.lanes, precision=self.precision)
-                self.modelled[key] = best.seconds
-        return tuple(Cost(self.modelled[key], "model") for key in keys)
+        return tuple(Cost(self.model(key, workload), "model") for key, workload in zip(keys, workloads, strict=True))
+
+    def model(self, key: str, workload: Workload) -> float:
+        """Seconds under the tile that the model thinks best."""
+        if key not in self.modelled:
+            best, *_ = propose(workload, self.backend.target, self.lanes, precision=self.precision)
+            self.modelled[key] = best.seconds
+        return self.modelled[key]
 
 
 def kernel_costs(

@@ -63,6 +63,10 @@ class CpuBackend:
         """As they are: what bf16 rounds, it rounds inside of contractions."""
         return kernels
 
+    @property
+    def joins(self) -> frozenset[str]:
+        return frozenset({"separable"})
+
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         return workload_of(kernels, call)
 

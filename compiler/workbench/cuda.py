@@ -62,6 +62,10 @@ class CudaBackend:
     def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
         return with_storage(kernels, ELEMENTS[precision]) if precision in ELEMENTS else kernels
 
+    @property
+    def joins(self) -> frozenset[str]:
+        return frozenset({"separable", "excitation"})
+
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         return cuda_workload_of(kernels, call)
 

@@ -57,6 +57,12 @@ OPTIONS_SCHEMA: dict[str, Any] = {
             "description": "`auto`: whichever is measured to be the fastest",
         },
         "seed": {"type": "integer", "default": 0},
+        "without": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": [],
+            "description": "rules of rewriting, families of them and steps of fusion to leave out",
+        },
     },
 }
 SEVERAL_SCHEMA: dict[str, Any] = {

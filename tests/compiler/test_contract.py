@@ -49,3 +49,25 @@ def test_every_precision_and_target_is_a_compilation_of_its_own() -> None:
     ]
     keys = {CompileOptions(target=target, precision=precision).cache_key("model") for target, precision in asked}
     assert len(keys) == len(asked)
+
+
+def test_what_is_left_out_is_a_set_of_names_whatever_their_order() -> None:
+    asked = CompileOptions.from_json({"without": ["weights", "inline", "weights"]})
+    assert asked.without == ("inline", "weights")
+    assert asked == CompileOptions(without=("weights", "inline")) == CompileOptions.from_json(asked.to_json())
+    assert asked.to_json()["without"] == ["inline", "weights"]
+    assert asked.cache_key("model") == CompileOptions(without=("inline", "weights")).cache_key("model")
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        ("weights", "option 'without' is not a list"),
+        ([1], r"without\[0\] is not a string"),
+        (["no such; name"], "which is no name"),
+        (["a" * 65], "which is no name"),
+    ],
+)
+def test_what_is_no_list_of_names_is_refused(without: Any, said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        CompileOptions.from_json({"without": without})

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, PRECISIONS, SCHEDULERS, CompileOptions, InputSpec
+from compiler.fuse import STEPS
+from compiler.left_out import remaining
 from compiler.measure.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
 from compiler.targets.resolve import PROFILES
 from tests.docs.pages import DOCS, blocks, first_cells
@@ -25,6 +27,7 @@ OTHERS: dict[str, Any] = {
     "tuning_trials": 100,
     "scheduler": "stages",
     "seed": 1,
+    "without": ("weights", "inline"),
 }
 """For each field a value that is not its default."""
 
@@ -74,9 +77,15 @@ def test_the_stated_limits_are_those_of_the_code() -> None:
     assert "for models that quantise and in tf32 and fp16" in PAGE
 
 
+def test_every_step_of_fusion_is_named_and_every_rule_that_is_named_exists() -> None:
+    assert all(f"`{step}`" in PAGE for step in STEPS)
+    for text in re.findall(r"'({\"without\".*?})'", PAGE):
+        remaining(json.loads(text)["without"])
+
+
 def test_options_in_examples_are_accepted() -> None:
     found = [text for block in blocks(PAGE, "sh") for text in re.findall(r"'(?:options=)?({.*?})'", block)]
     found += [text for block in blocks(PAGE, "python") for text in re.findall(r"{.*}", block)]
-    assert len(found) == 3
+    assert len(found) == 5
     for text in found:
         assert CompileOptions.from_json(json.loads(text)) != CompileOptions()

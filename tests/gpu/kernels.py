@@ -19,6 +19,7 @@ from compiler.codegen.lower import workload_of
 from compiler.contract import CompileOptions
 from compiler.frontend import load
 from compiler.fuse import fuse
+from compiler.fuse.joins import joins
 from compiler.fuse.storage import with_storage
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.evaluate import evaluate
@@ -189,7 +190,7 @@ def _workloads(element: DType | None) -> tuple[Workload, ...]:
     found: dict[Workload, None] = {}
     for name, options in NETWORKS:
         graph = kernel_graph(name, element, **options)
-        for call in graph.calls:
+        for call in (*graph.calls, *(join.call for join in joins(graph))):
             if isinstance(call.kernel, Kernel) and _points(call.kernel) <= MOST_POINTS:
                 found[workload_of(graph, call)] = None
     return tuple(found)

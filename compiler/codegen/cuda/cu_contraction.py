@@ -36,18 +36,12 @@ from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
+from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import CudaTarget
 
 MBARRIER_BYTES = 8
-CALLED: Mapping[str, str] = {
-    "wgmma": "16-bit tensor cores, by warpgroups",
-    "mma": "16-bit tensor cores",
-    "mma_tf32": "tf32 tensor cores",
-    "mma_3xtf32": "fp32 by three tf32 products",
-    "ffma": "fp32 multiply-adds",
-}
 
 
 def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
@@ -86,6 +80,14 @@ class CudaContraction:
     tile: Tile
     total: ClassVar[DType] = DType.F32
     """What sums are."""
+    called: ClassVar[Mapping[str, str]] = {
+        "wgmma": "16-bit tensor cores, by warpgroups",
+        "mma": "16-bit tensor cores",
+        "mma_tf32": "tf32 tensor cores",
+        "mma_3xtf32": "fp32 by three tf32 products",
+        "ffma": "fp32 multiply-adds",
+    }
+    """How algorithms multiply, for comments."""
 
     @cached_property
     def slots(self) -> Slots:
@@ -187,6 +189,11 @@ class CudaContraction:
         matrix = replace(matrix, panel=0)
         return position, BlockPanels(matrix, self.n, self.depth, product.element, product.as_tf32, swizzled)
 
+    @property
+    def packings(self) -> Mapping[int, Packing]:
+        """Inputs that are given packed."""
+        return {} if self.packing is None else dict([self.packing])
+
     @cached_property
     def epilogue(self) -> Epilogue:
         return Epilogue(self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster)
@@ -225,9 +232,7 @@ class CudaContraction:
         writer = Writer()
         threads = self.product.threads
         self._declare_places(writer)
-        for operand in (self.a, self.b):
-            operand.declare(writer)
-            self._functions(writer, operand)
+        self.declare_operands(writer)
         self.product.declare(writer, self.depth)
         self._fill(writer)
         self._steps(writer)
@@ -235,7 +240,6 @@ class CudaContraction:
         if in_memory:
             self._add_parts(writer)
         self._finish(writer)
-        packing = self.packing
         empty = not self.view.rows * self.view.columns * self.view.batches
         return framed(
             self.name,
@@ -247,22 +251,28 @@ class CudaContraction:
             scratch_bytes=self.tiles * self.parts * self.m * self.n * 4 * in_memory,
             counters=self.tiles * in_memory,
             cluster=self.cluster,
-            packings={} if packing is None else {packing[0]: packing[1]},
+            packings=self.packings,
             waits=True,
-            notes=self._notes(),
+            notes=self.notes(),
             resident=1,
             condition=self._guard,
         )
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         view = self.view
         over = f"batch {axes_of(view.batch)}, m {axes_of(view.m)}, n {axes_of((view.n,))}, k {axes_of(view.k)}"
         parts = f", k in {self.parts} parts" if self.parts > 1 else ""
         parts += " of a cluster" if self.cluster > 1 else ""
         return [
             f"sums of products over {over}",
-            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: {CALLED[self.tile.algorithm]}",
+            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: {self.called[self.tile.algorithm]}",
         ]
+
+    def declare_operands(self, writer: Writer) -> None:
+        """What threads keep of both operands, and the functions that bring them."""
+        for operand in (self.a, self.b):
+            operand.declare(writer)
+            self._functions(writer, operand)
 
     def _declare_places(self, writer: Writer) -> None:
         """The thread, and where its block's tile lies."""

@@ -168,7 +168,7 @@ class _CudaInteger(CudaContraction):
     def b(self) -> Operand:
         return self.reading_b(self._b_side)
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         view = self.view
         parts = f", k in {self.parts} parts" if self.parts > 1 else ""
         return [

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from compiler.codegen.cuda.cu_attention import lower_cuda_attention
 from compiler.codegen.cuda.cu_contraction import lower_cuda_contraction
+from compiler.codegen.cuda.cu_excitation import lower_cuda_excitation
 from compiler.codegen.cuda.cu_gemv import lower_cuda_gemv
 from compiler.codegen.cuda.cu_integer import lower_cuda_integer
 from compiler.codegen.cuda.cu_loops import lower_cuda_loops
 from compiler.codegen.cuda.cu_recurrent import lower_cuda_recurrent
 from compiler.codegen.cuda.cu_routine import lower_cuda_routine
+from compiler.codegen.cuda.cu_separable import lower_cuda_separable
 from compiler.codegen.cuda.cu_sequential import lower_cuda_sequential
 from compiler.codegen.cuda.cu_transpose import lower_cuda_transpose
 from compiler.codegen.cuda.cu_window import lower_cuda_window
@@ -30,6 +32,11 @@ CUDA_ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CudaTarget], CudaLo
     "mma_tf32": lower_cuda_contraction,
     "mma_3xtf32": lower_cuda_contraction,
     "ffma": lower_cuda_contraction,
+    "separable": lower_cuda_separable,
+    "separable_tf32": lower_cuda_separable,
+    "separable_3xtf32": lower_cuda_separable,
+    "separable_ffma": lower_cuda_separable,
+    "excitation": lower_cuda_excitation,
     "integer": lower_cuda_integer,
     "window": lower_cuda_window,
     "gemv": lower_cuda_gemv,

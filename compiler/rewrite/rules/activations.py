@@ -199,7 +199,7 @@ def hard_sigmoid_by_clip(view: View, node: Node) -> Rewrite | No | None:
     if clip is None or add is None:
         return None
     low, high = _bounds(view, clip)
-    if low != 0 or high is None or not near(high * whole.coefficient, 1.0):
+    if low != 0 or high is None or not high > 0 or not near(high * whole.coefficient, 1.0):
         return None
     for inner, array in view.operands(add):
         scaled = product(view, inner)
@@ -247,8 +247,6 @@ def leaky_relu_by_where(view: View, node: Node) -> Rewrite | No | None:
     slope = None if found is None else view.constant(found["slope"])
     if found is None or slope is None:
         return None
-    if not np.isfinite(slope.astype(np.float64)).all():
-        return No("a slope is not finite")
     if node.op == "Max" and not ((slope > 0) & (slope <= 1)).all():
         return No("a slope is not between 0 and 1")
     return _leaky(view, node, found, slope)
@@ -265,7 +263,9 @@ def leaky_relu_by_relus(view: View, node: Node) -> Rewrite | No | None:
 
 
 def _leaky(view: View, node: Node, found: Found, slope: np.ndarray) -> Rewrite | No | None:
-    """LeakyRelu for one slope, PRelu for several."""
+    """LeakyRelu for one slope, PRelu for several; an infinite one would make NaN of what is above 0."""
+    if not np.isfinite(slope.astype(np.float64)).all():
+        return No("a slope is not finite")
     if slope.size == 1:
         alpha = float(slope.reshape(-1)[0])
         return _replace(view, node, list(found.nodes), "LeakyRelu", found["x"], {"alpha": alpha})

@@ -117,13 +117,20 @@ def _sum_of_products(view: View, sums: int) -> tuple[_Linear, _Linear | int, tup
     add = view.producer(sums, "Add")
     if add is None:
         return None
-    for first, second in (add.used, add.used[::-1]):
+    orders = sorted((add.used, add.used[::-1]), key=lambda order: not _is_of_element(view, order[0]))
+    for first, second in orders:
         x, h = _linear(view, first), _linear(view, second)
         if x is not None and second in view.constants:
             return x, second, (add, *x.nodes)
         if x is not None and h is not None and view.dims(h.weights)[1] * 4 == view.dims(h.weights)[0]:
             return x, h, (add, *x.nodes, *h.nodes)
     return None
+
+
+def _is_of_element(view: View, value: int) -> bool:
+    """Whether a product reads an element of a sequence: where inputs are as wide as states, it is that of the input."""
+    linear = _linear(view, value)
+    return linear is not None and _element(view, linear.x) is not None
 
 
 UPDATE = op("Sigmoid", op("Add", value("xz"), value("hz")))
@@ -202,7 +209,8 @@ def _element(view: View, value: int) -> _Element | None:
         return None
     starts = zip(_numbers(node, "axes"), _numbers(node, "starts"), strict=True)
     by_axis = {axis % len(whole): start for axis, start in starts}
-    return _Element(node.used[0], changed[0], by_axis[changed[0]] % whole[changed[0]])
+    extent, start = whole[changed[0]], by_axis[changed[0]]
+    return _Element(node.used[0], changed[0], max(start, -extent) % extent)
 
 
 def _numbers(node: Node, name: str) -> Dims:

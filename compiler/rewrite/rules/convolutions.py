@@ -59,6 +59,8 @@ def sum_of_convolutions(view: View, node: Node) -> Rewrite | No | None:
     """
     if view.type(node.outputs[0]).rank < 3 or not view.type(node.outputs[0]).dtype.is_float:
         return None
+    if len({view.type(value) for value in (*node.used, *node.outputs)}) > 1:
+        return No("one branch is broadcast to the other")
     for one, other in (node.used, node.used[::-1]):
         main = view.producer(one, "Conv")
         conv = None if main is None else convolution(view, main)

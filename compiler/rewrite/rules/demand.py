@@ -58,9 +58,11 @@ def _of_lines(view: View, node: Node, cut: Cut) -> Part | None:
     assert isinstance(axis, int)
     axis %= rank
     over = (axis,) if node.op in ("Softmax", "LogSoftmax") else range(axis, rank)
+    first, *rest = node.inputs
     if cut.axis in over or len(node.outputs) > 1:
         return None
-    first, *rest = node.inputs
+    if any(value is not None and len(view.dims(value)) > len(over) for value in rest):
+        return None  # a scale that differs from line to line
     return ((first, cut), *((value, None) for value in rest)), node.attrs
 
 

@@ -156,6 +156,8 @@ def unfold_into_conv(view: View, node: Node) -> Rewrite | No | None:
     kernel = draft.constant(weights.reshape(-1, deep, *rows, taps))
     attrs: dict[str, Attr] = {
         **node.attrs,
+        "auto_pad": "NOTSET",
+        "pads": (0,) * (2 * len(space)),
         "kernel_shape": (*rows, taps),
         "strides": (*rows, stride),
         "dilations": (*rows, dilation),

@@ -193,8 +193,8 @@ def variance(view: View, value: int) -> Statistic | None:
 def _not_below_zero(view: View, node: Node) -> int | None:
     """What a view, a Relu, max(0, .) or clip(., 0, inf) is of."""
     if node.op == "Clip":
-        low, high = (*(view.scalar(bound) for bound in node.inputs[1:]), None, None)[:2]
-        return node.used[0] if low == 0 and high in (None, INFINITY) else None
+        low, high = (*node.inputs[1:], None, None)[:2]
+        return node.used[0] if view.scalar(low) == 0 and (high is None or view.scalar(high) == INFINITY) else None
     if node.op != "Max":
         return node.used[0]
     rest = [read for read in node.used if uniform(view, read) != 0]

@@ -59,6 +59,8 @@ def past_concat(view: View, node: Node, by: Rearrangement) -> tuple[Step, Mappin
     """v(concat(x, y)) = concat(v(x), v(y)), where v moves axes, or leaves the last one, which is joined."""
     rank = len(by.source)
     axis = _axis(node, rank)
+    if any(0 in view.dims(value) for value in node.used):
+        return None
     if (perm := by.perm) is not None:
         moved: list[Rearrangement | None] = [transposed(view.dims(value), perm) for value in node.used]
         return tuple(zip(node.used, moved, strict=True)), {**node.attrs, "axis": perm.index(axis)}
@@ -103,9 +105,11 @@ def past_softmax(view: View, node: Node, by: Rearrangement) -> tuple[Step, Mappi
 def past_norm(view: View, node: Node, by: Rearrangement) -> tuple[Step, Mapping[str, Attr]] | None:
     """v(norm(x)) = norm(v(x)), where v leaves the axes over which is summed."""
     over = len(by.source) - _axis(node, len(by.source))
+    x, *rest = node.inputs
     if len(node.outputs) > 1 or not by.keeps_last(over):
         return None
-    x, *rest = node.inputs
+    if any(value is not None and len(view.dims(value)) > over for value in rest):
+        return None
     return ((x, by), *((value, None) for value in rest)), {**node.attrs, "axis": len(by.result) - over}
 
 
@@ -113,6 +117,8 @@ def past_product(view: View, node: Node, by: Rearrangement) -> tuple[Step, Mappi
     """v(x @ y) = v(x) @ v(y), where v leaves the last axes; (x @ y)^T = y^T @ x^T."""
     x, y = node.used
     a, b = view.dims(x), view.dims(y)
+    if 0 in a:
+        return None
     if len(b) == 2 and len(a) > 1 and (moved := by.on_leading(1, a[-1:])) is not None:
         return ((x, moved), (y, None)), {}
     rank = len(by.source)

@@ -9,6 +9,7 @@ from compiler.ops.attributes import ints
 from compiler.rewrite.linear import LINEAR, Linear, input_channel, per_channel, times
 from compiler.rewrite.passage import PASSES, Affine, Passage, reshaped, spread
 from compiler.rewrite.rule import REASSOCIATES, Rule
+from compiler.rewrite.rules.padding import pads_of
 from compiler.rewrite.view import No, Rewrite, View
 
 
@@ -126,6 +127,10 @@ def _after(view: View, node: Node, scale: np.ndarray) -> np.ndarray | No:
         return No(f"it is not the same at all positions of {node.op}")
     if node.op == "Pad" and (node.attrs.get("mode", "constant") != "constant" or node.attrs.get("constant_value")):
         return No("it pads with something else than zeros")
+    if node.op == "Pad" and any(
+        pair != (0, 0) and extent != 1 for pair, extent in zip(pads_of(node, len(before)), scale.shape, strict=True)
+    ):
+        return No("it is not the same along what is padded")
     return No("the places of the largest values would change") if len(node.outputs) > 1 else scale
 
 

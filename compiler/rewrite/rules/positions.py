@@ -95,9 +95,10 @@ def pointwise_before_resize(view: View, node: Node) -> Rewrite | No | None:
         return No("it resizes channels")
     if (refusal := view.enclosed(node, [resize])) is not None:
         return refusal
-    attrs, sizes = dict(resize.attrs), ints(resize, "sizes")
+    attrs, sizes, rank = dict(resize.attrs), ints(resize, "sizes"), view.type(node.used[0]).rank
     if sizes:
-        attrs["sizes"] = (sizes[0], conv.filters, *sizes[2:])
+        axes = axes_of(resize, rank) or tuple(range(rank))
+        attrs["sizes"] = tuple(conv.filters if axis == 1 else size for axis, size in zip(axes, sizes, strict=True))
     draft = view.draft(node)
     reduced = draft.node("Conv", (resize.used[0], *node.inputs[1:]), node.attrs)
     draft.node("Resize", (reduced, *resize.inputs[1:]), attrs, resize.source)

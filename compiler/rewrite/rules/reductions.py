@@ -66,6 +66,8 @@ def reduction_of_reduction(view: View, node: Node) -> Rewrite | No | None:
         return None
     if (refusal := view.enclosed(node, [inner])) is not None:
         return refusal
+    if node.op == "ReduceMean" and not view.type(node.outputs[0]).dtype.is_float:
+        return No("a mean of integers is rounded")
     x, first = inner.used[0], _axes(view, inner)
     left = [axis for axis in range(view.type(x).rank) if inner.attrs.get("keepdims", 1) or axis not in first]
     axes = tuple(sorted({*first, *(left[axis] for axis in _axes(view, node))}))

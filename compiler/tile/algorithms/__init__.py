@@ -5,6 +5,7 @@ contraction  register-blocked matrix products and convolutions
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
 recurrent    recurrent layers, step by step
+separable    a window channel by channel and the pointwise product that reads it, through rows that stay in a cache
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 winograd     convolutions of unit stride with fewer multiplications
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
@@ -30,6 +31,7 @@ from compiler.tile.algorithms.gemv import gemv_tiles
 from compiler.tile.algorithms.integer import integer_tiles
 from compiler.tile.algorithms.loops import loop_tiles
 from compiler.tile.algorithms.recurrent import recurrent_tiles
+from compiler.tile.algorithms.separable import separable_tiles
 from compiler.tile.algorithms.window import window_tiles
 from compiler.tile.algorithms.winograd import winograd_tiles
 from compiler.tile.model import Proposal
@@ -43,6 +45,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     gemv_tiles,
     integer_tiles,
     recurrent_tiles,
+    separable_tiles,
     window_tiles,
     winograd_tiles,
 )

@@ -195,11 +195,15 @@ class _Costs:
         )
 
     def _tile(self, rows: int, vectors: int, by_stretch: bool) -> float:
-        """One register tile: bound by multiply-adds, by their latency, by loads (as many start in a cycle) or by B's level; then its results."""
-        sums, rates = rows * vectors, self.rates
-        near = 4 * self.view.depth * self.panel <= self.target.l1_bytes // 2
-        b_ns = 4 * self.target.vector_floats * vectors / (rates.l1_per_ns if near else rates.l2_per_ns)
-        step = max(max(sums, IN_FLIGHT, rows + vectors) / rates.fma_per_ns, b_ns)
-        stretches = -(-self.view.depth // STRETCH)
-        passes = stretches + 1 + by_stretch if stretches > 1 else 1
-        return self.view.depth * step + (2 * passes * sums + TILE_LOADS) / rates.fma_per_ns
+        return tile_ns(rows, vectors, self.view.depth, self.panel, self.target, by_stretch)
+
+
+def tile_ns(rows: int, vectors: int, depth: int, panel: int, target: CpuTarget, by_stretch: bool) -> float:
+    """One register tile: bound by multiply-adds, by their latency, by loads (as many start in a cycle) or by B's level; then its results."""
+    sums, rates = rows * vectors, target.rates
+    near = 4 * depth * panel <= target.l1_bytes // 2
+    b_ns = 4 * target.vector_floats * vectors / (rates.l1_per_ns if near else rates.l2_per_ns)
+    step = max(max(sums, IN_FLIGHT, rows + vectors) / rates.fma_per_ns, b_ns)
+    stretches = -(-depth // STRETCH)
+    passes = stretches + 1 + by_stretch if stretches > 1 else 1
+    return depth * step + (2 * passes * sums + TILE_LOADS) / rates.fma_per_ns

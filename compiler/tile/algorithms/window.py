@@ -39,22 +39,22 @@ L1_PART = 0.7
 def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles of rows x columns of registers, cheapest by the model first; empty for a kernel that is no window channel by channel."""
     view = as_channel_window(workload)
-    if view is None or view.channel.extent < target.vector_floats // 2 or not _holds_groups(view, target):
+    if view is None or view.channel.extent < target.vector_floats // 2 or not holds_groups(view, target):
         return []
     proposals = {}
-    for rows, columns, vectors in _shapes(view, target):
-        for channels in _blocks(view, vectors, target, lanes):
+    for rows, columns, vectors in window_shapes(view, target):
+        for channels in blocks_of_channels(view, vectors, target, lanes):
             tile = _tile(view, rows, columns, vectors, channels, target, lanes)
-            proposals[tile] = Proposal(tile, _seconds(view, workload, tile, target))
+            proposals[tile] = Proposal(tile, window_seconds(view, workload, tile, target))
     return sorted(proposals.values(), key=lambda proposal: proposal.seconds)
 
 
-def _holds_groups(view: ChannelWindow, target: CpuTarget) -> bool:
+def holds_groups(view: ChannelWindow, target: CpuTarget) -> bool:
     """Whether a vector holds several whole groups; a product takes larger ones better."""
     return view.group < target.vector_floats and target.vector_floats % view.group == 0
 
 
-def _shapes(view: ChannelWindow, target: CpuTarget) -> list[tuple[int, int, int]]:
+def window_shapes(view: ChannelWindow, target: CpuTarget) -> list[tuple[int, int, int]]:
     """Rows, columns and vectors of channels that fit the registers and keep the units busy."""
     legal = [
         (rows, columns, vectors)
@@ -87,7 +87,7 @@ def _fits(view: ChannelWindow, rows: int, columns: int, vectors: int, target: Cp
     return outputs + weights + 2 <= target.vector_registers and outputs * view.taps <= max(MOST_STEPS, view.taps)
 
 
-def _blocks(view: ChannelWindow, vectors: int, target: CpuTarget, lanes: int) -> list[int]:
+def blocks_of_channels(view: ChannelWindow, vectors: int, target: CpuTarget, lanes: int) -> list[int]:
     """Channels of a task: all of them, a few vectors, as many as give every lane its tasks."""
     extent, step = view.channel.extent, vectors * target.vector_floats
     few = max(FEW_CHANNELS // step, 1) * step
@@ -113,7 +113,7 @@ def _tile(
     )
 
 
-def _seconds(view: ChannelWindow, workload: Workload, tile: Tile, target: CpuTarget) -> float:
+def window_seconds(view: ChannelWindow, workload: Workload, tile: Tile, target: CpuTarget) -> float:
     """The slowest of arithmetic and loads of the register tiles, what the second-level cache delivers, what lies beyond it."""
     rates, width = target.rates, 4 * target.vector_floats
     rows, columns = tile.extent("register", "rows"), tile.extent("register", "columns")

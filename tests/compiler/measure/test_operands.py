@@ -39,7 +39,7 @@ def test_weights_exist_so_often_that_no_cache_of_that_size_holds_them() -> None:
     assert len(np.unique(cold.tables[:, 0])) == len(np.unique(cold.tables[:, 2])) == 1
     assert (cold.memory[1].view(np.int64) > 0).all()
     assert np.array_equal(cold.memory[1][:64], cold.memory[1][-64:])
-    assert [region.bytes for region in cold.warm] == [64]
+    assert [region.bytes for region in cold.warm] == [0, 64, 64]
     assert len(lay_out(operands, (False, True, False), 1, PLAIN, 0, 1, 0, 0).tables) == 1
     assert len(lay_out(operands, (False, False, False), 1, PLAIN, 0, 1, 1000, 0).tables) == 1
 
@@ -48,7 +48,8 @@ def test_weights_in_memory_are_driven_out_of_the_caches_and_activations_are_not(
     operands = ((DType.I64, 8), (DType.I64, 8), (DType.I64, 8))
     laid = lay_out(operands, (False, True, False), 1, PLAIN, 0, 1, 1000, 0, in_memory=True)
     assert [(region.data, region.bytes) for region in laid.cold] == [(laid.memory[1].ctypes.data, 16 * 64)]
-    assert [region.data for region in laid.warm] == [laid.memory[0].ctypes.data]
+    read, _, written = (memory.ctypes.data for memory in laid.memory)
+    assert [region.data for region in laid.warm] == [laid.scratch.ctypes.data, written, read]
     assert not len(lay_out(operands, (False, True, False), 1, PLAIN, 0, 1, 1000, 0).cold)
 
 

@@ -19,6 +19,7 @@ from compiler.ir.parse import parse_kernel_graph, parse_plan
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Cost
+from compiler.pack.explanation import Entry, Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.pack import PackedArtifact, pack
 
@@ -140,8 +141,13 @@ def parts(build: Callable[..., bytes]) -> Parts:
         costs=(Cost(3e-6, "record"), Cost(1e-6, "model")),
         model=(("opset", "20"),),
         steps=(("fuse", "4 kernels to 2"),),
-        rewrites=("merge", "merge", "fold"),
-        refusals=("Conv 'c': too wide",),
+        explanation=Explanation(
+            applied=(
+                Entry("merge", "x + x = 2 x", 2, "'first'", "saves 2 nodes"),
+                Entry("fold", "2 3 = 6", 1, "Mul %3"),
+            ),
+            apart=(Entry("inline", "too wide", 4, "'c': Mul -> Conv"),),
+        ),
         notices=("careful",),
     )
     return Parts(program, plan, kernels, (record,), facts)

@@ -12,6 +12,7 @@ import pytest
 
 from compiler.contract import PlanReached
 from compiler.ir.tile import Cost
+from compiler.pack.explanation import Entry, Explanation
 
 HOSTILE = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"' &amp; \x00\x1b\ud800\u202e\n]]>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,7 +57,7 @@ def hostile(parts: Any) -> Any:
     calls = tuple(
         replace(call, kernel=replace(call.kernel, family=HOSTILE), sources=(HOSTILE,)) for call in parts.kernels.calls
     )
-    texts = dict.fromkeys(("rewrites", "refusals", "notices"), (HOSTILE,))
+    entries = (Entry(HOSTILE, HOSTILE, 2, HOSTILE, HOSTILE),)
     facts = replace(
         parts.facts,
         options={HOSTILE: HOSTILE},
@@ -64,7 +65,8 @@ def hostile(parts: Any) -> Any:
         steps=((HOSTILE, HOSTILE),),
         target=HOSTILE,
         hardware=HOSTILE,
-        **texts,
+        notices=(HOSTILE,),
+        explanation=Explanation(entries, entries, entries, entries, entries),
     )
     (record,) = parts.records
     record = replace(record, operator=HOSTILE, description=HOSTILE, variant={HOSTILE: HOSTILE})
@@ -84,8 +86,12 @@ def test_the_report_is_whole_and_needs_nothing_from_outside(artifact: Path) -> N
         "4 kernels",
         "Mul",
         "second, third",
+        "Rules applied (3)",
+        "2 ×",
         "merge",
-        "× 2",
+        "x + x = 2 x",
+        "saves 2 nodes",
+        "Kernels left apart, and why (4)",
         "too wide",
         "careful",
         "cc 1.0; -O1",
@@ -169,7 +175,7 @@ def test_hostile_names_leave_the_picture_well_formed(parts: Any, tmp_path: Path)
 
 
 def test_a_model_without_times_still_has_a_picture_and_a_report(parts: Any, tmp_path: Path) -> None:
-    facts = replace(parts.facts, costs=(Cost(0.0, "model"), Cost(0.0, "model")), rewrites=(), refusals=(), notices=())
+    facts = replace(parts.facts, costs=(Cost(0.0, "model"), Cost(0.0, "model")), explanation=Explanation(), notices=())
     path = replace(parts, facts=facts, records=()).pack(tmp_path / "m.tw").path
     ElementTree.fromstring(member(path, "plan.svg"))
     assert "Notices" not in " ".join(Page(member(path, "report.html")).words)

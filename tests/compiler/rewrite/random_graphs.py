@@ -43,7 +43,7 @@ def _divide(s: Sketch, x: int) -> int:
 
 def _binary(s: Sketch, x: int) -> int:
     """x and an earlier value of its shape, often x itself."""
-    others = [value for value in s.values if value not in s.constants and s.dims(value) == s.dims(x)]
+    others = [value for value in s.values if value not in s.constants and s.values[value].type == s.values[x].type]
     return s(str(s.rng.choice(["Add", "Sub", "Max"])), x, int(s.rng.choice(others)))
 
 

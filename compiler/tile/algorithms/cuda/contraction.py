@@ -253,18 +253,26 @@ class Work:
         at_once = target.blocks_at_once(self.threads, self.registers, self.shared_bytes)
         together = min(max(at_once, 1), -(-self.blocks // target.multiprocessors))
         waves = -(-self.blocks // (together * target.multiprocessors))
-        block = LATENCY_NS + self.steps * self._step_ns(together, target) + self._end_ns(together, target)
-        return waves * block
+        steps = self._first_ns(together, target) + self.steps * self._step_ns(together, target)
+        return waves * (steps + self._end_ns(together, target))
+
+    def _first_ns(self, together: int, target: CudaTarget) -> float:
+        """Before the first step's products."""
+        return LATENCY_NS
 
     def _step_ns(self, together: int, target: CudaTarget) -> float:
         """One step of k of the blocks that a multiprocessor holds: the scarcest of its units, or waiting."""
-        busy = min(self.blocks, target.multiprocessors)
-        moved = together * self.step_bytes / min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
+        moved = self._moved_ns(together, target)
         units = together * self._cycles(target) / target.clock_ghz
         waiting = LATENCY_NS / (self.stages - 1 - self.lag)
         if self._held:
             waiting = LATENCY_NS
         return max(moved, self._units_ns(units), self._chain_ns(target) + STEP_NS, waiting)
+
+    def _moved_ns(self, together: int, target: CudaTarget) -> float:
+        """A step's bytes of the blocks that a multiprocessor holds, from the second-level cache."""
+        busy = min(self.blocks, target.multiprocessors)
+        return together * self.step_bytes / min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
 
     def _units_ns(self, units: float) -> float:
         """A step of a multiprocessor whose units are busy for so long."""

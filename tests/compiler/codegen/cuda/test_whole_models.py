@@ -139,6 +139,11 @@ def test_no_access_of_a_model_races_or_leaves_its_memory(folder: Path, name: str
     check(made(folder, name, precision, HOPPER), "checked", RANDOM_ORDERS[1:])
 
 
+def test_a_mobile_network_has_its_windows_and_its_squeezes_in_the_kernels_after_them(folder: Path) -> None:
+    assert {"separable_tf32", "excitation"} <= made(folder, "tiny_mobile", "fp16", HOPPER).algorithms
+    assert {"separable_3xtf32", "excitation"} <= made(folder, "tiny_mobile", "fp32", HOPPER).algorithms
+
+
 @needs_double
 def test_tf32_and_bf16_agree_within_their_tolerances(folder: Path) -> None:
     for precision in ("tf32", "bf16"):

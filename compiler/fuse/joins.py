@@ -1,0 +1,205 @@
+"""Ways to carry out several calls as one of which only costs can say whether they pay.
+
+`joins` lists them, `promising` keeps those that the model of costs does not rule out. They are tiled and measured beside the calls that they
+would replace; `settle` then takes those that make the model faster. A model takes at least the work of all its calls shared by the lanes,
+and at least as long as the longest path through it, on which every call runs on one lane or is shared by all as far as its tile tasks go:
+a join is taken where the larger of the two falls, or the work alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.fuse.excitation import excitations
+from compiler.fuse.refusal import name_of
+from compiler.fuse.separable import join_separable
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Costs
+from compiler.ir.tile import Cost, Menu
+
+KINDS = frozenset({"separable", "excitation"})
+"""What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of it."""
+MODEL = "model"
+"""The source of a cost that nobody measured."""
+HOPE = 1.25
+"""A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may err."""
+ERROR = 0.03
+"""Of what calls take apart: a join that saves less is left, since what is measured kernel by kernel errs by as much."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """One call instead of those at `calls`, in ascending order; it stands where the last of them stood. `kind` names the way."""
+
+    kind: str
+    calls: tuple[int, ...]
+    call: Call
+
+    @property
+    def where(self) -> str:
+        """The model's name of an operator, or what operators they are."""
+        return name_of(self.call.sources, self.call.kernel.family)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a join: what its calls take apart and as one, on one lane, and why it was not taken; `reason` is empty where it was."""
+
+    join: Join
+    apart: tuple[Cost, ...]
+    joined: Cost
+    reason: str = ""
+
+    def __str__(self) -> str:
+        apart = " + ".join(f"{1e6 * cost.seconds:.1f}" for cost in self.apart)
+        outcome = f"left apart: {self.reason}" if self.reason else "joined"
+        kernel = self.join.call.kernel.family
+        return f"{self.join.kind} {kernel} at {self.join.where}: {apart} us apart, {1e6 * self.joined.seconds:.1f} us as one ({self.joined.source}); {outcome}"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The kernels with the joins that were taken, a menu for each call, and what became of each join."""
+
+    kernels: KernelGraph
+    menus: tuple[Menu, ...]
+    log: tuple[Verdict, ...]
+
+
+def joins(kernels: KernelGraph, kinds: frozenset[str] = KINDS) -> tuple[Join, ...]:
+    """Every join of some kinds that there may be, by the position of its last call."""
+    pairs = [
+        (kernels.writer[id], position)
+        for position, call in enumerate(kernels.calls)
+        for id in dict.fromkeys(call.inputs)
+        if id in kernels.writer
+    ]
+    separables = [(pair, join_separable(kernels, *pair)) for pair in pairs]
+    found = [Join("separable", pair, call) for pair, call in separables if isinstance(call, Call)]
+    found += [Join("excitation", chain, call) for chain, call in excitations(kernels)]
+    return tuple(sorted((one for one in found if one.kind in kinds), key=lambda join: join.calls[-1]))
+
+
+def promising(kernels: KernelGraph, found: Sequence[Join], costs: Costs) -> tuple[Join, ...]:
+    """Those that may pay, by costs of which none is measured."""
+    calls = [call for join in found for call in (join.call, *(kernels.calls[at] for at in join.calls))]
+    seconds = iter(cost.seconds for cost in costs.of(kernels, calls))
+    kept = []
+    for join in found:
+        joined, *apart = (next(seconds) for _ in (join.call, *join.calls))
+        if joined < HOPE * sum(apart):
+            kept.append(join)
+    return tuple(kept)
+
+
+def replaced(kernels: KernelGraph, chosen: Sequence[Join]) -> KernelGraph:
+    """The kernels with the calls of some joins, no two of which share one, carried out as they say; buffers that nobody needs are gone."""
+    instead = {join.calls[-1]: join.call for join in chosen}
+    gone = {call for join in chosen for call in join.calls[:-1]}
+    calls = tuple(instead.get(at, call) for at, call in enumerate(kernels.calls) if at not in gone)
+    bound = {id for call in kernels.calls for id in (*call.inputs, *call.outputs)}
+    needed = {id for call in calls for id in (*call.inputs, *call.outputs)}
+    buffers = {id: buffer for id, buffer in kernels.buffers.items() if id in needed or id not in bound}
+    return replace(kernels, buffers=buffers, calls=calls)
+
+
+def settle(
+    kernels: KernelGraph,
+    found: Sequence[Join],
+    menus: Sequence[Menu],
+    joined: Sequence[Menu],
+    lanes: int,
+    meeting_s: float = 0.0,
+) -> Settled:
+    """Takes, in the order of the work they save, the joins that pay. `menus` are those of the calls, `joined` those of the joins.
+
+    `meeting_s` is what sharing a call between lanes costs beside its work. What was measured is compared only with what was measured, what was
+    modelled with what was modelled.
+    """
+    candidates = [
+        _Candidate(at, join, tuple(menus[call] for call in join.calls), menu)
+        for at, (join, menu) in enumerate(zip(found, joined, strict=True))
+    ]
+    by_call: Mapping[tuple[int, ...], Menu] = {
+        call.outputs: menu for call, menu in zip(kernels.calls, menus, strict=True)
+    }
+    best = _length(kernels, by_call, lanes, meeting_s)
+    taken: list[_Candidate] = []
+    log: dict[int, Verdict] = {}
+    for one in sorted(candidates, key=lambda one: (-one.saved, one.at)):
+        reason = one.refusal(taken, meeting_s)
+        if not reason:
+            with_it = [*taken, one]
+            length = _length(*_with(kernels, by_call, with_it), lanes, meeting_s)
+            if length < best:
+                taken, best = with_it, length
+            else:
+                reason = "it would lengthen the longest path"
+        log[one.at] = one.verdict(reason)
+    kept, by_call = _with(kernels, by_call, taken)
+    return Settled(kept, tuple(by_call[call.outputs] for call in kept.calls), tuple(log[at] for at in sorted(log)))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A join with its own menu and those of the calls that it would replace."""
+
+    at: int
+    join: Join
+    apart: tuple[Menu, ...]
+    menu: Menu
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        return tuple(menu.best.cost for menu in self.apart)
+
+    @property
+    def saved(self) -> float:
+        """Seconds of one lane."""
+        return sum(cost.seconds for cost in self.costs) - self.menu.best.cost.seconds
+
+    def refusal(self, taken: Sequence[_Candidate], meeting_s: float) -> str:
+        """Why it is not taken whatever the path; empty when it may be."""
+        if len({cost.source == MODEL for cost in (*self.costs, self.menu.best.cost)}) > 1:
+            return "not all of them were measured"
+        if any(set(self.join.calls) & set(other.join.calls) for other in taken):
+            return "another join has taken one of its calls"
+        saved = self.saved + meeting_s * (len(self.apart) - 1)
+        if saved <= 0:
+            return "it is no less work"
+        return "it saves less than measurements err by" if saved < ERROR * sum(c.seconds for c in self.costs) else ""
+
+    def verdict(self, reason: str) -> Verdict:
+        return Verdict(self.join, self.costs, self.menu.best.cost, reason)
+
+
+def _with(
+    kernels: KernelGraph, menus: Mapping[tuple[int, ...], Menu], taken: Sequence[_Candidate]
+) -> tuple[KernelGraph, Mapping[tuple[int, ...], Menu]]:
+    """The kernels with some joins, and the menu of each call by its outputs."""
+    joined = replaced(kernels, [one.join for one in taken])
+    return joined, {**menus, **{one.join.call.outputs: one.menu for one in taken}}
+
+
+def _length(
+    kernels: KernelGraph, menus: Mapping[tuple[int, ...], Menu], lanes: int, meeting_s: float
+) -> tuple[float, float]:
+    """What a model takes at least, by its work and its longest path, and its work on one lane: the second decides where the first is equal."""
+    work, longest = 0.0, 0.0
+    ready: dict[int, float] = {}
+    for call in kernels.calls:
+        menu = menus[call.outputs]
+        begin = max((ready.get(kernels.buffers[id].storage, 0.0) for id in call.inputs), default=0.0)
+        end = begin + min(menu.best.cost.seconds, _shared(menu, lanes) + meeting_s)
+        for id in call.outputs:
+            storage = kernels.buffers[id].storage
+            ready[storage] = max(end, ready.get(storage, 0.0))
+        work += menu.best.cost.seconds
+        longest = max(longest, end)
+    return max(work / lanes, longest), work
+
+
+def _shared(menu: Menu, lanes: int) -> float:
+    """Seconds of a call that all lanes share, as evenly as its tile tasks permit."""
+    return min(one.cost.seconds * -(-one.tiles // lanes) / max(one.tiles, 1) for one in menu.variants)

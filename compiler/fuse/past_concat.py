@@ -1,0 +1,101 @@
+"""Maps carried past a Concat: f(concat(x, y)) = concat(f(x), f(y)), where the kernels that make the operands can run f themselves.
+
+Cells of NASNet end in a Concat, and all that reads it begins with a Relu. The Concat is no kernel, since its operands are written straight into
+its memory; nor is the Relu, if each of them is written through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from compiler.fuse.alias import concat_parts
+from compiler.fuse.draft import Draft, Op, is_copy, only_block, store_axes
+from compiler.fuse.epilogue import join
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Kernel
+from compiler.ir.normal_form import substitute
+
+
+def carry_past_concats(draft: Draft) -> None:
+    """Valid after: no map of a Concat's result and of nothing else could have been run on each of its operands where that is made."""
+    known: dict[tuple[int, str], int] = {}
+    for concat in list(draft.ops):
+        if concat_parts(concat) is None:
+            continue
+        for op in draft.readers_of(concat.outputs[0]):
+            if not _is_pointwise(op, draft) or not _pays(draft, concat, op):
+                continue
+            before = list(draft.ops), dict(draft.types), dict(draft.like)
+            if _carried(draft, concat, op, known):
+                known[concat.outputs[0], _text(op)] = op.outputs[0]
+            else:
+                draft.ops, draft.types, draft.like = before
+
+
+def _text(op: Op) -> str:
+    """What a map computes."""
+    block = only_block(op)
+    assert block is not None
+    return str(block.values[0])
+
+
+def _is_pointwise(op: Op, draft: Draft) -> bool:
+    """Whether a map computes each result from the element of its one operand at the same place, and from nothing else."""
+    block = only_block(op)
+    if block is None or is_copy(op) or len(op.inputs) != 1:
+        return False
+    read, made = draft.types[op.inputs[0]], draft.types[op.outputs[0]]
+    axes = store_axes(block.stores[0], made.dims)
+    if axes is None or read != made:
+        return False
+    parts = list(block.values[0].walk())
+    here = tuple(Index.of(0 if axis is None else axis) for axis in axes)
+    return all(part.index == here if isinstance(part, Load) else not part.indices for part in parts)
+
+
+def _pays(draft: Draft, concat: Op, op: Op) -> bool:
+    """Whether nothing more is stored than before: the map's result would be, or its operands then are not."""
+    readers = draft.readers_of(op.outputs[0])
+    stored = len(readers) != 1 or op.outputs[0] in draft.kept
+    return stored or all(draft.readers_of(value) == [concat] and value not in draft.kept for value in concat.inputs)
+
+
+def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], int]) -> bool:
+    """Runs a map on each operand of a Concat instead of on its result; False, with the draft in disorder, where one cannot be.
+
+    `known`: results of maps of a Concat, by that Concat's result, that are joined already.
+    """
+    results = {value: known.get((value, _text(op))) for value in concat.inputs}
+    alone = draft.readers_of(concat.outputs[0]) == [op] and concat.outputs[0] not in draft.kept
+    made = {value: result or draft.fresh(draft.types[value], like=value) for value, result in results.items()}
+    joined = replace(concat, inputs=tuple(made.values()), outputs=op.outputs)
+    draft.replace([concat, op] if alone else [op], joined, draft.at(op))
+    for value in (value for value, result in results.items() if result is None):
+        maker = draft.producers().get(value)
+        if maker is None or is_copy(maker):
+            return False
+        whole = join(maker, _on(op, value, made[value], draft), draft)
+        if isinstance(whole, str):
+            return False
+        draft.replace([maker], whole, draft.at(maker))
+    return True
+
+
+def _on(op: Op, value: int, result: int, draft: Draft) -> Op:
+    """The same map of a value with other extents."""
+    kernel, block, type = op.kernel, only_block(op), draft.types[value]
+    assert isinstance(kernel, Kernel)
+    assert block is not None
+    axes = store_axes(block.stores[0], draft.types[op.outputs[0]].dims)
+    assert axes is not None
+    fitted = {axis: Axis(axis.name, extent) for axis, extent in zip(axes, type.dims, strict=True) if axis is not None}
+    fitting = replace(
+        kernel,
+        inputs=(replace(kernel.inputs[0], type=type),),
+        outputs=(replace(kernel.outputs[0], type=type),),
+        shared=tuple(fitted.get(axis, axis) for axis in kernel.shared),
+        blocks=(substitute(block, {axis: Index.of(other) for axis, other in fitted.items()}),),
+    )
+    return Op(fitting, (value,), (result,), op.sources)

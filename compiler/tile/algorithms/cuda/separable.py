@@ -1,0 +1,272 @@
+"""Legal tiles of separable convolutions on a GPU (`compiler.codegen.cuda.cu_separable`): those of a product, each block with a rectangle of pixels.
+
+The model is a product's, with what the window adds to a step: copies of the positions around the rectangle, and the window's own arithmetic. A block that does not
+have all columns computes the window again, and so do the positions that rectangles share count for each.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product as points
+from math import prod
+
+from compiler.ir.channelwise import Side
+from compiler.ir.cuda_operand import Access
+from compiler.ir.cuda_separable import Staged, as_staged, element_of
+from compiler.ir.machine import Workload
+from compiler.ir.normal_form import Slots
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.targets.cuda import CudaTarget
+from compiler.tile.algorithms.cuda.contraction import (
+    LATENCY_NS,
+    MOST_OFFSET,
+    MOST_PROPOSALS,
+    MOST_REGISTERS,
+    MOST_SPLIT_SUMS,
+    PARTS,
+    STEP_NS,
+    THREAD_TILES,
+    WARP,
+    WARP_TILES,
+    Shape,
+    Work,
+    splits,
+    steps_of,
+)
+from compiler.tile.algorithms.cuda.model import STALL
+from compiler.tile.model import Proposal
+
+MORE_WARP_TILES = (
+    *((32, 32, 16, 8), (64, 32, 16, 16), (16, 64, 16, 8), (64, 16, 16, 8), (64, 64, 16, 32), (16, 128, 16, 16)),
+    *((16, 256, 16, 32), (32, 256, 32, 32), (64, 256, 32, 64), (32, 128, 16, 32)),
+)
+"""More warps than the product alone has a use for, as the window is computed by all; and all columns of a wide product."""
+STAGES = (3, 4)
+COLUMNS = (4, 8, 16, 32)
+"""Pixels of a rectangle's row."""
+STRIPS = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
+"""Rows and columns of pixels of a thread."""
+LONGEST_STEP = 384
+"""Bytes of a row in a step."""
+MMA_BYTES = 32
+"""Of a row, that one step of mma takes."""
+MOST_COPIES = 24
+"""Of a thread and step: their places stay in registers."""
+MOST_RECTANGLES = 2
+"""Of a size that are worth a look: those with the fewest positions."""
+MOST_TAPS = 49
+"""Of a window, which is written out for every pixel of a strip."""
+
+READ, MAPPED, COPY = 2, 6, 6
+"""Instructions of a vector's access to shared memory, of a result's maps, of an asynchronous copy."""
+PRODUCTS = {
+    "separable": "mma",
+    "separable_tf32": "mma_tf32",
+    "separable_3xtf32": "mma_3xtf32",
+    "separable_ffma": "ffma",
+}
+"""The algorithm that multiplies in the same way, by separable algorithm."""
+EXACT = ("separable_3xtf32", "separable_ffma")
+"""Those of fp32."""
+
+
+def cuda_separable_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """The most promising tiles by the model, best first; none for what is no separable convolution of this form."""
+    buffers = (*workload.inputs, *workload.outputs)
+    staged = as_staged(workload)
+    if staged is None or staged.window.taps > MOST_TAPS or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+        return []
+    half = element_of(staged, workload, precision)
+    names = ("separable",) if half is not DType.F32 else EXACT if precision == "fp32" else ("separable_tf32",)
+    return sorted(
+        (work.proposal(target) for name in names for work in _best(name, len(names), staged, workload, half, target)),
+        key=lambda proposal: proposal.seconds,
+    )
+
+
+def _best(
+    name: str, shares: int, staged: Staged, workload: Workload, element: DType, target: CudaTarget
+) -> Sequence[SeparableWork]:
+    """The cheapest of one algorithm, which has its share of all proposals."""
+    works = ((work.ns(target), at, work) for at, work in enumerate(_works(name, staged, workload, element, target)))
+    return [work for _, _, work in heapq.nsmallest(MOST_PROPOSALS // shares, works)]
+
+
+def _works(
+    name: str, staged: Staged, workload: Workload, element: DType, target: CudaTarget
+) -> Iterator[SeparableWork]:
+    algorithm = PRODUCTS[name]
+    channels, columns = staged.separable.channel.extent, staged.separable.column.extent
+    whole = Access(max(16 // element.bytes, 1), (), True)
+    operand = Slots(workload).buffers[staged.load.slot].dtype
+    for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else (*WARP_TILES, *MORE_WARP_TILES):
+        if (algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS) or (n > 8 and n >= 2 * columns):
+            continue
+        for rows in _rectangles(staged, m):
+            pixels = prod(_count(staged, rows, m // rows)) * m
+            shape = Shape(1, pixels, columns, channels, element, whole, None)
+            for depth, steps in _steps(shape):
+                threads = m // part_m * (n // part_n) * (1 if algorithm == "ffma" else WARP)
+                strips = _strips(rows, m // rows, depth // staged.count, threads)
+                for parts, cluster in splits(shape, m, n, steps, target):
+                    own = -(-steps // parts)
+                    for stages, strip in points([count for count in STAGES if count <= own + 1] or (1,), strips):
+                        work = SeparableWork(
+                            *(algorithm, shape, m, n, part_m, part_n, depth, stages if own > 1 else 1, parts, cluster),
+                            *(staged, operand, rows, *strip),
+                        )
+                        if work.fits(target):
+                            yield work
+
+
+def _strips(rows: int, columns: int, vectors: int, threads: int) -> list[tuple[int, int]]:
+    """Pixels of a thread: several where all threads have something to do even so."""
+    return [
+        (down, across)
+        for down, across in STRIPS
+        if not (rows % down or columns % across)
+        and (down * across == 1 or rows * columns // (down * across) * vectors >= threads)
+    ]
+
+
+def _steps(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Channels of a step, and how many steps there are: those of products, and such that a part of the channels is one step."""
+    whole = MMA_BYTES // shape.element.bytes
+    parts = (-(-shape.depth // (count * whole)) * whole for count in PARTS)
+    long = (depth for depth in parts if depth * shape.element.bytes <= LONGEST_STEP)
+    for depth in dict.fromkeys((*(depth for depth, _ in steps_of(shape)), *long)):
+        yield depth, -(-shape.depth // depth)
+
+
+def _rectangles(staged: Staged, m: int) -> list[int]:
+    """Rows of rectangles of m pixels, those first that look at the fewest positions in all."""
+    sizes = [m // columns for columns in COLUMNS if columns <= m]
+    legal = [rows for rows in sizes if rows == 1 or rows < 2 * staged.window.rows.output.extent]
+    legal = [rows for rows in legal if m // rows == 4 or m // rows < 2 * staged.window.columns.output.extent]
+
+    def positions(rows: int) -> int:
+        spans = (_span(side, size) for side, size in zip(staged.sides, (rows, m // rows), strict=True))
+        return prod(spans) * prod(_count(staged, rows, m // rows))
+
+    return sorted(legal, key=lambda rows: (positions(rows), rows))[:MOST_RECTANGLES]
+
+
+def _count(staged: Staged, rows: int, columns: int) -> tuple[int, ...]:
+    """How many rectangles there are, along each axis."""
+    return tuple(axis.extent for axis in staged.tiles(rows, columns))
+
+
+def _span(side: Side, outputs: int) -> int:
+    return (outputs - 1) * side.stride + (side.taps - 1) * side.dilation + 1
+
+
+@dataclass(frozen=True)
+class SeparableWork(Work):
+    """One tile and what it costs. `operand` is what the window reads; `rows` those of a rectangle, `strip_rows` and `strip_columns` the pixels of a thread."""
+
+    staged: Staged
+    operand: DType
+    rows: int
+    strip_rows: int
+    strip_columns: int
+
+    @property
+    def columns(self) -> int:
+        return self.m // self.rows
+
+    @property
+    def tile(self) -> Tile:
+        plain = super().tile
+        block = Level("block", (*_level(plain, "block").extents, ("rows", self.rows)))
+        strip = Level("register", (("rows", self.strip_rows), ("columns", self.strip_columns)))
+        others = tuple(level for level in plain.levels if level.name != "block")
+        name = next(name for name, product in PRODUCTS.items() if product == self.algorithm)
+        return Tile(name, (*others, block, strip))
+
+    @cached_property
+    def positions(self) -> int:
+        """That the windows of a rectangle look at."""
+        sides = zip(self.staged.sides, (self.rows, self.columns), strict=True)
+        return prod(_span(side, size) for side, size in sides)
+
+    @property
+    def _vectors(self) -> int:
+        return self.depth // self.staged.count
+
+    @property
+    def _copied_bytes(self) -> int:
+        """Positions, and weights of the window, of a step."""
+        weights = self.staged.window.taps * self.staged.weights[1].dtype.bytes if self.staged.weights else 0
+        return self.depth * (self.positions * self.operand.bytes + weights)
+
+    @property
+    def step_bytes(self) -> int:
+        return self._copied_bytes + self.n * self.depth * self.shape.element.bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        pitch = self.depth * self.shape.element.bytes + 16
+        stages = self.stages * (self._copied_bytes + 32 + self.n * pitch) + min(self.steps, 2) * self.m * pitch
+        return max(stages, self.m * (self.n + 8) * 4)
+
+    @property
+    def _copies(self) -> int:
+        """Of a thread in a step."""
+        return -(-self.positions * self._vectors // self.threads)
+
+    @property
+    def _strips(self) -> int:
+        return self.m // (self.strip_rows * self.strip_columns) * self._vectors
+
+    @property
+    def registers(self) -> int:
+        count = self.staged.count
+        outputs = self.strip_rows * self.strip_columns * count
+        across = self.staged.window.columns.taps * self.strip_rows
+        if self.algorithm == "ffma":
+            own = self.part_m * self.part_n + 4 * (self.part_n + 1)
+        else:
+            fragments = self.part_m // 4 + self.part_n // 4
+            own = self.part_m * self.part_n // WARP + fragments * (4 if self.algorithm == "mma_3xtf32" else 2)
+        return own + 40 + self._copies + self._copies // 4 + outputs + across * count // 2 + count
+
+    def fits(self, target: CudaTarget) -> bool:
+        """Whether the device has as much shared memory and as many registers."""
+        return (
+            self._copies <= MOST_COPIES
+            and self.registers <= MOST_REGISTERS
+            and self.shared_bytes <= target.block_shared_bytes
+        )
+
+    def _first_ns(self, together: int, target: CudaTarget) -> float:
+        """The first copies, and the first stretch of the window: nothing is multiplied meanwhile."""
+        return LATENCY_NS + self._moved_ns(together, target) + self._window_ns(together, target) + STEP_NS
+
+    def _step_ns(self, together: int, target: CudaTarget) -> float:
+        """A step's products beside the window of the next one and the copies of one after that."""
+        products = together * self._cycles(target) / target.clock_ghz
+        if self.steps == 1:
+            return products + STEP_NS
+        waiting = LATENCY_NS / (self.stages - 2)
+        return max(super()._step_ns(together, target), products + self._window_ns(together, target) + STEP_NS, waiting)
+
+    def _window_ns(self, together: int, target: CudaTarget) -> float:
+        """A step's window and copies, of so many blocks: instructions of their warps on four schedulers, none of which issues to one warp in every cycle."""
+        window, count = self.staged.window, self.staged.count
+        outputs = self.strip_rows * self.strip_columns
+        down, across = window.rows.readers(self.strip_rows), window.columns.readers(self.strip_columns)
+        weights = sum(len({tap for _, tap in readers}) for readers in down.values()) * window.columns.taps
+        reads = len(down) * len(across) + (weights if window.weight is not None else 0)
+        strip = reads * (READ + count) + outputs * count * (window.taps + MAPPED) + outputs * READ
+        rounds = -(-self._strips // self.threads)
+        instructions = rounds * strip + self._copies * COPY
+        warps = together * self.threads / WARP
+        return instructions * max(warps / (target.fma_per_clock / WARP), STALL) / target.clock_ghz
+
+
+def _level(tile: Tile, name: str) -> Level:
+    return next(level for level in tile.levels if level.name == name)
