@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
-from compiler.fuse.joins import joins, promising, settle
+from compiler.fuse.joins import settle
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload, plausible
@@ -34,7 +34,6 @@ from compiler.pack.facts import Facts
 from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.rewrite import rewrite
-from compiler.rewrite.choose import choose
 from compiler.schedule import schedule
 from compiler.targets.target import Target
 from compiler.tile import tile
@@ -42,9 +41,9 @@ from compiler.tile.search import AGAIN, Budget
 from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
 from compiler.workbench import Backend, Choice, Subject, backend_of, choose_plan, state_of
-from compiler.workbench.costs import kernel_costs
+from compiler.workbench.choosing import Offers, weigh_choices
+from compiler.workbench.costs import offered_joins
 from compiler.workbench.explain import explain
-from compiler.workbench.graph_costs import FusedCosts, Measuring, program_key
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
@@ -92,36 +91,35 @@ def compile_model(
         trace.show("rewrite_log", _lines([*rewritten.log, "", "refused:", *rewritten.refusals]))
     known = plausible(records)
     tunes = measure and options.tuning_budget_s > 0
+    meeting = meeting_seconds(None) if lanes > 1 else 0.0
+
+    def learn(found: Iterable[Record]) -> None:
+        """Tells of records that were not known."""
+        for record in found:
+            if record not in known:
+                trace.record(record.to_json())
+                known.append(record)
+
     with trace.step("choose"):
-        kernels = backend.stored(fuse(rewritten.graph, kept.without_steps).kernels, options.precision)
-        backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
-        setting = backend.setting(kernels)
-        priced = kernel_costs(backend, backend.starting_points(known, setting), setting, lanes, options.precision)
-        meeting = meeting_seconds(None) if lanes > 1 else 0.0
-        whole = program_key(
-            (backend.workload_of(kernels, call) for call in kernels.calls), (choice.name for choice in kept.choices)
+        weighed = weigh_choices(
+            rewritten.graph,
+            Offers(kept.rules, kept.choices, kept.without_steps),
+            backend,
+            known,
+            options,
+            lanes,
+            meeting,
+            hurry if tunes else None,
+            trace.notice,
         )
-        with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
-            share = Measuring.share(machine, options, hurry) if machine and tunes else None
-            is_known = share is None or share.was_done(whole, known, backend.target, setting)
-            weighed = FusedCosts(priced, meeting, kept.without_steps, None if is_known else share)
-            chosen = choose(rewritten.graph, weighed, kept.choices, kept.rules)
-        for workload, record in weighed.fresh:
+        for workload, record in weighed.measured:
             trace.workload(record.workload, str(workload))
-        measured = [record for _, record in weighed.fresh]
-        spent = (
-            [share.record(whole, len(measured), backend.target, setting)]
-            if share and weighed.spent_s and not hurry()
-            else []
-        )
-        fresh = [record for record in (*facts_of_device, *measured, *spent) if record not in known]
-        for record in fresh:
-            trace.record(record.to_json())
-        known += fresh
+        learn((*weighed.others, *weighed.trials))
+        backend, chosen, measured = weighed.backend, weighed.chosen, weighed.trials
         trace.show("choose", chosen.graph)
         trace.show("choose_log", _lines([*chosen.log, "", "not offered:", *chosen.refusals]))
     with trace.step("fuse"):
-        fused = fuse(chosen.graph, kept.without_steps, priced)
+        fused = fuse(chosen.graph, kept.without_steps, weighed.kernels)
         fused.kernels.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", _lines(fused.refusals))
@@ -130,16 +128,9 @@ def compile_model(
         with trace.step("tile"):
             kernels = backend.stored(fused.kernels, precision)
             backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
-            for record in facts_of_device:
-                if record not in known:
-                    trace.record(record.to_json())
+            learn(facts_of_device)
             setting = backend.setting(kernels)
-            unmeasured = kernel_costs(backend, (), setting, lanes, precision)
-            offered = (
-                promising(kernels, joins(kernels, backend.joins), unmeasured)
-                if "joins" not in kept.without_steps
-                else ()
-            )
+            offered = offered_joins(kernels, weighed.kernels.on(backend, precision), kept.without_steps)
             calls = (*kernels.calls, *(join.call for join in offered))
             workloads = [backend.workload_of(kernels, call) for call in calls]
             budget = Budget(
@@ -178,8 +169,7 @@ def compile_model(
         with trace.step("schedule"):
             measures = tunes and not hurry()
             handover = backend.handover(known, measure=measures) if lanes > 1 else None
-            if handover is not None and handover not in known:
-                trace.record(handover.to_json())
+            learn([handover] if handover else [])
             together = backend.together(kernels)
             found = schedule(kernels, menus, lanes, meeting_seconds(handover), options.scheduler, together)
             subject = Subject(
@@ -187,8 +177,7 @@ def compile_model(
             )
             race = partial(backend.race, kernels, seed=options.seed, hurry=hurry, place=artifact.parent)
             choice = choose_plan(found, subject, known, options.tuning_budget_s, race if measures else None)
-            for record in choice.fresh:
-                trace.record(record.to_json())
+            learn(choice.fresh)
             plan = choice.plan
             trace.show("schedule", plan)
             trace.show("schedules", _lines(choice.reached))

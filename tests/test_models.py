@@ -29,6 +29,7 @@ LOOSE = {"micro_kws_qdq": 8e-3}
 QUICK_LIGHT = ("light_squeezenet", "light_shufflenet")
 QUICK = (
     *("tiny_cnn", "tiny_inception", "tiny_mobile", "tiny_transformer", "tiny_detector", "tiny_lstm"),
+    *("tiny_llama", "tiny_unet", "tiny_lstm_cells"),
     *("squeezenet1_1", "shufflenet_v2", "mobilenet_v2"),
 )
 LARGER = ("mobilenet_v3_large", "efficientnet_b0", "nasnet_a_mobile", "resnet18", "vit_tiny", "yolov3_tiny")

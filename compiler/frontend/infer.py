@@ -75,6 +75,7 @@ class _Walk:
     refusals: list[Refusal] = field(default_factory=list)
     refused: int = 0
     calls: int = 0
+    reads: int = 0
     folded: int = 0
     depth: int = 0
 
@@ -94,6 +95,7 @@ class _Walk:
         )
 
     def body(self, body: Body, scope: Scope) -> None:
+        self.count_reads(len(body.constants))
         for name, constant in body.constants.items():
             scope.slots[name] = (
                 constant if isinstance(constant, Foreign) else self.graph.shared(constant, scope.label(name))
@@ -112,15 +114,25 @@ class _Walk:
         self.depth -= 1
 
     def count(self) -> None:
-        """One more call. Raises ModelTooLarge past the limit."""
+        """One more call. Raises ModelTooLarge past a limit."""
         self.calls += 1
         if self.calls > self.limits.nodes:
             raise ModelTooLarge(
                 f"the model expands to more than {self.limits.nodes} nodes", fix="simplify the model, or split it"
             )
 
+    def count_reads(self, names: int) -> None:
+        """That many names more that a call reads, or constants that a body enters. Raises ModelTooLarge past the limit."""
+        self.reads += names
+        if self.reads > self.limits.reads:
+            raise ModelTooLarge(
+                f"the nodes that the model expands to read more than {self.limits.reads} tensors",
+                fix="simplify the model, or split it",
+            )
+
     def call(self, call: Call, scope: Scope) -> None:
         self.count()
+        self.count_reads(len(call.inputs))
         results: Ids
         try:
             results = self._results(call, self._inputs(call, scope), scope)

@@ -13,6 +13,7 @@ class Limits:
     fields              protobuf fields and messages in the file, tensor bytes not counted
     depth               of protobuf messages inside one another; a subgraph takes three levels
     nodes               in the file, and after every function is expanded and every branch chosen
+    reads               names that these nodes read, and constants of their bodies as often as one is entered
     function_depth      of functions calling one another
     expansion_depth     of functions, composed operators and branches inside one another while they are expanded
     tensor_bytes        of any one tensor: input, constant or intermediate
@@ -27,6 +28,7 @@ class Limits:
     fields: int = 1_500_000
     depth: int = 96
     nodes: int = 100_000
+    reads: int = 2_000_000
     function_depth: int = 32
     expansion_depth: int = 64
     tensor_bytes: int = 2**33

@@ -28,7 +28,7 @@ class Walk(Protocol):
     def body(self, body: Body, scope: Scope) -> None: ...
 
     def count(self) -> None:
-        """One more call. Raises ModelTooLarge past the limit."""
+        """One more call. Raises ModelTooLarge past a limit."""
         ...
 
     def expand(self, call: Call, ids: Ids, scope: Scope, expansion: Expansion, prefix: str | None) -> Ids: ...
@@ -76,7 +76,7 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     if len(body.inputs) != len(ids) or written < 0 or len(call.outputs) > len(body.outputs):
         raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
     axes = _each(call, "scan_input_axes", read)
-    axes = [axis % max(walk.graph.type(id).rank, 1) for axis, id in zip(axes, sources, strict=True)]
+    axes = [_axis(axis, walk.graph.type(id).rank) for axis, id in zip(axes, sources, strict=True)]
     backwards = _each(call, "scan_input_directions", read)
     extents = {walk.graph.type(id).dims[axis] for id, axis in zip(sources, axes, strict=True)}
     if len(extents) != 1:
@@ -110,7 +110,7 @@ def _body(call: Call, scope: Scope) -> Body:
 
 
 def _known_scalar(walk: Walk, id: int | None, what: str) -> int | None:
-    """The number that a value holds; None for an absent one."""
+    """The whole number or truth value that a value holds; None for an absent one."""
     if id is None:
         return None
     array = walk.graph.constants.get(id)
@@ -118,6 +118,8 @@ def _known_scalar(walk: Walk, id: int | None, what: str) -> int | None:
         raise Unsupported(f"{what} is not known when compiling", walk.how_to_fix(id))
     if array.size != 1:
         raise Unsupported(f"{what} has {array.size} elements", "give a scalar")
+    if array.dtype.kind not in "biu":
+        raise Unsupported(f"{what} is no whole number", "export the model again")
     return int(array.reshape(-1)[0])
 
 
@@ -129,6 +131,13 @@ def _each(call: Call, name: str, count: int) -> list[int]:
     if len(numbers) != len(items) or len(numbers) != count:
         raise Unsupported(f"{name} does not have {count} whole numbers", "export the model again")
     return numbers
+
+
+def _axis(axis: int, rank: int) -> int:
+    """An axis of a tensor of `rank`, counted from the first one."""
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} is none of a tensor of {rank} dimensions", "export the model again")
+    return axis % rank
 
 
 def _iteration(
@@ -165,7 +174,7 @@ def _stacked(walk: Walk, call: Call, scope: Scope, column: Sequence[int], axis: 
         raise Unsupported("what it stacks changes its shape from iteration to iteration", "export without the loop")
     names = tuple(f"x{place}" for place in range(len(column)))
     rows = tuple(f"row{place}" for place in range(len(column)))
-    axis %= walk.graph.type(column[0]).rank + 1
+    axis = _axis(axis, walk.graph.type(column[0]).rank + 1)
     calls = [Call("Unsqueeze", (name, "axes"), (row,)) for name, row in zip(names, rows, strict=True)]
     constants: Mapping[str, np.ndarray] = {"axes": np.array([axis], np.int64)}
     joined = Call("Concat", rows, ("y",), {"axis": axis})

@@ -8,8 +8,12 @@
     alias     copies that become views: strided windows, and operands of a Concat written in place
     refusal   why two kernels that touch were not made one
     fuse      the order in which these are applied
+    between   why what lies between two kernels must be stored
     separable a window channel by channel and the pointwise product that alone reads it
-    joins     calls that may be one where costs say that it pays, as `separable` makes them
+    excitation  a mean over positions and the two small products that follow it
+    joins     calls that may be one where costs say that it pays, as these two make them
+    pbqp      the cheapest choice where tables say what the choices of a few variables cost together
+    layout_costs  which values had better be plain, by what kernels cost
 
 May know: `ir`, `ops`. Must not know: devices, tiles, C.
 """

@@ -1,8 +1,7 @@
-"""Copies that become views: strided windows of another buffer, and operands of a Concat written straight into its output."""
+"""Copies that become views: strided windows of another buffer, operands of a Concat written straight into its output, outputs that are another shape of a value."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.fuse.draft import Draft, Op, bind, is_copy, is_guarded_copy, only_block, store_axes
@@ -41,24 +40,8 @@ def place_concats(draft: Draft, buffers: Buffers) -> None:
             draft.views[target] = tuple(source for _, source, _ in parts)
             draft.ops = [other for other in draft.ops if other is not op]
             continue
-        copied = _copied_together(draft, [source for _, source, _ in parts])
-        left = [
-            block
-            for block, source, origin in parts
-            if source in copied or not _move_in(draft, buffers, source, target, origin)
-        ]
+        left = [block for block, source, origin in parts if not _move_in(draft, buffers, source, target, origin)]
         _keep_blocks(draft, op, left)
-
-
-def _copied_together(draft: Draft, operands: Sequence[int]) -> frozenset[int]:
-    """Operands of a Concat that are copies which nothing else reads, where there are several: the Concat does in one kernel what they would do in one each."""
-    made = draft.producers()
-    copies = [
-        value
-        for value in operands
-        if value in made and _moves(made[value]) and value not in draft.kept and len(draft.readers_of(value)) == 1
-    ]
-    return frozenset(copies) if len(copies) > 1 else frozenset()
 
 
 def concat_parts(op: Op) -> list[tuple[Block, int, tuple[int, ...]]] | None:
@@ -130,6 +113,42 @@ def _keep_blocks(draft: Draft, op: Op, blocks: list[Block]) -> None:
     outputs = {slot.name: bound for slot, bound in zip(op.kernel.outputs, op.outputs, strict=True)}
     new = bind(replace(op.kernel, blocks=tuple(blocks)), inputs, outputs, op.sources)
     draft.ops = [new if other is op else other for other in draft.ops]
+
+
+def place_outputs(draft: Draft, buffers: Buffers) -> None:
+    """Lets a value that an output of the network only gives another shape be written straight into that output's memory.
+
+    A recurrent network's last state is such a value, of which an exporter takes away an axis (g2p_encoder).
+    """
+    for op in list(draft.ops):
+        root = _same_memory(op, draft, buffers)
+        if root is None:
+            continue
+        value = op.outputs[0]
+        for other, here in buffers.of.items():
+            if here.storage == root:
+                buffers.of[other] = replace(here, storage=value)
+        draft.views[value] = (*draft.views.get(value, ()), *op.inputs)
+        draft.ops = [other for other in draft.ops if other is not op]
+
+
+def _same_memory(op: Op, draft: Draft, buffers: Buffers) -> int | None:
+    """Of a copy to an output of the network the storage that holds the same elements in the same order and nothing else; None where there is none."""
+    load, value = is_copy(op), op.outputs[0]
+    if load is None or value not in draft.graph.outputs or value in draft.plain or not buffers.root(value):
+        return None
+    block = only_block(op)
+    assert block is not None
+    source, target = buffers.of[op.inputs[0]], buffers.of[value]
+    root = buffers.of.get(source.storage)
+    fixed = {*draft.graph.inputs, *draft.graph.outputs, *draft.graph.constants, *draft.plain}
+    if root is None or any(other in fixed for other, here in buffers.of.items() if here.storage == root.id):
+        return None
+    if root.type.dtype is not target.type.dtype or root.span != target.span:
+        return None
+    axes = store_axes(block.stores[0], draft.types[value].dims)
+    same = axes is not None and source.address(load.index) == target.address(block.stores[0].index)
+    return root.id if same else None
 
 
 def place_views(draft: Draft, buffers: Buffers) -> None:

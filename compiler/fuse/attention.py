@@ -42,7 +42,9 @@ def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
             whole = _joined(parts, draft)
             found = as_attention(whole.kernel)
             if found is None:
-                refusals.append(_refusal(op, "together with the products it is not in the form of attention"))
+                alone = draft.types[op.inputs[0]].dims[-2] == 1
+                form = "together with the products it is not in the form of attention"
+                refusals.append(_refusal(op, "one row does not repay packing the keys" if alone else form))
                 continue
             if found.queries < MIN_QUERIES:
                 refusals.append(_refusal(op, f"{found.queries} rows do not repay packing the keys"))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from compiler.fuse.between import needed_elsewhere
 from compiler.fuse.draft import bind, joined_family
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.contraction import sums_products
@@ -38,7 +39,7 @@ def join_excitation(kernels: KernelGraph, at: Sequence[int]) -> Call | str:
     """One call that does all three at ascending positions, to stand where the last stood, or the reason why not."""
     calls = [kernels.calls[position] for position in at]
     for call, position in zip(calls, at[1:], strict=False):
-        if reason := _needed_elsewhere(kernels, call, position):
+        if reason := needed_elsewhere(kernels, call, position):
             return reason
     parts = [_part(call, letter) for call, letter in zip(calls, LETTERS, strict=True)]
     squeeze, *products = [part for part in parts if part is not None]
@@ -60,21 +61,6 @@ def join_excitation(kernels: KernelGraph, at: Sequence[int]) -> Call | str:
     if as_excitation(op.kernel) is None:
         return "together they are not in the form of squeeze and excitation"
     return Call(op.kernel, op.inputs, op.outputs, (), op.sources)
-
-
-def _needed_elsewhere(kernels: KernelGraph, call: Call, reader: int) -> str:
-    """Why a call's result must be stored; empty when it need not."""
-    if len(call.outputs) != 1:
-        return "a kernel has several results"
-    (between,) = call.outputs
-    if between in kernels.outputs or kernels.readers[between] != (reader,):
-        return "a result between them is read elsewhere too"
-    buffer = kernels.buffers[between]
-    if buffer.storage != between or any(
-        other != between and one.storage == between for other, one in kernels.buffers.items()
-    ):
-        return "a result between them shares its memory"
-    return ""
 
 
 def _part(call: Call, letter: str) -> Kernel | None:
@@ -155,16 +141,25 @@ def _over(kernel: Kernel, axes: Mapping[Axis, Index]) -> Kernel:
 
 def excitations(kernels: KernelGraph) -> tuple[tuple[tuple[int, ...], Call], ...]:
     """Every chain of three calls that may be joined so, with the call that it becomes."""
-    found = []
-    for position, call in enumerate(kernels.calls):
-        for hidden in _producers(kernels, call):
-            for squeeze in _producers(kernels, kernels.calls[hidden]):
-                at = (squeeze, hidden, position)
-                joined = join_excitation(kernels, at)
-                if isinstance(joined, Call):
-                    found.append((at, joined))
-    return tuple(found)
+    forms = [contract_temps(call.kernel) if isinstance(call.kernel, Kernel) else None for call in kernels.calls]
+    squeezes = {at for at, form in enumerate(forms) if form and _sums_one_operand(form)}
+    products = {at for at, form in enumerate(forms) if form and sums_products(form, DType.F32)}
+    chains = [
+        (squeeze, hidden, position)
+        for position in sorted(products)
+        for hidden in _producers(kernels, position)
+        if hidden in products
+        for squeeze in _producers(kernels, hidden)
+        if squeeze in squeezes
+    ]
+    joined = [(chain, join_excitation(kernels, chain)) for chain in chains]
+    return tuple((chain, call) for chain, call in joined if isinstance(call, Call))
 
 
-def _producers(kernels: KernelGraph, call: Call) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(kernels.writer[id] for id in call.inputs if id in kernels.writer))
+def _sums_one_operand(kernel: Kernel) -> bool:
+    return reduces_then_maps(kernel) and len(dict.fromkeys(kernel.blocks[0].values[0].loads)) == 1
+
+
+def _producers(kernels: KernelGraph, call: int) -> tuple[int, ...]:
+    inputs = kernels.calls[call].inputs
+    return tuple(dict.fromkeys(kernels.writer[id] for id in inputs if id in kernels.writer))

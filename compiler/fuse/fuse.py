@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.fuse.alias import Buffers, place_concats, place_views
+from compiler.fuse.alias import Buffers, place_concats, place_outputs, place_views
 from compiler.fuse.attention import join_attention
 from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
@@ -84,6 +84,7 @@ def _laid_out(
     if "views" not in without:
         place_concats(draft, buffers)
         place_views(draft, buffers)
+        place_outputs(draft, buffers)
     if "inline" not in without:
         _sweep(draft, inline, refusals, single_reader=True)
     if "epilogue" not in without:

@@ -8,22 +8,28 @@ a join is taken where the larger of the two falls, or the work alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.fuse.excitation import excitations
 from compiler.fuse.refusal import name_of
-from compiler.fuse.separable import join_separable
+from compiler.fuse.separable import separables
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Costs
 from compiler.ir.tile import Cost, Menu
 
-KINDS = frozenset({"separable", "excitation"})
+FINDERS: Mapping[str, Callable[[KernelGraph], tuple[tuple[tuple[int, ...], Call], ...]]] = {
+    "separable": separables,
+    "excitation": excitations,
+}
 """What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of it."""
+KINDS = frozenset(FINDERS)
 MODEL = "model"
 """The source of a cost that nobody measured."""
 HOPE = 1.25
 """A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may err."""
+MOST_VISITS = 1 << 22
+"""Calls visited to see what joins do to the longest path: seconds; in a model with more, those that save most are weighed."""
 ERROR = 0.03
 """Of what calls take apart: a join that saves less is left, since what is measured kernel by kernel errs by as much."""
 
@@ -69,16 +75,8 @@ class Settled:
 
 def joins(kernels: KernelGraph, kinds: frozenset[str] = KINDS) -> tuple[Join, ...]:
     """Every join of some kinds that there may be, by the position of its last call."""
-    pairs = [
-        (kernels.writer[id], position)
-        for position, call in enumerate(kernels.calls)
-        for id in dict.fromkeys(call.inputs)
-        if id in kernels.writer
-    ]
-    separables = [(pair, join_separable(kernels, *pair)) for pair in pairs]
-    found = [Join("separable", pair, call) for pair, call in separables if isinstance(call, Call)]
-    found += [Join("excitation", chain, call) for chain, call in excitations(kernels)]
-    return tuple(sorted((one for one in found if one.kind in kinds), key=lambda join: join.calls[-1]))
+    found = [Join(kind, at, call) for kind in FINDERS if kind in kinds for at, call in FINDERS[kind](kernels)]
+    return tuple(sorted(found, key=lambda join: join.calls[-1]))
 
 
 def promising(kernels: KernelGraph, found: Sequence[Join], costs: Costs) -> tuple[Join, ...]:
@@ -126,10 +124,14 @@ def settle(
     }
     best = _length(kernels, by_call, lanes, meeting_s)
     taken: list[_Candidate] = []
+    left = MOST_VISITS // max(len(kernels.calls), 1)
     log: dict[int, Verdict] = {}
     for one in sorted(candidates, key=lambda one: (-one.saved, one.at)):
         reason = one.refusal(taken, meeting_s)
+        if not reason and not left:
+            reason = "the model has too many calls to weigh them all"
         if not reason:
+            left -= 1
             with_it = [*taken, one]
             length = _length(*_with(kernels, by_call, with_it), lanes, meeting_s)
             if length < best:

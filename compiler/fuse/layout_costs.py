@@ -70,6 +70,7 @@ def _variables(draft: Draft, rule: Layouts) -> dict[int, int]:
 
     def find(value: int) -> int:
         while leader[value] != value:
+            leader[value] = leader[leader[value]]
             value = leader[value]
         return value
 

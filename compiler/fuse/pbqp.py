@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +59,12 @@ def solve(alternatives: Sequence[int], tables: Sequence[Table], most_cells: int 
 
     bound += sum(map(say, tables))
     degree = {variable: len(_neighbours(variable, said[variable])) for variable in range(len(sizes))}
+    waiting = [(neighbours, variable) for variable, neighbours in degree.items()]
+    heapify(waiting)
     while degree:
-        variable = min(degree, key=lambda one: (degree[one], one))
+        neighbours_then, variable = heappop(waiting)
+        if degree.get(variable) != neighbours_then:
+            continue
         del degree[variable]
         bucket = said[variable]
         eliminated.append((variable, bucket))
@@ -67,7 +72,9 @@ def solve(alternatives: Sequence[int], tables: Sequence[Table], most_cells: int 
         for other in neighbours:
             said[other] = [table for table in said[other] if variable not in table.variables]
         bound += sum(say(_without(part, variable)) for part in _parts(bucket, sizes, most_cells))
-        degree |= {other: len(_neighbours(other, said[other])) for other in neighbours}
+        for other in neighbours:
+            degree[other] = len(_neighbours(other, said[other]))
+            heappush(waiting, (degree[other], other))
     choice = _traced_back(eliminated, sizes)
     return Solution(choice, cost_of(tables, choice), bound)
 

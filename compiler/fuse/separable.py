@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from compiler.fuse.between import needed_elsewhere
 from compiler.fuse.draft import bind, joined_family
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.contraction import sums_products
@@ -17,6 +18,18 @@ from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.normal_form import contract_temps, reduces_then_maps, rename_slots, substitute, without_unit_axes
 from compiler.ir.separable import WINDOWS, as_separable
 from compiler.ir.tensor import DType
+
+
+def separables(kernels: KernelGraph) -> tuple[tuple[tuple[int, ...], Call], ...]:
+    """Every pair of calls that may be joined so, with the call that it becomes."""
+    pairs = [
+        (kernels.writer[id], position)
+        for position, call in enumerate(kernels.calls)
+        for id in dict.fromkeys(call.inputs)
+        if id in kernels.writer
+    ]
+    joined = [(pair, join_separable(kernels, *pair)) for pair in dict.fromkeys(pairs)]
+    return tuple((pair, call) for pair, call in joined if isinstance(call, Call))
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class _Parts:
 def join_separable(kernels: KernelGraph, producer: int, consumer: int) -> Call | str:
     """One call that does both, to stand where the consumer stood, or the reason why not."""
     first, second = kernels.calls[producer], kernels.calls[consumer]
-    if reason := _needed_elsewhere(kernels, first, consumer):
+    if reason := needed_elsewhere(kernels, first, consumer):
         return reason
     parts = _parts(first, second)
     if isinstance(parts, str):
@@ -51,22 +64,6 @@ def join_separable(kernels: KernelGraph, producer: int, consumer: int) -> Call |
     if as_separable(call.kernel) is None:
         return "together they are not in the form of a separable convolution"
     return call
-
-
-def _needed_elsewhere(kernels: KernelGraph, first: Call, consumer: int) -> str:
-    """Why what lies between the calls must be stored; empty when it need not."""
-    if len(first.outputs) != 1:
-        return "the window has several results"
-    (between,) = first.outputs
-    if between in kernels.outputs:
-        return "the window's result is an output of the model"
-    if kernels.readers[between] != (consumer,):
-        return "the window's result is read elsewhere too"
-    if any(other != between and buffer.storage == between for other, buffer in kernels.buffers.items()):
-        return "another buffer lies in the memory of the window's result"
-    if kernels.buffers[between].storage != between:
-        return "the window's result is a part of another buffer"
-    return ""
 
 
 def _parts(first: Call, second: Call) -> _Parts | str:

@@ -141,6 +141,14 @@ class KernelGraph:
         """Position of the call that writes a buffer."""
         return {buffer: position for position, call in enumerate(self.calls) for buffer in call.outputs}
 
+    @cached_property
+    def lying_in(self) -> Mapping[int, tuple[int, ...]]:
+        """The buffers of a storage."""
+        found: dict[int, list[int]] = {}
+        for id, buffer in self.buffers.items():
+            found.setdefault(buffer.storage, []).append(id)
+        return {storage: tuple(ids) for storage, ids in found.items()}
+
     def verify(self) -> None:
         """Raises VerifyError unless each call's buffers fit its slots and are written, storage by storage, before they are read."""
         ready = {self.buffers[buffer].storage for buffer in (*self.inputs, *self.constants)}

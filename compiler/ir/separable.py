@@ -166,6 +166,8 @@ def as_halves(workload: Workload) -> Halves | None:
     window_view, product_view = as_channel_window(window), _as_product_of_rows(view, product)
     if window_view is None or product_view is None:
         return None
+    if window_view.channel.extent != view.channel.extent:  # images of one pixel lie like channels of one image
+        return None
     return Halves(view, window, product, window_view, product_view, pitch)
 
 

@@ -24,7 +24,9 @@ Writer = Callable[[Draft], int]
 """Writes what an operator becomes; the value."""
 
 DEPTH = 16
-"""How many operators a scale passes at most."""
+"""How many operators a scale passes at most, one above another."""
+VISITS = 64
+"""How many operators are asked at most: residual sums have ways upwards without number."""
 ELEMENTS = 2**22
 """Elements of the largest tensor over which a scale is spread to find out where it lies after a Reshape."""
 
@@ -89,6 +91,7 @@ class Passage:
     view: View
     root: Node
     swallowed: list[Node] = field(default_factory=list)
+    visits: int = 0
 
     def into(self, value: int, map: Affine, depth: int = DEPTH) -> Writer | No:
         """How to write map(value) without an operator more than `value` needs."""
@@ -102,6 +105,9 @@ class Passage:
         passes = LEAVES.get(node.op) or PASSES.get(node.op)
         if passes is None:
             return No(f"it does not pass {node.op}")
+        self.visits += 1
+        if self.visits > VISITS:
+            return No("too many operators lie above")
         self.swallowed.append(node)
         return passes(self, node, map, depth - 1)
 
@@ -161,9 +167,12 @@ def _sum(way: Passage, node: Node, map: Affine, depth: int) -> Writer | No:
     known = list(way.swallowed)
     for a, b in ((first, second), (second, first)):
         way.swallowed = list(known)
-        shifted, scaled = way.into(a, map, depth), way.into(b, scale_only, depth)
+        shifted = way.into(a, map, depth)
+        scaled = shifted if isinstance(shifted, No) else way.into(b, scale_only, depth)
         if isinstance(shifted, No) or isinstance(scaled, No):
             refusal = shifted if isinstance(shifted, No) else scaled
+            if map.shift is None:
+                break
             continue
         return _twice(node, shifted) if a == b else _both(node, shifted, scaled)
     assert isinstance(refusal, No)

@@ -152,7 +152,7 @@ class Program(View):
         for old, value in rewrite.same.items():
             new += self._redirect(root, old, value, place)
         above = [self.made_by[key] for key in keys if key in self.position]  # as they are after the edits
-        self._drop_dead(above)
+        self._drop_dead([*new, *above])
         changed = [value for node in new for value in node.outputs]
         changed += [self._alias.get(value, value) for value in (*rewrite.same.values(), *rewrite.constants)]
         below = [reader for value in changed for reader in self.readers(value)]

@@ -10,6 +10,8 @@ stepper     single calls run on a GPU, for bisection
 shipped     records that come with the compiler
 costs       what kernels cost, by records or by the model
 graph_costs what small programs cost, for the search over choices
+choosing    the search over choices, and the measurements that are made for it
+explain     the logs of rewriting and fusion, grouped for a person
 """
 
 from __future__ import annotations

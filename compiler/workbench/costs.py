@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from compiler.fuse.joins import Join, joins, promising
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Workload
 from compiler.ir.tile import Cost
@@ -31,6 +32,11 @@ class KernelCosts:
             return tuple(Cost(self.measured[key], "record") for key in keys)
         return tuple(Cost(self.model(key, workload), "model") for key, workload in zip(keys, workloads, strict=True))
 
+    def on(self, backend: Backend, precision: str) -> KernelCosts:
+        """The same for a backend of which more is known, or another precision; what was modelled stays where neither is new."""
+        alike = (backend.target, precision) == (self.backend.target, self.precision)
+        return replace(self, backend=backend, precision=precision, modelled=self.modelled if alike else {})
+
     def model(self, key: str, workload: Workload) -> float:
         """Seconds under the tile that the model thinks best."""
         if key not in self.modelled:
@@ -44,3 +50,10 @@ def kernel_costs(
 ) -> KernelCosts:
     """Costs by the records that count for a backend in a setting."""
     return KernelCosts(backend, lanes, precision, measured_seconds(records, backend.target, setting))
+
+
+def offered_joins(kernels: KernelGraph, costs: KernelCosts, without_steps: frozenset[str]) -> tuple[Join, ...]:
+    """The joins that the backend has algorithms for and that the model does not rule out."""
+    if "joins" in without_steps:
+        return ()
+    return promising(kernels, joins(kernels, costs.backend.joins), replace(costs, measured={}))

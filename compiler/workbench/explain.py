@@ -71,7 +71,9 @@ def _refused(refusals: Sequence[Refusal]) -> tuple[Entry, ...]:
 def _weighed(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
     """By choice and reason, with the seconds of the regions around them without and with what was weighed; who would save most first."""
     found: list[tuple[float, Entry]] = []
-    for members in _grouped(decisions, lambda one: (one.choice, general(one.reason), one.before.source)).values():
+    for members in _grouped(
+        decisions, lambda one: (one.choice, general(one.reason), one.before.source == "model")
+    ).values():
         first = members[0]
         before, after = (math.fsum(cost.seconds for cost in costs) for costs in _costs(members))
         told = "measured" if first.before.source != "model" else "by the model"

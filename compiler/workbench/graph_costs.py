@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 from compiler.contract import CompileOptions
 from compiler.fuse import fuse
-from compiler.fuse.joins import joins, promising
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.tile import Cost
 from compiler.rewrite.choose import Verdict
@@ -24,7 +23,7 @@ from compiler.schedule.dependencies import predecessors
 from compiler.targets.target import Target
 from compiler.tile.tile import SEARCH, covers, propose, workload_key
 from compiler.trace import Hurry, unhurried
-from compiler.workbench.costs import KernelCosts
+from compiler.workbench.costs import KernelCosts, offered_joins
 
 CALL_SECONDS = 2e-7
 """Of one kernel, beside its loops: the call, the next task found, the first lines of its operands fetched."""
@@ -139,9 +138,7 @@ class FusedCosts:
         if region.structure not in self._fused:
             plain = fuse(region.graph, self.without, free=region.free).kernels
             kernels = self.kernels.backend.stored(plain, self.kernels.precision)
-            unmeasured = replace(self.kernels, measured={})
-            found = joins(kernels, self.kernels.backend.joins) if "joins" not in self.without else ()
-            offered = promising(kernels, found, unmeasured)
+            offered = offered_joins(kernels, self.kernels, self.without)
             calls = (*kernels.calls, *(join.call for join in offered))
             workloads = [self.kernels.backend.workload_of(kernels, call) for call in calls]
             keys = tuple(workload_key(workload) for workload in workloads)

@@ -7,6 +7,7 @@ weights around it. The README beside this file says how to write one.
 from compiler.rewrite.rule import Rule
 from compiler.rewrite.rules import (
     activations,
+    around_norms,
     attention,
     cells,
     clamps,
@@ -28,6 +29,7 @@ from compiler.rewrite.rules import (
     rotary,
     shapes,
     slices,
+    softmax,
     splits,
     weights,
 )
@@ -45,6 +47,8 @@ RULES: tuple[Rule, ...] = (
     *reductions.RULES,
     *activations.RULES,
     *norms.RULES,
+    *around_norms.RULES,
+    *softmax.RULES,
     *cells.RULES,
     *pixels.RULES,
     *rotary.RULES,

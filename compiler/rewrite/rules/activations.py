@@ -15,7 +15,7 @@ import numpy as np
 from compiler.ir.graph import Attr, Node
 from compiler.rewrite.pattern import Either, Found, Op, constant, either, match, number, op, scalar, value
 from compiler.rewrite.rounding import near
-from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
+from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.rules.factors import Product, plus_constant, product
 from compiler.rewrite.view import No, Rewrite, View
 
@@ -300,7 +300,7 @@ RULES: tuple[Rule, ...] = (
     Rule(REASSOCIATES, ("Add",), tanh_by_sigmoid),
     Rule(REASSOCIATES, ("Log", "Add"), softplus_by_exp),
     Rule(REASSOCIATES, ("Mul",), mish_by_softplus),
-    Rule(EXACT, ("Mul",), swish_by_sigmoid),
+    Rule(REASSOCIATES, ("Mul",), swish_by_sigmoid),
     Rule(REASSOCIATES, ("Div",), swish_by_exp),
     Rule(REASSOCIATES, ("Mul", "Div"), hard_swish_by_clamp),
     Rule(REASSOCIATES, ("Mul", "Div", "Clip"), hard_sigmoid_by_clip),

@@ -62,8 +62,9 @@ def attention_in_one_shape(view: View, node: Node) -> Rewrite | No | None:
     if chain is None or sum(step.op == "Softmax" for step, _ in chain.steps) != 1:
         return None
     local = _batch(view, chain.scores.outputs[0])
-    q, k = (_operand(view, value, local, swap=chain.turned) for value in chain.scores.used)
-    q, k = (k, q) if chain.turned else (q, k)
+    queries, keys = chain.scores.used[::-1] if chain.turned else chain.scores.used
+    q = _operand(view, queries, local, swap=chain.turned, repeated=True)
+    k = _operand(view, keys, local, swap=chain.turned)
     v = _operand(view, node.used[1], _batch(view, node.outputs[0]))
     if q is None or k is None or v is None:
         return None
@@ -72,6 +73,9 @@ def attention_in_one_shape(view: View, node: Node) -> Rewrite | No | None:
     parts = _parts(view, node, chain, (q, k, v))
     if parts is None:
         return No("the batches of the products and of what is between them have no common form")
+    batches = zip(_in_parts(q.own, q.local, parts), _in_parts(k.own, k.local, parts), strict=True)
+    if tuple(max(pair) for pair in batches) != parts:
+        return No("neither queries nor keys have the whole batch, if keys are not repeated")
     swallowed = [chain.scores, *chain.views, *(step for step, _ in chain.steps)]
     if (refusal := view.enclosed(node, swallowed)) is not None:
         return refusal
@@ -125,8 +129,8 @@ def _swaps(node: Node) -> bool:
     return perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _operand(view: View, value: int, local: Dims, swap: bool = False) -> _Operand | None:
-    """An operand of a product; where its batch is repeated, what is repeated there instead."""
+def _operand(view: View, value: int, local: Dims, swap: bool = False, repeated: bool = False) -> _Operand | None:
+    """An operand of a product; where its batch is repeated, what is repeated there instead, unless it is to stay `repeated`."""
     dims = view.dims(value)
     if len(dims) < 2:
         return None
@@ -134,7 +138,7 @@ def _operand(view: View, value: int, local: Dims, swap: bool = False) -> _Operan
     node = view.producer(value, "Transpose")
     if swap and node is not None and _swaps(node):
         whole = replace(whole, value=node.used[0], swap=False)
-    return _unrepeated(view, value, whole, swap, 1.0) or whole
+    return whole if repeated else _unrepeated(view, value, whole, swap, 1.0) or whole
 
 
 def _unrepeated(view: View, value: int, whole: _Operand, swap: bool, factor: float) -> _Operand | None:
@@ -153,7 +157,7 @@ def _unrepeated(view: View, value: int, whole: _Operand, swap: bool, factor: flo
         return None
     own, local = view.dims(spread.used[0]), view.dims(spread.outputs[0])
     own = (*(1,) * (len(local) - len(own)), *own)
-    if own[-2:] != local[-2:] or prod(local) != prod(view.dims(value)):
+    if len(view.dims(spread.used[0])) < 2 or own[-2:] != local[-2:] or prod(local) != prod(view.dims(value)):
         return None
     return _Operand(spread.used[0], own[:-2], local[:-2], swap, factor)
 
@@ -242,7 +246,7 @@ def _written(
     last = draft.node("MatMul", (last, values))
     dims = view.dims(node.outputs[0])
     if dims[:-2] != parts:
-        draft.node("Reshape", (last, None), {"shape": dims, "allowzero": 0})
+        draft.node("Reshape", (last, None), {"shape": dims, "allowzero": int(0 in dims)})
     return draft.done("the products of attention and what is between them have one shape")
 
 
@@ -251,7 +255,7 @@ def _put(view: View, draft: Draft, operand: _Operand, parts: Dims) -> int | No:
     wanted = (*_in_parts(operand.own, operand.local, parts), *dims[-2:])
     value = operand.value
     if dims != wanted:
-        value = draft.node("Reshape", (value, None), {"shape": wanted, "allowzero": 0})
+        value = draft.node("Reshape", (value, None), {"shape": wanted, "allowzero": int(0 in wanted)})
     if operand.swap:
         rank = len(wanted)
         value = draft.node("Transpose", (value,), {"perm": (*range(rank - 2), rank - 1, rank - 2)})
@@ -270,7 +274,7 @@ def _beside(view: View, draft: Draft, value: int, local: Dims, parts: Dims) -> i
     wanted = (*_in_parts(padded[:-2], local, parts), *padded[-2:])
     if dims == wanted or (len(dims) <= len(wanted) and all(n == 1 for n in (*dims[:-2], *wanted[:-2]))):
         return value
-    return draft.node("Reshape", (value, None), {"shape": wanted, "allowzero": 0})
+    return draft.node("Reshape", (value, None), {"shape": wanted, "allowzero": int(0 in wanted)})
 
 
 RULES: tuple[Rule, ...] = (Rule(REASSOCIATES, ("MatMul",), attention_in_one_shape),)

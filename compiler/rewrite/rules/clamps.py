@@ -40,7 +40,10 @@ def _clamped(
 
 
 def clamp_of_clamp(view: View, node: Node) -> Rewrite | No | None:
-    """clamp(clamp(x, a, b), c, d) = clamp(x, clamp(a, c, d), clamp(b, c, d))."""
+    """clamp(clamp(x, a, b), c, d) = clamp(x, clamp(a, c, d), clamp(b, c, d)).
+
+    Where a bound becomes 0, the greater of two zeros may be either.
+    """
     inner = view.producer(node.used[0], "Relu", "Clip")
     if inner is None:
         return None
@@ -111,5 +114,5 @@ RULES: tuple[Rule, ...] = (
     Rule(REASSOCIATES, ("Max", "Min"), clamp_by_extreme),
     Rule(EXACT, ("Clip",), clamp_without_bounds),
     Rule(EXACT, ("Clip",), clamp_that_is_relu),
-    Rule(EXACT, ("Relu", "Clip"), clamp_of_clamp),
+    Rule(REASSOCIATES, ("Relu", "Clip"), clamp_of_clamp),
 )

@@ -1,25 +1,21 @@
-"""Normalisations and softmax that exporters write out, recognised, and scales and biases behind them folded in.
+"""Normalisations that exporters write out, recognised.
 
 Only over the last axes: JAX's channels-first layer norm (the first of magika) took four times as long as one kernel of strided reads.
 Of the models at hand, PyTorch's decoders write RMS norm out (tiny_llama) and its group norm as an instance norm between two Reshapes
-(tiny_unet), Keras the layer norm that scales before it subtracts the mean (g2p_bert), JAX the one with mean(x**2) - mean(x)**2 and a
-softmax whose reductions lose their axis (magika).
+(tiny_unet), Keras the layer norm that scales before it subtracts the mean (g2p_bert), JAX the one with mean(x**2) - mean(x)**2 (magika).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
 
 from compiler.ir.graph import Node
-from compiler.ir.tensor import DType
 from compiler.rewrite.rounding import near, rounded, wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.rules.moments import (
-    VIEWS,
     Statistic,
     bare,
     deviation,
@@ -29,7 +25,6 @@ from compiler.rewrite.rules.moments import (
     root_of,
     shifted,
     squares,
-    total,
     uniform,
     variance,
 )
@@ -238,104 +233,6 @@ def standardised_by_moments(view: View, node: Node) -> Rewrite | No | None:
     return draft.done(f"{len(swallowed) + 1} nodes are a MeanVarianceNormalization")
 
 
-# Scales and biases behind a normalisation
-
-OVER_AXES = ("LayerNormalization", "RMSNormalization")
-OVER_CHANNELS = ("GroupNormalization", "InstanceNormalization")
-
-
-@dataclass(frozen=True)
-class _Affine:
-    """A normalisation, its scale and bias, and what the node joins to its result, like them."""
-
-    norm: Node
-    scale: np.ndarray
-    bias: np.ndarray | None
-    operand: np.ndarray
-
-
-def _affine(view: View, node: Node, ops: tuple[str, ...]) -> _Affine | No | None:
-    for value, array in view.operands(node):
-        norm = view.producer(value, *ops)
-        if norm is None or len(norm.outputs) > 1 or view.type(value) != view.type(node.outputs[0]):
-            continue
-        scale = view.constant(norm.inputs[1])
-        bias_id = norm.inputs[2] if len(norm.inputs) > 2 else None
-        bias = view.constant(bias_id)
-        if scale is None or (bias_id is not None and bias is None):
-            return No(f"the scale or bias of the {norm.op} is not constant")
-        if (refusal := view.enclosed(node, [norm])) is not None:
-            return refusal
-        spread = array.reshape((1,) * (len(view.dims(value)) - array.ndim) + array.shape)
-        operand = _parameter(view, norm, spread)
-        if operand is None:
-            return No(f"a constant of shape {list(array.shape)} varies along axes that are not those of its scale")
-        return _Affine(norm, wide(scale), None if bias is None else wide(bias), operand)
-    return None
-
-
-def _parameter(view: View, norm: Node, array: np.ndarray) -> np.ndarray | None:
-    """A constant of the rank of a norm's result in the shape of the norm's scale; None where it varies along other axes."""
-    dims = view.dims(norm.outputs[0])
-    axis = norm.attrs.get("axis", -1)
-    assert isinstance(axis, int)
-    own = {1} if norm.op in OVER_CHANNELS else set(range(axis % len(dims), len(dims)))
-    if any(n > 1 and at not in own for at, n in enumerate(array.shape)):
-        return None
-    tail = tuple(dims[at] for at in sorted(own))
-    return np.broadcast_to(wide(array).reshape([array.shape[at] for at in sorted(own)]), tail)
-
-
-def _with_affine(view: View, node: Node, found: _Affine, scale: np.ndarray, bias: np.ndarray | None) -> Rewrite | No:
-    dtype, norm = view.type(node.outputs[0]).dtype, found.norm
-    draft = view.draft(node)
-    inputs = [norm.used[0]]
-    for part in (scale, bias):
-        if part is not None:
-            constant = rounded(part, dtype)
-            if isinstance(constant, No):
-                return constant
-            inputs.append(draft.constant(constant))
-    draft.node(norm.op, tuple(inputs), norm.attrs, norm.source)
-    return draft.done(f"{node.op} is folded into the {norm.op}")
-
-
-def layer_norm_scale(view: View, node: Node) -> Rewrite | No | None:
-    """s * layer_normalization(x, a, b) = layer_normalization(x, s a, s b), and so for rms_normalization."""
-    return _times(view, node, OVER_AXES)
-
-
-def layer_norm_bias(view: View, node: Node) -> Rewrite | No | None:
-    """layer_normalization(x, a, b) + t = layer_normalization(x, a, b + t)."""
-    return _plus(view, node, OVER_AXES[:1])
-
-
-def group_norm_scale(view: View, node: Node) -> Rewrite | No | None:
-    """s * group_normalization(x, a, b) = group_normalization(x, s a, s b), s one number for each channel; so for instance_normalization."""
-    return _times(view, node, OVER_CHANNELS)
-
-
-def group_norm_bias(view: View, node: Node) -> Rewrite | No | None:
-    """group_normalization(x, a, b) + t = group_normalization(x, a, b + t), t one number for each channel; so for instance_normalization."""
-    return _plus(view, node, OVER_CHANNELS)
-
-
-def _times(view: View, node: Node, ops: tuple[str, ...]) -> Rewrite | No | None:
-    found = _affine(view, node, ops)
-    if found is None or isinstance(found, No):
-        return found
-    bias = None if found.bias is None else found.bias * found.operand
-    return _with_affine(view, node, found, found.scale * found.operand, bias)
-
-
-def _plus(view: View, node: Node, ops: tuple[str, ...]) -> Rewrite | No | None:
-    found = _affine(view, node, ops)
-    if found is None or isinstance(found, No):
-        return found
-    bias = found.operand if found.bias is None else found.bias + found.operand
-    return _with_affine(view, node, found, found.scale, bias)
-
-
 def group_norm_by_reshape(view: View, node: Node) -> Rewrite | No | None:
     """reshape(normalise(reshape(x, [N, G, ...])), x.shape) = group_normalization(x, groups=G), normalised over all that lies in a group."""
     inner = view.producer(node.used[0], "InstanceNormalization", "LayerNormalization")
@@ -386,120 +283,9 @@ def _groups(view: View, inner: Node, dims: tuple[int, ...]) -> int | None:
     return None if inner.op == "InstanceNormalization" and seen[0] != dims[0] else groups
 
 
-def norm_between_casts(view: View, node: Node) -> Rewrite | No | None:
-    """cast(layer_normalization(cast(x, float), a, b), T) = layer_normalization(x, a, b) for x of T, whose sums are float32 anyway."""
-    norm = view.producer(node.used[0], *OVER_AXES)
-    before = None if norm is None else view.producer(norm.used[0], "Cast")
-    if norm is None or before is None or len(norm.outputs) > 1:
-        return None
-    x, dtype = before.used[0], view.type(node.outputs[0]).dtype
-    if (
-        view.type(x).dtype is not dtype
-        or dtype not in (DType.F16, DType.BF16)
-        or view.type(norm.outputs[0]).dtype is not DType.F32
-    ):
-        return None
-    arrays = [view.constant(parameter) for parameter in norm.used[1:]]
-    narrow = [None if array is None else array.astype(dtype.numpy) for array in arrays]
-    if not all(
-        a is not None and b is not None and bool((wide(a) == wide(b)).all())
-        for a, b in zip(arrays, narrow, strict=True)
-    ):
-        return No(f"its scale or bias is not known in {dtype}")
-    if (refusal := view.enclosed(node, [norm])) is not None:
-        return refusal
-    draft = view.draft(node)
-    parameters = tuple(draft.constant(array) for array in narrow if array is not None)
-    draft.node(norm.op, (x, *parameters), norm.attrs, norm.source)
-    return draft.done(f"{norm.op} of {dtype} computes in float32")
-
-
-# Softmax
-
-
-def _softmax(view: View, exp: Node | None, sum_: Statistic | None) -> tuple[int, int, tuple[Node, ...]] | No | None:
-    """(x, axis, nodes) where exp(x - max(x)) is summed along the axis of the maximum."""
-    sub = None if exp is None else view.producer(exp.used[0], "Sub")
-    if exp is None or sub is None or sum_ is None or sum_.axes_in(view, exp.outputs[0]) is None or sum_.divisor != 1:
-        return None
-    nodes: tuple[Node, ...] = ()
-    top = sub.used[1]
-    while (above := view.producer(top, "Max", *VIEWS)) is not None:  # JAX keeps the maximum above minus infinity
-        rest = [read for read in above.used if view.scalar(read) != -np.inf]
-        if len(rest) != 1:
-            return None
-        top, nodes = rest[0], (*nodes, above)
-    largest = reduced(view, top, "ReduceMax")
-    if largest is None or not largest.beside(view, sub.used[1], sub.used[0]):
-        return None
-    axes = largest.axes_in(view, sub.used[0]) or ()
-    if len(axes) != 1 or (largest.long, largest.over) != (sum_.long, sum_.over):
-        return No(f"it takes the largest over axes {list(axes)}, which are not the one that it sums over")
-    return sub.used[0], axes[0], (sub, *nodes, *largest.nodes, *sum_.nodes)
-
-
-def softmax_by_exp(view: View, node: Node) -> Rewrite | No | None:
-    """exp(x - max(x)) / sum(exp(x - max(x))) = softmax(x), along one axis."""
-    exp, sum_ = view.producer(node.used[0], "Exp"), total(view, node.used[1])
-    found = _softmax(view, exp, sum_)
-    if found is None or isinstance(found, No) or exp is None or sum_ is None:
-        return found if isinstance(found, No) else None
-    return _one_axis(view, node, "Softmax", found, (exp,)) if sum_.beside(view, node.used[1], node.used[0]) else None
-
-
-def log_softmax_by_exp(view: View, node: Node) -> Rewrite | No | None:
-    """x - max(x) - log(sum(exp(x - max(x)))) = log_softmax(x), along one axis."""
-    log = view.producer(node.used[1], "Log", *VIEWS)
-    nodes: tuple[Node, ...] = ()
-    while log is not None and log.op in VIEWS:
-        nodes, log = (*nodes, log), view.producer(log.used[0], "Log", *VIEWS)
-    sum_ = None if log is None else total(view, log.used[0])
-    exp = None if sum_ is None else view.producer(sum_.x, "Exp")
-    found = _softmax(view, exp, sum_)
-    if found is None or isinstance(found, No) or exp is None or log is None or sum_ is None:
-        return found if isinstance(found, No) else None
-    if exp.used[0] != node.used[0] or not sum_.beside(view, node.used[1], exp.outputs[0]):
-        return None
-    return _one_axis(view, node, "LogSoftmax", found, (exp, log, *nodes))
-
-
-def log_of_softmax(view: View, node: Node) -> Rewrite | No | None:
-    """log(softmax(x)) = log_softmax(x)."""
-    softmax = view.producer(node.used[0], "Softmax")
-    if softmax is None:
-        return None
-    if (refusal := view.enclosed(node, [softmax])) is not None:
-        return refusal
-    draft = view.draft(node)
-    draft.node("LogSoftmax", (softmax.used[0],), softmax.attrs)
-    return draft.done("Log after Softmax")
-
-
-def _one_axis(
-    view: View, node: Node, op: str, found: tuple[int, int, tuple[Node, ...]], more: Iterable[Node]
-) -> Rewrite | No | None:
-    x, axis, inner = found
-    if view.type(x) != view.type(node.outputs[0]):
-        return None
-    swallowed = {one.outputs[0]: one for one in (*inner, *more)}
-    if (refusal := view.enclosed(node, swallowed.values())) is not None:
-        return refusal
-    draft = view.draft(node)
-    draft.node(op, (x,), {"axis": axis})
-    return draft.done(f"{len(swallowed) + 1} nodes are a {op}")
-
-
 RULES: tuple[Rule, ...] = (
     Rule(REASSOCIATES, ("Div", "Mul", "Add"), layer_norm_by_moments),
     Rule(REASSOCIATES, ("Div", "Mul"), rms_norm_by_squares),
     Rule(REASSOCIATES, ("Div",), standardised_by_moments),
     Rule(REASSOCIATES, ("Reshape",), group_norm_by_reshape),
-    Rule(REASSOCIATES, ("Mul",), layer_norm_scale),
-    Rule(REASSOCIATES, ("Add",), layer_norm_bias),
-    Rule(REASSOCIATES, ("Mul",), group_norm_scale),
-    Rule(REASSOCIATES, ("Add",), group_norm_bias),
-    Rule(REASSOCIATES, ("Cast",), norm_between_casts),
-    Rule(REASSOCIATES, ("Div",), softmax_by_exp),
-    Rule(REASSOCIATES, ("Sub",), log_softmax_by_exp),
-    Rule(REASSOCIATES, ("Log",), log_of_softmax),
 )

@@ -55,7 +55,7 @@ def pointwise_of_subsample(view: View, node: Node) -> Rewrite | No | None:
     draft.node(
         "Conv", (taken.used[0], *node.inputs[1:]), {**conv.geometry.attrs, "strides": strides, "group": conv.groups}
     )
-    return draft.done(f"the convolution takes every {steps[-1]}th position itself")
+    return draft.done(f"the convolution takes steps of {list(steps)} itself")
 
 
 def _steps(view: View, node: Node) -> tuple[int, ...] | None:

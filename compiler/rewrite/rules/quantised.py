@@ -8,7 +8,8 @@ point ones. With x = sx (p - zx) and w = sw (q - zw), sx one number and sw one f
 whose right sum is over integers, and exact. What follows (bias, activation, residual addition, QuantizeLinear) stays as it is.
 
 Between a DequantizeLinear and a QuantizeLinear of the same scale and zero, a view or a pool of maxima gives the bytes it takes, and
-a Relu those not below zero: (s (q - z)) / s rounds to q - z, since it is off by less than 2**-15 (micro_kws_qdq has three such chains).
+a Relu those not below zero: (s (q - z)) / s rounds to q - z, since it is off by less than 1/2 in floats of at least 11 significant bits
+in which all of it is finite (micro_kws_qdq has three such chains).
 """
 
 from __future__ import annotations
@@ -203,6 +204,8 @@ MOVES = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "MaxPool", "Gather", "DepthToSpace"}
 )
 """Operators whose results are elements of their first input, for bytes as for floats."""
+SPREAD = 255
+"""What a byte differs from a zero point by, at most."""
 CHAIN = 6
 """Nodes between a DequantizeLinear and a QuantizeLinear, at most."""
 
@@ -215,6 +218,10 @@ def bytes_between(view: View, node: Node) -> Rewrite | No | None:
     swallowed: dict[int, Node] = {}
     if not _reached(view, node, node.used[0], swallowed, CHAIN):
         return None
+    if view.type(node.used[0]).dtype is DType.BF16:
+        return No("bf16 does not tell all bytes apart")
+    if isinstance(rounded(np.asarray(SPREAD * scale), view.type(node.used[0]).dtype), No):
+        return No(f"bytes of scale {scale:g} may be infinite in {view.type(node.used[0]).dtype}")
     between = [one for one in swallowed.values() if one.op != "DequantizeLinear"]
     if (refusal := view.enclosed(node, between)) is not None:
         return refusal

@@ -48,7 +48,10 @@ def _reduced(view: View, node: Node, value: int, axes: Axes, why: str) -> Rewrit
 
 
 def reduction_over_unit_axes(view: View, node: Node) -> Rewrite | No | None:
-    """reduce(x, a) = reshape(x), where the axes a have extent 1, for sums, means, products and extremes."""
+    """reduce(x, a) = reshape(x), where the axes a have extent 1, for sums, means, products and extremes.
+
+    A negative zero stays negative where a sum that starts from 0 would be a positive one.
+    """
     x, result = view.type(node.used[0]), view.type(node.outputs[0])
     if any(x.dims[axis] != 1 for axis in _axes(view, node)) or 0 in x.dims:
         return None
@@ -131,7 +134,7 @@ def mean_over_space(view: View, node: Node) -> Rewrite | No | None:
     Layouts are chosen for pools, and nets written in PyTorch end in `x.mean((2, 3))`. What is, or may become, part of a norm is left.
     """
     x, result = view.type(node.used[0]), view.dims(node.outputs[0])
-    if x.rank < 4 or _axes(view, node) != tuple(range(2, x.rank)) or not x.dtype.is_float or 0 in x.dims:
+    if x.rank not in (4, 5) or _axes(view, node) != tuple(range(2, x.rank)) or not x.dtype.is_float or 0 in x.dims:
         return None
     square = view.producer(node.used[0], "Mul", "Pow")
     if (square is not None and len({*square.used} - view.constants.keys()) == 1) or any(
@@ -177,7 +180,7 @@ def place_of_greatest(view: View, node: Node) -> Rewrite | No | None:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(EXACT, FOLDS, reduction_over_unit_axes),
+    Rule(REASSOCIATES, FOLDS, reduction_over_unit_axes),
     Rule(REASSOCIATES, FOLDS, reduction_of_reduction),
     Rule(REASSOCIATES, REDUCTIONS, reduction_of_transpose),
     Rule(EXACT, ("Reshape",), reshape_of_reduction),

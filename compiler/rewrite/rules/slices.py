@@ -185,7 +185,7 @@ def concat_of_parts(view: View, node: Node) -> Rewrite | No | None:
                 joined[-1] = (one[0], joined[-1][1], one[2])
             else:
                 joined.append(one)
-    if joined == taken:
+    if joined == taken or not joined:
         return None
     draft, operands = view.draft(node), []
     for value, first, past in joined:
@@ -210,7 +210,7 @@ def slice_of_pad(view: View, node: Node) -> Rewrite | No | None:
     taken, around = [], []
     for (first, step, count), (before, _), extent in zip(windows(view, node), pads, dims, strict=True):
         begin, end = max(first - before, 0), min(first - before + count, extent)
-        if step != 1 or end <= begin or min(before, extent) < 0:
+        if step != 1 or end <= begin:
             return No("it cuts with steps, or only padding")
         taken.append((begin, 1, end - begin))
         around.append((begin - (first - before), first - before + count - end))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from compiler.codegen.lower import count_tiles
 from compiler.ir.machine import Workload
-from compiler.ir.separable import Halves, as_halves
+from compiler.ir.separable import Halves, as_halves, as_separable
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import PROFILES, CpuTarget, runs_here
@@ -80,6 +80,18 @@ def test_sums_over_many_channels_are_taken_in_stretches(lanes: int) -> None:
     by_stretch = [tile for tile in options if tile.extent("block", "k")]
     assert by_stretch
     check([replace(case, tile=tile) for tile in (options[0], *by_stretch[:2])], TARGETS[lanes], "-O1")
+
+
+def test_images_of_one_pixel_are_not_taken_for_channels_of_one_image() -> None:
+    """Side by side in memory, their channels look like those of one image to a pool, which has no weights that tell them apart."""
+    s = Sketch(0, DType.F32)
+    x = s("Relu", s("Conv", s.x(4, 16, 1, 1), s.normal(16, 16, 1, 1)))
+    y = s("AveragePool", x, kernel_shape=(2, 2), pads=(0, 0, 1, 1), count_include_pad=1)
+    pair = pair_of(s.graph(s("Softmax", s("Conv", y, s.normal(8, 16, 1, 1)), axis=1)))
+    assert pair is not None
+    workload = joined_case(*pair).workload
+    assert as_separable(workload.kernel) is not None
+    assert as_halves(workload) is None
 
 
 def test_a_task_computes_no_pixel_twice() -> None:

@@ -64,6 +64,34 @@ def _seeds(make: Maker) -> list[bytes]:
         helper.make_node("F", ["x"], ["h"], domain="local"),
         helper.make_node("LayerNormalization", ["h", "g"], ["y"]),
     ]
+    infos = {name: helper.make_tensor_value_info(name, kind, None) for name, kind in (("i", 7), ("on", 9), ("s", 1))}
+    row = helper.make_graph(
+        [helper.make_node("Add", ["state", "slice"], ["next"]), helper.make_node("Mul", ["next", "s"], ["row"])],
+        "row",
+        [helper.make_tensor_value_info(name, 1, None) for name in ("state", "slice")],
+        [helper.make_tensor_value_info(name, 1, None) for name in ("next", "row")],
+    )
+    turn = helper.make_graph(
+        [
+            helper.make_node(
+                "Scan",
+                ["zero", "s"],
+                ["sum", "rows"],
+                body=row,
+                num_scan_inputs=1,
+                scan_input_axes=[-1],
+                scan_output_axes=[1],
+                scan_input_directions=[1],
+            ),
+            helper.make_node("ReduceSum", ["rows", "axes"], ["t"], keepdims=0),
+        ],
+        "turn",
+        list(infos.values()),
+        [infos["on"], *(helper.make_tensor_value_info(name, 1, None) for name in ("t", "sum"))],
+        [numpy_helper.from_array(np.array([1]), "axes"), numpy_helper.from_array(np.array(0, np.float32), "zero")],
+    )
+    loops = [helper.make_node("Loop", ["n", "c", "x"], ["y", "sums"], body=turn)]
+    turns = {"n": np.array(3), "c": np.array(True)}
     return [
         make(convolution, {"x": ["n", 3, 8, 8]}, ["y"], opset=11, initializers=weights),
         make(shapes, {"x": [1, 4, 2]}, ["y"], opset=13, initializers=numbers),
@@ -71,6 +99,7 @@ def _seeds(make: Maker) -> list[bytes]:
         make(
             call, {"x": [2, 3]}, ["y"], initializers={"g": np.ones(2, np.float32)}, functions=[body], domains=["local"]
         ),
+        make(loops, {"x": [3]}, ["y", "sums"], initializers=turns),
     ]
 
 
@@ -156,7 +185,7 @@ def _odd(field: object, rng: random.Random, names: list[str]) -> object:
 
 
 @pytest.mark.parametrize("mutate", [_mutated_bytes, _mutated_fields], ids=["bytes", "fields"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ours", [False, True], ids=["onnx's operators", "our operators"])
 def test_a_mutated_model_is_loaded_or_refused(
     mutate: Callable[[bytes, random.Random], bytes], seed: int, ours: bool, operators: Operators, make_model: Maker

@@ -251,3 +251,71 @@ def test_slices_of_different_number_are_refused() -> None:
         ["rows"],
     )
     assert "have [2, 3] slices" in reason(data)
+
+
+def test_a_trip_count_that_is_no_whole_number_is_refused() -> None:
+    data = model(
+        [node("Loop", ["n", "", "x"], ["y"], body=STEP)], [info("x", shape=[1, 3])], ["y"], n=np.float32(np.nan)
+    )
+    assert reason(data).startswith("its trip count is no whole number")
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs", "said"),
+    [
+        ([], {}, "axis 0 is none of a tensor of 0 dimensions"),
+        ([2, 3], {"scan_input_axes": [2]}, "axis 2 is none of a tensor of 2 dimensions"),
+        ([2, 3], {"scan_input_axes": [-3]}, "axis -3 is none of a tensor of 2 dimensions"),
+        ([2, 3], {"scan_output_axes": [2]}, "axis 2 is none of a tensor of 2 dimensions"),
+    ],
+)
+def test_an_axis_that_a_scanned_tensor_does_not_have_is_refused(
+    shape: Sequence[int], attrs: Mapping[str, Any], said: str
+) -> None:
+    cell = body([node("Neg", ["a"], ["row"])], [info("a")], [info("row")])
+    scan = node("Scan", ["p"], ["rows"], body=cell, num_scan_inputs=1, **attrs)
+    assert said in reason(model([scan], [info("p", shape=shape)], ["rows"]))
+
+
+def test_a_body_of_many_constants_is_not_entered_without_end() -> None:
+    constants = {f"c{place}": np.float32(place) for place in range(500)}
+    many = body(
+        [node("Sum", ["state", *constants], ["next"])],
+        [info("i", INT64, []), info("on", BOOL, []), info("state", shape=[2])],
+        [info("on", BOOL, []), info("next", shape=[2])],
+        **constants,
+    )
+    data = model([node("Loop", ["n", "", "x"], ["y"], body=many)], [info("x", shape=[2])], ["y"], n=10**12)
+    with pytest.raises(ModelTooLarge, match="read more than 20000 tensors"):
+        load(data, CompileOptions(), OPERATORS, Limits(reads=20_000))
+
+
+def test_a_body_may_give_back_what_it_was_given() -> None:
+    swap = body(
+        [],
+        [info("i", INT64, []), info("on", BOOL, []), info("a", shape=[2]), info("b", shape=[2])],
+        [info("on", BOOL, []), info("b", shape=[2]), info("a", shape=[2])],
+    )
+    inputs = [info("x", shape=[2]), info("z", shape=[2])]
+    data = model([node("Loop", ["n", "", "x", "z"], ["p", "q"], body=swap)], inputs, ["p", "q"], n=3)
+    graph = assert_as_onnxruntime_says(data, {"x": np.ones(2, np.float32), "z": np.zeros(2, np.float32)})
+    assert {n.op for n in graph.nodes} == {"Identity"}
+
+
+def test_names_of_a_body_are_not_those_around_it_although_they_are_spelled_alike() -> None:
+    """The body's x is its state and its w another constant; what the graph calls y the body calls so as well."""
+    inner = body(
+        [node("Add", ["x", "w"], ["y"])],
+        [info("i", INT64, []), info("on", BOOL, []), info("x", shape=[2])],
+        [info("on", BOOL, []), info("y", shape=[2])],
+        w=np.array([5, 6], np.float32),
+    )
+    calls = [
+        node("Neg", ["x"], ["q"]),
+        node("Loop", ["n", "", "q"], ["r"], body=inner),
+        node("Add", ["r", "w"], ["y"]),
+    ]
+    graph = loaded(model(calls, [info("x", shape=[2])], ["y"], n=2, w=np.array([100, 200], np.float32)))
+    x = np.array([1, -2], np.float32)
+    found = evaluate_graph(graph, {graph.inputs[0]: x}, OPERATORS, wide=False)[graph.outputs[0]]
+    np.testing.assert_array_equal(found, -x + np.array([110, 212], np.float32))

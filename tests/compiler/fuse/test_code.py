@@ -53,8 +53,19 @@ def block_of_convnext() -> onnx.ModelProto:
     return net.model([pointwise(net, net.node("Add", [x, y], (1, 16, 6, 6)), 8, 6)])
 
 
+def layer_of_densenet() -> onnx.ModelProto:
+    net = Network()
+    x = pointwise(net, net.input(1, 16, 6, 6), 16, 6)
+    joined = net.node("Concat", [x, pointwise(net, x, 16, 6)], (1, 32, 6, 6), axis=1)
+    y = net.node("Mul", [joined, net.weight(1, 32, 1, 1)], (1, 32, 6, 6))
+    y = net.node("Relu", [net.node("Add", [y, net.weight(1, 32, 1, 1)], (1, 32, 6, 6))], (1, 32, 6, 6))
+    whole = net.node("Concat", [joined, pointwise(net, y, 8, 6)], (1, 40, 6, 6), axis=1)
+    return net.model([pointwise(net, whole, 8, 6)])
+
+
 def kernel_graphs() -> Iterator[KernelGraph]:
-    for model in (unit_of_shufflenet(), factorized_reduction(), block_of_convnext(), cell(), cell(also="Softmax")):
+    models = (unit_of_shufflenet(), factorized_reduction(), block_of_convnext(), layer_of_densenet())
+    for model in (*models, cell(), cell(also="Softmax")):
         yield fuse(graph_of(model)).kernels
 
 

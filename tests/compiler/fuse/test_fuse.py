@@ -317,3 +317,51 @@ def test_a_map_of_a_concat_with_the_networks_input_stays_a_kernel() -> None:
     )
     kernels = agrees(graph_of(net.model([pointwise(net, positive, 4, 6), pointwise(net, positive, 2, 6)])))
     assert "Conv+Relu" not in families(kernels)
+
+
+def test_two_maps_become_one_that_the_product_after_them_takes_in() -> None:
+    """A layer of DenseNet: what normalises and clips reads a Concat, of which more is read elsewhere."""
+    net = Network()
+    x = net.node("Softmax", [net.input(1, 8, 6, 6)], (1, 8, 6, 6), axis=1)
+    joined = net.node("Concat", [x, pointwise(net, x, 4, 6)], (1, 12, 6, 6), axis=1)
+    y = net.node("Mul", [joined, net.weight(1, 12, 1, 1)], (1, 12, 6, 6))
+    y = net.node("Relu", [net.node("Add", [y, net.weight(1, 12, 1, 1)], (1, 12, 6, 6))], (1, 12, 6, 6))
+    whole = net.node("Concat", [joined, pointwise(net, y, 4, 6)], (1, 16, 6, 6), axis=1)
+    kernels = agrees(graph_of(net.model([net.node("Softmax", [whole], (1, 16, 6, 6), axis=1)])))
+    assert families(kernels) == ["Softmax", "Conv", "Mul+Add+Relu+Conv", "Softmax"]
+
+
+def test_a_copy_that_the_kernel_before_it_can_store_is_written_into_the_concat_there() -> None:
+    net = Network()
+    x = net.input(2, 8)
+    parts = []
+    for _ in range(2):
+        made = net.node("Tanh", [net.node("Mul", [x, net.weight(8)], (2, 8))], (2, 8))
+        parts.append(net.node("Reshape", [made, net.constant(np.array([1, 2, 8]))], (1, 2, 8)))
+    kernels = agrees(graph_of(net.model([net.node("Concat", parts, (2, 2, 8), axis=0)])))
+    assert families(kernels) == ["Mul+Tanh+Reshape"] * 2
+
+
+def test_an_output_that_is_another_shape_of_a_value_is_written_by_its_kernel() -> None:
+    net = Network()
+    x = net.node("Softmax", [net.input(1, 4, 6)], (1, 4, 6))
+    flat = net.node("Reshape", [x, net.constant(np.array([4, 6]))], (4, 6))
+    more = net.node("Softmax", [x], (1, 4, 6), axis=1)
+    kernels = agrees(graph_of(net.model([flat, more])))
+    assert families(kernels) == ["Softmax", "Softmax"]
+
+
+def test_two_outputs_of_one_value_are_two_memories() -> None:
+    net = Network()
+    x = net.node("Softmax", [net.input(1, 4, 6)], (1, 4, 6))
+    shapes = ((4, 6), (24,))
+    flat = [net.node("Reshape", [x, net.constant(np.array(shape))], shape) for shape in shapes]
+    kernels = agrees(graph_of(net.model(flat)))
+    assert len({kernels.buffers[id].storage for id in kernels.outputs}) == 2
+
+
+def test_an_output_of_another_order_is_stored_in_that_order() -> None:
+    net = Network()
+    x = net.node("Softmax", [net.input(1, 4, 6)], (1, 4, 6))
+    kernels = agrees(graph_of(net.model([net.node("Transpose", [x], (1, 6, 4), perm=[0, 2, 1])])))
+    assert families(kernels) == ["Softmax+Transpose"]

@@ -54,6 +54,13 @@ def test_joins_that_are_less_work_are_taken_and_others_left() -> None:
     assert calls == len(chain(4).calls) - 2
 
 
+def test_of_very_many_joins_those_that_save_most_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.fuse.joins.MOST_VISITS", 2 * len(chain(4).calls) + 1)
+    reasons, _ = settled(chain(4), [1.9, 1.2, 1.8, 1.5])
+    many = "the model has too many calls to weigh them all"
+    assert reasons == [many, "", many, ""]
+
+
 def test_menus_go_where_their_calls_go() -> None:
     kernels = chain(2)
     found = joins(kernels)

@@ -189,7 +189,7 @@ def _power(s: Sketch, x: int) -> int:
 
 
 def _choose(s: Sketch, x: int) -> int:
-    smaller = s("Less", x, s.c(0.5))
+    smaller = s("Less", x, s.c(0.30103))  # what no value is exactly, which rounding would put on either side
     condition = s("Not", smaller) if s.rng.integers(2) else smaller
     return s("Where", condition, x, _constant(s, x))
 

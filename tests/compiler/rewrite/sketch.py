@@ -121,8 +121,10 @@ def assert_same_values(before: Graph, graph: Graph, seed: int = 0, exact: bool =
     found = evaluate_graph(graph, inputs, OPERATORS, wide=not exact, keep=common)
     for id in common:
         if exact:
-            np.testing.assert_array_equal(found[id], wanted[id], err_msg=f"%{id}")
-            signs = [np.signbit(array[~np.isnan(array)]) for array in (found[id], wanted[id])]
+            wide = np.dtype(np.float64) if before.type(id).dtype.is_float else before.type(id).dtype.numpy
+            one, other = found[id].astype(wide), wanted[id].astype(wide)
+            np.testing.assert_array_equal(one, other, err_msg=f"%{id}")
+            signs = [np.signbit(array[~np.isnan(array)]) for array in (one, other)]
             np.testing.assert_array_equal(signs[0], signs[1], err_msg=f"sign of %{id}")
         else:
             largest = float(np.max(np.abs(wanted[id]), initial=0.0)) if wanted[id].size else 0.0

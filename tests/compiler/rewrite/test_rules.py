@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from compiler.ir.tensor import DType
@@ -34,6 +35,15 @@ def test_both_sides_of_the_equation_are_equal(rule: Rule) -> None:
         assert rule.name in {application.rule for application in after.log}, graph
         assert {application.kind for application in after.log if application.rule == rule.name} == {str(rule.kind)}
         assert_same_meaning(graph, after, seed, exact)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=str)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.kind == EXACT], ids=lambda rule: rule.name)
+def test_what_is_exact_is_exact_in_halves_as_well(rule: Rule, dtype: DType) -> None:
+    for seed in range(5):
+        with np.errstate(all="ignore"):
+            graph = LEFT[rule.name](Sketch(seed, dtype))
+            assert_same_meaning(graph, rewrite(graph, rules=(rule,)), seed, exact=True)
 
 
 @EACH_RULE

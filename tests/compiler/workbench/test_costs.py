@@ -79,3 +79,13 @@ def test_records_of_another_setting_do_not_count(backend: Backend, kernels: Kern
     other = type(setting)("memory" if setting.weights == "cache" else "cache", setting.toolchain)
     costs = kernel_costs(backend, known, other, 1, "fp32").of(kernels, kernels.calls)
     assert {cost.source for cost in costs} == {"model"}
+
+
+def test_what_was_modelled_stays_for_the_same_target_and_precision_alone(
+    backend: Backend, kernels: KernelGraph
+) -> None:
+    costs = kernel_costs(backend, [], backend.setting(kernels), 1, "fp32")
+    costs.of(kernels, kernels.calls)
+    assert len(costs.modelled) == 3
+    assert costs.on(backend, "fp32").modelled is costs.modelled
+    assert not costs.on(backend, "bf16").modelled

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product as points
 from math import prod
 
@@ -213,7 +213,7 @@ class SeparableWork(Work):
         stages = self.stages * (self._copied_bytes + 32 + self.n * pitch) + min(self.steps, 2) * self.m * pitch
         return max(stages, self.m * (self.n + 8) * 4)
 
-    @property
+    @cached_property
     def _copies(self) -> int:
         """Of a thread in a step."""
         return -(-self.positions * self._vectors // self.threads)
@@ -256,16 +256,30 @@ class SeparableWork(Work):
 
     def _window_ns(self, together: int, target: CudaTarget) -> float:
         """A step's window and copies, of so many blocks: instructions of their warps on four schedulers, none of which issues to one warp in every cycle."""
-        window, count = self.staged.window, self.staged.count
-        outputs = self.strip_rows * self.strip_columns
-        down, across = window.rows.readers(self.strip_rows), window.columns.readers(self.strip_columns)
-        weights = sum(len({tap for _, tap in readers}) for readers in down.values()) * window.columns.taps
-        reads = len(down) * len(across) + (weights if window.weight is not None else 0)
-        strip = reads * (READ + count) + outputs * count * (window.taps + MAPPED) + outputs * READ
-        rounds = -(-self._strips // self.threads)
-        instructions = rounds * strip + self._copies * COPY
         warps = together * self.threads / WARP
-        return instructions * max(warps / (target.fma_per_clock / WARP), STALL) / target.clock_ghz
+        return self._window_instructions * max(warps / (target.fma_per_clock / WARP), STALL) / target.clock_ghz
+
+    @cached_property
+    def _window_instructions(self) -> int:
+        """Of a thread, in a step."""
+        strip = _strip_instructions(self.staged, self.strip_rows, self.strip_columns)
+        return -(-self._strips // self.threads) * strip + self._copies * COPY
+
+
+def _strip_instructions(staged: Staged, rows: int, columns: int) -> int:
+    """What a thread executes for its window at so many pixels."""
+    window, count, outputs = staged.window, staged.count, rows * columns
+    down, across = _positions_and_taps(window.rows, rows), _positions_and_taps(window.columns, columns)
+    weights = down[1] * window.columns.taps if window.weight is not None else 0
+    reads = down[0] * across[0] + weights
+    return reads * (READ + count) + outputs * count * (window.taps + MAPPED) + outputs * READ
+
+
+@lru_cache(maxsize=256)
+def _positions_and_taps(side: Side, outputs: int) -> tuple[int, int]:
+    """How many positions so many neighbours look at along a side, and the taps under which they do."""
+    readers = side.readers(outputs).values()
+    return len(readers), sum(len({tap for _, tap in one}) for one in readers)
 
 
 def _level(tile: Tile, name: str) -> Level:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tests.compiler.rewrite.left_sides import (
     activations,
+    around_norms,
     attention,
     cells,
     clamps,
@@ -25,6 +26,7 @@ from tests.compiler.rewrite.left_sides import (
     rotary,
     shapes,
     slices,
+    softmax,
     splits,
     weights,
 )
@@ -44,6 +46,8 @@ SUBJECTS = (
     reductions,
     activations,
     norms,
+    around_norms,
+    softmax,
     cells,
     pixels,
     positions,

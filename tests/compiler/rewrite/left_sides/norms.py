@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from compiler.ir.graph import Graph
-from compiler.ir.tensor import DType
 from tests.compiler.rewrite.left_sides.drawing import Drawing, Refusal, inner_output, plus
 from tests.compiler.rewrite.sketch import Sketch
 
@@ -103,75 +102,11 @@ def _scaled_groups(s: Sketch) -> Graph:
     return s.graph(s("Reshape", normal, None, shape=(2, 4, 3, 2)))
 
 
-def _normed(s: Sketch, op: str = "LayerNormalization") -> int:
-    bias = (s.normal(4),) if op == "LayerNormalization" and s.rng.integers(2) else ()
-    return s(op, s.x(2, 3, 4), s.positive(4), *bias, axis=-1)
-
-
-def _scaled_norm(s: Sketch) -> Graph:
-    op = ("RMSNormalization", "LayerNormalization")[int(s.rng.integers(2))]
-    return s.graph(_times(s, _normed(s, op), s.positive(4)))
-
-
-def _channels(s: Sketch) -> int:
-    x = s.x(2, 4, 3)
-    if s.rng.integers(2):
-        return s("InstanceNormalization", x, s.positive(4), s.normal(4))
-    return s("GroupNormalization", x, s.positive(4), s.normal(4), num_groups=2)
-
-
-def _of_halves(s: Sketch, scale: float = 0.5) -> Graph:
-    op = str(s.rng.choice(["LayerNormalization", "RMSNormalization"]))
-    wide = s("Cast", s.x(2, 3, 4, dtype=DType.F16), to=1)
-    normal = s(op, wide, s.c(np.full(4, scale), DType.F32), axis=-1)
-    return s.graph(s("Cast", normal, to=10))
-
-
-def _exponentials(s: Sketch) -> tuple[int, int, int]:
-    """x, exp(x - max(x)) and its sum, which keep the axis or get it back by a Reshape; the distance is the node before the Exp."""
-    x, axis = s.x(2, 3, 2), int(s.rng.integers(-3, 3))
-    kept = tuple(1 if at == axis % 3 else n for at, n in enumerate((2, 3, 2)))
-
-    def over(op: str, value: int) -> int:
-        if s.rng.integers(2):
-            return s(op, value, None, axes=(axis,))
-        lost = s(op, value, None, axes=(axis,), keepdims=0)
-        if op == "ReduceMax" and s.rng.integers(2):
-            lost = s("Max", s.c(-np.inf), lost)
-        return s("Reshape", lost, None, shape=kept)
-
-    d = s("Sub", x, over("ReduceMax", x))
-    e = s("Exp", d)
-    return d, e, over("ReduceSum", e)
-
-
-def _softmax(s: Sketch) -> Graph:
-    _, e, total = _exponentials(s)
-    return s.graph(s("Div", e, total))
-
-
-def _log_softmax(s: Sketch) -> Graph:
-    d, _, total = _exponentials(s)
-    return s.graph(s("Sub", d, s("Log", total)))
-
-
-def _log_of_softmax(s: Sketch) -> Graph:
-    return s.graph(s("Log", s("Softmax", s.x(2, 3), axis=int(s.rng.integers(2)))))
-
-
 LEFT: Mapping[str, Drawing] = {
     "layer_norm_by_moments": _layer_norm,
     "rms_norm_by_squares": _rms_norm,
     "standardised_by_moments": _standardised,
     "group_norm_by_reshape": _in_groups,
-    "layer_norm_scale": _scaled_norm,
-    "layer_norm_bias": lambda s: s.graph(plus(s, _normed(s), s.normal(1))),
-    "group_norm_scale": lambda s: s.graph(_times(s, _channels(s), s.positive(4, 1))),
-    "group_norm_bias": lambda s: s.graph(plus(s, _channels(s), s.normal(1, 4, 1))),
-    "norm_between_casts": _of_halves,
-    "softmax_by_exp": _softmax,
-    "log_softmax_by_exp": _log_softmax,
-    "log_of_softmax": _log_of_softmax,
 }
 
 REFUSED: Mapping[str, Refusal] = {
@@ -179,12 +114,4 @@ REFUSED: Mapping[str, Refusal] = {
     "rms_norm_by_squares": (lambda s: inner_output(_rms_norm(s), 1), "graph output"),
     "standardised_by_moments": (lambda s: inner_output(_standardised(s), 1), "graph output"),
     "group_norm_by_reshape": (_scaled_groups, "no number for each group"),
-    "layer_norm_scale": (lambda s: s.graph(s("Mul", _normed(s), s.positive(3, 1))), "not those of its scale"),
-    "layer_norm_bias": (lambda s: inner_output(s.graph(s("Add", _normed(s), s.normal(4))), 1), "graph output"),
-    "group_norm_scale": (lambda s: s.graph(s("Mul", _channels(s), s.positive(3))), "not those of its scale"),
-    "group_norm_bias": (lambda s: inner_output(s.graph(s("Add", _channels(s), s.normal(4, 1))), 1), "graph output"),
-    "norm_between_casts": (lambda s: _of_halves(s, scale=0.1), "not known in f16"),
-    "softmax_by_exp": (lambda s: inner_output(_softmax(s), 2), "graph output"),
-    "log_softmax_by_exp": (lambda s: inner_output(_log_softmax(s), 1), "graph output"),
-    "log_of_softmax": (lambda s: inner_output(_log_of_softmax(s), 1), "graph output"),
 }

@@ -96,11 +96,14 @@ def test_attention_of_the_zoo_in_fp16_is_taken_by_16_byte_copies(
 ) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(build(network, **options), path)
-    kernels = fuse(rewrite(load(path, CompileOptions(), OPERATORS).graph).graph).kernels
-    kernels = with_storage(kernels, DType.F16)
+    fused = fuse(rewrite(load(path, CompileOptions(), OPERATORS).graph).graph)
+    kernels = with_storage(fused.kernels, DType.F16)
     calls = [call for call in kernels.calls if as_attention(call.kernel) is not None]
     assert calls
-    assert sum("Softmax" in call.kernel.family for call in kernels.calls) == len(calls)
+    apart = [refusal.reason for refusal in fused.refusals if refusal.step == "attention"]
+    # Only the class token of ViT's last block is asked for, one row of queries: of a tile of 16 rows the rest would be padding.
+    assert apart == (["one row does not repay packing the keys"] if network == "vit_tiny" else [])
+    assert sum("Softmax" in call.kernel.family for call in kernels.calls) == len(calls) + len(apart)
     for call in calls:
         of = cuda_workload_of(kernels, call)
         tiles = cuda_attention_tiles(of, TARGETS[-1], "fp16")

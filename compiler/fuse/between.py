@@ -1,0 +1,22 @@
+"""What lies between a call and one that is to take it in."""
+
+from __future__ import annotations
+
+from compiler.ir.buffers import Call, KernelGraph
+
+
+def needed_elsewhere(kernels: KernelGraph, call: Call, reader: int) -> str:
+    """Why what a call makes must be stored although the call at `reader` would make it for itself; empty when it need not."""
+    if len(call.outputs) != 1:
+        return "the first has several results"
+    (between,) = call.outputs
+    if between in kernels.outputs:
+        return "the result between them is an output of the model"
+    if kernels.readers[between] != (reader,):
+        return "the result between them is read elsewhere too"
+    storage = kernels.buffers[between].storage
+    if storage != between:
+        return "the result between them is a part of another buffer"
+    if kernels.lying_in[storage] != (between,):
+        return "another buffer lies in the memory of the result between them"
+    return ""
