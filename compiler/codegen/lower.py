@@ -21,8 +21,9 @@ from compiler.codegen.c_window import lower_window
 from compiler.codegen.c_winograd import lower_winograd
 from compiler.codegen.lowered import Lowered, with_c_names
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.gated import gate_on_other_operand
 from compiler.ir.gemv import reads_once
-from compiler.ir.kernel import Routine
+from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.machine import Workload
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Tile
@@ -33,6 +34,7 @@ T = TypeVar("T")
 ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = {
     "loops": lambda name, workload, tile, target: lower_loops(name, workload, target),
     "contraction": lower_contraction,
+    "gated": lambda name, workload, tile, target: lower_contraction(name, _gated(workload), tile, target),
     "attention": lower_attention,
     "gemv": lower_gemv,
     "gemv24": lower_gemv,
@@ -51,6 +53,14 @@ def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lower
     """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
     workload = replace(workload, kernel=with_c_names(workload.kernel))
     return ALGORITHMS[tile.algorithm](name, workload, tile, target)
+
+
+def _gated(workload: Workload) -> Workload:
+    """A product with its gate on the other operand."""
+    assert isinstance(workload.kernel, Kernel)
+    moved = gate_on_other_operand(workload.kernel)
+    assert moved is not None, "the tile stage offers `gated` only to products with a gate"
+    return replace(workload, kernel=moved)
 
 
 @lru_cache(maxsize=4096)

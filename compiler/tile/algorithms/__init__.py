@@ -2,6 +2,7 @@
 
 attention    two products and the softmax between them
 contraction  register-blocked matrix products and convolutions
+gated        the same for products with a gate on one operand, which is moved to the other
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
 recurrent    recurrent layers, step by step
@@ -27,6 +28,7 @@ from compiler.tile.algorithms.attention import attention_tiles
 from compiler.tile.algorithms.bf16 import bf16_tiles
 from compiler.tile.algorithms.contraction import contraction_tiles
 from compiler.tile.algorithms.cuda import CUDA_ALGORITHMS, cuda_loop_tiles
+from compiler.tile.algorithms.gated import gated_tiles
 from compiler.tile.algorithms.gemv import gemv_tiles
 from compiler.tile.algorithms.integer import integer_tiles
 from compiler.tile.algorithms.loops import loop_tiles
@@ -42,6 +44,7 @@ Algorithm = Callable[[Workload, CpuTarget, int], list[Proposal]]
 ALGORITHMS: tuple[Algorithm, ...] = (
     attention_tiles,
     contraction_tiles,
+    gated_tiles,
     gemv_tiles,
     integer_tiles,
     recurrent_tiles,
