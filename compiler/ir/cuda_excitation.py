@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from compiler.ir.buffers import Buffer
 from compiler.ir.channelwise import NO_SIDE, ChannelWindow, as_channel_window
 from compiler.ir.contraction import packing_of
 from compiler.ir.cuda_operand import piece_of
@@ -77,7 +76,7 @@ def as_shared_out(workload: Workload) -> SharedOut | None:
     excitation = as_excitation(workload.kernel)
     if excitation is None:
         return None
-    squeeze = as_channel_window(_squeeze(excitation, workload))
+    squeeze = as_channel_window(workload.part(excitation.squeeze_kernel))
     if squeeze is None or squeeze.monoid != "sum" or squeeze.weight is not None or squeeze.guards:
         return None
     loads = tuple(dict.fromkeys(squeeze.value.loads))
@@ -93,18 +92,6 @@ def as_shared_out(workload: Workload) -> SharedOut | None:
         return None
     count = _count(squeeze, loads[0], Slots(workload))
     return SharedOut(excitation, squeeze, loads[0], count) if count else None
-
-
-def _squeeze(excitation: Excitation, workload: Workload) -> Workload:
-    kernel = excitation.squeeze_kernel
-    at = {slot.name: position for position, slot in enumerate(workload.kernel.inputs)}
-    positions = [at[slot.name] for slot in kernel.inputs]
-    return Workload(
-        kernel,
-        tuple(workload.inputs[position] for position in positions),
-        (Buffer.whole(0, kernel.outputs[0].type),),
-        tuple(workload.constant[position] for position in positions),
-    )
 
 
 def _count(squeeze: ChannelWindow, load: Load, slots: Slots) -> int:

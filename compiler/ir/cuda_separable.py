@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 
 from compiler.ir import arithmetic
-from compiler.ir.buffers import Buffer
 from compiler.ir.channelwise import ChannelWindow, Side, as_channel_window, weights_of
 from compiler.ir.contraction import Contraction, packing_of
 from compiler.ir.cuda_operand import HALVES, piece_of
@@ -89,7 +88,7 @@ def as_staged(workload: Workload) -> Staged | None:
     separable = as_separable(workload.kernel)
     if separable is None:
         return None
-    window = as_channel_window(_first_half(separable, workload))
+    window = as_channel_window(workload.part(separable.window_kernel))
     if window is None or window.monoid != "sum" or window.loops or window.members:
         return None
     pixels = {axis for axis in (*window.outer, window.rows.output, window.columns.output) if axis.extent > 1}
@@ -108,19 +107,6 @@ def as_staged(workload: Workload) -> Staged | None:
     if not count or (weights and not found.weight_count) or packing_of(found.product(1, 1), workload, 1) is None:
         return None
     return found
-
-
-def _first_half(separable: Separable, workload: Workload) -> Workload:
-    """The window as a kernel of its own, whose result is channels-last."""
-    kernel = separable.window_kernel
-    at = {slot.name: position for position, slot in enumerate(workload.kernel.inputs)}
-    positions = [at[slot.name] for slot in kernel.inputs]
-    return Workload(
-        kernel,
-        tuple(workload.inputs[position] for position in positions),
-        (Buffer.whole(0, kernel.outputs[0].type),),
-        tuple(workload.constant[position] for position in positions),
-    )
 
 
 def _window_weights(window: ChannelWindow, workload: Workload) -> tuple[int, RoundedPanels] | None:

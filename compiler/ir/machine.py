@@ -108,6 +108,17 @@ class Workload:
         """The same whatever the operators are called: what code and measurements are shared by."""
         return replace(self, kernel=replace(self.kernel, family=""))
 
+    def part(self, kernel: Kernel) -> Workload:
+        """A part of the kernel as one of its own: it reads some of the whole's inputs, and its one result fills a buffer by itself."""
+        at = {slot.name: position for position, slot in enumerate(self.kernel.inputs)}
+        positions = [at[slot.name] for slot in kernel.inputs]
+        return Workload(
+            kernel,
+            tuple(self.inputs[position] for position in positions),
+            (Buffer.whole(0, kernel.outputs[0].type),),
+            tuple(self.constant[position] for position in positions),
+        )
+
     @property
     def shapes(self) -> str:
         """Shapes, and layouts that are not plain: `f32[1, 64, 56, 56] <0 2 3 1>, f32[64, 64, 3, 3] -> f32[1, 64, 56, 56]`."""
