@@ -60,14 +60,14 @@ def compiler(installed: HeldCompiler) -> Iterator[HeldCompiler]:
     installed.hold.unlink(missing_ok=True)
 
 
-def caught_in_tile(house: House, client: Client, compiler: HeldCompiler, size: int) -> tuple[Job, list[JobEvent]]:
-    """A job that builds its first candidates, and its events until then; no other `size` of image has records for it."""
+def caught_compiling(house: House, client: Client, compiler: HeldCompiler, size: int) -> tuple[Job, list[JobEvent]]:
+    """A job that waits for the C compiler, and its events until its kernels matter; no other `size` of image has records for it."""
     compiler.hold.touch()
     job = client.compile(models.tiny(models.LONG, size=size), OPTIONS)
     seen = []
     for event in client.events(job):
         seen.append(event)
-        if event.kind == "phase" and event.data["phase"] == "tile":
+        if event.kind == "phase" and event.data["phase"] == "choose":
             break
     eventually(lambda: any("held-cc" in one.command for one in house.compiling()), "a C compiler at work")
     assert client.job(job).state == "RUNNING"
@@ -106,7 +106,7 @@ def assert_nothing_compiles(house: House, before: list[Process]) -> None:
 def test_a_killed_worker_costs_an_attempt_and_nothing_else(
     house: House, client: Client, compiler: HeldCompiler, tmp_path: Path
 ) -> None:
-    job, seen = caught_in_tile(house, client, compiler, 32)
+    job, seen = caught_compiling(house, client, compiler, 32)
     before = house.compiling()
     assert any("worker.child" in one.command for one in before)
     killed = house.kill("worker")
@@ -122,7 +122,7 @@ def test_a_killed_worker_costs_an_attempt_and_nothing_else(
 
 
 def test_a_killed_api_costs_nothing(house: House, client: Client, compiler: HeldCompiler, tmp_path: Path) -> None:
-    job, seen = caught_in_tile(house, client, compiler, 40)
+    job, seen = caught_compiling(house, client, compiler, 40)
     before = house.compiling()
     killed = house.kill("service")
     eventually(lambda: house.part("service").pid != killed.pid, "another API")
