@@ -20,11 +20,13 @@ OPTIONS = CompileOptions(threads=1, tuning_budget_s=0, tolerance=4e-6)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A 3 x 3 convolution of 96 channels between two that are wide enough to be worth a layout."""
+    """A 3 x 3 convolution of 96 channels between two that are wide enough to be worth a layout; no two are one linear map."""
     net = Network()
     x = net.node("Conv", [net.input(1, 8, 20, 20), net.weight(96, 8, 1, 1)], (1, 96, 20, 20), kernel_shape=[1, 1])
+    x = net.node("Relu", [x], (1, 96, 20, 20))
     weights = net.weight(96, 96, 3, 3)
     x = net.node("Conv", [x, weights], (1, 96, 20, 20), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    x = net.node("Relu", [x], (1, 96, 20, 20))
     x = net.node("Conv", [x, net.weight(16, 96, 1, 1)], (1, 16, 20, 20), kernel_shape=[1, 1])
     onnx.save(net.model([x]), tmp_path / "model.onnx")
     return tmp_path / "model.onnx"

@@ -116,7 +116,7 @@ def test_two_builds_without_a_gpu_are_equal(tmp_path: Path) -> None:
 def test_without_a_gpu_a_kernel_is_tiled_as_records_of_such_a_gpu_say(tmp_path: Path) -> None:
     """The tile that the model thinks worst, were it not for a measurement elsewhere, with another NVRTC."""
     model = branches(tmp_path / "m.onnx")
-    options = CompileOptions(target="cuda:sm_90", precision="fp16")
+    options = CompileOptions(target="cuda:sm_90", precision="fp16", without=("joins", "siblings"))
     kernels = with_storage(fuse(rewrite(load(model, options, OPERATORS).graph).graph).kernels, DType.F16)
     workload = cuda_workload_of(kernels, kernels.calls[0])
     worst = propose(workload, resolve("cuda:sm_90"), 1, precision="fp16")[-1].tile
