@@ -32,6 +32,8 @@ MOST_VISITS = 1 << 22
 """Calls visited to see what joins do to the longest path: seconds; in a model with more, those that save most are weighed."""
 ERROR = 0.03
 """Of what calls take apart: a join that saves less is left, since what is measured kernel by kernel errs by as much."""
+SHARED_ERROR = 0.15
+"""The same where lanes share calls: kernels are measured on one lane, and joins that saved a few percent there cost as much on two."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def settle(
     left = MOST_VISITS // max(len(kernels.calls), 1)
     log: dict[int, Verdict] = {}
     for one in sorted(candidates, key=lambda one: (-one.saved, one.at)):
-        reason = one.refusal(taken, meeting_s)
+        reason = one.refusal(taken, meeting_s, ERROR if lanes == 1 else SHARED_ERROR)
         if not reason and not left:
             reason = "the model has too many calls to weigh them all"
         if not reason:
@@ -161,7 +163,7 @@ class _Candidate:
         """Seconds of one lane."""
         return sum(cost.seconds for cost in self.costs) - self.menu.best.cost.seconds
 
-    def refusal(self, taken: Sequence[_Candidate], meeting_s: float) -> str:
+    def refusal(self, taken: Sequence[_Candidate], meeting_s: float, error: float) -> str:
         """Why it is not taken whatever the path; empty when it may be."""
         if len({cost.source == MODEL for cost in (*self.costs, self.menu.best.cost)}) > 1:
             return "not all of them were measured"
@@ -170,7 +172,7 @@ class _Candidate:
         saved = self.saved + meeting_s * (len(self.apart) - 1)
         if saved <= 0:
             return "it is no less work"
-        return "it saves less than measurements err by" if saved < ERROR * sum(c.seconds for c in self.costs) else ""
+        return "it saves less than measurements err by" if saved < error * sum(c.seconds for c in self.costs) else ""
 
     def verdict(self, reason: str) -> Verdict:
         return Verdict(self.join, self.costs, self.menu.best.cost, reason)
