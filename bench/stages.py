@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bench.subjects import Subject
@@ -14,17 +14,16 @@ from compiler.contract import CompileOptions
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
-from compiler.fuse.joins import Join, joins, promising
+from compiler.fuse.joins import Join
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.graph import Graph
 from compiler.ir.machine import plausible
-from compiler.left_out import Remaining, remaining
+from compiler.left_out import remaining
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
-from compiler.rewrite.choose import Chosen, choose
+from compiler.rewrite.choose import Chosen
 from compiler.workbench import backend_of
-from compiler.workbench.costs import kernel_costs
-from compiler.workbench.graph_costs import FusedCosts
+from compiler.workbench.choosing import Offers, weigh_choices
+from compiler.workbench.costs import offered_joins
 
 
 @dataclass(frozen=True)
@@ -55,22 +54,17 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
     kept = remaining(options.without)
     graph = load(one.file, options, OPERATORS).graph
     rewritten = rewrite(graph, rules=kept.rules).graph
-    costs = _costs(rewritten, kept, options, records)
-    chosen = choose(rewritten, costs, kept.choices, kept.rules)
-    fused = fuse(chosen.graph, kept.without_steps)
-    stored = costs.kernels.backend.stored(fused.kernels, options.precision)
-    found = joins(stored) if "joins" not in kept.without_steps else ()
-    return Stages(len(graph.nodes), chosen, fused, promising(stored, found, replace(costs.kernels, measured={})))
-
-
-def _costs(graph: Graph, kept: Remaining, options: CompileOptions, records: Sequence[Mapping[str, Any]]) -> FusedCosts:
-    known, backend = plausible(records), backend_of(options, os.environ)
-    kernels = backend.stored(fuse(graph, kept.without_steps).kernels, options.precision)
-    backend, _ = backend.prepared(kernels, known, measure=False)
-    setting = backend.setting(kernels)
+    offers = Offers(kept.rules, kept.choices, kept.without_steps)
+    backend = backend_of(options, os.environ)
     lanes = options.threads or backend.target.lanes
-    costs = kernel_costs(backend, backend.starting_points(known, setting), setting, lanes, options.precision)
-    return FusedCosts(costs, without=kept.without_steps)
+    weighed = weigh_choices(rewritten, offers, backend, plausible(records), options, lanes, 0.0, None, ignored)
+    fused = fuse(weighed.chosen.graph, kept.without_steps)
+    stored = weighed.backend.stored(fused.kernels, options.precision)
+    return Stages(len(graph.nodes), weighed.chosen, fused, offered_joins(stored, weighed.kernels, kept.without_steps))
+
+
+def ignored(notice: str) -> None:
+    """A notice that a table has no place for."""
 
 
 def text_of(stages: Stages) -> str:

@@ -26,6 +26,15 @@ def _upwards(view: View, node: Node, value: int, map: Affine) -> Rewrite | No:
     return draft.done(f"{node.op} is taken in above, by way of {ops}")
 
 
+def _factor(node: Node, array: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | No:
+    """What a Mul by a constant multiplies a value of these dims by, or a Div divides it by, turned over."""
+    scale = spread(array, dims)
+    if isinstance(scale, No) or node.op == "Mul":
+        return scale
+    with np.errstate(all="ignore"):
+        return np.asarray(1.0 / scale)
+
+
 def scale_past_operators(view: View, node: Node) -> Rewrite | No | None:
     """s * f(W x + b) = f((s W) x + s b), where f is made of sums, Concats, pools, views and, for s > 0, Relus.
 
@@ -36,12 +45,8 @@ def scale_past_operators(view: View, node: Node) -> Rewrite | No | None:
             continue
         if view.type(value) != view.type(node.outputs[0]) or (node.op == "Div" and value != node.inputs[0]):
             continue
-        scale = spread(array, view.dims(value))
-        if isinstance(scale, No):
-            return scale
-        with np.errstate(all="ignore"):
-            scale = 1.0 / scale if node.op == "Div" else scale
-        return _upwards(view, node, value, Affine(scale, None))
+        scale = _factor(node, array, view.dims(value))
+        return scale if isinstance(scale, No) else _upwards(view, node, value, Affine(scale, None))
     return None
 
 
@@ -80,11 +85,9 @@ def scale_before_operators(view: View, node: Node) -> Rewrite | No | None:
     for value, array in view.operands(product):
         if view.type(value) != view.type(product.outputs[0]) or (product.op == "Div" and value != product.inputs[0]):
             continue
-        scale = spread(array, view.dims(value))
+        scale = _factor(product, array, view.dims(value))
         if isinstance(scale, No):
             return scale
-        with np.errstate(all="ignore"):
-            scale = 1.0 / scale if product.op == "Div" else scale
         return view.enclosed(node, chain) or _downwards(view, node, passed[::-1], value, scale)
     return None
 
