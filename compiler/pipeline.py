@@ -20,6 +20,7 @@ from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import settle
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Workload, plausible
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
@@ -171,7 +172,7 @@ def compile_model(
             handover = backend.handover(known, measure=measures) if lanes > 1 else None
             learn([handover] if handover else [])
             together = backend.together(kernels)
-            found = schedule(kernels, menus, lanes, meeting_seconds(handover), options.scheduler, together)
+            found = schedule(kernels, menus, lanes, LaneCosts(meeting_seconds(handover)), options.scheduler, together)
             subject = Subject(
                 kernels, tuple(menu.workload for menu in menus), backend.target, setting, state_of(handover)
             )

@@ -12,14 +12,15 @@ from bench.stages import stages
 from bench.subjects import Subject
 from compiler.contract import CompileOptions
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, plausible
 from compiler.measure.agree import DEFAULT_TOLERANCE
 from compiler.pipeline import meeting_seconds
 from compiler.schedule import schedule
 from compiler.schedule.candidates import candidates
+from compiler.schedule.found import Found
 from compiler.schedule.instance import Instance
 from compiler.schedule.optimal import optimum
-from compiler.schedule.schedule import Found
 from compiler.tile import tile
 from compiler.tile.search import Budget
 from compiler.trace import Trace
@@ -67,12 +68,12 @@ def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, A
         precision=options.precision,
     ).menus
     handover = backend.handover(known, measure=True) if lanes > 1 else None
-    split_s = meeting_seconds(handover)
-    found = schedule(kernels, menus, lanes, split_s)
+    costs = LaneCosts(meeting_seconds(handover))
+    found = schedule(kernels, menus, lanes, costs)
     if not solver_s or len(found) == 1:
         return Schedules(kernels, backend, found, handover)
     begin = time.perf_counter()
-    instance = Instance.of(kernels, menus, lanes, split_s)
+    instance = Instance.of(kernels, menus, lanes, costs)
     best = optimum(instance.problem, candidates(instance.problem)[0][1], solver_s, workers=lanes)
     plan = instance.plan(OPTIMAL, best.placed)
     solved = Found(plan, time.perf_counter() - begin)

@@ -6,6 +6,7 @@ the line and what was expected there. Arrays that are printed by their digest ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -306,6 +307,11 @@ def parse_plan(text: str) -> Plan:
     at.expect(",")
     predicted_s = at.number()
     at.expect("s")
+    most_handover_s = math.inf
+    if at.accept("where"):
+        at.expect("a", "hand", "-", "over", "takes", "at", "most")
+        most_handover_s = at.number()
+        at.expect("s")
     tiles: list[tuple[Tile, int]] = []
     tasks: list[Task] = []
     places: dict[int, Place] = {}
@@ -325,7 +331,7 @@ def parse_plan(text: str) -> Plan:
         at.expect(",")
         places[storage] = Place(space, position, at.integer())
         at.expect("bytes")
-    return Plan(lanes, tuple(tasks), tuple(tiles), places, arena_bytes, scheduler, predicted_s)
+    return Plan(lanes, tuple(tasks), tuple(tiles), places, arena_bytes, scheduler, predicted_s, most_handover_s)
 
 
 def parse_tile(text: str) -> Tile:
@@ -364,7 +370,8 @@ def _task(at: Cursor) -> Task:
     first = at.integer()
     at.expect("..")
     last = at.integer()
-    return Task(call, lane, first, last, at.repeated(lambda: _wait(at)) if at.accept("after") else ())
+    beside = at.accept("beside")
+    return Task(call, lane, first, last, at.repeated(lambda: _wait(at)) if at.accept("after") else (), beside)
 
 
 def _wait(at: Cursor) -> Wait:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,17 @@ class Wait:
 
 @dataclass(frozen=True)
 class Task:
-    """Tiles [first, last) of one call, on one lane (a core; on a GPU a stream), in its lane's order."""
+    """Tiles [first, last) of one call, on one lane (a core; on a GPU a stream), in its lane's order.
+
+    One that is `beside` runs at the same time as the task before it on its lane, which waits for it too: on a GPU they share a launch.
+    """
 
     call: int
     lane: int
     first: int
     last: int
     waits: tuple[Wait, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Plan:
-    """`tasks` in one order that respects every wait; `tiles` gives each call its Tile and its number of tile tasks."""
+    """`tasks` in one order that respects every wait; `tiles` gives each call its Tile and its number of tile tasks.
+
+    An artifact may hold several plans. It takes the first one whose `most_handover_s` is at least what a hand-over between its cores costs.
+    """
 
     lanes: int
     tasks: tuple[Task, ...]
@@ -50,6 +58,7 @@ class Plan:
     arena_bytes: int
     scheduler: str
     predicted_s: float = 0.0
+    most_handover_s: float = math.inf
 
     def lane(self, lane: int) -> tuple[Task, ...]:
         """The instruction stream of one lane."""
@@ -174,25 +183,28 @@ class _Order:
     """Happens-before between calls, from vector clocks over lane order and waits."""
 
     def __init__(self, tasks: Sequence[Task], lanes: int) -> None:
-        done = [0] * lanes
-        clocks: list[list[tuple[int, ...]]] = [[] for _ in range(lanes)]
+        ended = [[(0,) * lanes] for _ in range(lanes)]  # when the first 0, 1, ... tasks of a lane have ended
+        begun = [(0,) * lanes] * lanes  # when the last task of a lane began
         self.begins: dict[int, list[tuple[int, ...]]] = {}
         self.ends: dict[int, list[tuple[int, int]]] = {}
         for task in tasks:
-            clock = list(clocks[task.lane][-1]) if clocks[task.lane] else [0] * lanes
+            mine = ended[task.lane]
+            if task.beside and (task.waits or len(mine) == 1):
+                raise VerifyError(
+                    f"nothing before task of call {task.call} on lane {task.lane} waits for what it needs"
+                )
+            clock = begun[task.lane] if task.beside else mine[-1]
             for wait in task.waits:
-                if wait.count > done[wait.lane]:
+                if wait.count >= len(ended[wait.lane]):
                     raise VerifyError(
                         f"task of call {task.call} on lane {task.lane} waits for a later task of lane {wait.lane}"
                     )
-                if wait.count:
-                    other = clocks[wait.lane][wait.count - 1]
-                    clock = [max(mine, theirs) for mine, theirs in zip(clock, other, strict=True)]
-            self.begins.setdefault(task.call, []).append(tuple(clock))
-            done[task.lane] += 1
-            clock[task.lane] = done[task.lane]
-            clocks[task.lane].append(tuple(clock))
-            self.ends.setdefault(task.call, []).append((task.lane, done[task.lane]))
+                clock = _latest(clock, ended[wait.lane][wait.count])
+            begun[task.lane] = clock
+            self.begins.setdefault(task.call, []).append(clock)
+            self.ends.setdefault(task.call, []).append((task.lane, len(mine)))
+            own = tuple(len(mine) if lane == task.lane else 0 for lane in range(lanes))
+            mine.append(_latest(_latest(clock, mine[-1]), own))
 
     def require(self, before: int, after: int, why: str) -> None:
         """Raises VerifyError unless every task of `before` has ended when any task of `after` begins."""
@@ -200,3 +212,8 @@ class _Order:
             for clock in self.begins.get(after, []):
                 if clock[lane] < count:
                     raise VerifyError(f"{why}, but nothing makes call {after} wait for lane {lane}'s task {count}")
+
+
+def _latest(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """What has ended on each lane when both have come."""
+    return tuple(map(max, one, other))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,8 @@ def print_buffer(buffer: Buffer) -> str:
 def print_plan(plan: Plan) -> str:
     """A plan: the tile of each call, its tasks in order, the place of each storage."""
     lines = [f"plan {plan.lanes} lanes, arena {plan.arena_bytes}, {json.dumps(plan.scheduler)}, {plan.predicted_s!r} s"]
+    if plan.most_handover_s < math.inf:
+        lines.append(f"  where a hand-over takes at most {plan.most_handover_s!r} s")
     lines += [f"  call {call}: {count} tiles of {tile}" for call, (tile, count) in enumerate(plan.tiles)]
     lines += [f"  {_task(task)}" for task in plan.tasks]
     lines += [
@@ -176,4 +179,5 @@ def _call(call: Call, kernel: str) -> str:
 
 def _task(task: Task) -> str:
     waits = f" after {', '.join(f'{wait.count} of lane {wait.lane}' for wait in task.waits)}" if task.waits else ""
-    return f"lane {task.lane}: call {task.call} tiles {task.first}..{task.last}{waits}"
+    beside = " beside" if task.beside else ""
+    return f"lane {task.lane}: call {task.call} tiles {task.first}..{task.last}{beside}{waits}"

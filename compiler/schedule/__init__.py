@@ -5,6 +5,7 @@
     instance        kernels and menus as a problem, a schedule as a Plan
     sequential      kernels one after another, each split over as many lanes as pay
     early_start     list scheduling: independent kernels side by side
+    on_gpu          plans for a GPU
     launches        on a GPU: kernels that can share a launch next to each other
     allotment       how many lanes each call gets, from critical path and area
     cut             blocks in series and side by side
@@ -13,12 +14,14 @@
     descent         lanes of single calls changed as long as that helps
     candidates      all of these by name
     optimal         the optimum by a constraint solver, a yardstick
+    tasks           a schedule as the tasks of a plan
     buffers         storages placed in one arena, respecting what runs when
     schedule        plans of the candidates, their verification
 
 May know: `ir`. Must not know: how a kernel is written, what a device is beyond its lanes.
 """
 
-from compiler.schedule.schedule import Together, schedule
+from compiler.schedule.on_gpu import Together
+from compiler.schedule.schedule import schedule
 
 __all__ = ["Together", "schedule"]

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan, ended_before
 from compiler.ir.tile import Menu, Variant
 from compiler.schedule.buffers import place_buffers
 from compiler.schedule.dependencies import predecessors
-from compiler.schedule.early_start import tasks_of
 from compiler.schedule.problem import Placed, Problem, makespan
 from compiler.schedule.sequential import shared_seconds
+from compiler.schedule.tasks import tasks_of
 
 WAKE_LANES_S = 20e-6
 """What a run pays once for having more than one lane: waking threads, and waiting for the last."""
@@ -27,14 +28,16 @@ class Instance:
     problem: Problem
 
     @staticmethod
-    def of(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Instance:
-        """`menus` are in call order; `handover_s` is what splitting one kernel costs beside its work: half of it for a result of another lane."""
+    def of(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> Instance:
+        """`menus` are in call order."""
         options = tuple(tuple(_fastest(menu, count) for count in range(1, lanes + 1)) for menu in menus)
         seconds = tuple(
             tuple(None if variant is None else shared_seconds(variant, count) for count, variant in enumerate(every, 1))
             for every in options
         )
-        return Instance(kernels, options, Problem(predecessors(kernels), seconds, lanes, handover_s / 2, handover_s))
+        return Instance(
+            kernels, options, Problem(predecessors(kernels), seconds, lanes, costs.handover_s, costs.split_s)
+        )
 
     def plan(self, name: str, placed: Sequence[Placed]) -> Plan:
         """A schedule as tasks, with memory that respects what runs when. Raises VerifyError for one that is none."""

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan, Task
-from compiler.ir.tile import Menu, Variant
+from compiler.ir.lanes import LaneCosts
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Menu
+from compiler.ir.touched import Regions
 from compiler.schedule.buffers import place_buffers
 from compiler.schedule.candidates import RULES, candidates
-from compiler.schedule.dependencies import predecessors
 from compiler.schedule.early_start import early_start
+from compiler.schedule.found import Found
 from compiler.schedule.instance import WAKE_LANES_S, Instance
-from compiler.schedule.launches import GROWTHS, ended_before_launches, shared_launches
+from compiler.schedule.on_gpu import Together, on_gpu
 from compiler.schedule.problem import Placed, Problem
 from compiler.schedule.sequential import choose_lanes, sequential
 from compiler.schedule.stage_schedule import stage_schedule
-
-Together = Callable[[Sequence[tuple[int, Variant]]], float | None]
-"""What calls, each carried out as a variant says, take as one launch, in seconds; None where they cannot share one."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A plan, and the wall seconds until it was there; of several schedulers each is told the time of all of them."""
-
-    plan: Plan
-    seconds: float
 
 
 def schedule(
     kernels: KernelGraph,
     menus: Sequence[Menu],
     lanes: int,
-    handover_s: float,
+    costs: LaneCosts,
     scheduler: str = "auto",
     together: Together | None = None,
+    regions: Regions | None = None,
 ) -> tuple[Found, ...]:
     """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
-    `menus` are in call order, `handover_s` is what splitting one kernel costs beside its work.
+    `menus` are in call order. Where `regions` are known, a task waits for no more than what it reads; else for all of the calls that it reads from.
 
     `auto`         sequential plans, then those of every other scheduler, each kind by predicted time
     `sequential`   no kernel runs beside another, each may be split over the lanes: on one lane or all, whichever is predicted faster; all there is
@@ -52,10 +43,10 @@ def schedule(
     each of GROWTHS the one with the least predicted time is taken.
     """
     if together is not None:
-        return (min((_in_launches(kernels, menus, together, growth) for growth in GROWTHS), key=_predicted),)
-    alone, *split = [_timed_sequential(kernels, menus, count, handover_s) for count in sorted({1, lanes})]
+        return on_gpu(kernels, menus, together)
+    alone, *split = [_timed_sequential(kernels, menus, count, costs) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)
-    instance = Instance.of(kernels, menus, lanes, handover_s)
+    instance = Instance.of(kernels, menus, lanes, costs)
     if scheduler == "sequential" or lanes == 1 or _is_chain(instance.problem.before):
         return (in_turn[0],)
     beside = sorted(_side_by_side(instance, scheduler), key=_predicted)
@@ -66,32 +57,9 @@ def _predicted(found: Found) -> float:
     return found.plan.predicted_s
 
 
-def _in_launches(kernels: KernelGraph, menus: Sequence[Menu], together: Together, growth: float) -> Found:
+def _timed_sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> Found:
     begin = time.perf_counter()
-    chosen = [choose_lanes(menu, 1, 0.0)[0] for menu in menus]
-
-    def seconds(calls: Sequence[int]) -> float | None:
-        return together([(call, chosen[call]) for call in calls])
-
-    launched = [call for call, variant in enumerate(chosen) if variant.tiles]
-    groups = shared_launches(predecessors(kernels), launched, seconds, growth)
-    places, arena = place_buffers(kernels, ended_before_launches(groups, len(chosen)))
-    plan = Plan(
-        lanes=1,
-        tasks=tuple(Task(call, 0, 0, chosen[call].tiles) for group in groups for call in group),
-        tiles=tuple((variant.tile, variant.tiles) for variant in chosen),
-        places=places,
-        arena_bytes=arena,
-        scheduler="sequential",
-        predicted_s=sum(seconds(group) or 0.0 for group in groups),
-    )
-    plan.verify(kernels)
-    return Found(plan, time.perf_counter() - begin)
-
-
-def _timed_sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, handover_s: float) -> Found:
-    begin = time.perf_counter()
-    chosen = [choose_lanes(menu, lanes, handover_s) for menu in menus]
+    chosen = [choose_lanes(menu, lanes, costs.split_s) for menu in menus]
     places, arena = place_buffers(kernels)
     plan = Plan(
         lanes=lanes,

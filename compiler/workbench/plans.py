@@ -19,7 +19,7 @@ from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan
 from compiler.measure.handover import Handover
 from compiler.measure.plans import Raced, expected_seconds
-from compiler.schedule.schedule import Found
+from compiler.schedule.found import Found
 from compiler.targets.target import Target
 
 PLAN = "plan"

@@ -15,7 +15,7 @@ from compiler.ir.plan import Plan, Task, Wait
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
-from compiler.schedule.schedule import Found
+from compiler.schedule.found import Found
 from compiler.workbench import backend_of
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -416,16 +417,17 @@ def test_plans_and_tiles_round_trip() -> None:
     tile = Tile("contraction", (Level("L2", (("m", 64), ("n", 32))), Level("vector", ())), (("t0", "register"),))
     plan = Plan(
         2,
-        (Task(0, 0, 0, 4), Task(0, 1, 4, 8), Task(1, 0, 0, 1, (Wait(1, 1), Wait(0, 1)))),
+        (Task(0, 0, 0, 4), Task(0, 1, 4, 8), Task(1, 0, 0, 1, (Wait(1, 1), Wait(0, 1))), Task(2, 0, 0, 3, (), True)),
         ((tile, 8), (Tile("loops"), 1), (Tile("loops", (), (("t", "L1"),)), 3)),
         {0: Place("input", 0, 64), 1: Place("arena", 128, 4096), 2: Place("constant", 0, 16)},
         8192,
         'optimal "5 s"',
         1.25e-05,
     )
-    assert parse_plan(str(plan)) == plan
-    for one, _ in plan.tiles:
-        assert parse_tile(str(one)) == one
+    for one in (plan, replace(plan, most_handover_s=6e-08)):
+        assert parse_plan(str(one)) == one
+    for tile, _ in plan.tiles:
+        assert parse_tile(str(tile)) == tile
 
 
 @pytest.mark.parametrize(

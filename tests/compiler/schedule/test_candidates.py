@@ -4,8 +4,8 @@ import pytest
 
 from compiler.ir.plan import ended_before
 from compiler.schedule.candidates import best_of_blocks, candidates
-from compiler.schedule.early_start import tasks_of
 from compiler.schedule.problem import Problem, makespan, verify_schedule
+from compiler.schedule.tasks import tasks_of
 from tests.compiler.schedule.problems import random_problem, shortest
 
 NAMES = {

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.plan import ended_before
-from compiler.schedule.early_start import Rules, early_start, tasks_of
+from compiler.schedule.early_start import Rules, early_start
 from compiler.schedule.problem import Placed, Seconds
+from compiler.schedule.tasks import tasks_of
 
 RULES = [Rules(*switches) for switches in product((True, False), repeat=2)]
 Graph = tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]

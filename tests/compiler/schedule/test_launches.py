@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Menu, Variant
@@ -109,7 +110,7 @@ def test_calls_that_share_a_launch_share_no_memory_that_one_of_them_writes(
     kernels: KernelGraph, most: int, data: st.DataObject
 ) -> None:
     menus = [Menu("", (draw_variant(data),)) for _ in kernels.calls]
-    plan = schedule(kernels, menus, 1, 0.0, "auto", variants_together(most))[0].plan
+    plan = schedule(kernels, menus, 1, LaneCosts(), "auto", variants_together(most))[0].plan
     plan.verify(kernels)
     assert plan.lanes == 1
     launched = [call for call, menu in enumerate(menus) if menu.best.tiles]
@@ -145,13 +146,15 @@ def test_two_branches_share_launches_and_their_values_share_no_memory() -> None:
     calls = tuple(Call(adder(40, len(read)), read, (id,)) for id, read in reads.items())
     kernels = KernelGraph(buffers, calls, (0, 1), (7,))
     menus, alone = [Menu("", (variant(),))] * 6, plan_of(kernels, 1)
-    plan = schedule(kernels, menus, 1, 0.0, "auto", variants_together(4))[0].plan
+    plan = schedule(kernels, menus, 1, LaneCosts(), "auto", variants_together(4))[0].plan
     assert [task.call for task in plan.tasks] == [0, 3, 1, 4, 2, 5]
     assert plan.predicted_s == pytest.approx(4 / 6 * alone.predicted_s)
     assert plan.arena_bytes > alone.arena_bytes
-    assert schedule(kernels, menus, 1, 0.0, "auto", variants_together(1))[0].plan.predicted_s == alone.predicted_s
+    assert (
+        schedule(kernels, menus, 1, LaneCosts(), "auto", variants_together(1))[0].plan.predicted_s == alone.predicted_s
+    )
 
 
 def test_a_chain_is_planned_as_if_nothing_could_share_a_launch() -> None:
     menus = [Menu("", (variant(),))] * 4
-    assert schedule(chain(), menus, 1, 0.0, "auto", variants_together(4))[0].plan == plan_of(chain(), 1)
+    assert schedule(chain(), menus, 1, LaneCosts(), "auto", variants_together(4))[0].plan == plan_of(chain(), 1)

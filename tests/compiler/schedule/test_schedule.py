@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Kernel
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan, Task, Wait
 from compiler.ir.tensor import DType, TensorType
@@ -53,7 +54,9 @@ def variant(tiles: int = 4, seconds: float = 1e-3, lanes: int = 1) -> Variant:
 
 
 def plan_of(kernels: KernelGraph, lanes: int = 2, tiles: int = 4, scheduler: str = "sequential") -> Plan:
-    return schedule(kernels, [Menu("", (variant(tiles),))] * len(kernels.calls), lanes, HANDOVER, scheduler)[0].plan
+    return schedule(kernels, [Menu("", (variant(tiles),))] * len(kernels.calls), lanes, LaneCosts(HANDOVER), scheduler)[
+        0
+    ].plan
 
 
 def live(kernels: KernelGraph) -> dict[int, tuple[int, int]]:
@@ -105,14 +108,14 @@ def test_a_sequential_plan_runs_every_tile_once_and_verifies(kernels: KernelGrap
 def test_kernels_side_by_side_never_share_memory(kernels: KernelGraph, lanes: int, tiles: int) -> None:
     """The verifier derives what happens before what from lanes and waits alone."""
     menus = [Menu("", (variant(tiles),))] * len(kernels.calls)
-    found = schedule(kernels, menus, lanes, HANDOVER)
+    found = schedule(kernels, menus, lanes, LaneCosts(HANDOVER))
     for one in found:
         one.plan.verify(kernels)
         assert one.plan.lanes in (1, lanes)
     assert found[0].plan == plan_of(kernels, lanes, tiles)
     assert found[0].plan.scheduler == "sequential"
     for name in ("early_start", "stages"):
-        (asked,) = schedule(kernels, menus, lanes, HANDOVER, name)
+        (asked,) = schedule(kernels, menus, lanes, LaneCosts(HANDOVER), name)
         assert asked.plan.scheduler.split()[0] in ("sequential", name)
         assert asked.plan.predicted_s <= plan_of(kernels, 1, tiles).predicted_s
 
@@ -120,7 +123,7 @@ def test_kernels_side_by_side_never_share_memory(kernels: KernelGraph, lanes: in
 def test_where_each_kernel_needs_the_one_before_there_is_one_plan() -> None:
     menus = [Menu("", (variant(),))] * 4
     for name in ("auto", "sequential", "early_start"):
-        (found,) = schedule(chain(), menus, 2, HANDOVER, name)
+        (found,) = schedule(chain(), menus, 2, LaneCosts(HANDOVER), name)
         assert (found.plan.scheduler, found.plan.lanes) == ("sequential", 2)
 
 
@@ -227,7 +230,7 @@ def test_a_variant_measured_on_many_lanes_keeps_its_lanes_and_is_left_out_where_
 
 def test_a_model_too_small_for_two_lanes_stays_on_one() -> None:
     kernels = chain()
-    plan = schedule(kernels, [Menu("", (variant(seconds=3e-6),))] * 4, 2, HANDOVER)[0].plan
+    plan = schedule(kernels, [Menu("", (variant(seconds=3e-6),))] * 4, 2, LaneCosts(HANDOVER))[0].plan
     assert plan.lanes == 1
 
 

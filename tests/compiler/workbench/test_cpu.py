@@ -11,6 +11,7 @@ from compiler.errors import Disagreement
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Trial
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
@@ -38,7 +39,7 @@ def planned(kernels: KernelGraph) -> Plan:
         best = propose(workload, TARGET, 1)[0]
         variant = Variant(best.tile, count_tiles(workload, best.tile, TARGET), 1, Cost(best.seconds, "model"))
         menus.append(Menu(workload_key(workload), (variant,)))
-    return schedule(kernels, menus, 1, 0.0)[0].plan
+    return schedule(kernels, menus, 1, LaneCosts())[0].plan
 
 
 def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() -> None:

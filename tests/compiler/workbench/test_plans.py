@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
@@ -17,7 +18,7 @@ from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
 from compiler.schedule import schedule
-from compiler.schedule.schedule import Found
+from compiler.schedule.found import Found
 from compiler.targets.cpu import this_machine
 from compiler.workbench.plans import HOPE, MOST_OTHERS, PLAN, Choice, Subject, choose_plan, plan_digest
 
@@ -34,7 +35,7 @@ def branches() -> KernelGraph:
 KERNELS = branches()
 MENUS = [Menu("key", (Variant(Tile("loops"), 4, 1, Cost(1e-3, "model")),))] * 5
 SUBJECT = Subject(KERNELS, ("key",) * 5, this_machine(), Setting(), "near")
-PLANS = [one.plan for one in schedule(KERNELS, MENUS, 2, 1e-6)]
+PLANS = [one.plan for one in schedule(KERNELS, MENUS, 2, LaneCosts(1e-6))]
 SEQUENTIAL = next(plan for plan in PLANS if plan.scheduler == "sequential" and plan.lanes == 2)
 BESIDE = next(plan for plan in PLANS if plan.scheduler != "sequential")
 

@@ -20,6 +20,7 @@ from compiler.fuse import fuse
 from compiler.fuse.storage import with_storage
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Menu, Variant
@@ -64,7 +65,7 @@ def planned(kernels: KernelGraph, precision: str) -> Plan:
             best.tile, lower_cuda("kernel", workload, best.tile, TARGET).grid, 1, Cost(best.seconds, "model")
         )
         menus.append(Menu(workload_key(workload), (variant,)))
-    return schedule(kernels, menus, 1, 0.0)[0].plan
+    return schedule(kernels, menus, 1, LaneCosts())[0].plan
 
 
 @contextmanager

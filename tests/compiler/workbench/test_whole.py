@@ -12,6 +12,7 @@ from compiler.codegen.emit import emit, emit_each
 from compiler.codegen.lower import count_tiles, workload_of
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.measure.benchmark import Run
@@ -62,12 +63,12 @@ def plans(kernels: KernelGraph) -> list[Plan]:
                 ),
             )
         )
-    found = [one.plan for one in schedule(kernels, menus, 2, 1e-7)]
+    found = [one.plan for one in schedule(kernels, menus, 2, LaneCosts(1e-7))]
     assert len({plan.scheduler for plan in found}) > 1
     first, *rest = (
         Menu(menu.workload, menu.variants[1:] if at == 0 else menu.variants) for at, menu in enumerate(menus)
     )
-    return [*found, schedule(kernels, [first, *rest], 2, 1e-7, "sequential")[0].plan]
+    return [*found, schedule(kernels, [first, *rest], 2, LaneCosts(1e-7), "sequential")[0].plan]
 
 
 def test_programs_of_several_plans_share_kernels_and_weights(kernels: KernelGraph, plans: list[Plan]) -> None:

@@ -19,6 +19,7 @@ from compiler.codegen.cuda.lowered import CudaLowered, framed, unit_text
 from compiler.codegen.cuda.side_by_side import fit_together, independent, side_by_side
 from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel, parse_kernel_graph
 from compiler.ir.plan import Plan
@@ -336,7 +337,7 @@ def branches() -> Branches:
     def together(calls: Sequence[tuple[int, Variant]]) -> float | None:
         return 1e-6 if len(calls) == 1 or fit_together([lowered[call] for call, _ in calls], H200) else None
 
-    plan = schedule(kernels, menus, 1, 0.0, together=together)[0].plan
+    plan = schedule(kernels, menus, 1, LaneCosts(), together=together)[0].plan
     image = np.random.default_rng(3).standard_normal((1, 4, 4, 4)).astype(np.float32)
     return Branches(model, kernels, plan, tuple(lowered), image)
 

@@ -1,0 +1,39 @@
+"""What the lanes of a plan cost each other: what a schedule has to know of a device besides the times of its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Beside:
+    """How a kernel gets on with what runs on other lanes, in units of a standard load that only reads from memory.
+
+    A kernel beside others takes 1 + suffers · (the sum of what they press) times as long.
+
+    suffers  how much longer it takes beside one standard load, as a part of its own time
+    presses  how much longer it makes a standard load take, over how much longer another standard load makes it take
+    """
+
+    suffers: float
+    presses: float
+
+
+@dataclass(frozen=True)
+class LaneCosts:
+    """In seconds, but for `beside`.
+
+    split_s  what sharing one kernel between lanes costs beside its work; half of it is what a lane waits for another's result
+    byte_s   how much longer a byte takes to be read that another lane wrote
+    beside   by workload key; what is not there runs as if it were alone
+    """
+
+    split_s: float = 0.0
+    byte_s: float = 0.0
+    beside: Mapping[str, Beside] = field(default_factory=dict)
+
+    @property
+    def handover_s(self) -> float:
+        """What a lane waits for a result of another."""
+        return self.split_s / 2
