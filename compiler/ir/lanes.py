@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from compiler.ir.plan import Task
+from compiler.ir.tile import Tile
 
 
 @dataclass(frozen=True)
@@ -37,3 +41,14 @@ class LaneCosts:
     def handover_s(self) -> float:
         """What a lane waits for a result of another."""
         return self.split_s / 2
+
+
+class StageClock(Protocol):
+    """Times parts of a plan on the device."""
+
+    def seconds(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> float | None:
+        """What tasks of some calls take, run by themselves: from the beginning of the first to the end of the last.
+
+        `tiles` says how each of these calls is carried out. None where it cannot be timed, or the time for measuring is up.
+        """
+        ...
