@@ -21,22 +21,27 @@ from compiler.left_out import remaining
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
-from compiler.workbench import backend_of
+from compiler.workbench import Backend, backend_of
 from compiler.workbench.choosing import Offers, weigh_choices
 from compiler.workbench.costs import offered_joins
+from compiler.workbench.lane_costs import meeting_seconds
 
 
 @dataclass(frozen=True)
 class Stages:
     """What the first steps of a compilation made of a model of so many `operators`.
 
-    offered  kernels of which measurements will say whether they become one
+    stored   the kernels with the elements that the precision keeps in memory
+    offered  of these, kernels of which measurements will say whether they become one
+    backend  with what the records tell of its device
     """
 
     operators: int
     chosen: Chosen
     fused: Fused
+    stored: KernelGraph
     offered: tuple[Join, ...]
+    backend: Backend
 
     @property
     def kernels(self) -> KernelGraph:
@@ -57,10 +62,12 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
     offers = Offers(kept.rules, kept.choices, kept.without_steps)
     backend = backend_of(options, os.environ)
     lanes = options.threads or backend.target.lanes
-    weighed = weigh_choices(rewritten, offers, backend, plausible(records), options, lanes, 0.0, None, ignored)
+    meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
+    weighed = weigh_choices(rewritten, offers, backend, plausible(records), options, lanes, meeting_s, None, ignored)
     fused = fuse(weighed.chosen.graph, kept.without_steps)
     stored = weighed.backend.stored(fused.kernels, options.precision)
-    return Stages(len(graph.nodes), weighed.chosen, fused, offered_joins(stored, weighed.kernels, kept.without_steps))
+    offered = offered_joins(stored, weighed.kernels, kept.without_steps)
+    return Stages(len(graph.nodes), weighed.chosen, fused, stored, offered, weighed.backend)
 
 
 def ignored(notice: str) -> None:

@@ -25,7 +25,7 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("fp32", "tf32", "fp16", "bf16"),
 }
 """By kind of target."""
-SCHEDULERS = ("auto", "sequential", "early_start", "stages")
+SCHEDULERS = ("auto", "sequential", "aligned", "early_start", "stages", "greedy")
 TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 RULE_PATTERN = re.compile(r"[a-z0-9_]{1,64}")

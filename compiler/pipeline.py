@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import Disagreement
@@ -20,9 +19,7 @@ from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import settle
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
-from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Workload, plausible
-from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Cost, Menu, Tile
 from compiler.left_out import remaining
@@ -35,24 +32,23 @@ from compiler.pack.facts import Facts
 from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.rewrite import rewrite
-from compiler.schedule import schedule
 from compiler.targets.target import Target
 from compiler.tile import tile
 from compiler.tile.search import AGAIN, Budget
 from compiler.tile.tile import Tiled
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
-from compiler.workbench import Backend, Choice, Subject, backend_of, choose_plan, state_of
+from compiler.workbench import Backend, backend_of, state_of
 from compiler.workbench.choosing import Offers, weigh_choices
 from compiler.workbench.costs import offered_joins
 from compiler.workbench.explain import explain
+from compiler.workbench.lane_costs import meeting_seconds
+from compiler.workbench.planning import Planned, Scheduled, planned
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
 LATENCY_SECONDS = 0.5
 BEYOND_RANGE = "beyond_range"
 """In the details of a Disagreement: the precision whose range a value exceeds."""
-WAKE_SECONDS = 1e-6
-"""From a lane's seeing that it may run to its running."""
 
 
 def compile_model(
@@ -138,8 +134,10 @@ def compile_model(
                 options.tuning_budget_s,
                 options.tuning_trials,
                 used_seconds=trace.seconds.get("tile", 0.0) + weighed.spent_s,
-                used_trials=sum(not record.variant.get(AGAIN) for record in measured),
+                used_trials=sum(record.threads == 1 and not record.variant.get(AGAIN) for record in measured),
             )
+            handover = backend.handover(known, measure=tunes and not hurry()) if lanes > 1 else None
+            learn([handover] if handover else [])
             with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
                 tiled = tile(
                     workloads,
@@ -155,6 +153,7 @@ def compile_model(
                     tolerance,
                     precision,
                     backend.choose,
+                    state_of(handover),
                 )
             measured += tiled.measured
             trace.show("tile", _tiled_text(backend, calls, workloads, tiled))
@@ -169,36 +168,31 @@ def compile_model(
             trace.show("explanation", explanation)
         with trace.step("schedule"):
             measures = tunes and not hurry()
-            handover = backend.handover(known, measure=measures) if lanes > 1 else None
-            learn([handover] if handover else [])
-            together = backend.together(kernels)
-            found = schedule(kernels, menus, lanes, LaneCosts(meeting_seconds(handover)), options.scheduler, together)
-            subject = Subject(
-                kernels, tuple(menu.workload for menu in menus), backend.target, setting, state_of(handover)
-            )
+            of_calls = tuple(backend.workload_of(kernels, call) for call in kernels.calls)
+            scheduled = Scheduled(kernels, of_calls, menus, lanes, backend, setting, handover)
             race = partial(backend.race, kernels, seed=options.seed, hurry=hurry, place=artifact.parent)
-            choice = choose_plan(found, subject, known, options.tuning_budget_s, race if measures else None)
-            learn(choice.fresh)
-            plan = choice.plan
-            trace.show("schedule", plan)
-            trace.show("schedules", _lines(choice.reached))
+            plans = planned(scheduled, known, options, machine if measures else None, race if measures else None, learn)
+            plan = plans.plan
+            for one in (plan, *plans.others):
+                trace.show("schedule", one)
+            trace.show("schedules", _lines(plans.choice.reached))
         with trace.step("emit"):
-            program = backend.emit(kernels, plan)
+            program = backend.emit(kernels, plan, plans.others)
             trace.show("emit", _lines(f"// {name}\n{text}" for name, text in _generated(program)))
         with trace.step("pack"):
-            facts = _facts(loaded, options, backend.target, fused, choice, handover, tiled, menus, explanation)
+            facts = _facts(loaded, options, backend.target, fused, plans, handover, tiled, explanation)
             unproven = artifact.with_name(f".{artifact.name}.unproven")
             used = [
                 *tiled.measured,
                 *tiled.reused,
                 *facts_of_device,
                 *([handover] if handover else []),
-                *choice.records,
+                *plans.records,
             ]
-            packed = pack(program, plan, kernels, used, facts, unproven)
+            packed = pack(program, plan, kernels, used, facts, unproven, plans.others)
         with trace.step("agree"):
             try:
-                proof = _prove(loaded.graph, kernels, plan, packed, options, precision, backend)
+                proof = _prove(loaded.graph, kernels, plans, packed, options, precision, backend)
                 os.replace(unproven, artifact)
                 break
             except Disagreement as error:
@@ -231,14 +225,9 @@ def compile_model(
         records_reused=sum(record not in measured for record in tiled.reused),
         rank_correlation=tiled.ranking.within if tiled.ranking else None,
         ranked_kernels=tiled.ranking.kernels if tiled.ranking else 0,
-        plans=choice.reached,
+        plans=plans.choice.reached,
         notices=tuple(trace.notices),
     )
-
-
-def meeting_seconds(handover: Record | None) -> float:
-    """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
-    return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
 
 
 def _blame(error: Disagreement) -> str:
@@ -262,25 +251,22 @@ class _Proof:
 def _prove(
     graph: Graph,
     kernels: KernelGraph,
-    plan: Plan,
+    plans: Planned,
     packed: PackedArtifact,
     options: CompileOptions,
     precision: str,
     backend: Backend,
 ) -> _Proof:
-    """Runs the artifact, through its own loader, against the reference on the unrewritten graph.
+    """Runs the artifact, through its own loader, against the reference on the unrewritten graph, under each of its plans.
 
     Raises Disagreement that names the first diverging node.
     """
     if not backend.target.is_here:
         return _Proof(None, 0.0)
-    with Model(packed.path) as model:
-
-        def run(inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-            return model.run_flat(inputs)
-
+    with ExitStack() as opened:
+        model, *others = (opened.enter_context(Model(packed.path, plan=number)) for number in plans.numbers)
         verdict = agree(
-            run,
+            model.run_flat,
             graph,
             OPERATORS,
             options.tolerance,
@@ -288,12 +274,13 @@ def _prove(
             precision=options.precision,
             largest=LARGEST.get(precision, math.inf),
             budget_s=AGREE_SECONDS,
+            others=[other.run_flat for other in others],
         )
         if verdict.beyond_range:
             fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
             raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
         if not verdict.passed and verdict.failing_inputs is not None:
-            with backend.stepper(kernels, plan) as stepper:
+            with backend.stepper(kernels, plans.plan) as stepper:
                 bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
         if not verdict.passed:
             raise Disagreement(
@@ -315,10 +302,9 @@ def _facts(
     options: CompileOptions,
     target: Target,
     fused: Fused,
-    choice: Choice,
+    plans: Planned,
     handover: Record | None,
     tiled: Tiled,
-    menus: Sequence[Menu],
     explanation: Explanation,
 ) -> Facts:
     """What the artifact says of its making: nothing in it may differ from run to run, such as what this run had time to measure."""
@@ -329,20 +315,15 @@ def _facts(
         hardware=target.hardware,
         operators=len(loaded.graph.nodes),
         kernels_before_fusion=fused.before,
-        costs=tuple(_call_cost(choice.plan, position, menu) for position, menu in enumerate(menus)),
+        costs=plans.costs,
         steps=(("tile", str(tiled.ranking)),) if tiled.ranking else (),
-        plans=tuple(one if one.measured_s else replace(one, found_s=None) for one in choice.reached),
+        plans=tuple(one if one.measured_s else replace(one, found_s=None) for one in plans.choice.reached),
         handover_s=handover.seconds if handover else 0.0,
+        predicted=plans.expected,
+        measured=plans.choice.spans,
         explanation=explanation,
         notices=loaded.notices,
     )
-
-
-def _call_cost(plan: Plan, call: int, menu: Menu) -> Cost:
-    """What a call takes as the plan carries it out: its variant's cost, shared by the lanes it runs on."""
-    variant = next(one for one in menu.variants if one.tile == plan.tiles[call][0])
-    lanes = sum(1 for task in plan.tasks if task.call == call)
-    return Cost(variant.cost.seconds / max(lanes, 1), variant.cost.source)
 
 
 def _tiled_text(backend: Backend, calls: Sequence[Call], workloads: Sequence[Workload], tiled: Tiled) -> str:

@@ -60,6 +60,14 @@ class Model(Protocol):
     ) -> list[NDArray[Any]]: ...
     def random_inputs(self, seed: int = 0) -> dict[str, NDArray[Any]]: ...
     def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]: ...
+    def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
+        """Begin and end of each task of the running plan, in seconds; artifacts of earlier compilers lack it."""
+        ...
+
+    def plan_json(self) -> dict[str, Any]:
+        """The running plan; as `trace`."""
+        ...
+
     def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
     def close(self) -> None: ...
     def __enter__(self) -> Model: ...
@@ -74,10 +82,10 @@ def load(path: str | os.PathLike[str], lanes: int | None = None, **options: Any)
     """The model in an artifact, ready to run; it executes code out of the file, so load none from strangers.
 
     `lanes` is the number of threads, None for what the plan was made for; `options` go to the artifact's own `Model` (`verify`,
-    `spin_us`). Raises `UsageError`, with the fix, for what is missing, damaged, of another format version, or not for this machine.
+    `spin_us`, `plan`, `pin`). Raises `UsageError`, with the fix, for what is missing, damaged, of another format version, or not for this machine.
     """
     where = Path(path)
-    manifest = _manifest(where)
+    manifest = read_manifest(where)
     loader = _loader(where, manifest)
     try:
         return cast(Model, loader.Model(where, lanes, **options))
@@ -85,7 +93,7 @@ def load(path: str | os.PathLike[str], lanes: int | None = None, **options: Any)
         raise UsageError(reason.message, fix=reason.fix) from reason
 
 
-def _manifest(where: Path) -> Mapping[str, Any]:
+def read_manifest(where: Path) -> Mapping[str, Any]:
     """The manifest, once its format version is known. Raises `UsageError`."""
     try:
         manifest = json.loads(_read(where, "manifest.json"))
@@ -101,18 +109,24 @@ def _manifest(where: Path) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", manifest)
 
 
-def _loader(where: Path, manifest: Mapping[str, Any]) -> ModuleType:
-    """The module that the artifact's loader is, executed once for all artifacts that carry the same."""
-    source = _read(where, LOADER)
+def read_checked(where: Path, manifest: Mapping[str, Any], name: str) -> tuple[bytes, str]:
+    """A member and its SHA-256. Raises `UsageError` unless it is the one that the manifest promises."""
+    source = _read(where, name)
     digest = hashlib.sha256(source).hexdigest()
     try:
-        promised = manifest["files"][LOADER]["sha256"]
+        promised = manifest["files"][name]["sha256"]
     except (KeyError, TypeError) as reason:
-        raise UsageError(f"the manifest of {where} lists no {LOADER}", fix=ANOTHER) from reason
+        raise UsageError(f"the manifest of {where} lists no {name}", fix=ANOTHER) from reason
     if digest != promised:
         raise UsageError(
-            f"{LOADER} in {where} is damaged: its SHA-256 is {digest}, not {promised}", fix="download it again"
+            f"{name} in {where} is damaged: its SHA-256 is {digest}, not {promised}", fix="download it again"
         )
+    return source, digest
+
+
+def _loader(where: Path, manifest: Mapping[str, Any]) -> ModuleType:
+    """The module that the artifact's loader is, executed once for all artifacts that carry the same."""
+    source, digest = read_checked(where, manifest, LOADER)
     if digest not in _loaders:
         module = ModuleType(f"tilewright_loader_{digest[:12]}")
         module.__file__ = str(where / LOADER)

@@ -15,6 +15,7 @@ OURS = "tilewright"
 DRIVERS: tuple[Driver, ...] = (
     Driver(OURS, "tilewright", (), tilewright.open_artifact, layers=tilewright.layers),
     Driver("onnxruntime", "onnxruntime", ("onnxruntime",), onnxruntime.open_session, layers=onnxruntime.layers),
+    Driver("onnxruntime-parallel", "onnxruntime", ("onnxruntime",), onnxruntime.open_parallel_session),
     Driver("openvino", "openvino", ("openvino",), openvino.open_model, layers=openvino.layers),
     Driver(
         "iree",
@@ -52,6 +53,14 @@ def chosen(text: str) -> tuple[str, ...]:
             raise UsageError(f"--peers {text}: {name!r} is unknown or there twice", fix=f"use {', '.join(peers())}")
         demand(driver(name))
     return names
+
+
+def telling(peers: Sequence[str]) -> tuple[str, ...]:
+    """The peers, if all of them tell their layers. Raises `UsageError`."""
+    for peer in peers:
+        if driver(peer).layers is None:
+            raise UsageError(f"{peer} does not tell what each of its layers costs", fix=f"leave {peer} out of --peers")
+    return tuple(peers)
 
 
 def demand(engine: Driver) -> None:

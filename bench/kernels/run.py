@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import onnx
@@ -12,22 +13,19 @@ from rich.console import Console
 from bench import report
 from bench.asked import add_common, positive
 from bench.cache import Cache
+from bench.ending import ended
 from bench.engines import tilewright
-from bench.engines.catalogue import chosen, driver
+from bench.engines.catalogue import chosen, telling
 from bench.kernels import table
 from bench.kernels.profile import ROUNDS, profile
 from bench.kernels.row import Row, rows_of
 from bench.kernels.sample import SAMPLES, Sample, Sampled, build, sampled
 from bench.kernels.wording import describe
 from bench.models.measure import Asked, measure, prepare
-from bench.public import PublicModelError
 from bench.race import race
 from bench.race.cores import Probe, probe
 from bench.subjects import Subject, check, subject
-from bench.zoo import NoSuchNetwork
 from bench.zoo.flops import static_shapes
-from compiler.errors import TilewrightError
-from tilewright.errors import ClientError, UsageError
 
 
 def main(arguments: list[str]) -> int:
@@ -41,25 +39,19 @@ def main(arguments: list[str]) -> int:
     if bool(given.models) == given.sample:
         parser.error("name models, or ask for --sample")
     console = Console(stderr=True, highlight=False)
-    try:
-        peers = telling(chosen(given.peers))
-        for name in given.models:
-            check(name)
-        asked = Asked(peers, given.precision, given.budget, Cache(given.cache))
-        section = report.Section("kernels", arguments, peers)
-        told = (
-            _samples(asked, given.rounds, console)
-            if given.sample
-            else _models(given.models, asked, given.rounds, console)
-        )
-    except (NoSuchNetwork, PublicModelError) as error:
-        parser.error(str(error))
-    except (ClientError, TilewrightError) as error:
-        console.print(f"{error.message}\nFix: {error.fix}", markup=False, soft_wrap=True)
-        return error.exit_status if isinstance(error, ClientError) else 1
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        return 130
+    return ended(partial(run, given, arguments, console), parser, console)
+
+
+def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
+    """What was asked for, measured and told: exit status 0."""
+    peers = telling(chosen(given.peers))
+    for name in given.models:
+        check(name)
+    asked = Asked(peers, given.precision, given.budget, Cache(given.cache))
+    section = report.Section("kernels", arguments, peers)
+    told = (
+        _samples(asked, given.rounds, console) if given.sample else _models(given.models, asked, given.rounds, console)
+    )
     text, rows = told
     print(text, end="")
     if given.json:
@@ -67,14 +59,6 @@ def main(arguments: list[str]) -> int:
     if given.markdown:
         section.append(given.markdown, text)
     return 0
-
-
-def telling(peers: Sequence[str]) -> tuple[str, ...]:
-    """The peers, if all of them tell their layers. Raises `UsageError`."""
-    for peer in peers:
-        if driver(peer).layers is None:
-            raise UsageError(f"{peer} does not tell what each of its layers costs", fix=f"leave {peer} out of --peers")
-    return tuple(peers)
 
 
 def _models(

@@ -23,12 +23,13 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Asked:
-    """Beside which peers, in which precision, tuned for how long, and where all that is kept."""
+    """Beside which peers, in which precision, tuned for how long, where all that is kept, and under which of our schedulers."""
 
     peers: tuple[str, ...]
     precision: str
     budget_s: float
     cache: Cache
+    scheduler: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,12 @@ class Ready:
 
 def prepare(one: Subject, threads: int, asked: Asked, tell: Tell) -> Ready:
     """Compiles for ours and for the peers that need it, or finds what was compiled. Raises what the compiler raises, and `EngineFailed`."""
-    settings = {"threads": threads, "precision": asked.precision, "tuning_budget_s": asked.budget_s}
+    settings = {
+        "threads": threads,
+        "precision": asked.precision,
+        "tuning_budget_s": asked.budget_s,
+        "scheduler": asked.scheduler,
+    }
     options = CompileOptions.from_json({**one.options, **settings})
 
     def compiling(event: Event) -> None:

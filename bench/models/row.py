@@ -13,6 +13,11 @@ from bench.race.outputs import largest_difference
 from bench.race.race import Race
 from bench.race.spread import Ratio, geometric_mean
 
+STATES = ("near", "far")
+"""Of the cores: peers and plans are told apart by them, as they decide what it costs that lanes wait for each other."""
+SURE_ROUNDS = 5
+"""Of fewer, no interval says how sure a ratio is."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -31,8 +36,8 @@ class Row:
 
     @property
     def best(self) -> str | None:
-        """The peer with the least median; None without peers."""
-        return min(self.peers, key=lambda peer: self.race.ms(peer).median, default=None)
+        """The fastest peer; None without peers."""
+        return self.race.best(self.peers)
 
     @property
     def ratio(self) -> Ratio | None:
@@ -46,6 +51,22 @@ class Row:
         An algorithm that needs fewer operations than the model states, such as Winograd's, may take this above 1.
         """
         return self.gflop * 1e12 / self.race.ms(OURS).median / self.race.peak if self.gflop is not None else None
+
+    def ratio_in(self, state: str) -> dict[str, Any]:
+        """Ours over the best peer's in the rounds that began and ended in a state of the cores, and which peer that was; nulls without such rounds.
+
+        There is an interval from SURE_ROUNDS on.
+        """
+        race = self.race.during(state)
+        best = race.best(self.peers) if race else None
+        ratio = race.ratio(OURS, best) if race and best else None
+        rounds = len(race.medians(OURS)) if race else 0
+        return {
+            f"ratio_{state}": ratio.value if ratio else None,
+            f"ratio_{state}_interval": [ratio.low, ratio.high] if ratio and rounds >= SURE_ROUNDS else None,
+            f"best_{state}": best,
+            f"rounds_{state}": rounds,
+        }
 
     def error(self, engine: str) -> float:
         """Largest error of an engine's outputs against the float64 reference, relative to the largest value of the output."""
@@ -73,6 +94,7 @@ class Row:
             "of_peak": self.of_peak,
             "state": self.race.state,
             "handover_ns": self.race.handover_ns,
+            **{name: value for state in STATES for name, value in self.ratio_in(state).items()},
             "rounds": len(self.race.medians(OURS)),
             "discarded": self.race.discarded,
             "calm": self.race.calm,
@@ -82,12 +104,12 @@ class Row:
         }
 
 
-def means(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Geometric mean of the ratios to the best peer, by number of threads."""
+def means(rows: Sequence[Mapping[str, Any]], ratio: str = "ratio_to_best") -> dict[int, float]:
+    """Geometric mean of the ratios to the best peer, by number of threads; those under another name are of the rounds in one state of the cores."""
     ratios: dict[int, list[float]] = {}
     for row in rows:
-        if row.get("ratio_to_best") is not None:
-            ratios.setdefault(row["threads"], []).append(row["ratio_to_best"])
+        if row.get(ratio) is not None:
+            ratios.setdefault(row["threads"], []).append(row[ratio])
     return {threads: geometric_mean(found) for threads, found in sorted(ratios.items())}
 
 

@@ -13,14 +13,15 @@ from rich.status import Status
 from bench import report
 from bench.asked import add_common, positive, positive_numbers
 from bench.cache import Cache
+from bench.ending import ended
 from bench.engines.catalogue import chosen
 from bench.models.measure import Asked, measure
 from bench.models.table import markdown
-from bench.public import PublicModelError
 from bench.race.cores import probe
 from bench.race.race import ROUNDS
 from bench.subjects import Subject, check, subject
-from bench.zoo import ZOO, NoSuchNetwork
+from bench.zoo import ZOO
+from compiler.contract import SCHEDULERS, CompileOptions
 from compiler.errors import TilewrightError
 from tilewright.errors import ClientError
 
@@ -45,29 +46,28 @@ def main(arguments: list[str]) -> int:
         "--threads", type=positive_numbers, default=(1, 2), metavar="N,...", help="one race for each (default: 1,2)"
     )
     parser.add_argument("--rounds", type=positive, default=ROUNDS, help="of each race (default: %(default)s)")
+    parser.add_argument(
+        "--scheduler", choices=SCHEDULERS, default=CompileOptions().scheduler, help="of ours (default: %(default)s)"
+    )
     add_common(parser)
     given = parser.parse_args(arguments)
     console = Console(stderr=True, highlight=False)
+    return ended(partial(run, given, arguments, console), parser, console)
+
+
+def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
+    """What was asked for, measured and told: exit status 1 when a model failed."""
+    peers = chosen(given.peers)
+    asked = Asked(peers, given.precision, given.budget, Cache(given.cache), given.scheduler)
+    names = given.models or (ALL if given.all else DEFAULT)
+    for name in names:
+        check(name)
+    section = report.Section("models", arguments, peers)
     rows: list[dict[str, Any]] = []
-    try:
-        peers = chosen(given.peers)
-        asked = Asked(peers, given.precision, given.budget, Cache(given.cache))
-        names = given.models or (ALL if given.all else DEFAULT)
-        for name in names:
-            check(name)
-        section = report.Section("models", arguments, peers)
-        for row in measured(names, given.threads, given.rounds, asked, console):
-            rows.append(row)
-            if given.json:
-                report.write(given.json, rows)
-    except (NoSuchNetwork, PublicModelError) as error:
-        parser.error(str(error))
-    except ClientError as error:
-        console.print(f"{error.message}\nFix: {error.fix}", markup=False, soft_wrap=True)
-        return error.exit_status
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        return 130
+    for row in measured(names, given.threads, given.rounds, asked, console):
+        rows.append(row)
+        if given.json:
+            report.write(given.json, rows)
     table = markdown(rows, peers)
     print(table, end="")
     if given.markdown:

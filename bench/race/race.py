@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,8 @@ MOST_ROUNDS = 2
 """So many times the rounds that are wanted are taken, until enough are calm."""
 SITTINGS = 3
 """Times that all engines are started anew: where memory comes to lie changes an engine's speed for as long as it runs."""
+MOVED = "moved"
+"""The state of cores that were near to each other at one time and far apart at another."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Race:
     discarded  rounds that are not in `seconds`
     calm       false when others used the cores in every round: then `seconds` are of the rounds in which they were fast at least
     peak       fp32 FLOP/s of all the race's cores together, at nothing but multiply-adds
-    handovers  what a hand-over between two cores cost in each round; none for one thread
+    handovers  what a hand-over between two cores cost before and after each round; none for one thread
     """
 
     threads: int
@@ -65,18 +67,25 @@ class Race:
     discarded: int
     calm: bool
     peak: float
-    handovers: tuple[Handover, ...] = ()
+    handovers: tuple[tuple[Handover, Handover], ...] = ()
 
     @property
     def handover_ns(self) -> float | None:
         """Median over the rounds; None for one thread."""
-        return statistics.median(one.ns for one in self.handovers) if self.handovers else None
+        return statistics.median(one.ns for both in self.handovers for one in both) if self.handovers else None
 
     @property
     def state(self) -> str | None:
         """`near` or `far`, `moved` when the cores were both; None for one thread."""
-        states = {one.state for one in self.handovers}
-        return states.pop() if len(states) == 1 else "moved" if states else None
+        return _state([one for both in self.handovers for one in both]) if self.handovers else None
+
+    def during(self, state: str) -> Race | None:
+        """The rounds alone that began and ended with the cores in a state; None where there are none."""
+        at = [number for number, both in enumerate(self.handovers) if _state(both) == state]
+        if not at:
+            return None
+        seconds = {name: tuple(turns[number] for number in at) for name, turns in self.seconds.items()}
+        return replace(self, seconds=seconds, handovers=tuple(self.handovers[number] for number in at))
 
     def ms(self, engine: str) -> Spread:
         """Milliseconds of one run, over all runs."""
@@ -90,6 +99,19 @@ class Race:
         """Of the medians of each round: what slows the machine for a while slows both."""
         return Ratio.of(self.medians(ours), self.medians(theirs))
 
+    def best(self, names: Sequence[str]) -> str | None:
+        """Of some contenders the one with the least time in the middle of the rounds; None of none.
+
+        Rounds count alike, as they do for `ratio`: who is fast in a few has more runs in these than in all others.
+        """
+        return min(names, key=lambda name: statistics.median(self.medians(name)), default=None)
+
+
+def _state(handovers: Sequence[Handover]) -> str:
+    """What the cores were each time, or `moved`."""
+    states = {one.state for one in handovers}
+    return states.pop() if len(states) == 1 else MOVED
+
 
 @dataclass
 class _Notes:
@@ -97,7 +119,7 @@ class _Notes:
 
     turns: dict[str, list[Turn]]
     rates: list[float] = field(default_factory=list)
-    handovers: list[Handover] = field(default_factory=list)
+    handovers: list[tuple[Handover, Handover]] = field(default_factory=list)
 
     def calm(self) -> list[int]:
         """Rounds in which the cores were fast and no engine waited for one."""
@@ -156,8 +178,7 @@ def race(
 
 def _round(engines: Sequence[Engine], threads: int, probe: Probe, turn_s: float, notes: _Notes) -> None:
     """One turn of every engine; who begins changes from round to round."""
-    if threads > 1:
-        notes.handovers.append(probe.handover())
+    before = probe.handover() if threads > 1 else None
     begins = len(notes.rates) % len(engines)
     rates = []
     for engine in (*engines[begins:], *engines[:begins]):
@@ -166,6 +187,8 @@ def _round(engines: Sequence[Engine], threads: int, probe: Probe, turn_s: float,
         notes.turns[engine.name].append(engine.turn(turn_s))
         rates.append(probe.rate(threads))
     notes.rates.append(min(rates))
+    if before:
+        notes.handovers.append((before, probe.handover()))
 
 
 def _sittings(rounds: int) -> Iterator[range]:

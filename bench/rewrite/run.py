@@ -14,16 +14,17 @@ from rich.status import Status
 from bench import report
 from bench.asked import CACHE, positive, positive_numbers
 from bench.cache import Cache
-from bench.engines.catalogue import chosen
+from bench.ending import ended
+from bench.engines.catalogue import chosen, telling
 from bench.models.run import DEFAULT as LIGHT
-from bench.public import PUBLIC, PublicModelError
+from bench.public import PUBLIC
 from bench.race.cores import probe
 from bench.race.race import ROUNDS
 from bench.rewrite.ablation import Asked, ablate, all_names
 from bench.rewrite.counts import count
 from bench.rewrite.table import ablated, counted
 from bench.subjects import check, subject
-from bench.zoo import ZOO, NoSuchNetwork
+from bench.zoo import ZOO
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
 from compiler.left_out import remaining
@@ -69,31 +70,27 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the tables there too")
     given = parser.parse_args(arguments)
     console = Console(stderr=True, highlight=False)
+    return ended(partial(run, given, arguments, console), parser, console)
+
+
+def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
+    """What was asked for, counted, measured and told: exit status 1 when a model failed."""
+    peers, cache = telling(chosen(given.peers)), Cache(given.cache)
+    names = given.models or (COUNTED if given.counts else ABLATED)
+    for name in names:
+        check(name)
+    left_out = _names(given.without)
+    section = report.Section("rewrite", arguments, peers)
     counts: list[dict[str, Any]] = []
     losses: list[dict[str, Any]] = []
-    try:
-        peers, cache = chosen(given.peers), Cache(given.cache)
-        names = given.models or (COUNTED if given.counts else ABLATED)
-        for name in names:
-            check(name)
-        left_out = _names(given.without)
-        section = report.Section("rewrite", arguments, peers)
-        for row in counting(names, peers, cache, console):
-            counts.append(row)
+    for row in counting(names, peers, cache, console):
+        counts.append(row)
+        _write(given.json, counts, losses)
+    for threads in () if given.counts else given.threads:
+        asked = Asked(threads, given.rounds, given.budget, cache)
+        for row in ablating(names, left_out, asked, console):
+            losses.append(row)
             _write(given.json, counts, losses)
-        for threads in () if given.counts else given.threads:
-            asked = Asked(threads, given.rounds, given.budget, cache)
-            for row in ablating(names, left_out, asked, console):
-                losses.append(row)
-                _write(given.json, counts, losses)
-    except (NoSuchNetwork, PublicModelError) as error:
-        parser.error(str(error))
-    except ClientError as error:
-        console.print(f"{error.message}\nFix: {error.fix}", markup=False, soft_wrap=True)
-        return error.exit_status
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        return 130
     tables = counted(counts, peers) + ("" if given.counts else f"\n{ablated(losses)}")
     print(tables, end="")
     if given.markdown:

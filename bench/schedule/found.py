@@ -1,48 +1,79 @@
-"""The schedules of a model: what every scheduler finds from measured kernels, and the optimum where a solver proves it or comes near."""
+"""The schedules of a model: what every scheduler finds from the times of its kernels, and the optimum where a solver proves it or comes near."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bench.stages import stages
+from bench.settled import Settled, settled
 from bench.subjects import Subject
 from compiler.contract import CompileOptions
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import Record, plausible
-from compiler.measure.agree import DEFAULT_TOLERANCE
-from compiler.pipeline import meeting_seconds
+from compiler.ir.plan import Plan
+from compiler.measure.plans import Raced
 from compiler.schedule import schedule
 from compiler.schedule.candidates import candidates
+from compiler.schedule.crossing import crossing_bytes
 from compiler.schedule.found import Found
 from compiler.schedule.instance import Instance
 from compiler.schedule.optimal import optimum
-from compiler.tile import tile
-from compiler.tile.search import Budget
-from compiler.trace import Trace
-from compiler.workbench import Backend, backend_of
+from compiler.trace import unhurried
+from compiler.workbench import state_of
+from compiler.workbench.plans import Subject as OfPlans
+from compiler.workbench.plans import choose_plan
 
 OPTIMAL = "optimal"
+SEED = 0
 
 
 @dataclass(frozen=True)
 class Schedules:
-    """All that were found, the sequential one that the others are compared with first.
+    """All that were found, the sequential one that the others are compared with first; OPTIMAL, if it was asked for, last.
 
     bound_s  no schedule of these kernel times is shorter, by the solver; None where it was not asked
-    proven   whether the schedule named OPTIMAL reaches the bound
+    proven   whether the schedule named OPTIMAL reaches the bound; None where it was not asked
     """
 
-    kernels: KernelGraph
-    backend: Backend
+    settled: Settled
     found: tuple[Found, ...]
-    handover: Record | None
     bound_s: float | None = None
-    proven: bool = False
+    proven: bool | None = None
+
+    @property
+    def kernels(self) -> KernelGraph:
+        return self.settled.kernels
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine is one that they are for."""
+        return self.settled.backend.target.is_here
+
+    def crossing_bytes(self, plan: Plan) -> int | None:
+        """What lanes of a plan read that others wrote, in one inference; None on a GPU, whose streams share its memory."""
+        if self.settled.backend.together(self.kernels) is not None:
+            return None
+        return crossing_bytes(plan, self.kernels, self.settled.regions)
+
+    def race(self, place: Path) -> Sequence[Raced] | None:
+        """Each run whole, in turn with the others; None where that cannot be."""
+        return self.settled.backend.race(self.kernels, [found.plan for found in self.found], SEED, unhurried, place)
+
+    def taken(self, raced: Sequence[Raced] | None, budget_s: float) -> int:
+        """Which of them a compilation would take that has so many seconds and measured this; unmeasured, what it takes unmeasured."""
+        offered = [found for found in self.found if found.plan.scheduler != OPTIMAL]
+
+        def run(plans: Sequence[Plan]) -> Sequence[Raced] | None:
+            return raced and [raced[[found.plan for found in offered].index(plan)] for plan in plans]
+
+        workloads = tuple(menu.workload for menu in self.settled.menus)
+        subject = OfPlans(
+            self.kernels, workloads, self.settled.backend.target, self.settled.setting, state_of(self.settled.handover)
+        )
+        choice = choose_plan(offered, subject, (), budget_s, run if raced else None)
+        return [found.plan for found in offered].index(choice.plan)
 
 
 def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]], solver_s: float) -> Schedules:
@@ -50,31 +81,18 @@ def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, A
 
     Raises what the compiler raises, and ImportError for a solver that is not there.
     """
-    backend, known = backend_of(options, os.environ), plausible(records)
-    kernels = stages(one, options, records).kernels
-    backend, _ = backend.prepared(kernels, known, measure=True)
-    setting, lanes = backend.setting(kernels), options.threads or backend.target.lanes
-    menus = tile(
-        [backend.workload_of(kernels, call) for call in kernels.calls],
-        backend.target,
-        lanes,
-        backend.starting_points(known, setting),
-        setting,
-        None,
-        Budget(0.0, 0),
-        backend.count_tiles,
-        Trace(),
-        tolerance=DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance,
-        precision=options.precision,
-    ).menus
-    handover = backend.handover(known, measure=True) if lanes > 1 else None
-    costs = LaneCosts(meeting_seconds(handover))
-    found = schedule(kernels, menus, lanes, costs)
-    if not solver_s or len(found) == 1:
-        return Schedules(kernels, backend, found, handover)
+    ready = settled(one, options, records)
+    together = ready.backend.together(ready.kernels)
+    found = schedule(ready.kernels, ready.menus, ready.lanes, ready.costs, together=together, regions=ready.regions)
+    if not solver_s or len(found) == 1 or together is not None:
+        return Schedules(ready, found)
     begin = time.perf_counter()
-    instance = Instance.of(kernels, menus, lanes, costs)
-    best = optimum(instance.problem, candidates(instance.problem)[0][1], solver_s, workers=lanes)
-    plan = instance.plan(OPTIMAL, best.placed)
-    solved = Found(plan, time.perf_counter() - begin)
-    return Schedules(kernels, backend, (*found, solved), handover, best.bound_s, best.proven)
+    instance = instance_of(ready)
+    best = optimum(instance.problem, candidates(instance.problem)[0].placed, solver_s, workers=ready.lanes)
+    solved = Found(instance.plan(OPTIMAL, best.placed), time.perf_counter() - begin)
+    return Schedules(ready, (*found, solved), best.bound_s, best.proven)
+
+
+def instance_of(ready: Settled) -> Instance:
+    """The scheduling problem of kernels on the lanes of a CPU."""
+    return Instance.of(ready.kernels, ready.menus, ready.lanes, ready.costs, ready.regions)

@@ -7,60 +7,87 @@ from typing import Any
 
 from bench.race.spread import geometric_mean
 from bench.schedule.found import Schedules
-from compiler.ir.plan import Plan
+from bench.schedule.plan_facts import depth, handovers, launches
 from compiler.measure.plans import Raced
+from compiler.schedule.instance import WAKE_LANES_S
 from compiler.workbench import state_of
 
 
-def rows(model: str, threads: int, schedules: Schedules, raced: Sequence[Raced]) -> list[dict[str, Any]]:
-    """Plain JSON, one for each schedule, in the order in which they were found."""
-    handover = schedules.handover
+def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken: int) -> list[dict[str, Any]]:
+    """Plain JSON, one for each schedule, in the order in which they were found; nothing of it is measured without `raced`."""
+    handover, first = schedules.settled.handover, schedules.found[0].plan
     shared = {
         "model": model,
-        "threads": threads,
+        "target": schedules.settled.backend.target.name,
+        "threads": schedules.settled.lanes,
         "calls": len(schedules.kernels.calls),
+        "measured_calls": schedules.settled.measured,
         "state": state_of(handover) or None,
         "handover_ns": 1e9 * handover.seconds if handover else None,
         "bound_ms": None if schedules.bound_s is None else 1e3 * schedules.bound_s,
+        "proven": schedules.proven,
     }
-    return [
-        {
-            **shared,
-            "scheduler": found.plan.scheduler,
-            "lanes": found.plan.lanes,
-            "handovers": handovers(found.plan),
-            "search_s": found.seconds,
-            "predicted_ms": 1e3 * found.plan.predicted_s,
-            "ms": 1e3 * one.spread.median,
-            "spread_ms": [1e3 * one.spread.p10, 1e3 * one.spread.p90],
-            "ratio": one.ratio.ratio,
-            "ratio_interval": None if one.ratio.low is None else [one.ratio.low, one.ratio.high],
-        }
-        for found, one in zip(schedules.found, raced, strict=True)
-    ]
+    told = []
+    for at, found in enumerate(schedules.found):
+        plan = found.plan
+        told.append(
+            {
+                **shared,
+                "scheduler": plan.scheduler,
+                "lanes": plan.lanes,
+                "launches": launches(plan),
+                "depth": depth(plan),
+                "handovers": handovers(plan),
+                "crossing_bytes": schedules.crossing_bytes(plan),
+                "search_s": found.seconds,
+                "predicted_ms": 1e3 * plan.predicted_s,
+                "predicted_ratio": plan.predicted_s / first.predicted_s,
+                "over_bound": over_bound(schedules, at),
+                **measured(plan.predicted_s, raced[at] if raced else None),
+                "taken": at == taken,
+            }
+        )
+    return told
 
 
-def handovers(plan: Plan) -> int:
-    """Results of one lane that another waits for, in one inference."""
-    return sum(len(task.waits) for task in plan.tasks)
+def measured(predicted_s: float, raced: Raced | None) -> dict[str, Any]:
+    """What a plan took when it was run; nulls where it was not."""
+    names = ("ms", "spread_ms", "prediction_gap", "ratio", "ratio_interval")
+    if raced is None:
+        return dict.fromkeys(names)
+    spread, ratio = raced.spread, raced.ratio
+    interval = None if ratio.low is None else [ratio.low, ratio.high]
+    values = (
+        1e3 * spread.median,
+        [1e3 * spread.p10, 1e3 * spread.p90],
+        predicted_s / spread.median - 1,
+        ratio.ratio,
+        interval,
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def over_bound(schedules: Schedules, at: int) -> float | None:
+    """How much longer a plan is predicted to take than any schedule must, as a part of that; None without a bound.
+
+    Below 0 for a plan that is no schedule of the problem, as its lanes do not begin a call together.
+    """
+    if not schedules.bound_s:
+        return None
+    plan = schedules.found[at].plan
+    waking = WAKE_LANES_S if plan.lanes > 1 else 0.0
+    return (plan.predicted_s - waking) / schedules.bound_s - 1
 
 
 def best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of each model and number of threads the row that a compilation would take: certainly faster than sequential, else that."""
-    found: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for row in rows:
-        if "problem" in row:
-            continue
-        key = row["model"], row["threads"]
-        interval = row["ratio_interval"]
-        if key not in found or (interval and interval[1] < 1 and row["ratio"] < found[key]["ratio"]):
-            found[key] = row
-    return list(found.values())
+    """Of each model and number of threads the row that a compilation would take."""
+    return [row for row in rows if row.get("taken")]
 
 
-def means(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Geometric mean over the models of the best schedule's ratio to the sequential one, by number of threads."""
+def means(rows: Sequence[Mapping[str, Any]], ratio: str) -> dict[int, float]:
+    """Geometric mean over the models of what is taken to what is sequential, by number of threads."""
     ratios: dict[int, list[float]] = {}
     for row in best(rows):
-        ratios.setdefault(row["threads"], []).append(row["ratio"])
+        if row[ratio] is not None:
+            ratios.setdefault(row["threads"], []).append(row[ratio])
     return {threads: geometric_mean(found) for threads, found in sorted(ratios.items())}

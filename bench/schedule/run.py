@@ -1,10 +1,13 @@
-"""Every schedule that is found for a model, run whole and in turn: prediction, time, ratio to the sequential schedule."""
+"""Every schedule that is found for a model, run whole and in turn: prediction, time, ratio to the sequential schedule; or how far each is from the optimum."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +17,52 @@ from rich.status import Status
 from bench import report
 from bench.asked import CACHE, positive_numbers
 from bench.cache import Cache
-from bench.public import PublicModelError
+from bench.ending import ended
 from bench.race.cores import held_to
-from bench.schedule.found import find
+from bench.schedule import gap_table, table
+from bench.schedule.found import find, instance_of
+from bench.schedule.gaps import gaps
 from bench.schedule.row import rows
-from bench.schedule.table import markdown
+from bench.settled import settled
 from bench.subjects import Subject, check, subject
-from bench.zoo import NoSuchNetwork
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
-from compiler.trace import unhurried
+from compiler.workbench import backend_of, state_of
 from tilewright.errors import ClientError, UsageError
 
 DEFAULT = ("squeezenet1_0", "inception_v3", "nasnet_a_mobile", "randwire_small", "shufflenet_v2", "densenet121")
 """Networks with branches."""
+THREADS, GAP_THREADS = (2,), (2, 4)
+SOLVER_S = 5.0
+"""Of each block, for gaps."""
+Tell = Callable[[str], None]
+"""Is told what goes on, in few words."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """For which target, in which precision, tuned for how long, solved for how long, where records are kept."""
+
+    target: str
+    precision: str
+    budget_s: float
+    solver_s: float
+    cache: Cache
+
+    def options(self, one: Subject, threads: int) -> CompileOptions:
+        """Of a compilation that tunes the kernels and leaves scheduling alone. Raises `OptionsError`."""
+        settings = {
+            "target": self.target,
+            "precision": self.precision,
+            "tuning_budget_s": self.budget_s,
+            "threads": threads if self.target.startswith("cpu") else None,
+            "scheduler": "sequential",
+        }
+        return CompileOptions.from_json({**one.options, **settings})
+
+
+Measure = Callable[[Subject, int, Asked, Tell], list[dict[str, Any]]]
+"""The rows of a model on so many threads."""
 
 
 def main(arguments: list[str]) -> int:
@@ -40,8 +75,22 @@ def main(arguments: list[str]) -> int:
         help=f"of the zoo or the public set, or an .onnx file (default: {', '.join(DEFAULT)})",
     )
     parser.add_argument(
-        "--threads", type=positive_numbers, default=(2,), metavar="N,...", help="one race for each (default: 2)"
+        "--gaps",
+        action="store_true",
+        help="run nothing: how far each scheduler is from the optimum of the model's blocks, by the times of kernels that are known or modelled",
     )
+    parser.add_argument(
+        "--threads",
+        type=positive_numbers,
+        metavar="N,...",
+        help="one race for each (default: 2); with --gaps as many lanes as you like (default: 2,4)",
+    )
+    parser.add_argument(
+        "--target",
+        default=CompileOptions().target,
+        help="another than this machine, such as cuda:sm_90, is predicted and not run (default: %(default)s)",
+    )
+    parser.add_argument("--precision", default=CompileOptions().precision, help="of arithmetic (default: %(default)s)")
     parser.add_argument(
         "--budget",
         type=float,
@@ -49,87 +98,123 @@ def main(arguments: list[str]) -> int:
         help="seconds of tuning the kernels of each model (default: %(default)g)",
     )
     parser.add_argument(
-        "--solver", type=float, default=0.0, metavar="S", help="seconds of looking for the optimum with OR-tools"
+        "--solver",
+        type=float,
+        metavar="S",
+        help=f"seconds of looking for the optimum with OR-tools (default: 0, which leaves it out; with --gaps {SOLVER_S:g} for each block)",
     )
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of tuning records (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there too")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
     console = Console(stderr=True, highlight=False)
+    return ended(partial(run, given, arguments, console), parser, console)
+
+
+def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
+    """What was asked for, measured or predicted, and told: exit status 1 when a model failed."""
+    solver_s = (SOLVER_S if given.gaps else 0.0) if given.solver is None else given.solver
+    asked = Asked(given.target, given.precision, given.budget, solver_s, Cache(given.cache))
+    threads = given.threads or (GAP_THREADS if given.gaps else THREADS)
+    if not given.target.startswith("cpu"):
+        if given.gaps:
+            raise UsageError("--gaps are of schedules on lanes", fix="leave --target out")
+        threads = (1,)
+    names = given.models or DEFAULT
+    for name in names:
+        check(name)
+    section = report.Section("schedule", arguments, ())
     told: list[dict[str, Any]] = []
-    try:
-        names = given.models or DEFAULT
-        for name in names:
-            check(name)
-        section = report.Section("schedule", arguments, ())
-        for found in measured(names, given.threads, given.budget, given.solver, Cache(given.cache), console):
-            told += found
-            if given.json:
-                report.write(given.json, told)
-    except (NoSuchNetwork, PublicModelError) as error:
-        parser.error(str(error))
-    except ClientError as error:
-        console.print(f"{error.message}\nFix: {error.fix}", markup=False, soft_wrap=True)
-        return error.exit_status
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        return 130
-    table = markdown(told)
-    print(table, end="")
+    for found in measured(names, threads, gaps_of if given.gaps else schedules_of, asked, console):
+        told += found
+        if given.json:
+            report.write(given.json, told)
+    text = gap_table.markdown(told, solver_s) if given.gaps else table.markdown(told)
+    print(text, end="")
     if given.markdown:
-        section.append(given.markdown, table)
+        section.append(given.markdown, text)
     return 1 if any("problem" in row for row in told) else 0
 
 
 def measured(
-    names: Sequence[str], threads: Sequence[int], budget_s: float, solver_s: float, cache: Cache, console: Console
+    names: Sequence[str], threads: Sequence[int], measure: Measure, asked: Asked, console: Console
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of each model and number of threads, as they come; a model that fails makes one with its `problem`."""
     for at, name in enumerate(names):
-        one = subject(name, cache.place("models"))
+        one = subject(name, asked.cache.place("models"))
         for count in threads:
             said = f"[{at + 1}/{len(names)}] {name}, T{count}"
             try:
                 with console.status(said) as status:
-                    found = race(one, count, budget_s, solver_s, cache, status, said)
+                    found = measure(one, count, asked, partial(_tell, status, said))
             except (TilewrightError, ClientError) as error:
                 found = [{"model": name, "threads": count, "problem": f"{error.message} {error.fix}".strip()}]
+            except ImportError as error:
+                raise UsageError(
+                    f"no solver: {error}", fix="pip install 'tilewright[solver]', or leave --solver and --gaps out"
+                ) from error
             for row in found:
                 console.print(f"{said}: {summary(row)}", markup=False, soft_wrap=True)
             yield found
 
 
-def race(
-    one: Subject, threads: int, budget_s: float, solver_s: float, cache: Cache, status: Status, said: str
-) -> list[dict[str, Any]]:
+def schedules_of(one: Subject, threads: int, asked: Asked, tell: Tell) -> list[dict[str, Any]]:
     """Kernels are tuned or known, then all schedules found, then all run in turn on as many cores as threads.
 
-    Raises what the compiler raises, and `UsageError` for too few cores or no solver.
+    What this machine cannot run is predicted alone. Raises what the compiler raises, and `UsageError` for too few cores.
     """
-    options = CompileOptions.from_json(
-        {**one.options, "threads": threads, "tuning_budget_s": budget_s, "scheduler": "sequential"}
-    )
-    cache.compiled(one, options, lambda event: status.update(f"{said}: compiling, {event.phase} {event.fraction:.0%}"))
-    records = cache.records()
-    with held_to(threads), tempfile.TemporaryDirectory(prefix="tilewright-schedules-") as folder:
-        status.update(f"{said}: scheduling")
-        try:
-            schedules = find(one, options, records, solver_s)
-        except ImportError as error:
-            raise UsageError(
-                f"no solver: {error}", fix="pip install 'tilewright[solver]', or leave --solver out"
-            ) from error
-        status.update(f"{said}: {len(schedules.found)} schedules in turn")
-        raced = schedules.backend.race(
-            schedules.kernels, [found.plan for found in schedules.found], options.seed, unhurried, Path(folder)
-        )
-    if raced is None:
-        raise UsageError("the schedules could not be run", fix="free some disk space, and measure for this machine")
-    return rows(one.name, threads, schedules, raced)
+    options = asked.options(one, threads)
+    if backend_of(options, os.environ).target.is_here:
+        asked.cache.compiled(one, options, lambda event: tell(f"compiling, {event.phase} {event.fraction:.0%}"))
+        with held_to(threads):
+            return scheduled(one, options, asked, tell)
+    return scheduled(one, options, asked, tell)
+
+
+def scheduled(one: Subject, options: CompileOptions, asked: Asked, tell: Tell) -> list[dict[str, Any]]:
+    """The rows of one model, by the records there are."""
+    tell("scheduling")
+    schedules = find(one, options, asked.cache.records(), asked.solver_s)
+    raced = None
+    if schedules.is_here:
+        tell(f"{len(schedules.found)} schedules in turn")
+        with tempfile.TemporaryDirectory(prefix="tilewright-schedules-") as folder:
+            raced = schedules.race(Path(folder))
+        if raced is None:
+            raise UsageError("the schedules could not be run", fix="free some disk space")
+    return rows(one.name, schedules, raced, schedules.taken(raced, options.tuning_budget_s))
+
+
+def gaps_of(one: Subject, threads: int, asked: Asked, tell: Tell) -> list[dict[str, Any]]:
+    """One row: each scheduler's gaps on the blocks of a model. Nothing is tuned or run."""
+    tell("its kernels")
+    ready = settled(one, asked.options(one, threads), asked.cache.records())
+    handover = ready.handover
+    found = gaps(instance_of(ready).problem, asked.solver_s, threads, tell)
+    about = {
+        "model": one.name,
+        "threads": threads,
+        "calls": len(ready.kernels.calls),
+        "measured_calls": ready.measured,
+        "state": state_of(handover) or None,
+        "handover_ns": 1e9 * handover.seconds if handover else None,
+        "solver_s": asked.solver_s,
+    }
+    return [{**about, **found.to_json()}]
 
 
 def summary(row: dict[str, Any]) -> str:
     """One line for people, while the rest is measured."""
     if "problem" in row:
         return f"failed: {row['problem']}"
+    if "worst_gap" in row:
+        worst = row["worst_of_best"]
+        said = "" if worst is None else f"the best of all schedulers at most {worst:.1%} over the optimum, "
+        return f"{row['proven']} of {len(row['blocks'])} blocks proven, {said}scheduled in {row['search_s']:.2f} s"
+    if row["ms"] is None:
+        return f"{row['scheduler']} predicted {row['predicted_ms']:.4f} ms, {row['predicted_ratio']:.3f} of sequential"
     return f"{row['scheduler']} {row['ms']:.3f} ms, predicted {row['predicted_ms']:.3f} ms, ratio {row['ratio']:.3f}"
+
+
+def _tell(status: Status, said: str, more: str) -> None:
+    status.update(f"{said}: {more}")

@@ -4,6 +4,7 @@
     writer         indented text                           c_scalar    functions, casts and literals as C
     c_expr         expressions and indices as C, scalar or vectorised
     c_strips       loops over vectors along an axis        c_epilogue  what follows a product on its results
+    task_grid      what points tile tasks work on          regions     what bytes they read and write
 
 Algorithms:
 

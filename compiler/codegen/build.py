@@ -39,7 +39,17 @@ LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"
 UNIT_TIMEOUT_S = 300
 ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
-HEADERS = ("tw_kernel.h", "tw_integer.h", "tw_narrow.h", "tw_transpose.h", "tw_host.h", "tw_runtime.h", "model.h")
+HEADERS = (
+    "tw_kernel.h",
+    "tw_integer.h",
+    "tw_narrow.h",
+    "tw_transpose.h",
+    "tw_host.h",
+    "tw_handover.h",
+    "tw_lanes.h",
+    "tw_runtime.h",
+    "model.h",
+)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel
 from compiler.codegen.c_strips import copy_row, padded_strip, panel_strips, strips
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.attention import Attention, as_attention
 from compiler.ir.cache_lines import whole_lines
@@ -30,7 +31,7 @@ from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
 
-def lower_attention(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def attention(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_attention` accepts.
 
     Levels: `lane` m, queries of a task; `block` m and n, queries and keys worked on at a time; `register` m and n, the register tile of the
@@ -38,11 +39,11 @@ def lower_attention(name: str, workload: Workload, tile: Tile, target: CpuTarget
     """
     view = as_attention(workload.kernel)
     assert view is not None, "the tile stage offers `attention` only to kernels of that form"
-    return _Attention(name, workload, view, tile, target).lower()
+    return _Attention(name, workload, view, tile, target)
 
 
 @dataclass
-class _Attention:
+class _Attention(Lowering):
     name: str
     workload: Workload
     view: Attention
@@ -63,8 +64,12 @@ class _Attention:
         self.panels = -(-view.keys.extent // self.panel)
         self.value_panels = -(-view.columns.extent // self.value_panel)
         self.row_floats = -(-min(self.key_block, view.keys.extent) // self.lanes) * self.lanes
-        self.tasks = -(-view.queries // self.task)
+        self.parts = -(-view.queries // self.task)
         self.scratch = 0
+
+    @property
+    def grid(self) -> TaskGrid:
+        return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), Cut(self.view.rows, self.task)))
 
     def lower(self) -> Lowered:
         view, writer = self.view, self.writer
@@ -76,19 +81,19 @@ class _Attention:
         with kernel_function(writer, self.name, self.workload, *notes):
             self._declare()
             with writer.block("for (long tile = begin; tile < end; tile++)"):
-                writer.line(f"const long head = tile / {self.tasks};")
+                writer.line(f"const long head = tile / {self.parts};")
                 decode(writer, view.batch, "head")
                 with writer.block("if (packed != head)"):
                     writer.line("packed = head;")
                     self._pack_keys()
                     self._pack_values()
-                writer.line(f"const long first = tile % {self.tasks} * {self.task};")
+                writer.line(f"const long first = tile % {self.parts} * {self.task};")
                 writer.line(f"const long past = tw_least_of(first + {self.task}, {view.queries});")
                 with writer.block(f"for (long row0 = first; row0 < past; row0 += {self.block})"):
                     writer.line(f"const long count = tw_least_of(past - row0, {self.block});")
                     self._queries()
                     self._key_blocks()
-        return Lowered(self.name, writer.text(), view.batches * self.tasks, self.scratch)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
 
     # What lies in the scratch
 
@@ -132,7 +137,7 @@ class _Attention:
 
     def _sizes(self) -> list[int]:
         """How many queries a block may have."""
-        tasks = {self.task, self.view.queries - (self.tasks - 1) * self.task}
+        tasks = {self.task, self.view.queries - (self.parts - 1) * self.task}
         return sorted({size for task in tasks for size in (min(self.block, task), task % self.block) if size})
 
     def _counts(self, rows: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from compiler.codegen.c_dot import DotContraction, Shape, Staged
 from compiler.codegen.c_expr import Emitter
-from compiler.codegen.lowered import Lowered
+from compiler.codegen.lowered import Lowering
 from compiler.ir.contraction import as_contraction, packing_of
 from compiler.ir.expr import Const, Expr, Load
 from compiler.ir.groups import Groups
@@ -21,7 +21,7 @@ from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
 
-def lower_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `bf16` only to fp32 contractions"
@@ -30,7 +30,7 @@ def lower_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> 
     panels = found[1] if found else Panels((0,), view.depth, view.columns, shape.panel, ())
     groups = Groups(panels, DType.BF16)
     packing = (found[0], groups) if found else None
-    return _Bf16(name, workload, view, Slots(workload), shape, target, packing, groups, _staged(view.a), 0).lower()
+    return _Bf16(name, workload, view, Slots(workload), shape, target, packing, groups, _staged(view.a), 0)
 
 
 def _staged(a: Expr) -> Staged:

@@ -20,7 +20,8 @@ from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel, Nest, stretches
 from compiler.codegen.c_operands import Gather, write_panels, write_stage
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.cache_lines import ALIAS, LINE, whole_lines
 from compiler.ir.contraction import Contraction, as_contraction, axes_of, packing_of
@@ -45,7 +46,7 @@ MOST_SHARING = 256
 """Register tiles of a block that share the fetching of B."""
 
 
-def lower_contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes y, m and n.
 
     m is the innermost row axis, y the one around it; further ones have one point in a task. Without a y there is but one row
@@ -54,10 +55,10 @@ def lower_contraction(name: str, workload: Workload, tile: Tile, target: CpuTarg
     """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `contraction` only to kernels of that form"
-    return BlockedProduct(name, workload, view, tile, target, Writer()).lower()
+    return BlockedProduct(name, workload, view, tile, target, Writer())
 
 
-class BlockedProduct:
+class BlockedProduct(Lowering):
     """One lowering: the kernel in matrix form, how its operands are reached, and the text being written.
 
     `rows` are the numbers of rows that a block may have along the innermost row axis, where they are not those that the tile's blocks leave.
@@ -80,11 +81,14 @@ class BlockedProduct:
         self.packing: tuple[int, Panels] | None = packing_of(view, workload, self.panel)
         self.access = operand(view, self.slots, _extents(view, tile, "register"))
         self.gather: Gather | None = None
+        self.counted: dict[Axis, tuple[Axis, ...]] = {}
         if self.access is None:
             pitch = -(-view.depth // LINE) * LINE
             pitch += LINE if pitch % ALIAS == 0 else 0
             self.gather = Gather(self.writer, self.slots, view, pitch, self.lanes)
+            counted = view.m
             view = _with_one_row_axis(view)
+            self.counted[view.m[0]] = counted
         self.view = view
         self.part, self.block = _extents(view, tile, "register"), _extents(view, tile, "block")
         self.counts: dict[Axis, tuple[int, ...]] = {
@@ -161,10 +165,17 @@ class BlockedProduct:
             self._declare()
             with self.writer.block("for (long tile = begin; tile < end; tile++)"):
                 self._task()
-        blocks = prod(-(-axis.extent // self.block[axis]) for axis in view.m)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
-        tiles = view.batches * blocks * self.column_blocks
-        return Lowered(self.name, self.writer.text(), tiles, self._a_bytes + self._b_bytes + self.c_bytes, packings)
+        scratch = self._a_bytes + self._b_bytes + self.c_bytes
+        return Lowered(self.name, self.writer.text(), self.tasks, scratch, packings, self.grid)
+
+    @property
+    def grid(self) -> TaskGrid:
+        """As `_task` takes a tile's number apart; a row axis that stands for several is cut where it counts them."""
+        view = self.view
+        rows = [Cut(self.counted.get(axis, (axis,)), self.block[axis]) for axis in view.m]
+        columns = Cut((view.n,), self.block_panels * self.panel)
+        return TaskGrid(view.kernel, (*one_by_one(view.batch), *rows, columns))
 
     def functions(self) -> None:
         """The C functions of all register tiles."""

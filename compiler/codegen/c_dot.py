@@ -19,7 +19,8 @@ from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector, has_vectors
 from compiler.codegen.c_scalar import C_TYPES
 from compiler.codegen.c_strips import panel_strips, store_vector, strips
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.ir.contraction import Contraction, axes_of
@@ -68,7 +69,7 @@ class Staged:
 
 
 @dataclass
-class DotContraction:
+class DotContraction(Lowering):
     """One lowering. Subclasses say in which form operands are held and what a finished sum means.
 
     `row_step` is the distance in bytes of A's rows where they are read in place, 0 where they are staged.
@@ -157,20 +158,24 @@ class DotContraction:
     def _b_bytes(self) -> int:
         return 0 if self.packing else self.block_panels * self.panel_bytes
 
+    @property
+    def grid(self) -> TaskGrid:
+        rows, columns = Cut(self.view.m, self.shape.block_m), Cut((self.view.n,), self.block_panels * self.shape.panel)
+        return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), rows, columns))
+
     def lower(self) -> Lowered:
-        view, writer = self.view, self.writer
-        tail = view.rows % self.shape.rows
-        for rows in sorted({self.shape.rows, tail} - {0}, reverse=True):
+        view, writer, shape = self.view, self.writer, self.shape
+        tail = view.rows % shape.rows
+        for rows in sorted({shape.rows, tail} - {0}, reverse=True):
             self._micro(rows)
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
             self._declare()
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 self._task()
-        tiles = view.batches * self.row_blocks * self.column_blocks
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self._a_bytes + self._b_bytes + self.extra_bytes
-        return Lowered(self.name, writer.text(), tiles, scratch, packings)
+        return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
 
     def _micro(self, rows: int) -> None:
         """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart."""

@@ -13,7 +13,8 @@ from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_rows import RowsKernel, is_fetched
 from compiler.codegen.c_strips import copy_row
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.ir.contraction import Contraction, axes_of, packing_of
 from compiler.ir.gemv import as_gemv
@@ -25,7 +26,7 @@ from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
 
-def lower_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_gemv` accepts.
 
     Levels: `block` n, columns of a task; `register` n, columns worked on at a time; `vector` n, columns of a panel.
@@ -41,11 +42,11 @@ def lower_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> 
     group = tile.extent("register", "n") // panel
     fetch = is_fetched(packing, target.l2_bytes)
     rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, narrow, fetch)
-    return _Gemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width).lower()
+    return _Gemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
 
 
 @dataclass
-class _Gemv:
+class _Gemv(Lowering):
     """A group is what one call of `rows` works on; `groups` of them are a task."""
 
     name: str
@@ -63,6 +64,10 @@ class _Gemv:
         self.whole, self.rest = divmod(panels, self.rows.panels)
         self.count = self.whole + (1 if self.rest else 0)
 
+    @property
+    def grid(self) -> TaskGrid:
+        return TaskGrid(self.view.kernel, (Cut((self.view.n,), self.groups * self.rows.width),))
+
     def lower(self) -> Lowered:
         view, writer = self.view, self.writer
         if self.whole:
@@ -79,7 +84,7 @@ class _Gemv:
                 with writer.block("for (long group = first; group < past; group++)"):
                     self._group()
         scratch = view.rows * view.depth * 4
-        return Lowered(self.name, writer.text(), -(-self.count // self.groups), scratch, {self.position: self.packing})
+        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: self.packing}, self.grid)
 
     def _gather_rows(self) -> None:
         """rows[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from compiler.codegen.c_dot import DotContraction, Shape, Staged
 from compiler.codegen.c_expr import INTEGERS, Emitter, Vector
-from compiler.codegen.lowered import Lowered
+from compiler.codegen.lowered import Lowering
 from compiler.ir.cache_lines import whole_lines
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.groups import LANE_BYTES, Groups
@@ -33,7 +33,7 @@ from compiler.targets.cpu import CpuTarget
 I32 = DType.I32
 
 
-def lower_integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_integer` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
@@ -56,7 +56,7 @@ def lower_integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) 
         lowering.staged_of(form),
         lowering.row_step_of(form, slots),
         form=form,
-    ).lower()
+    )
 
 
 def _plus(expr: Expr | None, number: int) -> Expr:

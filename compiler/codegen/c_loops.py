@@ -15,8 +15,9 @@ from math import prod
 from compiler.codegen.c_expr import INTEGERS, Emitter, Vector, is_vectorised
 from compiler.codegen.c_scalar import C_TYPES, apply, convert, literal
 from compiler.codegen.c_strips import strips
-from compiler.codegen.c_transpose import lower_turned, turn_of
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.c_transpose import turn_of, turned
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.cache_lines import whole_lines
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
@@ -51,7 +52,7 @@ IDENTITY = {"sum": 0.0, "prod": 1.0, "and": 1, "or": 0}
 HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
 
 
-def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
+def loops(name: str, workload: Workload, target: CpuTarget) -> Lowering:
     """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
@@ -59,8 +60,8 @@ def lower_loops(name: str, workload: Workload, target: CpuTarget) -> Lowered:
     kernel = split_shared(kernel, temp_aware(kernel, slots))
     kernel = join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
     if turn := turn_of(kernel, slots, target):
-        return lower_turned(name, workload, kernel, slots, turn, target)
-    return _Loops(name, workload, kernel, slots, target).lower()
+        return turned(name, workload, kernel, slots, turn, target)
+    return _Loops(name, workload, kernel, slots, target)
 
 
 def widened(kernel: Kernel, narrow: tuple[DType, ...] = (DType.BF16,)) -> Kernel:
@@ -100,7 +101,7 @@ def by_stride(kernel: Kernel, slots: Slots) -> tuple[Axis, ...]:
 
 
 @dataclass
-class _Loops:
+class _Loops(Lowering):
     """One lowering: the kernel in normal form, and the text being written."""
 
     name: str
@@ -171,13 +172,24 @@ class _Loops:
 
     # The function
 
+    @property
+    def grid(self) -> TaskGrid:
+        is_flat = self.vector is not None and self.kernel.shared == (self.vector,)
+        return TaskGrid(self.kernel, (Cut(self.kernel.shared, FLAT_CHUNK),) if is_flat else one_by_one(self._tiled))
+
+    @property
+    def _outer(self) -> list[Axis]:
+        """The shared axes that are loops around vectors."""
+        return [axis for axis in self.kernel.shared if axis != self.vector]
+
+    @property
+    def _tiled(self) -> list[Axis]:
+        """Of these the ones that tile tasks count."""
+        return [] if self.kernel.sequential else _tiled(self._outer)
+
     def lower(self) -> Lowered:
         chunked = self.vector is not None and len(self.kernel.shared) == 1
-        outer = [axis for axis in self.kernel.shared if axis != self.vector]
-        tiled = [] if self.kernel.sequential else _tiled(outer)
-        tiles = prod(axis.extent for axis in tiled)
-        if chunked and self.vector is not None:
-            tiles = -(-self.vector.extent // FLAT_CHUNK)
+        outer, tiled = self._outer, self._tiled
         writer = self.writer
         with kernel_function(writer, self.name, self.workload):
             self._declare_temps()
@@ -188,8 +200,7 @@ class _Loops:
                         if axis not in tiled:
                             stack.enter_context(writer.block(_for(axis)))
                     self._points(chunked)
-        outputs = [slot.type.elements for slot in self.workload.kernel.outputs]
-        return Lowered(self.name, writer.text(), tiles if any(outputs) else 0, self.scratch)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
 
     def _is_register(self, temp: Slot) -> bool:
         return not temp.type.rank and temp.name not in self.carried

@@ -17,7 +17,7 @@ from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel
 from compiler.codegen.c_rows import RowsKernel, is_fetched
 from compiler.codegen.c_strips import copy_row, strips
-from compiler.codegen.lowered import Lowered, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.codegen.writer import Writer
 from compiler.ir.cache_lines import whole_lines
 from compiler.ir.gemv import MAX_ROWS
@@ -32,7 +32,7 @@ from compiler.ir.tile import Tile
 from compiler.targets.cpu import CpuTarget
 
 
-def lower_recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_recurrence` accepts.
 
     Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at a time; `register`
@@ -41,11 +41,11 @@ def lower_recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget
     """
     view = as_recurrence(workload)
     assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"
-    return _Recurrent(name, workload, view, tile, target).lower()
+    return _Recurrent(name, workload, view, tile, target)
 
 
 @dataclass
-class _Recurrent:
+class _Recurrent(Lowering):
     name: str
     workload: Workload
     view: Recurrence
@@ -61,6 +61,10 @@ class _Recurrent:
         self.narrow = self.tile.algorithm == "recurrent24"
         self.temps = {temp.name: temp.type.dims for temp in self.view.kernel.temps}
         self.scratch = 0
+
+    @property
+    def grid(self) -> None:
+        """None: one task does it all."""
 
     def lower(self) -> Lowered:
         view, writer = self.view, self.writer
@@ -82,7 +86,7 @@ class _Recurrent:
         names = [slot.name for slot in view.kernel.inputs]
         matrices = dict.fromkeys(product.matrix for product in view.products)
         packings = {names.index(matrix): self._packing(matrix) for matrix in matrices}
-        return Lowered(self.name, writer.text(), 1, self.scratch, packings)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings)
 
     def _one_step(self) -> None:
         """Every block that is not made ahead, for all elements of the batch."""

@@ -14,7 +14,8 @@ from math import prod
 from compiler.codegen.c_contraction import BlockedProduct
 from compiler.codegen.c_expr import Emitter
 from compiler.codegen.c_window import BlockedWindow
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.cache_lines import whole_lines
 from compiler.ir.contraction import axes_of
@@ -26,7 +27,7 @@ from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 
 
-def lower_separable(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def separable(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_halves` accepts.
 
     Levels: `block` rows, the rows of output positions of a task, and channels, how many of them the window takes at a time; `register` rows, columns and channels, the register tile of the window, m and n,
@@ -34,10 +35,10 @@ def lower_separable(name: str, workload: Workload, tile: Tile, target: CpuTarget
     """
     halves = as_halves(workload)
     assert halves is not None, "the tile stage offers `separable` only to kernels of that form"
-    return _Separable(name, workload, halves, tile, target).lower()
+    return _Separable(name, workload, halves, tile, target)
 
 
-class _Separable:
+class _Separable(Lowering):
     """One lowering. `across` are the pixels of a row of outputs, `down` the rows of an image."""
 
     def __init__(self, name: str, workload: Workload, halves: Halves, tile: Tile, target: CpuTarget) -> None:
@@ -77,8 +78,16 @@ class _Separable:
                 writer.line(f"const long past_row = tw_least_of(first_row + {self.block}, {self.down});")
                 self._rows()
                 self._products()
-        tiles = prod(axis.extent for axis in outer) * self.blocks
-        return Lowered(self.name, writer.text(), tiles, self.rows_bytes + self.product.c_bytes, dict(self._packings()))
+        scratch = self.rows_bytes + self.product.c_bytes
+        return Lowered(self.name, writer.text(), self.tasks, scratch, dict(self._packings()), self.grid)
+
+    @property
+    def grid(self) -> TaskGrid:
+        """Rows of an image, which the window counts along an axis of its own, are those of the pixels' axes that stand around a row's."""
+        pixels = [*self.halves.view.pixels]
+        _taken_from(pixels, self.across)
+        rows = _taken_from(pixels, self.down)
+        return TaskGrid(self.halves.view.kernel, (*one_by_one(pixels), Cut(rows, self.block)))
 
     def _rows(self) -> None:
         """The task's rows of A; `pixel` is its first one, and the row's slot points to where pixel 0 would be."""
@@ -110,6 +119,15 @@ class _Separable:
         places = {slot.name: at for at, slot in enumerate(self.workload.kernel.inputs)}
         found = [(self.halves.window, self.window.weights), (self.halves.product, self.product.packing)]
         return [(places[half.kernel.inputs[one[0]].name], one[1]) for half, one in found if one]
+
+
+def _taken_from(axes: list[Axis], points: int) -> tuple[Axis, ...]:
+    """The innermost axes, which have so many points together, taken off the end of a list."""
+    taken: tuple[Axis, ...] = ()
+    while prod(axis.extent for axis in taken) < points:
+        taken = (axes.pop(), *taken)
+    assert prod(axis.extent for axis in taken) == points, "a window's axes are whole axes of the pixels, joined"
+    return taken
 
 
 def _window_tile(tile: Tile, halves: Halves) -> Tile:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_strips import strips
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis
@@ -63,13 +63,13 @@ def turn_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> Turn | None:
     return None
 
 
-def lower_turned(name: str, workload: Workload, kernel: Kernel, slots: Slots, turn: Turn, target: CpuTarget) -> Lowered:
-    """A kernel that `turn_of` accepts, as C."""
-    return _Turned(name, workload, kernel, slots, turn, target).lower()
+def turned(name: str, workload: Workload, kernel: Kernel, slots: Slots, turn: Turn, target: CpuTarget) -> Lowering:
+    """A kernel that `turn_of` accepts."""
+    return _Turned(name, workload, kernel, slots, turn, target)
 
 
 @dataclass
-class _Turned:
+class _Turned(Lowering):
     name: str
     workload: Workload
     kernel: Kernel
@@ -81,9 +81,18 @@ class _Turned:
         self.writer = Writer()
         self.outer = [axis for axis in self.kernel.shared if axis not in (self.turn.reads, self.turn.writes)]
 
+    @property
+    def grid(self) -> TaskGrid:
+        cut = (Cut((self.turn.writes,), self.target.vector_floats),) if self._bands > 1 else ()
+        return TaskGrid(self.kernel, (*one_by_one(self.outer), *cut))
+
+    @property
+    def _bands(self) -> int:
+        """Into how many stretches the result's axis is cut."""
+        return 1 if self.turn.zips else -(-self.turn.writes.extent // self.target.vector_floats)
+
     def lower(self) -> Lowered:
-        writer, lanes = self.writer, self.target.vector_floats
-        bands = 1 if self.turn.zips else -(-self.turn.writes.extent // lanes)
+        writer, bands = self.writer, self._bands
         with (
             kernel_function(writer, self.name, self.workload),
             writer.block("for (long tile = begin; tile < end; tile++)"),
@@ -97,7 +106,7 @@ class _Turned:
                 self._zip()
             else:
                 self._band(bands)
-        return Lowered(self.name, writer.text(), prod(axis.extent for axis in self.outer) * bands)
+        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
 
     # Squares
 

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import prod
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from compiler.codegen.c_epilogue import finish
 from compiler.codegen.c_expr import Emitter, Vector, is_positional
 from compiler.codegen.c_loops import SUM_STRETCH
 from compiler.codegen.c_scalar import C_TYPES
-from compiler.codegen.lowered import Lowered, declare_slots, decode, describe, signature
+from compiler.codegen.lowered import Lowered, Lowering, declare_slots, decode, describe, signature
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.channelwise import ChannelWindow, Side, as_channel_window, weights_of
 from compiler.ir.expr import Apply, Const, Expr
@@ -40,11 +41,11 @@ MASKED = 16
 IDENTITIES = {"sum": "tw_splat(0)", "max": "tw_splat(-INFINITY)", "min": "tw_splat(INFINITY)"}
 
 
-def lower_window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_channel_window` accepts, blocked as `tile` says: levels `block` and `register`, axes rows, columns and channels."""
     view = as_channel_window(workload)
     assert view is not None, "the tile stage offers `window` only to kernels of that form"
-    return BlockedWindow(name, workload, view, tile, target, Writer()).lower()
+    return BlockedWindow(name, workload, view, tile, target, Writer())
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class _Run:
 
 
 @dataclass
-class BlockedWindow:
+class BlockedWindow(Lowering):
     """One lowering: the kernel as a window, how it is blocked, and the text being written; `pointers` is C's name of all slots' memory."""
 
     name: str
@@ -120,14 +121,24 @@ class BlockedWindow:
         self.weights = weights_of(self.view, self.workload, self.lanes)
         self.vectors = max(self.tile.extent("register", "channels") // self.lanes, 1)
         self.bases: dict[tuple[str, Index], str] = {}
+        self.block_rows = self.tile.extent("block", "rows", 1)
+        self.block_channels = self.tile.extent("block", "channels")
+
+    @cached_property
+    def _plans(self) -> list[tuple[_Tiles, _Tiles | None, list[_Run], list[_Run]]]:
+        """Rows of register tiles of one height, which of them read nothing that a guard keeps out, and what such rows, and others, are made up of."""
         columns = _along(self.view.columns, self.tile.extent("register", "columns", 1))
         rows = _along(self.view.rows, self.tile.extent("register", "rows", 1))
-        self.plans = [(group, _inside(group, self.view.guards), *self._runs(group, columns)) for group in rows]
+        return [(group, _inside(group, self.view.guards), *self._runs(group, columns)) for group in rows]
+
+    @property
+    def grid(self) -> TaskGrid:
+        inner = (Cut((self.view.rows.output,), self.block_rows), Cut((self.view.channel,), self.block_channels))
+        return TaskGrid(self.view.kernel, (*one_by_one(self.view.outer), *inner))
 
     def lower(self) -> Lowered:
-        view, writer, kernel = self.view, self.writer, self.workload.kernel
-        block_rows = self.tile.extent("block", "rows", 1)
-        block_channels = self.tile.extent("block", "channels")
+        view, writer = self.view, self.writer
+        block_rows, block_channels = self.block_rows, self.block_channels
         row_blocks = -(-view.rows.output.extent // block_rows)
         channel_blocks = -(-view.channel.extent // block_channels)
         self.functions()
@@ -141,19 +152,17 @@ class BlockedWindow:
                 writer.line(f"const long past_row = tw_least_of(row + {block_rows}, {view.rows.output.extent});")
                 decode(writer, view.outer, f"tile / {channel_blocks * row_blocks}")
                 self.rows()
-        tiles = prod(axis.extent for axis in view.outer) * row_blocks * channel_blocks
-        outputs = [slot.type.elements for slot in kernel.outputs]
         packings = dict([self.weights]) if self.weights else {}
-        return Lowered(self.name, writer.text(), tiles if any(outputs) else 0, packings=packings)
+        return Lowered(self.name, writer.text(), self.tasks, packings=packings, grid=self.grid)
 
     def functions(self) -> None:
         """The C functions of all shapes of register tiles."""
-        for shape in dict.fromkeys(run.shape for _, _, inner, edge in self.plans for run in (*inner, *edge)):
+        for shape in dict.fromkeys(run.shape for _, _, inner, edge in self._plans for run in (*inner, *edge)):
             self._function(shape)
 
     def rows(self) -> None:
         """Rows of outputs from `row`, which advances, to `past_row`, at channels `first` to `past`."""
-        for group, middle, inner, edge in self.plans:
+        for group, middle, inner, edge in self._plans:
             with self.writer.block(f"for (; row + {group.size} <= past_row; row += {group.size})"):
                 self._calls(middle, inner, edge)
 

@@ -21,7 +21,8 @@ from compiler.codegen.c_expr import Emitter, Vector
 from compiler.codegen.c_micro import MicroKernel
 from compiler.codegen.c_scalar import literal
 from compiler.codegen.c_strips import panel_strips, strips
-from compiler.codegen.lowered import Lowered, decode, kernel_function
+from compiler.codegen.lowered import Lowered, Lowering, decode, kernel_function
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.ir.cache_lines import LINE
 from compiler.ir.contraction import axes_of
@@ -38,15 +39,15 @@ AHEAD = 128
 """Steps of k by which weights are fetched before they are read: each is read once per block of tiles, from beyond the second-level cache."""
 
 
-def lower_winograd(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+def winograd(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_convolution` accepts.
 
     Levels of `tile`: `transform` (outputs of a tile along y and x), `block` (m tiles and n channels of a task), `register` (m tiles, n channels).
     """
-    return _Winograd(name, workload, tile, target).lower()
+    return _Winograd(name, workload, tile, target)
 
 
-class _Winograd:
+class _Winograd(Lowering):
     """`v_row`, `v_plane` and `m_plane` are distances in floats: between tiles, and between elements of V and of M."""
 
     def __init__(self, name: str, workload: Workload, tile: Tile, target: CpuTarget) -> None:
@@ -90,8 +91,16 @@ class _Winograd:
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 self._task()
         scratch = 4 * self.elements * (self.v_plane + self.m_plane)
-        tasks = self.packing.batch * self.row_blocks * self.column_blocks
-        return Lowered(self.name, writer.text(), tasks, scratch, {self.weights: self.packing})
+        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.weights: self.packing}, self.grid)
+
+    @property
+    def grid(self) -> TaskGrid:
+        """As `_task` takes a tile's number apart."""
+        view = self.view
+        tiles = (*view.free, *(sweep.output for sweep in view.sweeps))
+        steps = (*(1 for _ in view.free), *(one.outputs for one in self.forms))
+        columns = Cut((view.column,), self.block_panels * self.panel)
+        return TaskGrid(view.kernel, (*one_by_one(view.groups), Cut(tiles, self.block, steps), columns))
 
     def _row_counts(self) -> list[int]:
         """Heights of the register tiles that occur: whole ones, and what remains of a block and of the last block."""

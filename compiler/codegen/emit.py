@@ -12,6 +12,7 @@ from compiler.codegen.lowered import Lowered
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.guards import by_limit
 from compiler.ir.machine import Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
@@ -30,9 +31,14 @@ def emit(
     toolchain: Toolchain,
     jobs: int,
     objects: Objects | None = None,
+    others: Sequence[Plan] = (),
 ) -> Program:
-    """Generates and builds the program. Raises ToolchainFailed when the C compiler does not take it."""
-    (program,) = emit_each(kernels, [plan], target, toolchain, jobs, objects)
+    """Generates and builds the program: of `plan`, the one for the cores as they were when it was chosen, and of `others` for others.
+
+    Raises ToolchainFailed when the C compiler does not take it, VerifyError unless the plans' limits differ and one of them is infinite.
+    """
+    plans = by_limit((plan, *others))
+    (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, unhurried)
     return program
 
 
@@ -50,15 +56,31 @@ def emit_each(
     Units with the kernels of the first plan are as if it were alone, what only others need is in units of its own.
     Object files are taken from `objects` where they are there, and left there. Raises ToolchainFailed, Stopped.
     """
+    return _programs(kernels, plans, [[plan] for plan in plans], target, toolchain, jobs, objects, stop)
+
+
+def _programs(
+    kernels: KernelGraph,
+    plans: Sequence[Plan],
+    groups: Sequence[Sequence[Plan]],
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int,
+    objects: Objects | None,
+    stop: Hurry,
+) -> list[Program]:
+    """A program for each group of `plans`, which holds the plans of the group in its order."""
     known: dict[tuple[Workload, Tile], Lowered] = {}
     first = _distinct(lower_calls(kernels, plans[0], target, known))
-    lowered = [lower_calls(kernels, plan, target, known) for plan in plans]
-    more = _distinct([kernel for one in lowered for kernel in one])[len(first) :]
+    more = _distinct([one for plan in plans for one in lower_calls(kernels, plan, target, known)])[len(first) :]
     units = [kernel_sources(first), *([kernel_sources(more, "more")] if more else [])]
     headers = [name for unit in units for name in unit if name.endswith(".h")]
     shared = {name: text for unit in units for name, text in unit.items()}
     weights = Weights()
-    hosts = [host_source(kernels, *each, weights, target, headers) for each in zip(plans, lowered, strict=True)]
+    hosts = []
+    for group in groups:
+        lowered = [lower_calls(kernels, plan, target, known) for plan in group]
+        hosts.append(host_source(kernels, group, lowered, weights, target, headers))
     whole = weights.bytes()
     kept: Objects = {} if objects is None else objects
     inputs, outputs = Port.of(kernels, kernels.inputs), Port.of(kernels, kernels.outputs)

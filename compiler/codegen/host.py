@@ -1,14 +1,16 @@
-"""model.c: the plan as tables, before the runtime that is the same for every model."""
+"""model.c: the plans as tables, before the runtime that is the same for every model."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from compiler.codegen.lowered import Lowered
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.guards import verify_guards
 from compiler.ir.packing import Packing
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
@@ -33,31 +35,39 @@ SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "arena": "SPACE_AREN
 
 def host_source(
     kernels: KernelGraph,
-    plan: Plan,
-    lowered: Sequence[Lowered],
+    plans: Sequence[Plan],
+    lowered: Sequence[Sequence[Lowered]],
     weights: Weights,
     target: CpuTarget,
     headers: Sequence[str] = ("kernels.h",),
 ) -> str:
-    """The text of model.c; `lowered` is in call order, `headers` declare it. Constants are added to `weights` as they are met."""
+    """The text of model.c; `lowered` is in call order for each plan, `headers` declare it. Constants are added to `weights` as they are met.
+
+    Of several plans the runtime takes the first whose limit is at least what a hand-over costs. Raises VerifyError unless limits rise to infinity.
+    """
+    if len(plans) > 1:
+        verify_guards(plans)
     writer = Writer()
+    writer.line("#define _GNU_SOURCE /* for the cores that threads are kept on */")
     for header in ("model.h", *headers):
         writer.line(f'#include "{header}"')
+    writer.line("#include <math.h>")
     writer.line("#include <stddef.h>")
     writer.line()
     _structs(writer)
     ports(writer, kernels)
-    operands = _operands(kernels, plan, lowered, weights)
-    _calls(writer, kernels, lowered)
-    table(writer, "operand", "operands", "OPERANDS", operands)
-    _tasks(writer, plan)
-    scratch = max((-(-kernel.scratch_bytes // 4096) * 4096 for kernel in lowered), default=0)
+    _counts(writer, kernels, plans)
+    for number, (plan, chosen) in enumerate(zip(plans, lowered, strict=True), 1):
+        writer.line(f"/* Plan {number}: {plan.scheduler}, {plan.lanes} lanes{_limit(plan)} */")
+        _calls(writer, number, kernels, chosen)
+        table(writer, "operand", f"operands_{number}", f"OPERANDS_{number}", _operands(kernels, plan, chosen, weights))
+        _tasks(writer, number, plan)
+    _plans(writer, plans)
+    scratch = max((-(-kernel.scratch_bytes // 4096) * 4096 for each in lowered for kernel in each), default=0)
     size = weights.size
-    writer.line(f"enum {{ LANES = {plan.lanes} }};")
-    writer.line(f"#define ARENA_BYTES {plan.arena_bytes}UL")
     writer.line(f"#define WEIGHT_BYTES {size}UL")
     writer.line(f"#define SCRATCH_BYTES {scratch}UL")
-    writer.line(f"static const char description[] = {c_string(description(kernels, plan, size))};")
+    writer.line(f"static const char description[] = {c_string(description(kernels, plans[0], size, plans[1:]))};")
     writer.line()
     _cpu_check(writer, target)
     writer.line('#include "tw_runtime.h"')
@@ -72,7 +82,44 @@ def _structs(writer: Writer) -> None:
     writer.line("struct operand { enum space space; int port; long offset; };")
     writer.line("struct wait { int lane; long count; };")
     writer.line("struct task { int call, lane; long first, last; int first_wait, waits; };")
+    writer.line("/* For cores between which a hand-over takes at most so long; `count` tasks. */")
+    with writer.block("struct plan", "};"):
+        writer.line("double most_handover_ns;")
+        writer.line("int lanes;")
+        writer.line("size_t arena_bytes;")
+        writer.line("const struct call *calls;")
+        writer.line("const struct operand *operands;")
+        writer.line("int count;")
+        writer.line("const struct task *tasks;")
+        writer.line("const struct wait *waits;")
     writer.line()
+
+
+def _counts(writer: Writer, kernels: KernelGraph, plans: Sequence[Plan]) -> None:
+    """What is the same for all plans, and the most that one of them has."""
+    operands = sum(len(call.inputs) + len(call.outputs) for call in kernels.calls)
+    writer.line(f"enum {{ CALLS = {len(kernels.calls)}, OPERANDS = {operands} }};")
+    tasks, lanes = max(len(plan.tasks) for plan in plans), max(plan.lanes for plan in plans)
+    writer.line(f"enum {{ TASKS = {tasks}, LANES = {lanes} }};")
+    writer.line()
+
+
+def _limit(plan: Plan) -> str:
+    return "" if plan.most_handover_s == math.inf else f", where a hand-over takes at most {_nanoseconds(plan)} ns"
+
+
+def _nanoseconds(plan: Plan) -> str:
+    """The plan's limit as C writes it."""
+    return "INFINITY" if plan.most_handover_s == math.inf else f"{1e9 * plan.most_handover_s:g}"
+
+
+def _plans(writer: Writer, plans: Sequence[Plan]) -> None:
+    rows = [
+        f"{{{_nanoseconds(plan)}, {plan.lanes}, {plan.arena_bytes}UL, calls_{number}, operands_{number}, "
+        f"TASKS_{number}, tasks_{number}, waits_{number}}}"
+        for number, plan in enumerate(plans, 1)
+    ]
+    table(writer, "plan", "plans", "PLANS", rows)
 
 
 def ports(writer: Writer, kernels: KernelGraph) -> None:
@@ -123,39 +170,54 @@ def operand(kernels: KernelGraph, plan: Plan, id: int, packing: Packing | None, 
     return f"{{{SPACES[place.space]}, {port}, {at}}}"
 
 
-def _calls(writer: Writer, kernels: KernelGraph, lowered: Sequence[Lowered]) -> None:
+def _calls(writer: Writer, number: int, kernels: KernelGraph, lowered: Sequence[Lowered]) -> None:
     rows, first = [], 0
     for call, kernel in zip(kernels.calls, lowered, strict=True):
         rows.append(f"{{{kernel.name}, {first}}}")
         first += len(call.inputs) + len(call.outputs)
-    table(writer, "call", "calls", "CALLS", rows)
+    table(writer, "call", f"calls_{number}", f"CALLS_{number}", rows)
 
 
-def _tasks(writer: Writer, plan: Plan) -> None:
+def _tasks(writer: Writer, number: int, plan: Plan) -> None:
     waits: list[str] = []
     rows = []
     for task in plan.tasks:
         rows.append(f"{{{task.call}, {task.lane}, {task.first}, {task.last}, {len(waits)}, {len(task.waits)}}}")
         waits += [f"{{{wait.lane}, {wait.count}}}" for wait in task.waits]
-    table(writer, "wait", "waits", "WAITS", waits)
-    table(writer, "task", "tasks", "TASKS", rows)
+    table(writer, "wait", f"waits_{number}", f"WAITS_{number}", waits)
+    table(writer, "task", f"tasks_{number}", f"TASKS_{number}", rows)
 
 
-def description(kernels: KernelGraph, plan: Plan, weight_bytes: int) -> str:
-    """What tw_describe says: JSON."""
+def description(kernels: KernelGraph, plan: Plan, weight_bytes: int, others: Sequence[Plan] = ()) -> str:
+    """What tw_describe says: JSON. Lanes and arena are the most that one of the plans has."""
 
     def told(values: tuple[int, ...]) -> list[dict[str, object]]:
         return [
             {"dtype": str(kernels.buffers[v].type.dtype), "shape": list(kernels.buffers[v].type.dims)} for v in values
         ]
 
+    plans = (plan, *others)
     facts = {
         "inputs": told(kernels.inputs),
         "outputs": told(kernels.outputs),
-        "lanes": plan.lanes,
+        "lanes": max(one.lanes for one in plans),
         "calls": len(kernels.calls),
+        "arena_bytes": max(one.arena_bytes for one in plans),
+        "weight_bytes": weight_bytes,
+        "plans": [_plan_facts(one) for one in plans],
     }
-    return json.dumps(facts | {"arena_bytes": plan.arena_bytes, "weight_bytes": weight_bytes}, sort_keys=True)
+    return json.dumps(facts, sort_keys=True)
+
+
+def _plan_facts(plan: Plan) -> dict[str, object]:
+    limit = None if plan.most_handover_s == math.inf else float(_nanoseconds(plan))
+    return {
+        "scheduler": plan.scheduler,
+        "lanes": plan.lanes,
+        "tasks": len(plan.tasks),
+        "arena_bytes": plan.arena_bytes,
+        "most_handover_ns": limit,
+    }
 
 
 def c_string(text: str) -> str:

@@ -8,18 +8,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from compiler.codegen.c_attention import lower_attention
-from compiler.codegen.c_bf16 import lower_bf16
-from compiler.codegen.c_contraction import lower_contraction
-from compiler.codegen.c_gemv import lower_gemv
-from compiler.codegen.c_integer import lower_integer
-from compiler.codegen.c_loops import lower_loops
-from compiler.codegen.c_recurrent import lower_recurrent
-from compiler.codegen.c_routine import lower_routine
-from compiler.codegen.c_separable import lower_separable
-from compiler.codegen.c_window import lower_window
-from compiler.codegen.c_winograd import lower_winograd
-from compiler.codegen.lowered import Lowered, with_c_names
+from compiler.codegen.c_attention import attention
+from compiler.codegen.c_bf16 import bf16
+from compiler.codegen.c_contraction import contraction
+from compiler.codegen.c_gemv import gemv
+from compiler.codegen.c_integer import integer
+from compiler.codegen.c_loops import loops
+from compiler.codegen.c_recurrent import recurrent
+from compiler.codegen.c_routine import routine
+from compiler.codegen.c_separable import separable
+from compiler.codegen.c_window import window
+from compiler.codegen.c_winograd import winograd
+from compiler.codegen.lowered import Lowered, Lowering, with_c_names
+from compiler.codegen.task_grid import TaskGrid
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.gated import gate_on_other_operand
 from compiler.ir.gemv import reads_once
@@ -31,26 +32,30 @@ from compiler.targets.cpu import CpuTarget
 
 T = TypeVar("T")
 
-ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowered]] = {
-    "loops": lambda name, workload, tile, target: lower_loops(name, workload, target),
-    "contraction": lower_contraction,
-    "gated": lambda name, workload, tile, target: lower_contraction(name, _gated(workload), tile, target),
-    "attention": lower_attention,
-    "gemv": lower_gemv,
-    "gemv24": lower_gemv,
-    "recurrent": lower_recurrent,
-    "recurrent24": lower_recurrent,
-    "integer": lower_integer,
-    "bf16": lower_bf16,
-    "separable": lower_separable,
-    "window": lower_window,
-    "winograd": lower_winograd,
-    "routine": lambda name, workload, tile, target: lower_routine(name, workload),
+ALGORITHMS: Mapping[str, Callable[[str, Workload, Tile, CpuTarget], Lowering]] = {
+    "loops": lambda name, workload, tile, target: loops(name, workload, target),
+    "contraction": contraction,
+    "gated": lambda name, workload, tile, target: contraction(name, _gated(workload), tile, target),
+    "attention": attention,
+    "gemv": gemv,
+    "gemv24": gemv,
+    "recurrent": recurrent,
+    "recurrent24": recurrent,
+    "integer": integer,
+    "bf16": bf16,
+    "separable": separable,
+    "window": window,
+    "winograd": winograd,
+    "routine": lambda name, workload, tile, target: routine(name, workload),
 }
 
 
 def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
     """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
+    return _lowering(name, workload, tile, target).lower()
+
+
+def _lowering(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     workload = replace(workload, kernel=with_c_names(workload.kernel))
     return ALGORITHMS[tile.algorithm](name, workload, tile, target)
 
@@ -63,10 +68,20 @@ def _gated(workload: Workload) -> Workload:
     return replace(workload, kernel=moved)
 
 
-@lru_cache(maxsize=4096)
 def count_tiles(workload: Workload, tile: Tile, target: CpuTarget) -> int:
     """How many tile tasks a kernel has under a tile."""
-    return lower("kernel", workload, tile, target).tiles
+    return _tasks(workload.nameless, tile, target)[0]
+
+
+def task_grid(workload: Workload, tile: Tile, target: CpuTarget) -> TaskGrid | None:
+    """What the tile tasks of a kernel work on under a tile (`Lowered.grid`)."""
+    return _tasks(workload.nameless, tile, target)[1]
+
+
+@lru_cache(maxsize=4096)
+def _tasks(workload: Workload, tile: Tile, target: CpuTarget) -> tuple[int, TaskGrid | None]:
+    lowering = _lowering("kernel", workload, tile, target)
+    return lowering.tasks, lowering.grid
 
 
 def workload_of(kernels: KernelGraph, call: Call) -> Workload:

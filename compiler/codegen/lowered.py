@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from compiler.codegen.c_scalar import C_TYPES
+from compiler.codegen.task_grid import TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Kernel, Routine, Slot
@@ -20,7 +22,7 @@ class Lowered:
     """A kernel as C: `void name(void *const *p, char *scratch, long begin, long end)` runs tile tasks begin .. end-1.
 
     `p` holds the buffers' first elements, inputs then outputs; `scratch` is private to the lane and holds `scratch_bytes`. An input
-    with a Packing is given packed.
+    with a Packing is given packed. `grid` says what a tile task works on; None: nobody knows, it may be anything.
     """
 
     name: str
@@ -28,6 +30,28 @@ class Lowered:
     tiles: int
     scratch_bytes: int = 0
     packings: Mapping[int, Packing] = field(default_factory=dict)
+    grid: TaskGrid | None = None
+
+
+class Lowering(ABC):
+    """A kernel about to be written as C, which takes a while: how its tile tasks cut it is known before."""
+
+    workload: Workload
+
+    @property
+    @abstractmethod
+    def grid(self) -> TaskGrid | None:
+        """As `Lowered.grid`."""
+
+    @property
+    def tasks(self) -> int:
+        """How many tile tasks there are; where nobody knows what they work on there is one."""
+        results = [slot.type.elements for slot in self.workload.kernel.outputs]
+        return 0 if not any(results) else self.grid.tasks if self.grid else 1
+
+    @abstractmethod
+    def lower(self) -> Lowered:
+        """The C function, written once."""
 
 
 def with_c_names(kernel: Kernel | Routine) -> Kernel | Routine:

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* 2 added `device` to tw_config, at its end. */
-#define TW_ABI_VERSION 2
+/* 2 added `device` to tw_config, at its end; 3 added `plan` and `pin` there, and the functions tw_plan and tw_trace. */
+#define TW_ABI_VERSION 3
 
 /* Element types and device types have DLPack's numbers. */
 enum { TW_INT = 0, TW_UINT = 1, TW_FLOAT = 2, TW_BFLOAT = 4, TW_BOOL = 6 };
@@ -37,18 +37,25 @@ typedef struct {
     int32_t lanes;            /* threads; 0: as many as the plan was made for. Fewer also works. */
     int32_t spin_us;          /* how long an idle lane spins before it sleeps; negative: the default (see docs) */
     int32_t device;           /* which GPU, for a model that runs on one: 0 is the first that CUDA_VISIBLE_DEVICES leaves */
+    int32_t plan;             /* which of the model's plans runs, from 1; 0: the one for cores between which a hand-over costs what it does here */
+    int32_t pin;              /* 1: each lane's thread stays on a core of its own, but for the caller's, which is lane 0 and stays as it is */
 } tw_config;
 
 typedef struct tw_instance tw_instance;
 
 int tw_abi_version(void);
-/* JSON: dtype and shape of inputs and outputs in order (their names are in manifest.json); lanes; arena and weight bytes. */
+/* JSON: dtype and shape of inputs and outputs in order (their names are in manifest.json); lanes; arena and weight bytes; the plans. */
 const char *tw_describe(void);
 int tw_create(const tw_config *config, tw_instance **instance);
 /* `in` and `out` in the order of tw_describe. Row-major tensors are used in place, others are copied. Returns when the outputs are there. */
 int tw_run(tw_instance *instance, const tw_tensor *in, tw_tensor *out);
 /* As tw_run, and seconds[i] becomes the time of call i (one lane at a time, so the sum exceeds a normal run). */
 int tw_profile(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *seconds);
+/* As tw_run, and task i of the plan that runs, in the plan's order, was at work from begins[i] to ends[i]: seconds since the run began. */
+int tw_trace(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *begins, double *ends);
+/* Which plan runs, from 1 in the order of tw_describe. *handover_s becomes what a hand-over between two lanes was measured to take when the
+ * instance was created: 0 where nothing was measured, because no choice depended on it; infinity where the lanes had no two cores. */
+int tw_plan(const tw_instance *instance, double *handover_s);
 void tw_destroy(tw_instance *instance);
 const char *tw_last_error(void);
 

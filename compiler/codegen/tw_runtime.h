@@ -1,149 +1,33 @@
-/* The part of model.c that is the same for every model: instances, lanes, the C interface.
+/* The part of model.c that is the same for every model: instances, their threads, the C interface.
  *
- * model.c defines, before including this file, the tables of the plan:
+ * model.c defines, before including this file, the tables of the model and of its plans:
  *   PORTS_IN, PORTS_OUT, ports[]         inputs then outputs: dtype, shape, bytes
- *   CALLS, calls[]                       kernel, first operand, number of operands
- *   OPERANDS, operands[]                 space and byte offset of each pointer a kernel is given
- *   TASKS, tasks[], WAITS, waits[]       the plan's tasks in one order that respects every wait
- *   LANES, ARENA_BYTES, WEIGHT_BYTES, SCRATCH_BYTES, cpu_is_missing()
+ *   CALLS, OPERANDS                      kernels that are called, in any plan, and pointers that they are given
+ *   PLANS, plans[]                       by rising hand-over, up to which a plan is the best; the last one is for all cores. Of each:
+ *       calls[]                          kernel and first operand
+ *       operands[]                       space and byte offset of each pointer a kernel is given
+ *       tasks[], waits[]                 the plan's tasks in one order that respects every wait
+ *       lanes, arena_bytes
+ *   LANES, TASKS                         the most that a plan has
+ *   WEIGHT_BYTES, SCRATCH_BYTES, cpu_is_missing()
  *
- * A lane's tasks run in order. Two counters of each lane say how many of them have been claimed and how many are done, over all
- * runs, so that neither is ever set back. A task that must wait names a lane and a count; waiting is spinning on that lane's counter,
- * for a while, then yielding the core. A lane that does not come (its core was given to another process, or it is only waking up)
- * is helped: whoever waits for it claims its next task and runs it. So each task runs once, on its lane or on one that waits
- * for it. Between runs lanes sleep on a condition variable after spinning for `spin_us`.
+ * Where there is a choice between plans, the hand-over between the caller's thread and that of lane 1 is measured when an instance is
+ * created. Lanes are in tw_lanes.h. Between runs they sleep on a condition variable after spinning for `spin_us`.
  */
 #include "tw_host.h"
-
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <time.h>
-
-#define SPINS_BEFORE_HELP 256 /* some microseconds: more than a lane that runs needs to see that it may go on */
-#define SPINS_BETWEEN_HELPS 16 /* to look at what a lane has claimed takes the cache line from it */
-#define SPINS_BEFORE_YIELD 4096
-
-/* No two lanes' counters share a cache line, nor those that its own thread writes with those that others wait for. */
-struct lane {
-    _Atomic long done; /* tasks that are finished */
-    char apart[56];
-    _Atomic long claimed; /* tasks that some thread has taken: at most one more than are done */
-    _Atomic int away;     /* its last task was run by another: nobody waits long for it before helping again */
-    char apart_too[48];
-};
-
-struct tw_instance {
-    struct lane progress[LANES];
-    int streams[TASKS + 1]; /* tasks, lane after lane, each in its lane's order */
-    int first[LANES + 1];   /* where each lane's begin */
-    _Atomic long run;     /* number of the current run; lanes start when it rises */
-    _Atomic int stopping;
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    _Atomic int asleep;
-    pthread_t threads[LANES];
-    int started;
-    int lanes;
-    long spin_ns;
-    char *arena;
-    char *scratch; /* LANES pieces */
-    char *staging[PORTS_IN + PORTS_OUT];
-    struct weights weights;
-    void *bound[OPERANDS + 1];
-};
+#include "tw_lanes.h"
 
 struct start {
     tw_instance *instance;
-    int lane;
+    int lane, plays;
 };
-
-static inline void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-static long now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000L + t.tv_nsec;
-}
-
-static void run_task(tw_instance *m, const struct task *task, int scratch_of) {
-    const struct call *call = &calls[task->call];
-    call->kernel(m->bound + call->first_operand, m->scratch + (size_t)scratch_of * SCRATCH_BYTES, task->first, task->last);
-}
-
-static long tasks_of(const tw_instance *m, int lane) { return m->first[lane + 1] - m->first[lane]; }
-
-/* Tasks that a lane had finished before a run (numbered from 1) began. */
-static long before(const tw_instance *m, long run, int lane) { return (run - 1) * tasks_of(m, lane); }
-
-static int is_done(tw_instance *m, long run, int lane, long count) {
-    return atomic_load_explicit(&m->progress[lane].done, memory_order_acquire) >= before(m, run, lane) + count;
-}
-
-/* Runs a lane's task `at`, which is its next one and may begin, on the scratch of lane `by`; 0 if another thread has taken it. */
-static int claim(tw_instance *m, long run, int lane, long at, int by) {
-    struct lane *progress = &m->progress[lane];
-    long next = before(m, run, lane) + at;
-    if (!atomic_compare_exchange_strong_explicit(&progress->claimed, &next, next + 1, memory_order_acquire, memory_order_relaxed)) return 0;
-    run_task(m, &tasks[m->streams[m->first[lane] + at]], by);
-    atomic_store_explicit(&progress->away, lane != by, memory_order_relaxed);
-    atomic_store_explicit(&progress->done, before(m, run, lane) + at + 1, memory_order_release);
-    return 1;
-}
-
-/* Runs the next task of a lane that does not come, or of one that this lane waits for; 0 where nothing can be done. */
-static int help(tw_instance *m, long run, int lane, int by, int depth) {
-    long at = atomic_load_explicit(&m->progress[lane].claimed, memory_order_relaxed) - before(m, run, lane);
-    if (depth == LANES || at < 0 || at >= tasks_of(m, lane) || !is_done(m, run, lane, at)) return 0;
-    const struct task *task = &tasks[m->streams[m->first[lane] + at]];
-    for (int w = 0; w < task->waits; w++) {
-        const struct wait *wait = &waits[task->first_wait + w];
-        if (!is_done(m, run, wait->lane, wait->count)) return help(m, run, wait->lane, by, depth + 1);
-    }
-    return claim(m, run, lane, at, by);
-}
-
-/* Until a lane has finished `count` tasks of this run. */
-static void await(tw_instance *m, long run, int lane, long count, int by) {
-    long patience = SPINS_BEFORE_HELP;
-    for (long spins = 1; !is_done(m, run, lane, count); spins++) {
-        if (spins == SPINS_BETWEEN_HELPS && atomic_load_explicit(&m->progress[lane].away, memory_order_relaxed)) patience = 0;
-        if (spins >= patience && spins % SPINS_BETWEEN_HELPS == 0 && help(m, run, lane, by, 0)) continue;
-        if (spins < SPINS_BEFORE_YIELD) relax();
-        else sched_yield();
-    }
-}
-
-static void run_lane(tw_instance *m, long run, int lane) {
-    for (long at = 0; at < tasks_of(m, lane); at++) {
-        long claimed = atomic_load_explicit(&m->progress[lane].claimed, memory_order_relaxed) - before(m, run, lane);
-        if (claimed > at) { /* others were faster */
-            at = claimed - 1;
-            continue;
-        }
-        const struct task *task = &tasks[m->streams[m->first[lane] + at]];
-        for (int w = 0; w < task->waits; w++) await(m, run, waits[task->first_wait + w].lane, waits[task->first_wait + w].count, lane);
-        await(m, run, lane, at, lane);
-        claim(m, run, lane, at, lane);
-    }
-}
-
-/* One thread runs every task in plan order: for one lane, and where fewer threads were asked for than the plan has lanes. */
-static void run_alone(tw_instance *m) {
-    for (int at = 0; at < TASKS; at++) run_task(m, &tasks[at], 0);
-}
 
 /* A lane's thread: waits for the next run, spinning first because a caller in a loop comes back soon. */
 static void *lane_main(void *argument) {
     struct start start = *(struct start *)argument;
     free(argument);
     tw_instance *m = start.instance;
+    if (start.plays) return_strokes(&m->rally);
     for (long next = 1;; next++) {
         long give_up = now_ns() + m->spin_ns;
         for (long spins = 0; atomic_load_explicit(&m->run, memory_order_acquire) < next; spins++) {
@@ -179,7 +63,7 @@ static void run_all(tw_instance *m) {
     wake_lanes(m);
     long run = atomic_load(&m->run);
     run_lane(m, run, 0);
-    for (int lane = 0; lane < LANES; lane++) await(m, run, lane, tasks_of(m, lane), 0);
+    for (int lane = 0; lane < m->lanes; lane++) await(m, run, lane, tasks_of(m, lane), 0);
 }
 
 /* Tensors */
@@ -205,6 +89,7 @@ static int bind(tw_instance *m, const tw_tensor *in, tw_tensor *out) {
         if (!(memory[at] = port_memory(m, at, t)) && ports[at].bytes) return fail("out of memory copying a strided tensor of %zu bytes", ports[at].bytes);
         if (at < PORTS_IN && memory[at] != t->data) copy_strided(t, memory[at], 1);
     }
+    const struct operand *operands = m->plan->operands;
     for (int at = 0; at < OPERANDS; at++) {
         if (operands[at].space == SPACE_INPUT) m->bound[at] = memory[operands[at].port] + operands[at].offset;
         if (operands[at].space == SPACE_OUTPUT) m->bound[at] = memory[PORTS_IN + operands[at].port] + operands[at].offset;
@@ -217,27 +102,62 @@ static void unstage(tw_instance *m, tw_tensor *out) {
         if (!is_row_major(&out[at])) copy_strided(&out[at], m->staging[PORTS_IN + at], 0);
 }
 
-static void list_streams(tw_instance *m) {
-    int listed = 0;
-    for (int lane = 0; lane < LANES; lane++) {
-        m->first[lane] = listed;
-        for (int at = 0; at < TASKS; at++)
-            if (tasks[at].lane == lane) m->streams[listed++] = at;
-    }
-    m->first[LANES] = listed;
-}
+/* Creating an instance */
 
-static int start_lanes(tw_instance *m) {
-    for (int lane = 1; lane < LANES; lane++) {
+/* Threads for the lanes that have none yet, up to `lanes`, on other cores than `beside` if that is one. Where `plays`, they return the caller's
+ * strokes first. */
+static int start_lanes(tw_instance *m, int lanes, int beside, int plays) {
+    for (int lane = m->started + 1; lane < lanes; lane++) {
         struct start *start = malloc(sizeof *start);
         if (!start) return fail("out of memory");
-        *start = (struct start){m, lane};
+        *start = (struct start){m, lane, plays};
         int error = pthread_create(&m->threads[lane], NULL, lane_main, start);
         if (error) {
             free(start);
             return fail("cannot start a thread for lane %d: %s", lane, strerror(error));
         }
+        if (beside >= 0) pin(m->threads[lane], core_of(lane, beside));
         m->started++;
+    }
+    return 0;
+}
+
+/* The first plan for no more than `lanes` lanes (0: for any number) and such a hand-over; the last where there is none. */
+static const struct plan *plan_for(int lanes, double handover_ns) {
+    for (const struct plan *plan = plans; plan < plans + PLANS; plan++)
+        if ((lanes <= 0 || plan->lanes <= lanes) && handover_ns <= plan->most_handover_ns) return plan;
+    return &plans[PLANS - 1];
+}
+
+/* The plan and its lanes' threads. */
+static int staff(tw_instance *m, const tw_config *config) {
+    int here = sched_getcpu();
+    if (config->plan < 0 || config->plan > PLANS) return fail("tw_config.plan is %d: give 1 to %d, or 0", config->plan, PLANS);
+    if (config->plan) {
+        m->plan = &plans[config->plan - 1];
+    } else {
+        if (PLANS > 1 && LANES > 1 && config->lanes != 1) {
+            if (start_lanes(m, 2, here, 1)) return -1; /* kept off the caller's core, where a thread may begin */
+            m->handover_ns = measure_handover(&m->rally);
+            if (!config->pin) unpin(m->threads[1]);
+        }
+        m->plan = plan_for(config->lanes, m->handover_ns);
+    }
+    m->lanes = config->lanes <= 0 || config->lanes >= m->plan->lanes ? m->plan->lanes : 1;
+    list_streams(m);
+    return start_lanes(m, m->lanes, config->pin ? here : -1, 0);
+}
+
+static int find_memory(tw_instance *m, const tw_config *config) {
+    size_t arena = m->plan->arena_bytes, scratch = (size_t)m->lanes * SCRATCH_BYTES;
+    m->arena = aligned_alloc(4096, (arena + 4096) / 4096 * 4096);
+    m->scratch = aligned_alloc(4096, (scratch + 4096) / 4096 * 4096);
+    if (!m->arena || !m->scratch) return fail("out of memory: the model needs %zu bytes", arena + scratch);
+    if (map_weights(config, &m->weights)) return -1;
+    const struct operand *operands = m->plan->operands;
+    for (int at = 0; at < OPERANDS; at++) {
+        if (operands[at].space == SPACE_ARENA) m->bound[at] = m->arena + operands[at].offset;
+        if (operands[at].space == SPACE_WEIGHTS) m->bound[at] = (char *)m->weights.data + operands[at].offset;
     }
     return 0;
 }
@@ -268,34 +188,23 @@ TW_EXPORT int tw_create(const tw_config *config, tw_instance **instance) {
     *instance = NULL;
     const char *missing = cpu_is_missing();
     if (missing) return fail("this CPU lacks %s, which the model was compiled to use: compile it for cpu:x86-64-v3 or this machine", missing);
-    tw_instance *m = aligned_alloc(64, (sizeof *m + 63) / 64 * 64);
+    tw_instance *m = aligned_alloc(64, sizeof *m);
     if (!m) return fail("out of memory");
     memset(m, 0, sizeof *m);
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->wake, NULL);
-    list_streams(m);
-    m->lanes = config->lanes <= 0 || config->lanes >= LANES ? LANES : 1;
     m->spin_ns = config->spin_us < 0 ? 2000000L : config->spin_us * 1000L;
-    m->arena = aligned_alloc(4096, (ARENA_BYTES + 4096) / 4096 * 4096);
-    m->scratch = aligned_alloc(4096, ((size_t)LANES * SCRATCH_BYTES + 4096) / 4096 * 4096);
-    if (!m->arena || !m->scratch) {
-        tw_destroy(m);
-        return fail("out of memory: the model needs %zu bytes", (size_t)ARENA_BYTES + (size_t)LANES * SCRATCH_BYTES);
-    }
-    if (map_weights(config, &m->weights)) {
-        tw_destroy(m);
-        return -1;
-    }
-    for (int at = 0; at < OPERANDS; at++) {
-        if (operands[at].space == SPACE_ARENA) m->bound[at] = m->arena + operands[at].offset;
-        if (operands[at].space == SPACE_WEIGHTS) m->bound[at] = (char *)m->weights.data + operands[at].offset;
-    }
-    if (m->lanes > 1 && start_lanes(m)) {
+    if (staff(m, config) || find_memory(m, config)) {
         tw_destroy(m);
         return -1;
     }
     *instance = m;
     return 0;
+}
+
+TW_EXPORT int tw_plan(const tw_instance *m, double *handover_s) {
+    *handover_s = 1e-9 * m->handover_ns;
+    return (int)(m->plan - plans) + 1;
 }
 
 TW_EXPORT int tw_run(tw_instance *m, const tw_tensor *in, tw_tensor *out) {
@@ -305,13 +214,23 @@ TW_EXPORT int tw_run(tw_instance *m, const tw_tensor *in, tw_tensor *out) {
     return 0;
 }
 
+TW_EXPORT int tw_trace(tw_instance *m, const tw_tensor *in, tw_tensor *out, double *begins, double *ends) {
+    if (bind(m, in, out)) return -1;
+    struct times times = {begins, ends, now_ns()};
+    m->times = &times;
+    run_all(m);
+    m->times = NULL;
+    unstage(m, out);
+    return 0;
+}
+
 TW_EXPORT int tw_profile(tw_instance *m, const tw_tensor *in, tw_tensor *out, double *seconds) {
     if (bind(m, in, out)) return -1;
     for (int call = 0; call < CALLS; call++) seconds[call] = 0;
-    for (int at = 0; at < TASKS; at++) {
+    for (int at = 0; at < m->plan->count; at++) {
         long begin = now_ns();
-        run_task(m, &tasks[at], 0);
-        seconds[tasks[at].call] += 1e-9 * (double)(now_ns() - begin);
+        run_task(m, at, 0);
+        seconds[m->plan->tasks[at].call] += 1e-9 * (double)(now_ns() - begin);
     }
     unstage(m, out);
     return 0;

@@ -206,4 +206,5 @@ def _length(
 
 def _shared(menu: Menu, lanes: int) -> float:
     """Seconds of a call that all lanes share, as evenly as its tile tasks permit."""
-    return min(one.cost.seconds * -(-one.tiles // lanes) / max(one.tiles, 1) for one in menu.variants)
+    alone = (one for one in menu.variants if one.lanes == 1)
+    return min(one.cost.seconds * -(-one.tiles // lanes) / max(one.tiles, 1) for one in alone)

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.errors import VerifyError
+from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.races import Clock, Step, latest, verify_memory, verify_reads
 from compiler.ir.text import print_plan
 from compiler.ir.tile import Tile
+from compiler.ir.touched import Regions
 
 
 @dataclass(frozen=True)
@@ -64,20 +67,28 @@ class Plan:
         """The instruction stream of one lane."""
         return tuple(task for task in self.tasks if task.lane == lane)
 
-    def verify(self, kernels: KernelGraph) -> None:
-        """Raises VerifyError unless every tile of every call runs once, after its inputs, and no live storages overlap.
+    def verify(self, kernels: KernelGraph, regions: Regions | None = None) -> None:
+        """Raises VerifyError unless every tile of every call runs once, after what it reads, and no live storages overlap.
 
-        What happens before what is derived from lane order and waits alone, so that a missing wait is found here.
+        What happens before what is derived from lane order and waits alone, so that a missing wait is found here. Without `regions` a task may touch
+        all of every operand of its call.
         """
         order = _Order(self.tasks, self.lanes)
         self._verify_tiles(kernels)
-        for position, call in enumerate(kernels.calls):
-            for buffer in call.inputs:
-                storage = kernels.buffers[buffer].storage
-                writers = [at for at, other in enumerate(kernels.calls[:position]) if _writes(kernels, other, storage)]
-                for writer in writers:
-                    order.require(writer, position, f"call {position} `{call}` reads what call {writer} writes")
-        self._verify_arena(kernels)
+        arena = self._verified_arena()
+        accesses = Accesses(kernels, regions)
+        steps = [
+            Step(
+                task.call,
+                task.lane,
+                number,
+                begins,
+                accesses.of(task.call, self.tiles[task.call][0], task.first, task.last),
+            )
+            for task, number, begins in zip(self.tasks, order.numbers, order.begins, strict=True)
+        ]
+        verify_reads(steps, kernels)
+        verify_memory(steps, kernels, arena)
 
     def _verify_tiles(self, kernels: KernelGraph) -> None:
         covered: dict[int, list[tuple[int, int]]] = {}
@@ -96,52 +107,16 @@ class Plan:
                     f"plan runs {reached} of the {self.tiles[position][1]} tiles of call {position} `{call}`"
                 )
 
-    def _verify_arena(self, kernels: KernelGraph) -> None:
-        users = storage_users(kernels)
-        ended = ended_before(self.tasks, self.lanes, len(kernels.calls))
-        placed = sorted((place.at, storage) for storage, place in self.places.items() if place.space == "arena")
-        for index, (at, storage) in enumerate(placed):
-            end = at + self.places[storage].bytes
+    def _verified_arena(self) -> dict[int, tuple[int, int]]:
+        """The bytes [begin, end) of each storage in the arena. Raises VerifyError for one that does not fit into it."""
+        found = {storage: (p.at, p.at + p.bytes) for storage, p in self.places.items() if p.space == "arena"}
+        for storage, (_, end) in found.items():
             if end > self.arena_bytes:
                 raise VerifyError(f"storage s{storage} ends at byte {end} of an arena of {self.arena_bytes}")
-            for other_at, other in placed[index + 1 :]:
-                if other_at >= end:
-                    break
-                pairs = ((storage, other), (other, storage))
-                if not any(self._may_follow(kernels, users, ended, *pair) for pair in pairs):
-                    calls = " and ".join(", ".join(map(str, users[one])) for one in pairs[0])
-                    raise VerifyError(
-                        f"storages s{storage} and s{other} overlap in the arena, and nothing makes the calls that use the one wait "
-                        f"for those that use the other (calls {calls})"
-                    )
-
-    def _may_follow(
-        self,
-        kernels: KernelGraph,
-        users: Mapping[int, tuple[int, ...]],
-        ended: Sequence[int],
-        dying: int,
-        new: int,
-    ) -> bool:
-        """Whether the calls that use one storage have ended when those begin that use the other, or it is written exactly over the one."""
-        last = {*users[dying]}
-        if self._shares(kernels, min(users[new]), dying, new):
-            last.discard(min(users[new]))
-        return all(ended[user] >> one & 1 for one in last for user in users[new])
-
-    def _shares(self, kernels: KernelGraph, call: int, dying: int, new: int) -> bool:
-        """Whether a call may write one storage exactly over another that it reads last: it says so (an in-place alias)."""
-        inputs = [kernels.buffers[id].storage for id in kernels.calls[call].inputs]
-        outputs = [kernels.buffers[id].storage for id in kernels.calls[call].outputs]
-        allowed = {(outputs[out], inputs[into]) for out, into in kernels.calls[call].in_place}
-        return (new, dying) in allowed and self.places[dying].at == self.places[new].at
+        return found
 
     def __str__(self) -> str:
         return print_plan(self)
-
-
-def _writes(kernels: KernelGraph, call: object, storage: int) -> bool:
-    return any(kernels.buffers[buffer].storage == storage for buffer in call.outputs)  # type: ignore[attr-defined]
 
 
 def storage_users(kernels: KernelGraph) -> Mapping[int, tuple[int, ...]]:
@@ -166,27 +141,29 @@ def ended_before(tasks: Sequence[Task], lanes: int, calls: int) -> tuple[int, ..
         for at in reversed(range(len(stream))):
             left[at] = left[at + 1] | 1 << stream[at]
         unfinished.append(left)
+    clocks: dict[int, list[Clock]] = {}
+    for task, begins in zip(tasks, order.begins, strict=True):
+        clocks.setdefault(task.call, []).append(begins)
     found = []
     for call in range(calls):
-        clocks = order.begins.get(call)
-        if clocks is None:
+        if call not in clocks:
             found.append((1 << call) - 1)  # a call without tasks takes no time
             continue
         running = 0
         for lane in range(lanes):
-            running |= unfinished[lane][min(clock[lane] for clock in clocks)]
+            running |= unfinished[lane][min(clock[lane] for clock in clocks[call])]
         found.append((1 << calls) - 1 & ~running)
     return tuple(found)
 
 
 class _Order:
-    """Happens-before between calls, from vector clocks over lane order and waits."""
+    """For each task how many tasks of each lane have ended for certain when it begins, by lane order and waits; and its number on its lane, from 1."""
 
     def __init__(self, tasks: Sequence[Task], lanes: int) -> None:
         ended = [[(0,) * lanes] for _ in range(lanes)]  # when the first 0, 1, ... tasks of a lane have ended
         begun = [(0,) * lanes] * lanes  # when the last task of a lane began
-        self.begins: dict[int, list[tuple[int, ...]]] = {}
-        self.ends: dict[int, list[tuple[int, int]]] = {}
+        self.begins: list[Clock] = []
+        self.numbers: list[int] = []
         for task in tasks:
             mine = ended[task.lane]
             if task.beside and (task.waits or len(mine) == 1):
@@ -199,21 +176,9 @@ class _Order:
                     raise VerifyError(
                         f"task of call {task.call} on lane {task.lane} waits for a later task of lane {wait.lane}"
                     )
-                clock = _latest(clock, ended[wait.lane][wait.count])
+                clock = latest(clock, ended[wait.lane][wait.count])
             begun[task.lane] = clock
-            self.begins.setdefault(task.call, []).append(clock)
-            self.ends.setdefault(task.call, []).append((task.lane, len(mine)))
+            self.begins.append(clock)
+            self.numbers.append(len(mine))
             own = tuple(len(mine) if lane == task.lane else 0 for lane in range(lanes))
-            mine.append(_latest(_latest(clock, mine[-1]), own))
-
-    def require(self, before: int, after: int, why: str) -> None:
-        """Raises VerifyError unless every task of `before` has ended when any task of `after` begins."""
-        for lane, count in self.ends.get(before, []):
-            for clock in self.begins.get(after, []):
-                if clock[lane] < count:
-                    raise VerifyError(f"{why}, but nothing makes call {after} wait for lane {lane}'s task {count}")
-
-
-def _latest(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """What has ended on each lane when both have come."""
-    return tuple(map(max, one, other))
+            mine.append(latest(latest(clock, mine[-1]), own))

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -29,11 +30,11 @@ class DType(Enum):
     F32 = "f32"
     F64 = "f64"
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype:
         return _NUMPY[self]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return self.numpy.itemsize
 

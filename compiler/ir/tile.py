@@ -110,12 +110,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel carried out one way by a number of lanes, which share its `tiles` tile tasks."""
+    """A kernel carried out one way by a number of lanes, which share its `tiles` tile tasks.
+
+    `row_blocks` says into how many blocks of an image's rows these are cut before anything else; 1 where that is not so, or not known. Lanes that share
+    kernels by rows mostly read what they wrote themselves.
+    """
 
     tile: Tile
     tiles: int
     lanes: int
     cost: Cost
+    row_blocks: int = 1
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -77,9 +78,11 @@ def agree(
     precision: str = "fp32",
     largest: float = math.inf,
     budget_s: float = math.inf,
+    others: Sequence[ModelRunner] = (),
 ) -> Agreement:
     """Runs the program on random inputs, then on edge cases, and judges each against the reference on the unrewritten graph.
 
+    `others` are other ways to run it, judged with it: of each output the largest error of all of them counts.
     With `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is granted. The
     random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first case that fails. An edge case that
     fails where the reference has values beyond `largest`, the largest number that the program can keep, decides nothing.
@@ -96,7 +99,7 @@ def agree(
             skipped.append(name)
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
-        found = _judge(model_runner, graph, operators, inputs, accepted, bits, grant_noise=tolerance is None)
+        found = _judge((model_runner, *others), graph, operators, inputs, accepted, bits, grant_noise=tolerance is None)
         if found is None:
             undecided.append(name)
             continue
@@ -150,7 +153,7 @@ class _Verdict:
 
 
 def _judge(
-    run: ModelRunner,
+    runners: Sequence[ModelRunner],
     graph: Graph,
     operators: Operators,
     inputs: dict[int, np.ndarray],
@@ -169,7 +172,9 @@ def _judge(
     want = [reference[value] for value in graph.outputs]
     if not any(array.size == 0 or np.isfinite(array).any() for array in want):
         return None
-    errors = compare(list(run([inputs[value] for value in graph.inputs])), want, outputs)
+    given = [inputs[value] for value in graph.inputs]
+    each = [compare(list(run(given)), want, outputs) for run in runners]
+    errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
     beyond = [
         at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if distance(value, error) > accepted
     ]

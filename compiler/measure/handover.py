@@ -1,10 +1,11 @@
-"""What it costs one core to hand work to another: it decides how finely a plan may be split."""
+"""What it costs one core to hand work, and the bytes of a result, to another: it decides how finely a plan may be split."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
+from compiler.measure.memory import allocate
 from compiler.measure.spread import Spread
 from compiler.measure.timer import Timer
 
@@ -14,27 +15,52 @@ FAR_NS = 100.0
 """Virtual cores that are neighbours hand a cache line over in well under 100 ns, cores that are far apart in 130 to 190 ns."""
 
 
+PASSED_BYTES = (64 * 1024, 256 * 1024)
+"""What is read to see what a byte costs: as much as a layer hands to the next, little enough to lie in a second-level cache."""
+PASS_ROUNDS = 10
+
+
 @dataclass(frozen=True)
 class Handover:
-    """Median nanoseconds from a store on one core to its being seen on another, and whether the cores are `near` or `far`."""
+    """What a result costs that another core waits for, and whether the cores are `near` or `far`.
+
+    ns      median nanoseconds from a store on one core to its being seen on another
+    byte_s  how many seconds longer a byte takes to be read that the other core wrote last than one that the reader wrote itself
+    """
 
     ns: float
     state: str
+    byte_s: float = 0.0
 
     @staticmethod
-    def of(ns: float) -> Handover:
-        return Handover(ns, "far" if ns >= FAR_NS else "near")
+    def of(ns: float, byte_s: float = 0.0) -> Handover:
+        return Handover(ns, "far" if ns >= FAR_NS else "near", byte_s)
 
 
 def measure_handover(library: bytes) -> Handover | None:
-    """The cost between the first two cores of this process; None where it has only one.
+    """The cost between the first two cores of this process; None where it has only one. Takes some hundredths of a second.
 
     `library` is TIMER_SOURCE, compiled. Virtual cores move without notice: measure beside each figure that depends on it.
     """
     if cores() < 2:
         return None
     with Timer(library) as timer:
-        return Handover.of(Spread.of([timer.handover(ROUNDS) for _ in range(RALLIES)]).median)
+        ns = Spread.of([timer.handover(ROUNDS) for _ in range(RALLIES)]).median
+        return Handover.of(ns, _byte_seconds(timer))
+
+
+def _byte_seconds(timer: Timer) -> float:
+    """The mean over PASSED_BYTES; each is read in turn after one core and after the other wrote it."""
+    memory = allocate(max(PASSED_BYTES))
+    found = []
+    for count in PASSED_BYTES:
+        later = [
+            timer.pass_on(memory.ctypes.data, count, PASS_ROUNDS, apart=True)
+            - timer.pass_on(memory.ctypes.data, count, PASS_ROUNDS, apart=False)
+            for _ in range(RALLIES)
+        ]
+        found.append(Spread.of(later).median / count)
+    return max(sum(found) / len(found), 0.0)
 
 
 def cores() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.measure.handover import Handover
 from compiler.measure.operands import Operands, lay_out
 from compiler.measure.spread import Spread
 from compiler.measure.timer import Sample, Timer
@@ -30,6 +31,10 @@ PROBE_LOSS = 0.85
 LEAST_ROUNDS = 3
 LOSER = 1.3
 """After LEAST_ROUNDS a trial this much slower than the best for its workload is sampled no further."""
+STATE = "state"
+"""In the variant of a record of what runs on several cores: whether they were `near` to each other or `far`."""
+STATE_ROUNDS = 100
+"""Of handing over, to see in which state the cores are; some 10 to 100 microseconds."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Build(Protocol):
 
 
 @dataclass
-class _Run:
+class Run:
     """A trial under way: what it runs on, and its samples in seconds by round."""
 
     trial: Trial
@@ -69,6 +74,29 @@ class _Run:
     turns: int = 0
     samples: dict[int, float] = field(default_factory=dict)
     is_lost: bool = False
+
+    def sample(self, repeats: int) -> Sample:
+        """What the timer is to run next: it goes on with the copy of the weights that is in turn."""
+        operands = self.operands
+        copies, pointers = operands.tables.shape
+        first = self.turns % copies
+        self.turns = first + repeats
+        return Sample(
+            kernel=self.address,
+            tables=operands.tables.ctypes.data,
+            pointers=pointers,
+            copies=copies,
+            first=first,
+            scratch=operands.scratch.ctypes.data,
+            scratch_stride=operands.scratch_stride,
+            tiles=self.entry.tiles,
+            lanes=self.trial.lanes,
+            repeats=repeats,
+            cold=operands.cold,
+            colds=len(operands.cold),
+            warm=operands.warm,
+            warms=len(operands.warm),
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +119,7 @@ class CpuMachine:
     samples: int = 9
     clock: Callable[[], float] = time.monotonic
     hurry: Hurry = unhurried
-    _known: dict[tuple[str, Tile, int], tuple[Timer, Entry]] = field(
+    _known: dict[tuple[str, Tile], tuple[Timer, Entry]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """What was built so far, loaded: a trial that is measured again is not built again."""
@@ -114,7 +142,8 @@ class CpuMachine:
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
         """Builds the trials not built before, then times all of them interleaved: nothing is built while anything is timed.
 
-        Yields one record for each trial that ran within `deadline_s` seconds from now, before `hurry`.
+        Yields one record for each trial that ran within `deadline_s` seconds from now, before `hurry`. One on several lanes counts in the
+        state in which the cores were most of the time; its record says in which (STATE).
 
         Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
         """
@@ -126,17 +155,24 @@ class CpuMachine:
             )
         if not trials or self.clock() >= end or self.hurry():
             return
-        unknown = [trial for trial in trials if _identity(trial) not in self._known]
-        if unknown and not self._build(unknown, lambda: self.hurry() or self.clock() >= end):
+        if not self.built(trials, lambda: self.hurry() or self.clock() >= end):
             return
-        runs = [self._prepare(trial) for trial in trials if not self.hurry()]
-        clean = self._sample(runs, wanted, end)
+        runs = [self.prepare(trial) for trial in trials if not self.hurry()]
+        rounds = self._sample(runs, wanted, end)
         for run in runs:
             if run.samples:
-                yield self._record(run, clean)
+                yield self._record(run, rounds)
+
+    def built(self, trials: Sequence[Trial], stop: Hurry) -> bool:
+        """Builds and loads what was not built before; False when `stop` called it off."""
+        unknown = [*{_identity(trial): trial for trial in trials if _identity(trial) not in self._known}.values()]
+        return not unknown or self._build(unknown, stop)
+
+    def entry(self, trial: Trial) -> tuple[Timer, Entry]:
+        """The library of a trial that was built, and how it is called."""
+        return self._known[_identity(trial)]
 
     def _build(self, trials: Sequence[Trial], stop: Hurry) -> bool:
-        """Builds and loads; False when it was called off."""
         built = self.build(trials, hurry=stop)
         if built is None:
             return False
@@ -147,8 +183,9 @@ class CpuMachine:
             self._known[_identity(trial)] = timer, entry
         return True
 
-    def _prepare(self, trial: Trial) -> _Run:
-        timer, entry = self._known[_identity(trial)]
+    def prepare(self, trial: Trial, weights_bytes: int | None = None) -> Run:
+        """Operands for a trial that was built, with copies of the weights that fill so many bytes, else COLD_L2 caches."""
+        timer, entry = self.entry(trial)
         workload = trial.workload
         writes = len(workload.outputs)
         if len(entry.operands) != len(workload.inputs) + writes:
@@ -162,17 +199,19 @@ class CpuMachine:
             workload.kernel,
             entry.scratch_bytes,
             trial.lanes,
-            COLD_L2 * self.target.l2_bytes,
+            COLD_L2 * self.target.l2_bytes if weights_bytes is None else weights_bytes,
             self.seed,
             in_memory=self.setting.weights == "memory",
         )
-        return _Run(trial, entry, timer, timer.address(entry.symbol), operands)
+        return Run(trial, entry, timer, timer.address(entry.symbol), operands)
 
-    def _sample(self, runs: Sequence[_Run], lanes: int, end: float) -> frozenset[int]:
-        """Takes samples round by round, every run once a round, until enough rounds are clean or the time is up. Returns the clean rounds."""
+    def _sample(self, runs: Sequence[Run], lanes: int, end: float) -> _Rounds:
+        """Takes samples round by round, every run once a round, until enough rounds are clean or the time is up."""
         rates: list[float] = []
+        states: list[str] = []
         over = False
         for turn in range(2 * self.samples if runs else 0):
+            states.append(state_now(runs[0].timer) if lanes > 1 else "")
             before = runs[0].timer.probe(lanes)
             for run in runs:
                 over = over or self.clock() >= end or self.hurry()
@@ -184,12 +223,16 @@ class CpuMachine:
             _drop_losers(runs)
             if over or self.clock() >= end or len(clean_rounds(rates)) >= self.samples:
                 break
-        return clean_rounds(rates)
+        return _Rounds(clean_rounds(rates), tuple(states))
 
-    def _record(self, run: _Run, clean: frozenset[int]) -> Record:
+    def _record(self, run: Run, rounds: _Rounds) -> Record:
         trial = run.trial
-        kept = [seconds for turn, seconds in run.samples.items() if turn in clean] or [*run.samples.values()]
+        shared = trial.lanes > 1
+        state = rounds.state(run.samples) if shared else ""
+        alike = {turn: took for turn, took in run.samples.items() if not shared or rounds.states[turn] == state}
+        kept = [took for turn, took in alike.items() if turn in rounds.clean] or [*alike.values()]
         spread = Spread.of(kept)
+        variant = {**trial.tile.to_json(), "lanes": trial.lanes, **self.setting.to_json()}
         return Record(
             kind="kernel",
             workload=trial.key,
@@ -197,13 +240,32 @@ class CpuMachine:
             description=trial.workload.shapes,
             target=self.target.name,
             hardware=self.hardware,
-            variant={**trial.tile.to_json(), "lanes": trial.lanes, **self.setting.to_json()},
+            variant={**variant, STATE: state} if shared else variant,
             threads=trial.lanes,
             seconds=spread.median,
             p10=spread.p10,
             p90=spread.p90,
             samples=len(kept),
         )
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """What is known of the rounds in which samples were taken: those that were clean, and the state of the cores in each."""
+
+    clean: frozenset[int]
+    states: tuple[str, ...]
+
+    def state(self, turns: Iterable[int]) -> str:
+        """In which the cores were in most of these rounds, of the clean ones if there are any."""
+        wanted = [*turns]
+        seen = [self.states[turn] for turn in wanted if turn in self.clean] or [self.states[turn] for turn in wanted]
+        return max(sorted({*seen}), key=seen.count)
+
+
+def state_now(timer: Timer) -> str:
+    """Whether the first two cores of this process are `near` or `far` at this moment."""
+    return Handover.of(timer.handover(STATE_ROUNDS)).state
 
 
 def clean_rounds(rates: Sequence[float], loss: float = PROBE_LOSS) -> frozenset[int]:
@@ -218,52 +280,30 @@ def clean_rounds(rates: Sequence[float], loss: float = PROBE_LOSS) -> frozenset[
     return frozenset(best[: math.ceil(len(rates) / 2)])
 
 
-def _identity(trial: Trial) -> tuple[str, Tile, int]:
-    return trial.key, trial.tile, trial.lanes
+def _identity(trial: Trial) -> tuple[str, Tile]:
+    """What its code depends on: any number of lanes may share its tile tasks."""
+    return trial.key, trial.tile
 
 
-def _time(run: _Run) -> float:
+def _time(run: Run) -> float:
     """One sample; the first one of a run comes after a trial run that faults memory in and says how often to repeat."""
     timer = run.timer
     if not run.repeats:
-        once = timer.time(_sample_of(run, 1))
+        once = timer.time(run.sample(1))
         run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
         if run.repeats > 1:  # the first run was slowed by page faults: ask again, on the way to the right number
-            once = timer.time(_sample_of(run, run.repeats))
+            once = timer.time(run.sample(run.repeats))
             run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
-    return timer.time(_sample_of(run, run.repeats))
+    return timer.time(run.sample(run.repeats))
 
 
-def _sample_of(run: _Run, repeats: int) -> Sample:
-    operands = run.operands
-    copies, pointers = operands.tables.shape
-    first = run.turns % copies
-    run.turns = first + repeats
-    return Sample(
-        kernel=run.address,
-        tables=operands.tables.ctypes.data,
-        pointers=pointers,
-        copies=copies,
-        first=first,
-        scratch=operands.scratch.ctypes.data,
-        scratch_stride=operands.scratch_stride,
-        tiles=run.entry.tiles,
-        lanes=run.trial.lanes,
-        repeats=repeats,
-        cold=operands.cold,
-        colds=len(operands.cold),
-        warm=operands.warm,
-        warms=len(operands.warm),
-    )
-
-
-def _drop_losers(runs: Sequence[_Run]) -> None:
-    best: dict[str, float] = {}
+def _drop_losers(runs: Sequence[Run]) -> None:
+    best: dict[tuple[str, int], float] = {}
     middles: Mapping[int, float] = {
         at: float(np.median([*run.samples.values()])) for at, run in enumerate(runs) if len(run.samples) >= LEAST_ROUNDS
     }
     for at, middle in middles.items():
-        key = runs[at].trial.key
+        key = runs[at].trial.key, runs[at].trial.lanes
         best[key] = min(best.get(key, math.inf), middle)
     for at, middle in middles.items():
-        runs[at].is_lost = runs[at].is_lost or middle > LOSER * best[runs[at].trial.key]
+        runs[at].is_lost = runs[at].is_lost or middle > LOSER * best[runs[at].trial.key, runs[at].trial.lanes]

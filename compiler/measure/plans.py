@@ -1,9 +1,9 @@
-"""Plans of one model run whole and in turn, and how each compares with the first of them."""
+"""Plans of one model run whole and in turn, and how each compares with the first of them; a single one by itself."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.measure.benchmark import LEAST_ROUNDS, WARM_RUNS, WARM_SECONDS, Run, Timed, interleave, warm
@@ -20,14 +20,26 @@ SETTLE_S = 1.5e-6 * SPIN_US
 """Before a plan's turn the lanes of the plan before it fall asleep: one that still spins takes a core."""
 AGAIN_WITHIN_S = 4.0
 """A race that was disturbed and took no longer is held once more."""
+ALONE_SECONDS = 0.25
+"""For which a plan is timed that has nothing to be compared with..."""
+ALONE_SITTINGS, ALONE_RUNS = 3, 2
+"""... opened anew so often, each time for at least so many runs."""
+TRACE_SECONDS = 0.1
+"""Of runs in which each task tells when it begins and ends..."""
+TRACES = (3, 30)
+"""... the fewest and the most."""
 
 
 @dataclass(frozen=True)
 class Raced:
-    """One plan's runs in seconds, and its time over that of the first plan, by rounds that ran next to each other."""
+    """One plan's runs in seconds, and its time over that of the first plan, by rounds that ran next to each other.
+
+    `spans` are begin and end of each of its tasks, in the plan's order, in seconds from the beginning of a run: medians; empty where they cannot be had.
+    """
 
     spread: Spread
     ratio: Comparison
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 class _Stopped(Exception):
@@ -38,6 +50,41 @@ def expected_seconds(seconds: float) -> float:
     """About how long a race takes for each plan that runs for so long."""
     sitting = 3 * seconds + SETTLE_S  # brought back to life, brought back to the caches, timed
     return WARM_SECONDS[0] + WARM_RUNS * seconds + max(SECONDS, LEAST_ROUNDS * sitting)
+
+
+def expected_seconds_alone(seconds: float) -> float:
+    """About how long it takes to time a plan by itself that runs for so long."""
+    return max(ALONE_SECONDS, ALONE_SITTINGS * (ALONE_RUNS + 1) * seconds) + traces_of(seconds) * seconds
+
+
+def traces_of(seconds: float) -> int:
+    """How many runs are traced of a plan that runs for so long."""
+    least, most = TRACES
+    return int(min(max(TRACE_SECONDS / max(seconds, 1e-9), least), most))
+
+
+def time_alone(fresh: Callable[[], Sequence[Run]], hurry: Hurry = unhurried) -> list[Raced] | None:
+    """The time of a single plan, in a list as `race_plans` would tell it: shortly, since it decides nothing. None when `hurry` called it off.
+
+    `fresh` opens it. The first run of a sitting, which brings its memory and threads to life, is not counted.
+    """
+    samples: list[float] = []
+    for _ in range(ALONE_SITTINGS):
+        if hurry():
+            return None
+        (run,) = fresh()
+        run()
+        samples += _timed(run, ALONE_SECONDS / ALONE_SITTINGS)
+    return [Raced(Spread.of(samples), Comparison(1.0, 1.0, 1.0))]
+
+
+def _timed(run: Run, seconds: float) -> Iterator[float]:
+    """Runs for so many seconds, and at least ALONE_RUNS."""
+    runs, spent = 0, 0.0
+    while runs < ALONE_RUNS or spent < seconds:
+        took = run()
+        runs, spent = runs + 1, spent + took
+        yield took
 
 
 def race_plans(

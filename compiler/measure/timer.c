@@ -1,7 +1,7 @@
 /* Timing of kernels without a caller's overhead: compiled into a library of kernels, or on its own for the probes.
  *
  * A team is a number of lanes, each a thread on a core of its own when there is more than one. Lanes meet at counters, one cache
- * line each, as the lanes of a model do.
+ * line each, as the lanes of a model do. beside.c and stages.c follow in the same unit.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -163,38 +163,58 @@ static void flush(const char *line) {
 #endif
 }
 
-static void cool_down(const struct tw_sample *s) {
-    for (long at = 0; at < s->colds; at++)
-        for (long byte = 0; byte < s->cold[at].bytes; byte += LINE) flush(s->cold[at].data + byte);
+static void cool_down(const struct tw_region *cold, long colds) {
+    for (long at = 0; at < colds; at++)
+        for (long byte = 0; byte < cold[at].bytes; byte += LINE) flush(cold[at].data + byte);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-static void warm_up(const struct tw_sample *s, int lane) {
-    for (long at = 0; at < s->warms; at++) {
-        long begin = s->warm[at].bytes * lane / s->lanes, end = s->warm[at].bytes * (lane + 1) / s->lanes;
-        for (long byte = begin; byte < end; byte += LINE) (void)*(const volatile char *)(s->warm[at].data + byte);
+/* Each of several lanes writes its part of each region, as the lanes that shared the call before did; one alone reads all. */
+static void warm_up(const struct tw_region *warm, long warms, int lane, long lanes) {
+    for (long at = 0; at < warms; at++) {
+        long lines = (warm[at].bytes + LINE - 1) / LINE;
+        for (long line = lines * lane / lanes; line < lines * (lane + 1) / lanes; line++) {
+            volatile char *byte = (volatile char *)(warm[at].data + line * LINE);
+            if (lanes > 1) *byte = *byte;
+            else (void)*byte;
+        }
     }
+}
+
+static void run_tiles(const struct tw_sample *s, long run, char *scratch, long begin, long end) {
+    s->kernel(s->tables + (s->first + run) % s->copies * s->pointers, scratch, begin, end);
+}
+
+static void time_alone(struct timing *timing, const struct tw_sample *s) {
+    cool_down(s->cold, s->colds);
+    warm_up(s->warm, s->warms, 0, 1);
+    double started = now();
+    for (long run = 0; run < s->repeats; run++) run_tiles(s, run, s->scratch, 0, s->tiles);
+    timing->seconds = now() - started;
 }
 
 static void time_lane(struct team *team, int lane) {
     struct timing *timing = team->work;
     const struct tw_sample *s = timing->sample;
-    long begin = s->tiles * lane / s->lanes, end = s->tiles * (lane + 1) / s->lanes;
-    char *scratch = s->scratch + lane * s->scratch_stride;
-    if (lane == 0) cool_down(s);
-    meet(team, lane, 1);
-    warm_up(s, lane);
-    meet(team, lane, 2);
-    double started = now();
-    for (long run = 0; run < s->repeats; run++) {
-        s->kernel(s->tables + (s->first + run) % s->copies * s->pointers, scratch, begin, end);
-        if (s->lanes > 1) meet(team, lane, 3 + run);
+    if (s->lanes == 1) {
+        time_alone(timing, s);
+        return;
     }
-    if (lane == 0) timing->seconds = now() - started;
+    long begin = s->tiles * lane / s->lanes, end = s->tiles * (lane + 1) / s->lanes;
+    if (lane == 0) cool_down(s->cold, s->colds);
+    for (long run = 0; run < s->repeats; run++) {
+        meet(team, lane, 3 * run + 1);
+        warm_up(s->warm, s->warms, lane, s->lanes);
+        meet(team, lane, 3 * run + 2);
+        double started = now();
+        run_tiles(s, run, s->scratch + lane * s->scratch_stride, begin, end);
+        meet(team, lane, 3 * run + 3);
+        if (lane == 0) timing->seconds += now() - started;
+    }
 }
 
-/* Seconds for one run of all tiles, averaged over the repeats; each run ends when every lane knows that all are done. Negative when a
- * thread cannot be started. */
+/* Seconds for one run of all tiles, averaged over the repeats. On several lanes a run ends when every lane knows that all are done, and
+ * before each the lanes write again what it reads. Negative when a thread cannot be started. */
 TW_EXPORT double tw_time(const struct tw_sample *sample) {
     struct timing timing = {sample, 0};
     struct team team = {.body = time_lane, .work = &timing, .lanes = (int)sample->lanes};
@@ -315,4 +335,39 @@ TW_EXPORT double tw_handover(long rounds) {
     struct rally rally = {rounds, 0};
     struct team team = {.body = ping_pong, .work = &rally, .lanes = 2};
     return run_team(&team) ? -1 : 1e9 * rally.seconds / (2.0 * (double)rounds);
+}
+
+struct passing {
+    char *data;
+    long bytes, rounds;
+    int writer;
+    double seconds;
+    volatile long long sink;
+};
+
+static void write_all(char *data, long bytes, long value) {
+    read_vector vector = (read_vector){0} + value;
+    for (long at = 0; at < bytes; at += (long)sizeof vector) *(read_vector *)(data + at) = vector;
+}
+
+static void read_what_was_written(struct team *team, int lane) {
+    struct passing *passing = team->work;
+    for (long round = 0; round < passing->rounds; round++) {
+        if (lane == passing->writer) write_all(passing->data, passing->bytes, round);
+        meet(team, lane, 2 * round + 1);
+        if (lane == 0) {
+            double started = now();
+            passing->sink = read_all(passing->data, passing->bytes);
+            passing->seconds += now() - started;
+        }
+        meet(team, lane, 2 * round + 2);
+    }
+}
+
+/* Seconds in which one core reads `bytes` (a multiple of READ_VECTORS vectors) that were last written by itself or, if `apart`, by
+ * another core; averaged over `rounds`. Negative when a thread cannot be started. */
+TW_EXPORT double tw_probe_pass(char *data, long bytes, long rounds, long apart) {
+    struct passing passing = {.data = data, .bytes = bytes, .rounds = rounds, .writer = apart ? 1 : 0};
+    struct team team = {.body = read_what_was_written, .work = &passing, .lanes = 2};
+    return run_team(&team) ? -1 : passing.seconds / (double)rounds;
 }

@@ -11,8 +11,11 @@ from types import TracebackType
 
 from compiler.errors import InternalError, ResourceExhausted
 
-TIMER_SOURCE = (files("compiler.measure") / "timer.c").read_text()
+TIMER_SOURCE = "\n".join((files("compiler.measure") / name).read_text() for name in ("timer.c", "beside.c", "stages.c"))
 """C source to be compiled with the target's flags (and -pthread) into each library that `Timer` opens."""
+STREAM = "tw_stream"
+"""The symbol of the standard load, a kernel that reads STREAM_CHUNK bytes of its first operand in each tile; `Stream` is its second."""
+STREAM_CHUNK = 16 * 1024
 
 
 class Region(ctypes.Structure):
@@ -42,6 +45,51 @@ class Sample(ctypes.Structure):
     )
 
 
+class Stream(ctypes.Structure):
+    """`struct stream`: how many bytes there are, and which is read next."""
+
+    _fields_ = (("bytes", ctypes.c_long), ("at", ctypes.c_long), ("sink", ctypes.c_longlong))
+
+
+class TimedWait(ctypes.Structure):
+    """`struct tw_wait`: for so many tasks of a lane."""
+
+    _fields_ = (("lane", ctypes.c_long), ("count", ctypes.c_long))
+
+
+class TimedTask(ctypes.Structure):
+    """`struct tw_task`: tiles of a kernel, on one of several tables of pointers."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("tables", ctypes.c_void_p),
+        ("pointers", ctypes.c_long),
+        ("copies", ctypes.c_long),
+        ("begin", ctypes.c_long),
+        ("end", ctypes.c_long),
+        ("waits", ctypes.POINTER(TimedWait)),
+        ("wait_count", ctypes.c_long),
+    )
+
+
+class TimedStage(ctypes.Structure):
+    """`struct tw_stage`: tasks of all lanes, how often they run, and where the seconds of each run go."""
+
+    _fields_ = (
+        ("tasks", ctypes.POINTER(TimedTask)),
+        ("first", ctypes.POINTER(ctypes.c_long)),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_stride", ctypes.c_long),
+        ("lanes", ctypes.c_long),
+        ("runs", ctypes.c_long),
+        ("cold", ctypes.POINTER(Region)),
+        ("colds", ctypes.c_long),
+        ("warm", ctypes.POINTER(Region)),
+        ("warms", ctypes.c_long),
+        ("seconds", ctypes.POINTER(ctypes.c_double)),
+    )
+
+
 class Timer:
     """A loaded library that holds TIMER_SOURCE and, for kernels, their functions.
 
@@ -58,6 +106,10 @@ class Timer:
         self._probe = self._function("tw_probe_fma", ctypes.c_long)
         self._read = self._function("tw_probe_read", ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
         self._handover = self._function("tw_handover", ctypes.c_long)
+        self._pass = self._function("tw_probe_pass", ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
+        sample, double = ctypes.POINTER(Sample), ctypes.POINTER(ctypes.c_double)
+        self._beside = self._function("tw_beside", sample, sample, double)
+        self._stages = self._function("tw_stages", ctypes.POINTER(TimedStage))
 
     def __enter__(self) -> Timer:
         return self
@@ -87,6 +139,20 @@ class Timer:
     def handover(self, rounds: int) -> float:
         """Nanoseconds until a second core sees what this one stored."""
         return _measured(self._handover(rounds), "a hand-over")
+
+    def pass_on(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float:
+        """Seconds in which one core reads so many bytes that itself or, if `apart`, another core wrote last."""
+        return _measured(self._pass(address, bytes, rounds, apart), "reading")
+
+    def beside(self, one: Sample, other: Sample | None) -> tuple[float, float]:
+        """Seconds of a run of one kernel while another core runs another (None: waits), and of a run of the other."""
+        seconds = (ctypes.c_double * 2)()
+        _measured(self._beside(ctypes.byref(one), ctypes.byref(other) if other else None, seconds), "two kernels")
+        return seconds[0], seconds[1]
+
+    def stage(self, stage: TimedStage) -> None:
+        """Runs tasks on their lanes and puts the seconds of each run where the stage says."""
+        _measured(self._stages(ctypes.byref(stage)), "tasks")
 
     def read_rate(self, address: int, bytes: int, repeats: int, lanes: int) -> float:
         """Bytes per second that the slowest of `lanes` cores reads, each `bytes` of its own from `address` on, over and over."""

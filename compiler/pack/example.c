@@ -73,7 +73,7 @@ static double now(void) {
 }
 
 int main(int count, char **arguments) {
-    tw_config config = {count > 1 ? arguments[1] : "weights.bin", 0, 0, -1, 0};
+    tw_config config = {.weights_path = count > 1 ? arguments[1] : "weights.bin", .spin_us = -1};
     tw_instance *model;
     tw_tensor tensors[INPUTS + OUTPUTS + 1];
     if (tw_abi_version() != TW_ABI_VERSION || tw_create(&config, &model)) {

@@ -18,7 +18,9 @@ class Facts:
     `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a record are told
     alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for people: facts about the model (opset,
     parameters, ...), and what each step of the pipeline did. `plans` are
-    the schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane waits for another's result. Texts may quote names from the model: they are escaped where they are shown.
+    the schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane waits for another's result.
+    `predicted` is when each task of the plan begins and ends as its scheduler expects it, in the plan's order (empty: as the costs make it), `measured` when they
+    did in traced runs (empty: not traced); both in seconds from the beginning of a run. Texts may quote names from the model: they are escaped where they are shown.
     """
 
     model_digest: str
@@ -34,6 +36,8 @@ class Facts:
     notices: tuple[str, ...] = ()
     plans: tuple[PlanReached, ...] = ()
     handover_s: float = 0.0
+    predicted: tuple[tuple[float, float], ...] = ()
+    measured: tuple[tuple[float, float], ...] = ()
     compiler_version: str = COMPILER_VERSION
 
     @property

@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1
-ABI_VERSION = 2
-OLDER_ABI_VERSIONS = (1,)
-"""Of which this one is an extension: such a library does not look at what was added at the end of `tw_config`."""
+ABI_VERSION = 3
+OLDER_ABI_VERSIONS = (1, 2)
+"""Of which this one is an extension: such a library does not look at what was added at the end of `tw_config`, and has one plan."""
 ALIGNMENT = 64
 """Of the outputs allocated here: a cache line, so that no vector store touches two."""
 
@@ -104,6 +104,30 @@ class TensorSpec(NamedTuple):
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+class PlanSpec(NamedTuple):
+    """The plan that runs. `number` counts from 1; `tasks` is None where the library is too old to say.
+
+    `most_handover_s` is what a hand-over between two cores may take for this plan to be the one that is chosen, None for any; `handover_s` what it was
+    measured to take when the model was loaded: None where no choice depended on it, infinity where two lanes never ran at once.
+    """
+
+    number: int
+    scheduler: str
+    lanes: int
+    tasks: int | None
+    most_handover_s: float | None
+    handover_s: float | None
+
+    def __str__(self) -> str:
+        limit = (
+            f" where a hand-over takes at most {1e9 * self.most_handover_s:.0f} ns"
+            if self.most_handover_s is not None
+            else ""
+        )
+        found = f"; it took {1e9 * self.handover_s:.0f} ns" if self.handover_s is not None else ""
+        return f"plan {self.number}: {self.scheduler}, {self.lanes} lanes{limit}{found}"
+
+
 class _Tensor(ctypes.Structure):
     """`tw_tensor` of model.h."""
 
@@ -128,6 +152,8 @@ class _Config(ctypes.Structure):
         ("lanes", ctypes.c_int32),
         ("spin_us", ctypes.c_int32),
         ("device", ctypes.c_int32),
+        ("plan", ctypes.c_int32),
+        ("pin", ctypes.c_int32),
     )
 
 
@@ -309,9 +335,10 @@ class _Library:
 
     def _declare(self) -> None:
         c = self.calls
-        if c.tw_abi_version() not in (ABI_VERSION, *OLDER_ABI_VERSIONS):
+        self.version: int = c.tw_abi_version()
+        if self.version not in (ABI_VERSION, *OLDER_ABI_VERSIONS):
             raise ArtifactError(
-                f"model.so has ABI version {c.tw_abi_version()}, this loader knows {ABI_VERSION}",
+                f"model.so has ABI version {self.version}, this loader knows {ABI_VERSION}",
                 "use the loader.py inside that artifact",
             )
         tensors = ctypes.POINTER(_Tensor)
@@ -322,6 +349,14 @@ class _Library:
         c.tw_profile.argtypes = (ctypes.c_void_p, tensors, tensors, ctypes.POINTER(ctypes.c_double))
         c.tw_destroy.argtypes = (ctypes.c_void_p,)
         c.tw_destroy.restype = None
+        if self.version == ABI_VERSION:
+            doubles = ctypes.POINTER(ctypes.c_double)
+            c.tw_trace.argtypes = (ctypes.c_void_p, tensors, tensors, doubles, doubles)
+            c.tw_plan.argtypes = (ctypes.c_void_p, doubles)
+
+    def describe(self) -> dict[str, Any]:
+        """What the library says of itself."""
+        return dict(json.loads(self.calls.tw_describe()))
 
     def last_error(self) -> str:
         return bytes(self.calls.tw_last_error() or b"no reason given").decode(errors="replace")
@@ -347,10 +382,12 @@ class Model:
     """A loaded artifact.
 
     path      a .tw file or a folder with its members; None: where this file lies
-    lanes     threads; None: as many as the plan was made for. With fewer than that one thread does everything, so `.lanes` is 1
+    lanes     threads; None: as many as the plan was made for. With fewer than any plan needs one thread does everything, so `.lanes` is 1
     verify    whether the library and the weights are compared with their SHA-256 first
     spin_us   how long an idle lane spins before it sleeps; None: the library's default
     device    which GPU runs a model that was compiled for one: 0 is the first that CUDA_VISIBLE_DEVICES leaves
+    plan      which of the model's plans runs, from 1; None: where there are several, the one for a hand-over between cores that costs what it does here
+    pin       whether each lane but the caller's stays on a core of its own: faster on cores that nobody else uses, slower on others
 
     Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model may be used from any thread, one run at a
     time: `run` waits for the other to end. For runs side by side make several Models. It does not survive a fork.
@@ -368,6 +405,8 @@ class Model:
         verify: bool = True,
         spin_us: int | None = None,
         device: int = 0,
+        plan: int | None = None,
+        pin: bool = False,
     ) -> None:
         self._instance = ctypes.c_void_p()
         self._library: _Library | None = None
@@ -380,12 +419,13 @@ class Model:
             self.manifest = self._files.manifest
             self.inputs = _specs(self.manifest["inputs"])
             self.outputs = _specs(self.manifest["outputs"])
-            planned = self.manifest["lanes"]
             self.device = device
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
-            self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
             self._library = _Library(self._files.read("model.so"))
-            self._create(lanes or 0, -1 if spin_us is None else spin_us, device)
+            self._create(lanes or 0, -1 if spin_us is None else spin_us, device, plan, pin)
+            self.plan = self._running()
+            planned = self.plan.lanes
+            self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
         except BaseException:
             self.close()
             raise
@@ -395,13 +435,26 @@ class Model:
         self._process = os.getpid()
         self.load_seconds = time.perf_counter() - begin
 
-    def _create(self, lanes: int, spin_us: int, device: int) -> None:
-        path, offset = self._files.locate("weights.bin")
-        config = _Config(os.fsencode(path), offset, lanes, spin_us, device)
+    def _create(self, lanes: int, spin_us: int, device: int, plan: int | None, pin: bool) -> None:
         library = self._opened()
+        plans = len(library.describe()["plans"]) if library.version == ABI_VERSION else 1
+        if plan is not None and not 1 <= plan <= plans:
+            raise ValueError(f"plan is {plan}. Fix: give 1 to {plans}, or None for the one that suits this machine")
+        path, offset = self._files.locate("weights.bin")
+        config = _Config(os.fsencode(path), offset, lanes, spin_us, device, plan or 0, pin)
         if library.calls.tw_create(ctypes.byref(config), ctypes.byref(self._instance)):
             self._instance = ctypes.c_void_p()
             raise WrongMachine(f"the model cannot start: {library.last_error()}", "see the reason above")
+
+    def _running(self) -> PlanSpec:
+        library = self._opened()
+        if library.version != ABI_VERSION:
+            return PlanSpec(1, str(self.manifest.get("scheduler", "")), self.manifest["lanes"], None, None, None)
+        handover = ctypes.c_double()
+        number = library.calls.tw_plan(self._instance, ctypes.byref(handover))
+        told = library.describe()["plans"][number - 1]
+        limit = None if told["most_handover_ns"] is None else 1e-9 * told["most_handover_ns"]
+        return PlanSpec(number, told["scheduler"], told["lanes"], told["tasks"], limit, handover.value or None)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Outputs by name, for inputs by name: numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
@@ -458,15 +511,35 @@ class Model:
                 made[spec.name] = np.asarray(random.integers(0, 2, spec.shape)).astype(spec.numpy)
         return made
 
-    def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:
-        """For each kernel call: what it is, and its median seconds over `repeats` runs, one lane at a time."""
+    def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
+        """When each task of the running plan begins and ends, in seconds since the run began: medians over `repeats` runs, in the plan's order.
+
+        Reading the clock delays each task by some 50 ns. Raises RunError for a model on a GPU, which does not say it.
+        """
+        library = self._opened()
+        if self.plan.tasks is None:
+            raise RunError("this library is too old to be traced. Fix: compile the model again")
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
-        calls = json.loads(self._files.read("plan.json"))["calls"]
+        tasks = self.plan.tasks
+        begins, ends = ((ctypes.c_double * max(tasks, 1))() for _ in range(2))
+        rows = []
+        for _ in range(max(repeats, 1) + 1):
+            self._call(arrays, results, library.calls.tw_trace, begins, ends)
+            rows.append([*begins[:tasks], *ends[:tasks]])
+        medians = [statistics.median(times) for times in zip(*rows[1:], strict=True)]
+        return list(zip(medians[:tasks], medians[tasks:], strict=True))
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:
+        """For each kernel call: what it is, and its median seconds over `repeats` runs, one lane at a time."""
+        library = self._opened()
+        arrays = self._arrays(inputs)
+        results = self._results([None] * len(self.outputs), arrays)
+        calls = self.plan_json()["calls"]
         seconds = (ctypes.c_double * max(len(calls), 1))()
         rows = []
         for _ in range(max(repeats, 1) + 1):
-            self._call(arrays, results, seconds)
+            self._call(arrays, results, library.calls.tw_profile, seconds)
             rows.append(list(seconds)[: len(calls)])
         medians = [statistics.median(times) for times in zip(*rows[1:], strict=True)]
         whole = sum(medians) or 1.0
@@ -475,6 +548,15 @@ class Model:
             {"call": at, **{key: call[key] for key in kept}, "seconds": spent, "share": spent / whole}
             for at, (call, spent) in enumerate(zip(calls, medians, strict=True))
         ]
+
+    def plan_json(self) -> dict[str, Any]:
+        """The running plan, of plan.json: its calls with what they are, and its tasks."""
+        told = json.loads(self._files.read("plan.json"))
+        if told.get("number", 1) == self.plan.number:
+            return dict(told)
+        other = next(one for one in told["others"] if one["number"] == self.plan.number)
+        calls = [{**call, **own} for call, own in zip(told["calls"], other["calls"], strict=True)]
+        return {**other, "calls": calls}
 
     def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Latency of one run, in seconds: every sample and its percentiles, the first run and the loading apart.
@@ -485,7 +567,7 @@ class Model:
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
         first = self._timed(arrays, results)
-        told = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes}
+        told = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes, "plan": self.plan.number}
         if not self.on_gpu:
             return {**self._latency(seconds, arrays, results), **told}
         whole = self._latency(seconds / 2, arrays, results)
@@ -581,18 +663,15 @@ class Model:
         self._call(arrays, results)
         return time.perf_counter() - begin
 
-    def _call(self, arrays: Sequence[Any], results: Sequence[Any], seconds: Any = None) -> None:
+    def _call(self, arrays: Sequence[Any], results: Sequence[Any], function: Any = None, *more: Any) -> None:
+        """One run, by `tw_run` or by another function of the library that is given `more`."""
         with self._lock:
             library = self._opened()
             if os.getpid() != self._process:
                 raise RunError("the model was loaded before this process was forked. Fix: load it in this process")
             kept = [_point(tensor, array) for tensor, array in zip(self._in, arrays, strict=False)]
             kept += [_point(tensor, array) for tensor, array in zip(self._out, results, strict=False)]
-            if seconds is None:
-                failed = library.calls.tw_run(self._instance, self._in, self._out)
-            else:
-                failed = library.calls.tw_profile(self._instance, self._in, self._out, seconds)
-            if failed:
+            if (function or library.calls.tw_run)(self._instance, self._in, self._out, *more):
                 raise RunError(library.last_error())
 
 
@@ -792,11 +871,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, with every sample")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long --bench runs (default 2)")
     parser.add_argument("--lanes", type=int, help="threads (default: what the plan was made for)")
+    parser.add_argument("--plan", type=int, help="which of its plans (default: the one that suits these cores)")
+    parser.add_argument("--pin", action="store_true", help="keep each lane on a core of its own")
     parser.add_argument("--device", type=int, default=0, help="which GPU, for a model that runs on one (default 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     options = parser.parse_args(arguments)
     try:
-        with Model(options.model, options.lanes, device=options.device) as model:
+        with Model(options.model, options.lanes, device=options.device, plan=options.plan, pin=options.pin) as model:
             done = _asked_for(model, options)
     except (ArtifactError, InputError, RunError, ValueError) as reason:
         print(f"error: {reason}", file=sys.stderr)
@@ -810,6 +891,7 @@ def _asked_for(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     outputs = model.run(inputs)
     done: dict[str, Any] = {
         "model": str(model.path),
+        "plan": str(model.plan),
         "inputs": {spec.name: str(spec) for spec in model.inputs},
         "outputs": {name: _summary(array) for name, array in outputs.items()},
     }
@@ -837,7 +919,7 @@ def _percentiles(bench: Mapping[str, Any]) -> str:
 
 
 def _lines(done: Mapping[str, Any]) -> list[str]:
-    lines = [str(done["model"])]
+    lines = [str(done["model"]), f"  {done['plan']}"]
     lines += [f"  input  {name!r}: {spec}" for name, spec in done["inputs"].items()]
     for name, about in done["outputs"].items():
         span = f"  {about['min']:.6g} .. {about['max']:.6g}" if "min" in about else ""

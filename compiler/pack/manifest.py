@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.errors import VerifyError
@@ -12,11 +12,12 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.pack.facts import Facts
-from compiler.pack.timeline import predicted, simulate
+from compiler.pack.guarded import guarded_json
+from compiler.pack.timeline import expected, measured, predicted_seconds
 from compiler.pack.work import flops
 
 FORMAT_VERSION = 1
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 
 def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, bytes]) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "calls": len(plan.tiles),
         "arena_bytes": plan.arena_bytes,
         "weight_bytes": len(program.weights),
-        "predicted_s": predicted(simulate(plan, facts.seconds, facts.handover_s)),
+        "predicted_s": predicted_seconds(plan, facts),
         "inputs": [port_json(port) for port in program.inputs],
         "outputs": [port_json(port) for port in program.outputs],
         "files": {
@@ -46,38 +47,44 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
     }
 
 
-def plan_json(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
-    """The plan: calls with their tile and cost, tasks with their predicted begin and end in seconds, the place of each storage.
+def plan_json(
+    program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, others: Sequence[Plan] = ()
+) -> dict[str, Any]:
+    """The plan: calls with their tile and cost, tasks with their predicted begin and end in seconds (and the measured ones, where it was traced), the place of each storage.
 
-    For a GPU also the launches, each by the calls that it carries out side by side.
+    For a GPU also the launches, each by the calls that it carries out side by side; where the artifact holds several plans, the `others` too.
     """
     if len(facts.costs) != len(kernels.calls):
         raise VerifyError(f"{len(facts.costs)} costs for {len(kernels.calls)} calls")
-    spans = simulate(plan, facts.seconds, facts.handover_s)
+    timeline, traced = expected(plan, facts), measured(plan, facts)
     return {
         "scheduler": plan.scheduler,
         "lanes": plan.lanes,
         "arena_bytes": plan.arena_bytes,
-        "predicted_s": predicted(spans),
+        "predicted_s": predicted_seconds(plan, facts),
+        "handover_s": facts.handover_s,
         "calls": [_call(plan, kernels, facts, position) for position in range(len(kernels.calls))],
         "tasks": [
             {
-                "call": span.task.call,
-                "lane": span.task.lane,
-                "first": span.task.first,
-                "last": span.task.last,
-                "waits": [[wait.lane, wait.count] for wait in span.task.waits],
-                "begin_s": span.begin,
-                "end_s": span.end,
-                "critical": span.critical,
+                "call": task.call,
+                "lane": task.lane,
+                "first": task.first,
+                "last": task.last,
+                "waits": [[wait.lane, wait.count] for wait in task.waits],
+                **({"beside": True} if task.beside else {}),
+                "begin_s": timeline.spans[at][0],
+                "end_s": timeline.spans[at][1],
+                "critical": at in timeline.critical,
+                **({"measured_s": list(traced.spans[at])} if traced else {}),
             }
-            for span in spans
+            for at, task in enumerate(plan.tasks)
         ],
         "storages": {
             str(storage): {"space": place.space, "at": place.at, "bytes": place.bytes}
             for storage, place in plan.places.items()
         },
         **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),
+        **guarded_json(plan, others),
     }
 
 

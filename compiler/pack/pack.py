@@ -41,14 +41,23 @@ class PackedArtifact:
 
 
 def pack(
-    program: Program, plan: Plan, kernels: KernelGraph, records: Sequence[Record], facts: Facts, path: Path
+    program: Program,
+    plan: Plan,
+    kernels: KernelGraph,
+    records: Sequence[Record],
+    facts: Facts,
+    path: Path,
+    others: Sequence[Plan] = (),
 ) -> PackedArtifact:
     """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
+    Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of it, `others` are in plan.json.
     `program.sources` must hold model.h. Raises VerifyError when the parts do not fit each other, ResourceExhausted when the file
     cannot be written.
     """
     _verify(program, plan, kernels, facts)
+    if any(len(other.tiles) != len(kernels.calls) for other in others):
+        raise VerifyError("another plan is of another kernel graph")
     used = sorted(set(map(_line, records)))
     told = [Record.from_json(json.loads(line)) for line in used]
     text = {
@@ -59,10 +68,11 @@ def pack(
         "records.jsonl": "".join(f"{line}\n" for line in used),
         "plan.svg": plan_svg(kernels, plan, facts),
         "report.html": report_html(program, plan, kernels, told, facts),
+        **{f"chart/{name}": source for name, source in _chart().items()},
         **{f"source/{name}": source for name, source in sorted(program.sources.items())},
     }
     members = {
-        "plan.json": to_bytes(plan_json(program, plan, kernels, facts)),
+        "plan.json": to_bytes(plan_json(program, plan, kernels, facts, others)),
         **{name: content.encode() for name, content in text.items()},
         "model.so": program.library,
         WEIGHTS: program.weights,
@@ -83,6 +93,12 @@ def _verify(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) ->
     for name in program.sources:
         if not _SOURCE_NAME.fullmatch(name):
             raise VerifyError(f"{name!r} cannot be the name of a source file")
+
+
+def _chart() -> dict[str, str]:
+    """The package that draws plan.svg, for pictures of what is measured elsewhere."""
+    found = {one.name: one for one in files("compiler.pack.chart").iterdir() if one.name.endswith(".py")}
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _line(record: Record) -> str:

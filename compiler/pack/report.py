@@ -10,16 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from compiler.contract import PlanReached
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Tile
+from compiler.pack.chart.wording import duration, escaped, plural, quantity, size
+from compiler.pack.elements import bar, folded, section, table
 from compiler.pack.facts import Facts
-from compiler.pack.picture import memory_svg, plan_svg
-from compiler.pack.timeline import predicted, simulate
-from compiler.pack.wording import duration, escaped, plural, quantity, size
+from compiler.pack.picture import memory_svg
+from compiler.pack.schedule_section import schedule_section
+from compiler.pack.timeline import predicted_seconds
 from compiler.pack.work import flops
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -30,16 +31,15 @@ FAMILIES_SHOWN = 12
 
 
 def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Sequence[Record], facts: Facts) -> str:
-    """The page. Its pictures and times are predictions from the records, so the same inputs give the same bytes."""
+    """The page. Its pictures and times are from the records and what follows from them, so the same inputs give the same bytes."""
     rows = _rows(plan, kernels, facts)
     sections = (
         _summary(program, plan, kernels, facts, rows),
         _steps(facts),
-        _section("Schedule", _schedule_words(program, plan), f"<figure>{plan_svg(kernels, plan, facts)}</figure>"),
-        _plans(facts),
+        schedule_section(program, plan, kernels, facts),
         _families(rows),
         _calls(rows),
-        _section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
+        section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
         _ports(program),
         *_explained(facts),
         _records(records),
@@ -101,14 +101,13 @@ def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
 
 
 def _summary(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, rows: Sequence[_Row]) -> str:
-    spans = simulate(plan, facts.seconds, facts.handover_s)
-    latency = predicted(spans)
+    latency = predicted_seconds(plan, facts)
     work = sum(row.flops or 0 for row in rows)
     speed = quantity(work / latency, "FLOP/s") if latency else "-"
     reached = [one.measured_s for one in facts.plans if one.taken and one.measured_s]
     cards = (
         (duration(latency), "predicted latency"),
-        *((duration(seconds), "measured beside other schedules") for seconds in reached),
+        *((duration(seconds), "measured, whole runs") for seconds in reached),
         (speed, f"over {quantity(work, 'FLOP')}"),
         (plural(len(kernels.calls), "kernel"), f"from {plural(facts.operators, 'operator')}"),
         (plural(plan.lanes, "lane"), f"{escaped(plan.scheduler)} schedule"),
@@ -135,7 +134,7 @@ def _steps(facts: Facts) -> str:
         f"{plural(facts.operators, 'operator')} became {plural(facts.kernels_before_fusion, 'kernel')} before fusion, "
         f"{len(facts.costs)} after it."
     )
-    return _section("What was done", fused, _table((("step", ""), ("", "")), rows) if rows else "")
+    return section("What was done", fused, table((("step", ""), ("", "")), rows) if rows else "")
 
 
 def _families(rows: Sequence[_Row]) -> str:
@@ -147,16 +146,16 @@ def _families(rows: Sequence[_Row]) -> str:
     lines = []
     for family, members in ordered[:FAMILIES_SHOWN]:
         seconds, share = sum(row.seconds for row in members), sum(row.share for row in members)
-        lines.append((_family(family), str(len(members)), duration(seconds), f"{share:.1%}", _bar(share)))
+        lines.append((_family(family), str(len(members)), duration(seconds), f"{share:.1%}", bar(share)))
     rest = [row for _, members in ordered[FAMILIES_SHOWN:] for row in members]
     if rest:
         share = sum(row.share for row in rest)
         lines.append(
-            ("all others", str(len(rest)), duration(sum(row.seconds for row in rest)), f"{share:.1%}", _bar(share))
+            ("all others", str(len(rest)), duration(sum(row.seconds for row in rest)), f"{share:.1%}", bar(share))
         )
     head = (("family", ""), ("calls", "n"), ("time", "n"), ("share", "n"), ("", "bar"))
-    return _section(
-        "Where the time goes", "Kernels by family: the operators that each was fused from.", _table(head, lines)
+    return section(
+        "Where the time goes", "Kernels by family: the operators that each was fused from.", table(head, lines)
     )
 
 
@@ -184,7 +183,7 @@ def _calls(rows: Sequence[_Row]) -> str:
             str(row.lanes),
             duration(row.seconds) + ("" if row.source == "measured" else " *"),
             f"{row.share:.1%}",
-            _bar(row.share),
+            bar(row.share),
             quantity(row.flops, "FLOP") if row.flops else "-",
             quantity(row.flops / row.seconds, "FLOP/s") if row.flops and row.seconds else "-",
         )
@@ -193,7 +192,7 @@ def _calls(rows: Sequence[_Row]) -> str:
     estimated = any(row.source != "measured" for row in rows)
     words = "In execution order. Work counts one for each arithmetic function and reduction step of the definition."
     note = " Times marked * are the analytical model's; all others were measured on the device." if estimated else ""
-    return _section("Kernels", words + note, _table(head, lines))
+    return section("Kernels", words + note, table(head, lines))
 
 
 def _sources(sources: Sequence[str]) -> str:
@@ -212,55 +211,6 @@ def _family(family: str) -> str:
     return escaped(family).replace("+", "+<wbr>")
 
 
-def _schedule_words(program: Program, plan: Plan) -> str:
-    waits = sum(len(task.waits) for task in plan.tasks)
-    launches = f"One CUDA graph with {plural(len(program.launches), 'node')}. " if program.launches else ""
-    return launches + (
-        f"{plural(len(plan.tasks), 'task')} on {plural(plan.lanes, 'lane')} with {plural(waits, 'wait')}, by the "
-        f"{escaped(plan.scheduler)} scheduler. Times are what the records and the cost model predict; hover for names."
-    )
-
-
-def _plans(facts: Facts) -> str:
-    """What each scheduler found; nothing where there was no choice."""
-    if len(facts.plans) < 2:
-        return ""
-    head = (
-        ("schedule", ""),
-        ("lanes", "n"),
-        ("waits", "n"),
-        ("predicted", "n"),
-        ("measured", "n"),
-        ("of sequential", "n"),
-        ("found in", "n"),
-    )
-    lines = [
-        (
-            f"<b>{escaped(one.scheduler)}</b>, taken" if one.taken else escaped(one.scheduler),
-            str(one.lanes),
-            str(one.waits),
-            duration(one.predicted_s),
-            "not run" if one.measured_s is None else duration(one.measured_s),
-            _interval(one),
-            "-" if one.found_s is None else duration(one.found_s),
-        )
-        for one in facts.plans
-    ]
-    words = (
-        "Whole runs, side by side in rounds. A schedule replaces the first one only where it is certainly faster: where the interval of its "
-        "ratio, which holds it with 95% confidence, lies below 1. Those that are predicted to be much slower are not run."
-    )
-    return _section("Schedules that were found", words, _table(head, lines))
-
-
-def _interval(one: PlanReached) -> str:
-    if one.ratio is None:
-        return "-"
-    if one.low is None or one.high is None:
-        return f"{one.ratio:.3f}"
-    return f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})"
-
-
 def _memory_words(program: Program, plan: Plan) -> str:
     stored = sum(place.bytes for place in plan.places.values() if place.space == "arena")
     times = f", {stored / plan.arena_bytes:.1f} times less than without reuse" if plan.arena_bytes else ""
@@ -275,8 +225,8 @@ def _ports(program: Program) -> str:
         return [(kind, f"<code>{escaped(port.name)}</code>", escaped(str(port.type))) for port in ports]
 
     head = (("", ""), ("name", ""), ("type", ""))
-    return _section(
-        "Inputs and outputs", "", _table(head, rows("input", program.inputs) + rows("output", program.outputs))
+    return section(
+        "Inputs and outputs", "", table(head, rows("input", program.inputs) + rows("output", program.outputs))
     )
 
 
@@ -304,7 +254,7 @@ def _records(records: Sequence[Record]) -> str:
         )
         for record in records
     ]
-    return _folded(f"Measurements used ({len(records)})", _table(head, lines) if lines else "")
+    return folded(f"Measurements used ({len(records)})", table(head, lines) if lines else "")
 
 
 def _provenance(program: Program, facts: Facts) -> str:
@@ -316,18 +266,7 @@ def _provenance(program: Program, facts: Facts) -> str:
         ("model SHA-256", f"<code>{escaped(facts.model_digest)}</code>"),
     )
     words = "All that these bytes depend on, with the model and the measurements. Wall times and the numeric verdict are in the receipt."
-    return _section("Provenance", words, _table((("", ""), ("", "")), rows))
-
-
-def _section(title: str, words: str, body: str) -> str:
-    lead = f"<p class='dim'>{words}</p>\n" if words else ""
-    return f"<section>\n<h2>{title}</h2>\n{lead}{body}\n</section>"
-
-
-def _folded(title: str, body: str, opened: bool = False) -> str:
-    if not body:
-        return ""
-    return f"<details{' open' if opened else ''}><summary>{title}</summary>\n{body}\n</details>"
+    return section("Provenance", words, table((("", ""), ("", "")), rows))
 
 
 def _explained(facts: Facts) -> list[str]:
@@ -345,20 +284,5 @@ def _explained(facts: Facts) -> list[str]:
             )
             for entry in entries
         ]
-        told.append(_folded(f"{title} ({sum(entry.count for entry in entries)})", _table(head, rows)))
+        told.append(folded(f"{title} ({sum(entry.count for entry in entries)})", table(head, rows)))
     return told
-
-
-def _bar(share: float) -> str:
-    return f'<span class="share" style="width:{max(share * 100, 0.5):.1f}%"></span>'
-
-
-def _table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
-    """`head` gives each column its title and its CSS class; cells are HTML."""
-    titles = "".join(f'<th class="{kind}">{title}</th>' for title, kind in head)
-    top = f"<tr>{titles}</tr>\n" if any(title for title, _ in head) else ""
-    body = "\n".join(
-        "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for (_, kind), cell in zip(head, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table>\n{top}{body}\n</table></div>'

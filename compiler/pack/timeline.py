@@ -1,61 +1,82 @@
-"""When each task of a plan runs, if every call takes the seconds that its cost says; and which tasks decide the whole."""
+"""When each task of a plan is expected to run, and which tasks decide the whole; and the same as its picture needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
-from compiler.ir.plan import Plan, Task
+from compiler.errors import VerifyError
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.plan import Plan
+from compiler.pack.chart.schedule import Call, Schedule, Span, Task, Timeline
+from compiler.pack.facts import Facts
+
+CUDA = "cuda"
+"""With which the names of targets begin whose lanes are streams."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """A task from `begin` to `end`, in seconds. The critical ones are those that the last end depends on.
+def expected(plan: Plan, facts: Facts) -> Timeline:
+    """As the scheduler expects it, if it says so; else as the costs of the calls make it. Raises VerifyError for spans of another plan."""
+    spans = facts.predicted or simulate(plan, task_seconds(plan, facts.seconds), facts.handover_s)
+    return _timeline(plan, spans, facts)
 
-    after  positions of the tasks of other lanes that it waits for: a hand-over from each
-    cause  position of the task without which it would have begun earlier, on its own lane or another
-    """
 
-    task: Task
-    begin: float
-    end: float
-    after: tuple[int, ...] = ()
-    cause: int | None = None
-    critical: bool = False
+def measured(plan: Plan, facts: Facts) -> Timeline | None:
+    """As it was traced; None where it was not. Raises VerifyError for spans of another plan."""
+    return _timeline(plan, facts.measured, facts) if facts.measured else None
+
+
+def predicted_seconds(plan: Plan, facts: Facts) -> float:
+    """What the scheduler says that an inference takes; the last expected end where it says nothing."""
+    return plan.predicted_s or expected(plan, facts).seconds
+
+
+def schedule_of(kernels: KernelGraph, plan: Plan, facts: Facts) -> Schedule:
+    """What the picture of a plan needs."""
+    calls = [
+        Call(call.kernel.family, str(tile), tile.algorithm, tiles, *facts.told(position))
+        for position, (call, (tile, tiles)) in enumerate(zip(kernels.calls, plan.tiles, strict=True))
+    ]
+    timeline = expected(plan, facts)
+    return Schedule(
+        plan.scheduler,
+        plan.lanes,
+        lane_name(facts.target),
+        tuple(calls),
+        timeline.tasks,
+        predicted_seconds(plan, facts),
+        timeline,
+        measured(plan, facts),
+    )
+
+
+def lane_name(target: str) -> str:
+    """What the lanes of a target's plans are called."""
+    return "stream" if target.startswith(CUDA) else "lane"
 
 
 def simulate(plan: Plan, seconds: Sequence[float], handover_s: float = 0.0) -> tuple[Span, ...]:
-    """One Span for each task of the plan, in its order.
+    """Begin and end of each task, in the plan's order, if each takes so many `seconds`.
 
-    `seconds` is the time of each call from the first of its tasks to the last; on each lane a call takes its share by tiles of the
-    lane that has most. A task begins when its lane is free and what it waits for was over `handover_s` ago.
+    A task begins when its lane is free and what it waits for was over `handover_s` ago; those that share a launch begin together.
     """
-    shares = _shares(plan)
     spans: list[Span] = []
-    lanes: list[list[int]] = [[] for _ in range(plan.lanes)]
-    for at, task in enumerate(plan.tasks):
-        after = tuple(lanes[wait.lane][wait.count - 1] for wait in task.waits if wait.count)
-        ready = {own: spans[own].end for own in lanes[task.lane][-1:]}
-        ready |= {other: spans[other].end + handover_s for other in after}
-        cause = max(ready, key=lambda other: ready[other], default=None)
-        begin = ready[cause] if cause is not None else 0.0
-        spans.append(Span(task, begin, begin + seconds[task.call] * shares[at], after, cause))
-        lanes[task.lane].append(at)
-    critical = set()
-    at_last = max(range(len(spans)), key=lambda at: spans[at].end, default=None)
-    while at_last is not None:
-        critical.add(at_last)
-        at_last = spans[at_last].cause
-    return tuple(replace(span, critical=at in critical) for at, span in enumerate(spans))
+    ended = [[0.0] for _ in range(plan.lanes)]  # when a lane has finished its first 0, 1, ... tasks
+    launched = [0.0] * plan.lanes
+    for task, spent in zip(plan.tasks, seconds, strict=True):
+        if not task.beside:
+            arrivals = [ended[wait.lane][wait.count] + handover_s for wait in task.waits if wait.count]
+            launched[task.lane] = max([ended[task.lane][-1], *arrivals])
+        begin = launched[task.lane]
+        spans.append((begin, begin + spent))
+        ended[task.lane].append(max(ended[task.lane][-1], begin + spent))
+    return tuple(spans)
 
 
-def predicted(spans: Sequence[Span]) -> float:
-    """Seconds of one inference: the last end."""
-    return max((span.end for span in spans), default=0.0)
+def task_seconds(plan: Plan, seconds: Sequence[float]) -> list[float]:
+    """What each task takes, of calls that take so many seconds as the plan carries them out, on all of their lanes.
 
-
-def _shares(plan: Plan) -> list[float]:
-    """For each task, its part of its call's time: its tiles over those of the lane that has most of them."""
+    The lane with most of a call's tiles takes the call's time, others less by as much as they have fewer; a lane's share is shared among its tasks by tiles.
+    """
     tiles: dict[tuple[int, int], int] = {}
     for task in plan.tasks:
         key = (task.call, task.lane)
@@ -63,4 +84,21 @@ def _shares(plan: Plan) -> list[float]:
     most: dict[int, int] = {}
     for (call, _), count in tiles.items():
         most[call] = max(most.get(call, 0), count)
-    return [(task.last - task.first) / max(most[task.call], 1) for task in plan.tasks]
+    return [seconds[task.call] * (task.last - task.first) / max(most[task.call], 1) for task in plan.tasks]
+
+
+def _timeline(plan: Plan, spans: Sequence[Span], facts: Facts) -> Timeline:
+    if len(spans) != len(plan.tasks):
+        raise VerifyError(f"{len(spans)} spans for {len(plan.tasks)} tasks")
+    tasks = [
+        Task(
+            task.call,
+            task.lane,
+            task.first,
+            task.last,
+            tuple((wait.lane, wait.count) for wait in task.waits),
+            task.beside,
+        )
+        for task in plan.tasks
+    ]
+    return Timeline.of(tasks, spans, facts.handover_s)

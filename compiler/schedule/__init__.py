@@ -1,20 +1,32 @@
 """KernelGraph + menus -> Plan: which lane runs which tiles after what, and where buffers lie.
 
     dependencies    which calls must have ended before one may begin
+    moves           what calls read of what others wrote, by bytes
     problem         the scheduling problem, what a schedule of it is, lower bounds; formally in docs/scheduling.md
     instance        kernels and menus as a problem, a schedule as a Plan
     sequential      kernels one after another, each split over as many lanes as pay
     early_start     list scheduling: independent kernels side by side
+    critical_path   list scheduling by upward rank, into gaps
     on_gpu          plans for a GPU
-    launches        on a GPU: kernels that can share a launch next to each other
+    launches        on a GPU: calls that can share a launch, in levels
+    slots           on a GPU: block slots as the resource; what a graph of launches takes
+    gpu_stages      on a GPU: stages whose groups run beside each other or share launches
+    streams         on a GPU: launches on as few streams as there can be
+    graph_plan      on a GPU: a graph of launches as a plan
     allotment       how many lanes each call gets, from critical path and area
     cut             blocks in series and side by side
     clusters        chains of calls that one lane runs without a hand-over
     stages          dynamic programming over endings; stage_lanes and stage_schedule make a schedule of it
-    descent         lanes of single calls changed as long as that helps
+    refined         stages from measurements: solve, measure the solution, solve again
+    descent         lanes and order of a block changed as long as that helps
+    contention      what a schedule takes when calls slow each other
     candidates      all of these by name
     optimal         the optimum by a constraint solver, a yardstick
-    tasks           a schedule as the tasks of a plan
+    aligned         kernels one after another, split so that lanes read what they wrote
+    tasks           a schedule as the tasks of a plan: what each waits for
+    conflicts       which tasks touch the same bytes
+    lanes_plan      a schedule as a plan: memory, tasks, verification
+    crossing        how much of what lanes read another wrote
     buffers         storages placed in one arena, respecting what runs when
     schedule        plans of the candidates, their verification
 

@@ -30,13 +30,9 @@ def allotment(problem: Problem) -> tuple[int, ...]:
 
 def _longest_chain(problem: Problem, ways: list[float]) -> list[int]:
     """The calls of a longest chain, first to last."""
-    after: list[list[int]] = [[] for _ in ways]
-    for call, earlier in enumerate(problem.before):
-        for one in earlier:
-            after[one].append(call)
     chain = [max(problem.calls, key=lambda call: ways[call])]
-    while after[chain[-1]]:
-        chain.append(max(after[chain[-1]], key=lambda call: ways[call]))
+    while following := problem.after[chain[-1]]:
+        chain.append(max(following, key=lambda call: ways[call]))
     return chain
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
+from compiler.ir.accesses import written_over
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Place, storage_users
 
@@ -21,25 +24,29 @@ class _Tenant:
     users: set[int]
 
 
-def place_buffers(kernels: KernelGraph, ended: Sequence[int] | None = None) -> tuple[Mapping[int, Place], int]:
+def place_buffers(
+    kernels: KernelGraph, ended: Sequence[int] | None = None, long_ended: Sequence[int] | None = None
+) -> tuple[Mapping[int, Place], int]:
     """A place for every storage and the arena's bytes.
 
-    `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it). Two storages may share
-    memory where all users of one have ended before the users of the other begin. Largest first, each at the lowest offset that is free
-    (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
+    `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it); `long_ended`, which so long ago
+    that nobody waits for them any more (default: the same). Two storages may share memory where all users of one have ended long before the users of
+    the other begin, or where a call writes one over the other, the other users of which have ended. Largest first, each at the lowest offset that is
+    free (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
     """
     ended = ended if ended is not None else [(1 << call) - 1 for call in range(len(kernels.calls))]
+    long_ended = long_ended if long_ended is not None else ended
     sizes = _sizes(kernels)
     fixed = _fixed(kernels, sizes)
     users = storage_users(kernels)
     tenants = _tenants(kernels, {s: n for s, n in sizes.items() if s not in fixed and s in users}, users, ended)
-    placed: list[tuple[int, _Tenant]] = []
-    for tenant in sorted(tenants, key=lambda one: (-one.bytes, min(one.users))):
-        placed.append((_lowest(tenant, placed, ended), tenant))
-    arena = max((at + tenant.bytes for at, tenant in placed), default=0)
+    leases: list[_Lease] = []
     places = dict(fixed)
-    for at, tenant in placed:
-        places |= {storage: Place("arena", at, sizes[storage]) for storage in tenant.storages}
+    for tenant in sorted(tenants, key=lambda one: (-one.bytes, min(one.users))):
+        lease = _Lease.of(tenant, long_ended).lowest(leases)
+        leases.append(lease)
+        places |= {storage: Place("arena", lease.at, sizes[storage]) for storage in tenant.storages}
+    arena = max((lease.at + lease.bytes for lease in leases), default=0)
     return places, -(-arena // ALIGNMENT) * ALIGNMENT
 
 
@@ -66,10 +73,9 @@ def _tenants(
 ) -> list[_Tenant]:
     """Storages joined where a call may write its output over an input that nothing else uses at that time or later."""
     tenant_of = {s: _Tenant([s], -(-size // ALIGNMENT) * ALIGNMENT, {*users[s]}) for s, size in sizes.items()}
-    for position, call in enumerate(kernels.calls):
+    for position in range(len(kernels.calls)):
         taken: set[int] = set()
-        for out, into in call.in_place:
-            new, old = kernels.buffers[call.outputs[out]].storage, kernels.buffers[call.inputs[into]].storage
+        for new, old in written_over(kernels, position):
             if new not in sizes or old not in sizes or new in taken or old in taken or sizes[new] != sizes[old]:
                 continue
             young, aged = tenant_of[new], tenant_of[old]
@@ -89,15 +95,30 @@ def _follows(users: Iterable[int], earlier: Iterable[int], ended: Sequence[int])
     return all(ended[user] & bits == bits for user in users)
 
 
-def _lowest(tenant: _Tenant, placed: list[tuple[int, _Tenant]], ended: Sequence[int]) -> int:
-    at = 0
-    neighbours = [
-        (start, other)
-        for start, other in placed
-        if not (_follows(tenant.users, other.users, ended) or _follows(other.users, tenant.users, ended))
-    ]
-    for start, other in sorted(neighbours, key=lambda entry: entry[0]):
-        if at + tenant.bytes <= start:
-            break
-        at = max(at, start + other.bytes)
-    return at
+@dataclass(frozen=True)
+class _Lease:
+    """Bytes of the arena for as long as the calls `users` (bits) may run; `ended` are those that have ended when any of these begins."""
+
+    at: int
+    bytes: int
+    users: int
+    ended: int
+
+    @staticmethod
+    def of(tenant: _Tenant, ended: Sequence[int]) -> _Lease:
+        """One that lies nowhere in particular yet."""
+        users = sum(1 << call for call in tenant.users)
+        return _Lease(0, tenant.bytes, users, reduce(and_, (ended[call] for call in tenant.users)))
+
+    def excludes(self, other: _Lease) -> bool:
+        """Whether both may be held at one time."""
+        return bool(self.users & ~other.ended and other.users & ~self.ended)
+
+    def lowest(self, held: Iterable[_Lease]) -> _Lease:
+        """At the lowest bytes that are free of all that are held meanwhile."""
+        at = 0
+        for other in sorted((one for one in held if self.excludes(one)), key=lambda one: one.at):
+            if at + self.bytes <= other.at:
+                break
+            at = max(at, other.at + other.bytes)
+        return replace(self, at=at)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from compiler.schedule.allotment import allotment
+from compiler.schedule.contention import contended_makespan
+from compiler.schedule.critical_path import critical_path_list
 from compiler.schedule.cut import series
-from compiler.schedule.descent import descent, with_counts
+from compiler.schedule.descent import Budget, descent, with_counts
 from compiler.schedule.early_start import Rules, early_start
-from compiler.schedule.problem import Placed, Problem, makespan, timed
-from compiler.schedule.stage_schedule import blocks, stage_schedule
+from compiler.schedule.problem import Placed, Problem, timed
+from compiler.schedule.refined import StageSeconds
+from compiler.schedule.stage_schedule import blocks, greedy_schedule, stage_schedule
+
+Schedule = tuple[Placed, ...]
 
 RULES = (
     ("early_start", Rules(critical_first=True, fill=True)),
@@ -17,74 +24,107 @@ RULES = (
     ("early_start alone", Rules(critical_first=True, fill=False)),
     ("early_start in order, alone", Rules(critical_first=False, fill=False)),
 )
+SATURATING_ALONE = ("early_start saturating alone", Rules(critical_first=True, fill=True, saturating_alone=True))
 
 
-def candidates(problem: Problem) -> list[tuple[str, tuple[Placed, ...]]]:
-    """Names and schedules, the shortest by prediction first; of equal schedules one.
+class Candidate(NamedTuple):
+    """A schedule, the wall seconds until it was found, with those that it is made of, and what it takes by prediction, with contention."""
+
+    name: str
+    placed: Schedule
+    seconds: float
+    predicted_s: float
+
+
+def candidates(problem: Problem, measured: StageSeconds | None = None) -> list[Candidate]:
+    """The shortest by prediction first; of equal schedules one. Stages are measured where `measured` is given.
 
     `early_start ...`  list scheduling, with its switches
     `allotted`         list scheduling with as many lanes for each call as critical path and area give it
+    `critical path`    list scheduling by upward rank, into gaps
+    `greedy`           in each stage everything that is ready
     `stages`           dynamic programming over endings
     `blocks`           in each block between two cuts what ended first of all the others there
-    `descent`          the lanes of each call changed as long as that shortens its block, then list scheduling or blocks, whichever is shorter
+    `descent`          lanes and order of each block changed as long as that shortens it, then list scheduling or blocks, whichever is shorter
     """
-    known = dict(_whole(problem))
-    known["blocks"] = best_of_blocks(problem, list(known.values()))
-    known["descent"] = descent_in_blocks(problem, list(known.values()))
-    first: dict[tuple[Placed, ...], str] = {}
-    for name, placed in known.items():
-        first.setdefault(placed, name)
-    return sorted(((name, placed) for placed, name in first.items()), key=lambda one: makespan(one[1]))
+    found = [_timed(problem, name, search) for name, search in _searches(problem, measured)]
+    known = [one.placed for one in found]
+    before = sum(one.seconds for one in found)
+    found.append(_timed(problem, "blocks", lambda: best_of_blocks(problem, known), before))
+    known.append(found[-1].placed)
+    found.append(_timed(problem, "descent", lambda: descent_in_blocks(problem, known), found[-1].seconds))
+    first: dict[Schedule, Candidate] = {}
+    for one in found:
+        first.setdefault(one.placed, one)
+    return sorted(first.values(), key=lambda one: one.predicted_s)
 
 
-def _whole(problem: Problem) -> Iterator[tuple[str, tuple[Placed, ...]]]:
-    for name, rules in RULES:
-        yield name, early_start(problem.before, problem.length, problem.lanes, problem.handover_s, rules)
-    yield "allotted", allotted(problem)
-    yield "stages", stage_schedule(problem)
+def named(problem: Problem, scheduler: str, measured: StageSeconds | None = None) -> list[Candidate]:
+    """What one scheduler finds; list scheduling finds one schedule for each of its switches."""
+    searches = _searches(problem, measured)
+    return [_timed(problem, name, search) for name, search in searches if name.startswith(scheduler)]
 
 
-def allotted(problem: Problem) -> tuple[Placed, ...]:
-    """Earliest start first, no call on more lanes than its allotment."""
-    most = allotment(problem)
+def _searches(problem: Problem, measured: StageSeconds | None) -> list[tuple[str, Callable[[], Schedule]]]:
+    rules = (*RULES, SATURATING_ALONE) if problem.beside else RULES
+    return [
+        *((name, _of(early_start, problem, switches)) for name, switches in rules),
+        ("allotted", lambda: early_start(problem, Rules(fill=False), allotment(problem))),
+        ("critical path", lambda: critical_path_list(problem)),
+        ("greedy", lambda: greedy_schedule(problem)),
+        ("stages", lambda: stage_schedule(problem, measured=measured)),
+    ]
 
-    def seconds(call: int, lanes: int) -> float | None:
-        return problem.length(call, lanes) if lanes <= most[call] else None
 
-    return early_start(problem.before, seconds, problem.lanes, problem.handover_s, Rules(fill=False))
+def _of(search: Callable[[Problem, Rules], Schedule], problem: Problem, rules: Rules) -> Callable[[], Schedule]:
+    return lambda: search(problem, rules)
 
 
-def best_of_blocks(problem: Problem, schedules: list[tuple[Placed, ...]]) -> tuple[Placed, ...]:
+def _timed(problem: Problem, name: str, search: Callable[[], Schedule], before: float = 0.0) -> Candidate:
+    begin = time.perf_counter()
+    placed = search()
+    return Candidate(name, placed, before + time.perf_counter() - begin, contended_makespan(problem, placed))
+
+
+def best_of_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:
     """Blocks in series taken from different schedules of the whole, each from the one in which it ends first when it begins anew.
 
-    All calls of a block come before all of the next, so that what is best for one is, but for hand-overs at its ends, best for the whole.
+    All calls of a block come before all of the next, so that what is best for one is, but for hand-overs and moves at its ends, best for the whole.
     """
     order: list[Placed] = []
+    solved: dict[tuple[Problem, tuple[Schedule, ...]], Schedule] = {}
     for calls in series(problem.before, problem.calls):
-        best = min(_alone(problem, calls, schedules), key=makespan)
-        order += _renamed(best, calls)
+        block = problem.part(calls)
+        options = tuple(_alone(block, calls, schedules))
+        if (block, options) not in solved:
+            solved[block, options] = min(options, key=lambda one: contended_makespan(block, one))
+        order += _renamed(solved[block, options], calls)
     return timed(problem, order)
 
 
-def descent_in_blocks(problem: Problem, schedules: list[tuple[Placed, ...]]) -> tuple[Placed, ...]:
+def descent_in_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:
     """In each block, also the cells of a graph that has no cuts, descents from what some schedules of the whole do there; equal blocks once."""
-    solved: dict[Problem, tuple[Placed, ...]] = {}
+    parts = [(calls, problem.part(calls)) for calls in blocks(problem)]
+    budget = Budget.of(dict.fromkeys(block for _, block in parts))
+    solved: dict[Problem, Schedule] = {}
     order: list[Placed] = []
-    for calls in blocks(problem):
-        block = problem.part(calls)
+    for calls, block in parts:
         if block not in solved:
-            solved[block] = descent(block, _alone(problem, calls, schedules))
+            solved[block] = descent(block, _alone(block, calls, schedules), budget.tries)
         order += _renamed(solved[block], calls)
     counts = {one.call: len(one.lanes) for one in order}
     found = (timed(problem, order), with_counts(problem, [counts[call] for call in problem.calls]))
-    return min(found, key=makespan)
+    return min(found, key=lambda one: contended_makespan(problem, one))
 
 
-def _alone(problem: Problem, calls: Sequence[int], schedules: list[tuple[Placed, ...]]) -> list[tuple[Placed, ...]]:
+def _alone(block: Problem, calls: Sequence[int], schedules: Sequence[Schedule]) -> list[Schedule]:
     """What schedules of the whole do with some of its calls, as if these were all there is; calls numbered within them."""
-    block, number = problem.part(calls), {call: at for at, call in enumerate(calls)}
-    parts = ([one for one in placed if one.call in number] for placed in schedules)
-    return [timed(block, (Placed(number[one.call], one.lanes, 0.0, 0.0) for one in part)) for part in parts]
+    number = {call: at for at, call in enumerate(calls)}
+    found = []
+    for placed in schedules:
+        lanes_of = [(number[one.call], one.lanes) for one in placed if one.call in number]
+        found.append(timed(block, (Placed(call, lanes, 0.0, 0.0) for call, lanes in lanes_of)))
+    return found
 
 
 def _renamed(placed: Sequence[Placed], calls: Sequence[int]) -> list[Placed]:

@@ -17,21 +17,21 @@ Cluster = tuple[int, ...]
 def linear_clusters(problem: Problem) -> list[Cluster]:
     """Disjoint chains that cover the calls, each after those it reads from: contracted, they leave no cycle.
 
-    While there are calls in no chain, the longest path through them (their seconds on one lane, and a hand-over on every edge) becomes one,
-    up to where a path from outside re-enters it, since the contracted graph would have a cycle. O(calls · edges).
+    While there are calls in no chain, the longest path through them (their seconds on one lane, and on every edge a hand-over and what is moved there)
+    becomes one, up to where a path from outside re-enters it, since the contracted graph would have a cycle. O(calls · edges).
     """
-    home = list(problem.calls)
+    home: list[Cluster] = [(call,) for call in problem.calls]
     clusters: list[Cluster] = []
     free = {*problem.calls}
-    after = _after(problem.before)
     while free:
         first, *rest = _longest_path(problem, free)
         chain = [first]
         for call in rest:
-            if _reenters(after, home, first, call):
+            if _reenters(problem.after, home, first, call):
                 break
             chain.append(call)
-            home[call] = first
+            for one in chain:
+                home[one] = tuple(chain)
         clusters.append(tuple(chain))
         free -= {*chain}
     return _in_order(problem.before, clusters)
@@ -52,22 +52,15 @@ def quotient(before: Sequence[Sequence[int]], clusters: Sequence[Cluster]) -> tu
     return tuple(found)
 
 
-def _after(before: Sequence[Sequence[int]]) -> list[list[int]]:
-    after: list[list[int]] = [[] for _ in before]
-    for call, earlier in enumerate(before):
-        for one in earlier:
-            after[one].append(call)
-    return after
-
-
 def _longest_path(problem: Problem, free: set[int]) -> list[int]:
     """The path with most seconds through calls that are in no cluster yet."""
     best: dict[int, tuple[float, int | None]] = {}
     for call in sorted(free):
-        earlier = [one for one in problem.before[call] if one in free]
-        last = max(earlier, key=lambda one: (best[one][0], -one), default=None)
-        reached = best[last][0] + problem.handover_s if last is not None else 0.0
-        best[call] = (reached + problem.alone(call), last)
+        reached: tuple[float, int | None] = (0.0, None)
+        for edge, one in enumerate(problem.before[call]):
+            if one in free and best[one][0] + problem.edge_s(call, edge) > reached[0]:
+                reached = (best[one][0] + problem.edge_s(call, edge), one)
+        best[call] = (reached[0] + problem.alone(call), reached[1])
     at: int | None = max(best, key=lambda call: (best[call][0], -call))
     path = []
     while at is not None:
@@ -76,20 +69,17 @@ def _longest_path(problem: Problem, free: set[int]) -> list[int]:
     return path[::-1]
 
 
-def _reenters(after: list[list[int]], home: list[int], cluster: int, call: int) -> bool:
-    """Whether, besides edges, a path leads out of a cluster and to `call`: `home` names each call's cluster."""
-    members: dict[int, list[int]] = {}
-    for one, of in enumerate(home):
-        members.setdefault(of, []).append(one)
-    found = {cluster}
-    waiting = [home[reader] for one in members[cluster] for reader in after[one] if reader != call]
+def _reenters(after: Sequence[Sequence[int]], home: Sequence[Cluster], first: int, call: int) -> bool:
+    """Whether, besides edges, a path leads out of the cluster of `first` and to `call`: `home` has each call's cluster."""
+    found = {home[first]}
+    waiting = [home[reader] for one in home[first] for reader in after[one] if reader != call]
     while waiting:
         at = waiting.pop()
-        if at == call:
+        if at[0] == call:
             return True
         if at not in found:
             found.add(at)
-            waiting += [home[reader] for one in members[at] for reader in after[one]]
+            waiting += [home[reader] for one in at for reader in after[one]]
     return False
 
 

@@ -98,10 +98,16 @@ def live_after(before: Before, calls: Sequence[int]) -> list[int]:
         for one in before[call]:
             if one in readers:
                 readers[one].append(call)
-    return [
-        len({left for one in calls[: at + 1] if (left := tuple(reader for reader in readers[one] if reader > call))})
-        for at, call in enumerate(calls)
-    ]
+    live: dict[int, tuple[int, ...]] = {}
+    found = []
+    for call in calls:
+        live[call] = tuple(readers[call])
+        for one in before[call]:
+            if one in live:
+                live[one] = tuple(reader for reader in live[one] if reader > call)
+        live = {one: left for one, left in live.items() if left}
+        found.append(len({*live.values()}))
+    return found
 
 
 def narrow(before: Before, calls: tuple[int, ...]) -> list[tuple[int, ...]]:

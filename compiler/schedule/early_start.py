@@ -1,95 +1,147 @@
 """Earliest start first: list scheduling of kernels that may run side by side, each on as many lanes as suits the moment.
 
-The problem is the resource-constrained one with moldable tasks: a call takes `seconds(call, lanes)`, lanes are the resource, a call begins
-after its predecessors, and the makespan is to be least (serial schedule generation; Kolisch, "Serial and parallel resource-constrained project
-scheduling methods revisited", EJOR 90, 1996). From the calls whose predecessors are placed, the one that can start first is placed
-next; of those that can start at the same time, with `critical_first`, the one with the longest way to the end.
+The problem is the resource-constrained one with moldable tasks: lanes are the resource, a call begins after its predecessors, and the makespan is to be
+least (serial schedule generation; Kolisch, "Serial and parallel resource-constrained project scheduling methods revisited", EJOR 90,
+1996). From the calls whose predecessors are placed, the one that can start first is placed next; of those that can start at the same time, that of
+the least `priority`: with `critical_first` the one with the longest way to the end. It goes to the lanes on which it ends first, with what it has to
+read from other lanes.
 
 With `fill`, calls share the lanes out among themselves while several are ready: each takes its part of them. Without, each takes as many as make it
-end first, as if it were alone. Which pays depends on the graph, so both are candidates.
+end first, as if it were alone. Which pays depends on the graph, so both are candidates. With `saturating_alone` a call that takes all the memory bandwidth
+there is runs on as many lanes as it can, so that no other is beside it where these are all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
-from compiler.schedule.problem import Placed, Seconds, ways_to_the_end
+from compiler.schedule.problem import Lanes, Placed, Problem, ways_to_the_end
+
+SATURATES = 0.8
+"""Who presses at least so much, and suffers as much, takes the memory bandwidth: one standard load presses 1."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The two switches."""
+    """The switches."""
 
     critical_first: bool = True
     fill: bool = True
+    saturating_alone: bool = False
 
 
-def early_start(
-    before: Sequence[Sequence[int]], seconds: Seconds, lanes: int, handover_s: float, rules: Rules
-) -> tuple[Placed, ...]:
-    """The calls in the order in which they were placed; `before` are each call's predecessors.
+def early_start(problem: Problem, rules: Rules, most: Sequence[int] | None = None) -> tuple[Placed, ...]:
+    """The calls in the order in which they were placed; each on at most `most` lanes, if given."""
+    options = [
+        tuple(one for one in problem.lengths(call) if most is None or one[0] <= most[call]) for call in problem.calls
+    ]
+    if rules.saturating_alone:
+        options = [every[-1:] if _saturates(problem, call) else every for call, every in enumerate(options)]
+    priority = critical_priority(problem) if rules.critical_first else [0.0] * len(options)
+    return ListScheduler(problem).placed(priority, options, rules.fill)
 
-    `handover_s` is what a call waits for a result of another lane.
-    """
-    return _EarlyStart(before, seconds, lanes, handover_s, rules).placed()
+
+def critical_priority(problem: Problem) -> list[float]:
+    """The longest way to the end first, every call on one lane."""
+    return [-way for way in ways_to_the_end(problem.before, [problem.alone(call) for call in problem.calls])]
 
 
-class _EarlyStart:
-    def __init__(
-        self, before: Sequence[Sequence[int]], seconds: Seconds, lanes: int, handover_s: float, rules: Rules
-    ) -> None:
-        self.before, self.seconds, self.handover_s, self.rules = before, seconds, handover_s, rules
-        self.free = [0.0] * lanes
+def _saturates(problem: Problem, call: int) -> bool:
+    return bool(problem.beside) and min(problem.beside[call].presses, problem.beside[call].suffers) >= SATURATES
+
+
+Options = Sequence[Sequence[tuple[int, float]]]
+"""For each call the numbers of lanes it may get, ascending, and what it takes there."""
+
+
+class ListScheduler:
+    """Places the calls of one problem one after another, again and again with other priorities and options."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.every = tuple(range(problem.lanes))
+        self.single = [(lane,) for lane in self.every]
+        self.missing = [len(earlier) for earlier in problem.before]
+        self.first = [call for call, count in enumerate(self.missing) if not count]
+
+    def placed(
+        self, priority: Sequence[float], options: Options, fill: bool = False, by_start: bool = True
+    ) -> tuple[Placed, ...]:
+        """With `by_start` what can start first goes first, and `priority`, the least first, breaks ties; without, it alone decides."""
+        problem, missing = self.problem, self.missing[:]
+        self.free = [0.0] * problem.lanes
         self.done: dict[int, Placed] = {}
-        self.way = ways_to_the_end(before, [self._lengths(call, lanes)[0][1] for call in range(len(before))])
-
-    def placed(self) -> tuple[Placed, ...]:
-        after: list[list[int]] = [[] for _ in self.before]
-        missing = [len(earlier) for earlier in self.before]
-        for call, earlier in enumerate(self.before):
-            for one in earlier:
-                after[one].append(call)
-        ready = [call for call, count in enumerate(missing) if not count]
-        while ready:
-            call = min(ready, key=self._urgency)
-            ready.remove(call)
-            self._place(call, len(ready) + 1)
-            for follower in after[call]:
+        now = [(priority[call], call) for call in self.first]
+        heapify(now)
+        later: list[tuple[float, float, int]] = []
+        while now or later:
+            if not now:
+                _, _, call = heappop(later)
+            else:
+                _, call = heappop(now)
+            best = self._best(call, options[call], len(now) + len(later) + 1 if fill else 1)
+            self.done[call] = best
+            for lane in best.lanes:
+                self.free[lane] = best.end
+            for follower in problem.after[call]:
                 missing[follower] -= 1
                 if not missing[follower]:
-                    ready.append(follower)
+                    ready = max([self.done[one].end for one in problem.before[follower]]) if by_start else 0.0
+                    heappush(later, (ready, priority[follower], follower))
+            earliest = min(self.free)
+            while later and later[0][0] <= earliest:
+                _, rank, ready_now = heappop(later)
+                heappush(now, (rank, ready_now))
         return tuple(self.done.values())
 
-    def _urgency(self, call: int) -> tuple[float, float, int]:
-        start = max(self._ready_at(call), min(self.free))
-        return (start, -self.way[call] if self.rules.critical_first else 0.0, call)
-
-    def _ready_at(self, call: int) -> float:
-        return max((self.done[one].end for one in self.before[call]), default=0.0)
-
-    def _place(self, call: int, ready: int) -> None:
-        most = len(self.free)
-        wanted = max(most // ready, 1) if self.rules.fill else most
-        options = [self._option(call, count, length) for count, length in self._lengths(call, wanted)]
-        best = min(options, key=lambda option: (option.end, len(option.lanes)))
-        for lane in best.lanes:
-            self.free[lane] = best.end
-        self.done[call] = best
-
-    def _lengths(self, call: int, most: int) -> list[tuple[int, float]]:
-        lengths = [(count, self.seconds(call, count)) for count in range(1, most + 1)]
-        return [(count, length) for count, length in lengths if length is not None]
+    def _best(self, call: int, options: Sequence[tuple[int, float]], ready: int) -> Placed:
+        """Of its options that which ends first; while others are ready it takes no more than its share of the lanes, if it can."""
+        wanted = max(len(self.every) // ready, options[0][0])
+        found = [self._option(call, *option) for option in options if option[0] <= wanted]
+        return min(found, key=lambda one: (one.end, len(one.lanes))) if len(found) > 1 else found[0]
 
     def _option(self, call: int, count: int, length: float) -> Placed:
-        """The call on the `count` lanes that let it begin first; of equal ones those that have its operands."""
-        earlier = [self.done[one] for one in self.before[call]]
+        return self._on_one(call, length) if count == 1 else self._on_several(call, count, length)
+
+    def _on_one(self, call: int, length: float) -> Placed:
+        """The lane on which it ends first; of equal ones that which made an operand, then that which has idled least."""
+        problem, handover = self.problem, self.problem.handover_s
+        earlier = [self.done[one] for one in problem.before[call]]
+        moves = problem.moves[call] if problem.moves else ()
+        best: tuple[float, bool, float, int] | None = None
+        chosen = 0.0
+        for lane in self.every:
+            begin, own, alone = self.free[lane], False, self.single[lane]
+            for one in earlier:
+                arrives = one.end if one.lanes == alone else one.end + handover
+                if arrives > begin:
+                    begin = arrives
+                own = own or lane in one.lanes
+            moved = 0.0
+            if moves:
+                moved = sum(
+                    [m.seconds * m.share(alone, one.lanes, lane) for m, one in zip(moves, earlier, strict=True)]
+                )
+            option = (begin + (length + moved), not own, -self.free[lane], lane)
+            if best is None or option < best:
+                best, chosen = option, begin
+        assert best is not None
+        return Placed(call, self.single[best[3]], chosen, best[0])
+
+    def _on_several(self, call: int, count: int, length: float) -> Placed:
+        """The lanes that are free first or, if that is sooner with what is moved, those of a predecessor."""
+        problem = self.problem
+        earlier = [self.done[one] for one in problem.before[call]]
+        arrives = max([one.end for one in earlier]) + problem.handover_s if earlier else 0.0
         own = {lane for one in earlier for lane in one.lanes}
-
-        def begins(lane: int) -> float:
-            arrives = (one.end + (0.0 if one.lanes == (lane,) else self.handover_s) for one in earlier)
-            return max([self.free[lane], *arrives])
-
-        lanes = sorted(range(len(self.free)), key=lambda lane: (begins(lane), lane not in own, lane))[:count]
-        begin = max(map(begins, lanes))
-        return Placed(call, tuple(sorted(lanes)), begin, begin + length)
+        lanes = sorted(self.every, key=lambda lane: (max(self.free[lane], arrives), lane not in own, lane))[:count]
+        sets: dict[Lanes, None] = {tuple(sorted(lanes)): None}
+        if problem.moves:
+            sets |= {one.lanes: None for one in earlier if len(one.lanes) == count}
+        found = []
+        for chosen in sets:
+            begin = max([arrives, *[self.free[lane] for lane in chosen]])
+            found.append(Placed(call, chosen, begin, begin + (length + problem.moving(call, chosen, self.done))))
+        return min(found, key=lambda one: one.end)

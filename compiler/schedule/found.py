@@ -9,7 +9,13 @@ from compiler.ir.plan import Plan
 
 @dataclass(frozen=True)
 class Found:
-    """A plan, and the wall seconds until it was there; of several schedulers each is told the time of all of them."""
+    """A plan, and the wall seconds until it was there.
+
+    `spans` are begin and end of each of its tasks as the prediction has them, in seconds; empty where a scheduler does not say.
+    One that is `trusted` is taken in place of the first where neither it was run nor a record says how long it takes.
+    """
 
     plan: Plan
     seconds: float
+    trusted: bool = False
+    spans: tuple[tuple[float, float], ...] = ()

@@ -43,18 +43,6 @@ def shared_launches(
     return found
 
 
-def ended_before_launches(groups: Sequence[Sequence[int]], calls: int) -> list[int]:
-    """For each call, as bits, which calls have ended when it begins, if those of a group may run at once."""
-    launched = sum(1 << call for group in groups for call in group)
-    ended = [(1 << call) - 1 for call in range(calls)]
-    gone = (1 << calls) - 1 & ~launched
-    for group in groups:
-        for call in group:
-            ended[call] = gone
-        gone |= sum(1 << call for call in group)
-    return ended
-
-
 def _joins(call: int, groups: Sequence[list[int]], seconds: Seconds, most: float) -> bool:
     """Whether the call went into the group that it makes longer by least, which is by at most so many seconds."""
     longer: list[tuple[float, int]] = []

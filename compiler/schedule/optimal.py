@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.schedule.problem import Placed, Problem, lower_bound, makespan, timed
+from compiler.schedule.problem import Move, Placed, Problem, lower_bound, makespan, timed
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntervalVar, IntVar
 
 UNITS = 100_000
 """Of the known makespan."""
+CLOSED = 1e-3
+"""A relative gap that rounding lengths down leaves: with it an optimum is proven."""
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best schedule found; no schedule takes less than `bound_s`. `proven`: the solver had enough time to close the gap."""
+    """The best schedule found; no schedule takes less than `bound_s`, with or without contention. `proven`: the solver closed the gap."""
 
     placed: tuple[Placed, ...]
     bound_s: float
@@ -48,11 +50,16 @@ def optimum(problem: Problem, known: Sequence[Placed], limit_s: float, workers: 
     bound = max(lower_bound(problem), solver.best_objective_bound * unit)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     schedules = [tuple(known), choices.placed(solver)] if found else [tuple(known)]
-    return Optimum(min(schedules, key=makespan), bound, status == cp_model.OPTIMAL)
+    best = min(schedules, key=makespan)
+    return Optimum(best, bound, status == cp_model.OPTIMAL and makespan(best) <= bound * (1.0 + CLOSED))
 
 
 class _Choices:
-    """The model: for each call its beginning, its lanes and how many they are; for each edge whether both ends have the same lane alone."""
+    """The model: for each call its beginning, its lanes and how many they are; for each edge whether both ends have the same lane alone.
+
+    What a call reads of other lanes is exact where it and what it reads from run on one lane each; otherwise the least that the numbers of lanes allow, so that
+    the bound stays one.
+    """
 
     def __init__(self, problem: Problem, model: CpModel, unit: float, known: Sequence[Placed]) -> None:
         self.problem, self.model, self.unit = problem, model, unit
@@ -64,8 +71,9 @@ class _Choices:
             {count: (model.new_bool_var(""), int(length / unit)) for count, length in problem.lengths(call)}
             for call in problem.calls
         ]
-        self._lanes_are_never_shared()
+        self.moved: list[list[IntVar]] = [[] for _ in problem.calls]
         self._results_arrive()
+        self._lanes_are_never_shared()
         self._the_last_end_is_least()
         self._begin_with(known)
 
@@ -73,14 +81,15 @@ class _Choices:
         busy: list[list[IntervalVar]] = [[] for _ in range(self.problem.lanes)]
         sizes: list[IntervalVar] = []
         demands: list[int] = []
-        for begin, end, on, counts in zip(self.begins, self.ends, self.on, self.counts, strict=True):
+        each = zip(self.begins, self.ends, self.on, self.counts, self.moved, strict=True)
+        for begin, end, on, counts, moved in each:
             self.model.add_exactly_one(chosen for chosen, _ in counts.values())
             self.model.add(sum(on) == sum(count * chosen for count, (chosen, _) in counts.items()))
-            for count, (chosen, length) in counts.items():
-                sizes.append(self.model.new_optional_interval_var(begin, length, end, chosen, ""))
-                demands.append(count)
             takes = self.model.new_int_var(0, self.horizon, "")
-            self.model.add(takes == sum(length * chosen for chosen, length in counts.values()))
+            self.model.add(takes == sum(length * chosen for chosen, length in counts.values()) + sum(moved))
+            for count, (chosen, length) in counts.items():
+                sizes.append(self.model.new_optional_interval_var(begin, takes if moved else length, end, chosen, ""))
+                demands.append(count)
             for lane, here in enumerate(on):
                 busy[lane].append(self.model.new_optional_interval_var(begin, takes, end, here, ""))
         for intervals in busy:
@@ -90,12 +99,26 @@ class _Choices:
     def _results_arrive(self) -> None:
         handover = int(self.problem.handover_s / self.unit)
         for call, earlier in enumerate(self.problem.before):
-            for one in earlier:
+            for at, one in enumerate(earlier):
                 self.model.add(self.begins[call] >= self.ends[one])
-                if handover:
-                    self.model.add(self.begins[call] >= self.ends[one] + handover).only_enforce_if(
-                        ~self._stays(one, call)
-                    )
+                move = self.problem.moves[call][at] if self.problem.moves else None
+                if not handover and not (move and move.seconds):
+                    continue
+                stays = self._stays(one, call)
+                self.model.add(self.begins[call] >= self.ends[one] + handover).only_enforce_if(~stays)
+                if move and move.seconds:
+                    self.moved[call].append(self._moved(one, call, move, stays))
+
+    def _moved(self, one: int, call: int, move: Move, stays: IntVar) -> IntVar:
+        """What a call takes longer for what it reads of another: no less than this."""
+        moved = self.model.new_int_var(0, int(move.seconds / self.unit), "")
+        for makers, (made, _) in self.counts[one].items():
+            for count, (read, _) in self.counts[call].items():
+                if makers == count == 1:
+                    self.model.add(moved >= int(move.seconds / self.unit)).only_enforce_if([made, read, ~stays])
+                elif least := int(move.seconds * move.least(count, makers) / self.unit):
+                    self.model.add(moved >= least).only_enforce_if([made, read])
+        return moved
 
     def _stays(self, one: int, call: int) -> IntVar:
         """Whether two calls run on the same lane, each on it alone."""

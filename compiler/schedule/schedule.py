@@ -6,19 +6,20 @@ import time
 from collections.abc import Iterator, Sequence
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import LaneCosts
-from compiler.ir.plan import Plan
+from compiler.ir.lanes import LaneCosts, StageClock
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
-from compiler.schedule.buffers import place_buffers
-from compiler.schedule.candidates import RULES, candidates
-from compiler.schedule.early_start import early_start
+from compiler.schedule.aligned import aligned
+from compiler.schedule.candidates import candidates, named
+from compiler.schedule.expected import expected, expected_beside, expected_in_turn
 from compiler.schedule.found import Found
 from compiler.schedule.instance import WAKE_LANES_S, Instance
+from compiler.schedule.lanes_plan import plan_of
 from compiler.schedule.on_gpu import Together, on_gpu
-from compiler.schedule.problem import Placed, Problem
-from compiler.schedule.sequential import choose_lanes, sequential
-from compiler.schedule.stage_schedule import stage_schedule
+from compiler.schedule.problem import makespan
+from compiler.schedule.sequential import choose_lanes, one_by_one, sequential
+
+ALIGNED = "aligned"
 
 
 def schedule(
@@ -29,49 +30,72 @@ def schedule(
     scheduler: str = "auto",
     together: Together | None = None,
     regions: Regions | None = None,
+    clock: StageClock | None = None,
 ) -> tuple[Found, ...]:
     """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
-    `menus` are in call order. Where `regions` are known, a task waits for no more than what it reads; else for all of the calls that it reads from.
+    `menus` are in call order. Where `regions` are known, a task waits for no more than what it reads; else for all of the calls that it reads from. `clock`
+    times stages on the device, where they are searched.
 
     `auto`         sequential plans, then those of every other scheduler, each kind by predicted time
-    `sequential`   no kernel runs beside another, each may be split over the lanes: on one lane or all, whichever is predicted faster; all there is
-                   where each kernel needs the one before
+    `sequential`   no kernel runs beside another, each may be split over the lanes: on one lane or all, whichever is predicted faster; where each
+                   kernel needs the one before, there is only this and `aligned`
+    `aligned`      calls in the same order, but split so that lanes mostly read what they wrote themselves, and wait for little else; only with `regions`
     another        the plan of this scheduler that is predicted fastest, or a sequential one on one lane if that is predicted to be faster still
 
-    Where a target has `together`, there is one lane: calls that can share a launch follow one another, in memory that lets them; of the plans for
-    each of GROWTHS the one with the least predicted time is taken.
+    Where a target has `together` it is a GPU, whose plans are those of `on_gpu`.
     """
     if together is not None:
-        return on_gpu(kernels, menus, together)
-    alone, *split = [_timed_sequential(kernels, menus, count, costs) for count in sorted({1, lanes})]
+        return on_gpu(kernels, menus, together, scheduler)
+    instance = Instance.of(kernels, menus, lanes, costs, regions)
+    alone, *split = [_timed_sequential(instance, menus, count, costs) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)
-    instance = Instance.of(kernels, menus, lanes, costs)
-    if scheduler == "sequential" or lanes == 1 or _is_chain(instance.problem.before):
+    if scheduler == "sequential" or lanes == 1:
         return (in_turn[0],)
-    beside = sorted(_side_by_side(instance, scheduler), key=_predicted)
-    return (*in_turn, *beside) if scheduler == "auto" else (min([alone, *beside], key=_predicted),)
+    drifting = _aligned(instance, menus, lanes, costs) if scheduler in ("auto", ALIGNED) else ()
+    if _is_chain(instance.problem.before):
+        found = (in_turn[0], *drifting)
+        return found if scheduler == "auto" else (min(found, key=_predicted),)
+    beside = sorted(_side_by_side(instance, scheduler, clock), key=_predicted) if scheduler != ALIGNED else []
+    return (
+        (*in_turn, *drifting, *beside) if scheduler == "auto" else (min([alone, *drifting, *beside], key=_predicted),)
+    )
 
 
 def _predicted(found: Found) -> float:
     return found.plan.predicted_s
 
 
-def _timed_sequential(kernels: KernelGraph, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> Found:
+def _timed_sequential(instance: Instance, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> Found:
     begin = time.perf_counter()
     chosen = [choose_lanes(menu, lanes, costs.split_s) for menu in menus]
-    places, arena = place_buffers(kernels)
-    plan = Plan(
-        lanes=lanes,
-        tasks=sequential([(variant, count) for variant, count, _ in chosen], lanes),
-        tiles=tuple((variant.tile, variant.tiles) for variant, _, _ in chosen),
-        places=places,
-        arena_bytes=arena,
-        scheduler="sequential",
-        predicted_s=sum(seconds for _, _, seconds in chosen) + (WAKE_LANES_S if lanes > 1 else 0.0),
+    placed = sequential(chosen)
+    wake_s = WAKE_LANES_S if lanes > 1 else 0.0
+    plan = plan_of(
+        instance.kernels,
+        placed,
+        [(variant.tile, variant.tiles) for variant, _, _ in chosen],
+        lanes,
+        one_by_one([variant for variant, _, _ in chosen]),
+        "sequential",
+        makespan(placed) + instance.moved_s(placed) + wake_s,
+        instance.regions,
     )
-    plan.verify(kernels)
-    return Found(plan, time.perf_counter() - begin)
+    spans = expected_in_turn(instance.problem, placed, plan.tasks, wake_s)
+    return Found(plan, time.perf_counter() - begin, spans=spans)
+
+
+def _aligned(instance: Instance, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> tuple[Found, ...]:
+    """Calls in order on lanes that keep to what they wrote; nothing where it is not known what parts of calls touch."""
+    begin = time.perf_counter()
+    if instance.regions is None:
+        return ()
+    variants, placed = aligned(instance.kernels, menus, lanes, costs, instance.regions)
+    tiles = [(variant.tile, variant.tiles) for variant in variants]
+    predicted_s = makespan(placed) + WAKE_LANES_S
+    before = one_by_one(variants)
+    plan = plan_of(instance.kernels, placed, tiles, lanes, before, ALIGNED, predicted_s, instance.regions)
+    return (Found(plan, time.perf_counter() - begin, spans=expected(placed, plan.tasks, WAKE_LANES_S)),)
 
 
 def _is_chain(before: Sequence[Sequence[int]]) -> bool:
@@ -79,21 +103,11 @@ def _is_chain(before: Sequence[Sequence[int]]) -> bool:
     return all(call - 1 in earlier for call, earlier in enumerate(before) if call)
 
 
-def _side_by_side(instance: Instance, scheduler: str) -> Iterator[Found]:
+def _side_by_side(instance: Instance, scheduler: str, clock: StageClock | None) -> Iterator[Found]:
     """Independent kernels beside each other, as one scheduler places them, or as every one does."""
-    begin = time.perf_counter()
-    schedules = candidates(instance.problem) if scheduler == "auto" else _of(scheduler, instance.problem)
-    searched = time.perf_counter() - begin
-    for name, placed in schedules:
+    problem, measured = instance.problem, instance.stage_seconds(clock) if clock else None
+    for one in candidates(problem, measured) if scheduler == "auto" else named(problem, scheduler, measured):
         begin = time.perf_counter()
-        plan = instance.plan(name, placed)
-        yield Found(plan, searched + time.perf_counter() - begin)
-
-
-def _of(scheduler: str, problem: Problem) -> list[tuple[str, tuple[Placed, ...]]]:
-    if scheduler == "stages":
-        return [(scheduler, stage_schedule(problem))]
-    return [
-        (name, early_start(problem.before, problem.length, problem.lanes, problem.handover_s, rules))
-        for name, rules in RULES
-    ]
+        plan = instance.plan(one.name, one.placed)
+        spans = expected_beside(problem, one.placed, plan.tasks, WAKE_LANES_S)
+        yield Found(plan, one.seconds + time.perf_counter() - begin, spans=spans)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
-from compiler.ir.plan import Task, Wait
 from compiler.ir.tile import Menu, Variant
+from compiler.schedule.problem import Placed
 
 
 def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, int, float]:
@@ -32,21 +33,20 @@ def shared_seconds(variant: Variant, lanes: int) -> float:
     return variant.cost.seconds * -(-variant.tiles // lanes) / max(variant.tiles, 1)
 
 
-def sequential(choices: Sequence[tuple[Variant, int]], lanes: int) -> tuple[Task, ...]:
-    """Tasks in call order; each waits for every task of the call before it, on other lanes explicitly and on its own by order."""
-    tasks: list[Task] = []
-    done = [0] * lanes
-    before: dict[int, int] = {}
-    for call, (variant, count) in enumerate(choices):
-        if not variant.tiles:
-            continue
-        now: dict[int, int] = {}
-        for lane in range(count):
-            first, last = variant.tiles * lane // count, variant.tiles * (lane + 1) // count
-            waits = tuple(Wait(other, reached) for other, reached in sorted(before.items()) if other != lane)
-            tasks.append(Task(call, lane, first, last, waits))
-            now[lane] = done[lane] + 1
-        for lane in now:
-            done[lane] += 1
-        before = now
-    return tuple(tasks)
+def sequential(choices: Sequence[tuple[Variant, int, float]]) -> tuple[Placed, ...]:
+    """Each call, carried out as a variant says on so many lanes in so many seconds, after the one before it, on the first lanes."""
+    ends = accumulate((seconds for _, _, seconds in choices), initial=0.0)
+    return tuple(
+        Placed(call, tuple(range(count)), begin, begin + seconds)
+        for call, ((_, count, seconds), begin) in enumerate(zip(choices, ends, strict=False))
+    )
+
+
+def one_by_one(variants: Sequence[Variant]) -> list[tuple[int, ...]]:
+    """For each call the one before it that has anything to do."""
+    before: list[tuple[int, ...]] = []
+    last: tuple[int, ...] = ()
+    for call, variant in enumerate(variants):
+        before.append(last)
+        last = (call,) if variant.tiles else last
+    return before

@@ -26,6 +26,7 @@ class StageLanes:
         self.problem = problem
         self.fastest = [_fastest(problem, call) for call in problem.calls]
         """For each call and number of lanes it may use: how many it does use, and its seconds."""
+        self.known: dict[tuple[Group, int], float] = {}
 
     def seconds(self, groups: Sequence[Group]) -> float:
         """A stage from its beginning to where the next may begin: its slowest lane, and a hand-over where it has more than one."""
@@ -63,8 +64,28 @@ class StageLanes:
         return [Seat((group,), count, length) for group, count, length in zip(groups, counts, lengths, strict=True)]
 
     def _length(self, group: Group, lanes: int) -> float:
-        """Calls one after another, each on as many of the lanes as suit it."""
-        return sum([self.fastest[call][lanes - 1][1] for call in group])
+        """Calls one after another, each on as many of the lanes as suit it, with what they read of other lanes of the group."""
+        if (group, lanes) not in self.known:
+            self.known[group, lanes] = self._chained(group, lanes)
+        return self.known[group, lanes]
+
+    def _chained(self, group: Group, lanes: int) -> float:
+        length = 0.0
+        done: dict[int, tuple[int, ...]] = {}
+        for call in group:
+            count, seconds = self.fastest[call][lanes - 1]
+            length += seconds
+            if self.problem.moves and lanes > 1:
+                length += self._moved(call, count, done)
+                done[call] = tuple(range(count))
+        return length
+
+    def _moved(self, call: int, count: int, done: dict[int, tuple[int, ...]]) -> float:
+        """What a call on the first `count` lanes reads of those that the group's calls before it wrote on others."""
+        lanes = tuple(range(count))
+        reads = zip(self.problem.before[call], self.problem.moves[call], strict=True)
+        inside = [(move, done[one]) for one, move in reads if one in done]
+        return max(sum([move.seconds * move.share(lanes, makers, lane) for move, makers in inside]) for lane in lanes)
 
 
 def _fastest(problem: Problem, call: int) -> list[tuple[int, float]]:
@@ -88,12 +109,21 @@ def placed_stages(problem: Problem, stages: Sequence[Sequence[Group]]) -> tuple[
         left = list(range(problem.lanes))
         for seat in sorted(shared.seats(groups), key=lambda one: -one.seconds):
             calls = [call for group in seat.groups for call in group]
-            read = [one for call in calls for one in problem.before[call]]
-            made = [lane for one in read for lane in lanes_of.get(one, ())]
-            left.sort(key=lambda lane: (-made.count(lane), lane))
+            made = _made(problem, calls, lanes_of)
+            left.sort(key=lambda lane: (-made[lane], lane))
             lanes, left = left[: seat.lanes], left[seat.lanes :]
             for call in calls:
                 count, _ = shared.fastest[call][seat.lanes - 1]
                 lanes_of[call] = tuple(sorted(lanes[:count]))
                 order.append(Placed(call, lanes_of[call], 0.0, 0.0))
     return timed(problem, order)
+
+
+def _made(problem: Problem, calls: Sequence[int], lanes_of: dict[int, tuple[int, ...]]) -> list[float]:
+    """For each lane what it would cost some calls that another lane wrote what it did: hand-overs and moves."""
+    made = [0.0] * problem.lanes
+    for call in calls:
+        for at, one in enumerate(problem.before[call]):
+            for lane in lanes_of.get(one, ()):
+                made[lane] += problem.edge_s(call, at) or 1.0
+    return made

@@ -28,118 +28,130 @@ class Pruning:
 
 
 class TooManyEndings(Exception):
-    """There are more pairs of a set and its ending than were allowed for."""
+    """There are more pairs of a set and its ending than were allowed for; `always` if they are whatever is pruned."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.always = always
 
 
 def stages(
     before: Sequence[Sequence[int]], latency: Latency, pruning: Pruning, most_endings: int | None = None
 ) -> tuple[Stage, ...]:
     """The stages with the least sum of latencies, first to last. Raises TooManyEndings."""
-    return _Endings(before, latency, pruning, most_endings).stages()
+    return Endings(before, pruning, most_endings).least(latency)
 
 
-class _Endings:
-    """Sets of nodes are the bits of an int."""
+class Endings:
+    """All pairs of a set of nodes that may be left and an ending of it; sets are the bits of an int. Raises TooManyEndings."""
 
-    def __init__(
-        self, before: Sequence[Sequence[int]], latency: Latency, pruning: Pruning, most_endings: int | None
-    ) -> None:
-        self.latency, self.pruning, self.most = latency, pruning, most_endings
+    def __init__(self, before: Sequence[Sequence[int]], pruning: Pruning, most: int | None = None) -> None:
+        self.pruning, self.most = pruning, most
         self.seen = 0
         self.nodes = len(before)
-        self.before = [sum(1 << one for one in earlier) for earlier in before]
+        self.before = before
         self.after = [0] * self.nodes
         for node, earlier in enumerate(before):
             for one in earlier:
                 self.after[one] |= 1 << node
-        self.priced: dict[int, float | None] = {}
+        self.joined = [sum(1 << one for one in before[node]) | self.after[node] for node in range(self.nodes)]
+        self.stage_of: dict[int, Stage | None] = {}
+        """Of each ending its groups; None where they are too many."""
+        self.pairs = [
+            (rest, [one for one in self._endings(rest, sinks) if self._stage(one)])
+            for rest, sinks in self._remainders()
+        ]
 
-    def stages(self) -> tuple[Stage, ...]:
-        whole = (1 << self.nodes) - 1
+    def least(self, latency: Latency) -> tuple[Stage, ...]:
+        """The stages with the least sum of latencies, first to last."""
+        prices = {ending: latency(stage) for ending, stage in self.stage_of.items() if stage is not None}
         cost: dict[int, float] = {0: 0.0}
         last: dict[int, int] = {}
-        for rest in self._remainders(whole):
-            best: float | None = None
-            for ending in self._endings(rest):
-                price = self._price(ending)
-                if price is not None and (best is None or cost[rest & ~ending] + price < best):
-                    best, last[rest] = cost[rest & ~ending] + price, ending
-            assert best is not None, "an ending of one node is never pruned"
-            cost[rest] = best
+        for rest, endings in self.pairs:
+            cost[rest], last[rest] = min([(cost[rest ^ ending] + prices[ending], ending) for ending in endings])
         found = []
-        while whole:
-            found.append(tuple(self._groups(last[whole])))
-            whole &= ~last[whole]
+        rest = (1 << self.nodes) - 1
+        while rest:
+            stage = self.stage_of[last[rest]]
+            assert stage is not None, "an ending of one node is never pruned"
+            found.append(stage)
+            rest ^= last[rest]
         return tuple(found[::-1])
 
-    def _remainders(self, whole: int) -> list[int]:
-        """The sets that are left when endings are taken away, smallest first, without the empty one."""
-        found = {whole}
-        waiting = [whole]
+    def _remainders(self) -> list[tuple[int, int]]:
+        """The sets that are left when endings are taken away, smallest first, without the empty one; of each the nodes that none of it reads."""
+        whole = (1 << self.nodes) - 1
+        found = {whole: sum(1 << node for node in range(self.nodes) if not self.after[node])}
+        waiting = [whole] if whole else []
         pairs = 0
         while waiting:
             rest = waiting.pop()
-            for node in self._sinks(rest):
-                pairs += 1
-                smaller = rest & ~(1 << node)
+            sinks = found[rest]
+            for node in _bits(sinks):
+                smaller = rest ^ 1 << node
                 if smaller not in found:
-                    found.add(smaller)
+                    found[smaller] = sinks ^ 1 << node | self._freed(node, smaller)
                     waiting.append(smaller)
-            self._check(pairs)  # each sink alone is an ending
-        return sorted(found - {0}, key=int.bit_count)
+            pairs += sinks.bit_count()
+            self._check(pairs, always=True)  # each sink alone is an ending
+        return sorted(((rest, sinks) for rest, sinks in found.items() if rest), key=lambda one: one[0].bit_count())
 
-    def _sinks(self, rest: int) -> Iterator[int]:
-        for node in range(rest.bit_length()):
-            if rest >> node & 1 and not self.after[node] & rest:
-                yield node
+    def _freed(self, node: int, kept: int) -> int:
+        """Of the nodes that a node reads those that none of `kept` reads."""
+        freed = 0
+        for one in self.before[node]:
+            if not self.after[one] & kept:
+                freed |= 1 << one
+        return freed
 
-    def _endings(self, rest: int) -> Iterator[int]:
+    def _endings(self, rest: int, sinks: int) -> Iterator[int]:
         """Each non-empty ending once: its nodes are added in descending order."""
-        most = self.pruning.nodes * self.pruning.groups
-
-        def grown(ending: int, below: int, count: int) -> Iterator[int]:
-            for node in range(below):
-                if rest >> node & 1 and not self.after[node] & rest & ~ending:
-                    larger = ending | 1 << node
-                    if self._fits(larger, node):
-                        self.seen += 1
-                        self._check(self.seen)
-                        yield larger
-                        if count + 1 < most:
-                            yield from grown(larger, node, count + 1)
-
-        yield from grown(0, self.nodes, 0)
-
-    def _fits(self, ending: int, node: int) -> bool:
-        """Whether the group of a node is small enough: groups only grow with an ending."""
-        return self._group(ending, node).bit_count() <= self.pruning.nodes
+        most, joined, nodes = self.pruning.nodes * self.pruning.groups, self.joined, self.pruning.nodes
+        waiting = [(0, sinks, 0)]
+        while waiting:
+            ending, open_nodes, count = waiting.pop()
+            for node in _bits(open_nodes):
+                larger = ending | 1 << node
+                if joined[node] & ending and self._group(larger, node).bit_count() > nodes:
+                    continue
+                self.seen += 1
+                yield larger
+                if count + 1 < most:
+                    lower = open_nodes & (1 << node) - 1 | self._freed(node, rest & ~larger)
+                    if lower:
+                        waiting.append((larger, lower, count + 1))
+            self._check(self.seen)
 
     def _group(self, ending: int, node: int) -> int:
         group = fresh = 1 << node
         while fresh:
             at = fresh.bit_length() - 1
             fresh ^= 1 << at
-            joined = (self.before[at] | self.after[at]) & ending & ~group
-            group |= joined
-            fresh |= joined
+            added = self.joined[at] & ending & ~group
+            group |= added
+            fresh |= added
         return group
 
-    def _groups(self, ending: int) -> list[tuple[int, ...]]:
-        found = []
-        while ending:
-            group = self._group(ending, (ending & -ending).bit_length() - 1)
-            found.append(tuple(node for node in range(self.nodes) if group >> node & 1))
-            ending &= ~group
-        return found
+    def _stage(self, ending: int) -> Stage | None:
+        if ending not in self.stage_of:
+            groups, left = [], ending
+            while left:
+                group = self._group(ending, (left & -left).bit_length() - 1)
+                groups.append(tuple(_bits(group)))
+                left ^= group
+            self.stage_of[ending] = tuple(groups) if len(groups) <= self.pruning.groups else None
+        return self.stage_of[ending]
 
-    def _price(self, ending: int) -> float | None:
-        """What the stage takes; None where it has too many groups."""
-        if ending not in self.priced:
-            groups = self._groups(ending)
-            fits = len(groups) <= self.pruning.groups
-            self.priced[ending] = self.latency(tuple(groups)) if fits else None
-        return self.priced[ending]
-
-    def _check(self, pairs: int) -> None:
+    def _check(self, pairs: int, always: bool = False) -> None:
         if self.most is not None and pairs > self.most:
-            raise TooManyEndings
+            raise TooManyEndings(always)
+
+
+def _bits(nodes: int) -> list[int]:
+    """The nodes of a set, ascending."""
+    found = []
+    while nodes:
+        least = nodes & -nodes
+        found.append(least.bit_length() - 1)
+        nodes ^= least
+    return found

@@ -27,9 +27,11 @@ class Proposal:
     """A legal tile and its modelled seconds on one lane.
 
     `error` is what an algorithm that reassociates products and sums (Winograd) is expected to lose: its largest error relative to
-    the largest value. 0 for all whose rounding errors are those of plain sums.
+    the largest value. 0 for all whose rounding errors are those of plain sums. `row_blocks` says into how many blocks of an image's rows tasks
+    are cut before anything else; 1 where they are not, or something stands around the rows.
     """
 
     tile: Tile
     seconds: float
     error: float = 0.0
+    row_blocks: int = 1

@@ -39,6 +39,12 @@ RIVALS = 3
 """How many of them are measured again beside it."""
 FINAL = 0.15
 """Part of the budget that is kept for measuring leaders again."""
+ROWS = 0.05
+"""Part that is kept, on several lanes, for tiles that give each of them rows of its own..."""
+ROWS_WORTH = 1.1
+"""... which are as good as others that take less by this factor: what moves between lanes may cost more than that..."""
+MATTERS = 2e-3
+"""... of kernels that take at least this part of all together."""
 AGAIN = "again"
 """In the variant of a record: measured once more, beside its rivals, because it led. Such a record counts before one without."""
 HINT = 0.5
@@ -94,14 +100,30 @@ class Contest:
         """All options, by what the model and the hints expect of them."""
         return sorted(range(len(self.options)), key=lambda at: (self.expected[at], at))
 
-    def favourites(self) -> list[int]:
-        """What is measured first: the best of each algorithm that may win, then the model's and the hints' next favourites."""
+    def favourites(self, lanes: int = 1) -> list[int]:
+        """What is measured first: the best of each algorithm that may win, then the model's and the hints' next favourites.
+
+        On several lanes the last of these gives way to the favourite of those that give each lane rows of its own, if none of them does.
+        """
         order = self.order()
         heads: dict[str, int] = {}
         for at in order:
             if self.expected[at] <= self.expected[order[0]] + math.log(RIVAL):
                 heads.setdefault(self.options[at].tile.algorithm, at)
-        return [*heads.values(), *(at for at in order if at not in heads.values())][: max(FIRST, len(heads))]
+        first = [*heads.values(), *(at for at in order if at not in heads.values())][: max(FIRST, len(heads))]
+        cuts = [at for at in order if self.options[at].row_blocks >= lanes > 1]
+        if cuts and not any(at in cuts for at in first):
+            first = [*first[: max(FIRST - 1, len(heads))], cuts[0]]
+        return first
+
+    def row_cut(self, lanes: int) -> int | None:
+        """The tile with rows for each lane that is expected to be fastest; None where one was measured that is about as fast as the leader, or all were."""
+        cuts = [at for at, option in enumerate(self.options) if option.row_blocks >= lanes > 1]
+        left = [at for at in cuts if at not in self.costs]
+        if not left or any(self.costs.get(at, math.inf) <= ROWS_WORTH * self.best for at in cuts):
+            return None
+        means, _ = self.belief.given({at: math.log(seconds) for at, seconds in self.costs.items()})
+        return min(left, key=lambda at: (float(means[at]), at))
 
     def trial(self, at: int) -> Trial:
         return Trial(self.workload, self.key, self.options[at].tile, 1)
@@ -115,6 +137,7 @@ class Search:
     machine: Machine
     budget: Budget
     hurry: Hurry = unhurried
+    lanes: int = 1
     measured: int = 0
     exhausted: bool = False
 
@@ -126,6 +149,7 @@ class Search:
         """Measures, and yields each record with the contest it belongs to, which already knows it; of a tile measured again a second one."""
         yield from self._favourites()
         yield from self._gradient()
+        yield from self._row_cuts()
         yield from self._leaders_again()
 
     @property
@@ -138,8 +162,10 @@ class Search:
 
     def _favourites(self) -> Iterator[tuple[Contest, Record]]:
         dearest = sorted(self.contests, key=lambda contest: -contest.uses * contest.best)
-        waiting = [(contest, at) for contest in dearest for at in contest.favourites() if at not in contest.costs]
-        while waiting and (size := self._room()):
+        waiting = [
+            (contest, at) for contest in dearest for at in contest.favourites(self.lanes) if at not in contest.costs
+        ]
+        while waiting and (size := self._room(self._kept)):
             yield from self._measure(waiting[:size])
             del waiting[:size]
 
@@ -148,11 +174,26 @@ class Search:
         while self.measured > count and all(contest.costs for contest in self.contests):
             promising = self._promising()
             self.exhausted = not promising
-            picks = promising[: self._room()]
+            picks = promising[: self._room(self._kept)]
             if not picks:
                 return
             count = self.measured
             yield from self._measure([(contest, at) for _, contest, at in picks])
+
+    def _row_cuts(self) -> Iterator[tuple[Contest, Record]]:
+        """For each kernel that matters a tile that takes little longer than the leader and gives each lane rows of its own, if none is known."""
+        least = MATTERS * sum(contest.uses * contest.best for contest in self.contests)
+        dearest = sorted(self.contests, key=lambda contest: -contest.uses * contest.best)
+        waiting = [
+            (contest, at)
+            for contest in dearest
+            if contest.costs
+            and contest.uses * contest.best >= least
+            and (at := contest.row_cut(self.lanes)) is not None
+        ]
+        while waiting and (size := self._room(FINAL)):
+            yield from self._measure(waiting[:size])
+            del waiting[:size]
 
     def _leaders_again(self) -> Iterator[tuple[Contest, Record]]:
         """Until each leader has been measured twice, or stood alone."""
@@ -211,15 +252,20 @@ class Search:
     def _trials(self) -> int:
         return self.budget.used_trials + self.measured
 
+    @property
+    def _kept(self) -> float:
+        """The part of the budget for what comes after the gradient."""
+        return FINAL + (ROWS if self.lanes > 1 else 0.0)
+
     def _left(self) -> float:
         return self.budget.seconds - (self.budget.clock() - self._began)
 
     def _over(self) -> bool:
         return self._left() <= 0 or self.hurry()
 
-    def _room(self) -> int:
-        """How many tiles the next batch may hold: 0 once the search is over, but for leaders that are measured again."""
-        left = self._left() - FINAL * self.budget.seconds
+    def _room(self, kept: float) -> int:
+        """How many tiles the next batch may hold; 0 once the search is over, but for what a part of the budget is kept for."""
+        left = self._left() - kept * self.budget.seconds
         if left <= 0 or self.hurry():
             return 0
         size = BATCH if self._batches else FIRST_BATCH

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Workload
@@ -17,13 +15,13 @@ from compiler.targets.target import Target
 from compiler.tile.algorithms import legal_tiles
 from compiler.tile.belief import rank_correlation
 from compiler.tile.error_budget import allowed_error
+from compiler.tile.known import SEARCH, covers, identity, known_alone
 from compiler.tile.model import Proposal
 from compiler.tile.nearby import Nearby
-from compiler.tile.search import AGAIN, Budget, Contest, Search
+from compiler.tile.search import ROWS_WORTH, Budget, Contest, Search
+from compiler.tile.shared import PART, Sharing, divided, known_shared, share, with_shared
 from compiler.trace import Hurry, Trace, unhurried
 
-SEARCH = "search"
-"""The kind of record that says that the kernels of a model were searched, with which budget: who has no more does not search again."""
 MOST_OPTIONS = 128
 """Of the model's favourites of one algorithm that take part in a search."""
 PROGRESS = 0.01
@@ -97,6 +95,7 @@ def tile(
     tolerance: float = 0.0,
     precision: str = "fp32",
     choose: Choose = best_by_model,
+    state: str = "",
 ) -> Tiled:
     """Menus for workloads in call order.
 
@@ -105,10 +104,13 @@ def tile(
     searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
     budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
     a workload, `choose` takes one of what the model thinks best.
+
+    Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a part of the
+    budget, and menus say what they take there. `compiler.tile.shared.with_shared` gives the same menus for another state.
     """
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
-    known = _known([record for record in records if record.workload in distinct], target, setting)
+    known = known_alone([record for record in records if record.workload in distinct], target, setting)
     nearby = Nearby(records, target.name, target.hardware, setting)
     legal = {key: _legal(workload, target, lanes, precision) for key, workload in distinct.items()}
     error = allowed_error([legal[key] for key in keys], tolerance)
@@ -119,20 +121,43 @@ def tile(
     found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
     measured: list[Record] = []
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
-        measured = _searched(Search(contests, machine, budget, hurry), trace, target, setting)
+        alone = replace(budget, seconds=(1 - PART) * budget.seconds) if state and lanes > 1 else budget
+        measured = _searched(Search(contests, machine, alone, hurry, lanes), trace, target, setting, budget)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
     tried = {**_chosen([one for one in contests if not one.costs], choose)}
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
-    menus = {key: _menu(key, distinct[key], tried[key], lanes, count_tiles) for key in distinct}
+    menus = {contest.key: _menu(contest, tried[contest.key], lanes, count_tiles) for contest in contests}
+    reused = [*found.values()]
+    if state and lanes > 1:
+        sharing = Sharing(lanes, state, budget.seconds, budget.clock, hurry)
+        uses = {key: keys.count(key) for key in distinct}
+        on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
+        more = _told(on_lanes, distinct, {record.workload for record in measured}, trace)
+        reused += known_shared([one for one in records if one.workload in distinct], target, setting, state).values()
+        measured += more
+        shared = with_shared([*menus.values()], [*records, *more], target, setting, state, more)
+        menus = dict(zip(menus, shared, strict=True))
     inexact = {option.tile.algorithm for one in contests for option in one.options if option.error}
     return Tiled(
         tuple(menus[key] for key in keys),
         tuple(measured),
-        tuple(found.values()),
+        tuple(reused),
         tried,
         frozenset(inexact),
         _ranking(contests),
     )
+
+
+def _told(records: Iterable[Record], workloads: Mapping[str, Workload], told: set[str], trace: Trace) -> list[Record]:
+    """Tells of records on several lanes, of a workload before the first record of it; what they measure of kernels is returned."""
+    found = []
+    for record in records:
+        if record.workload in workloads and record.workload not in told:
+            told.add(record.workload)
+            trace.workload(record.workload, str(workloads[record.workload]))
+        trace.record(record.to_json())
+        found += [record] if record.workload in workloads else []
+    return found
 
 
 def propose(
@@ -145,7 +170,7 @@ def propose(
 def measured_seconds(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[str, float]:
     """By workload key, the seconds of the best tile that was measured on this target in this setting."""
     best: dict[str, float] = {}
-    for (key, _), record in _known(records, target, setting).items():
+    for (key, _), record in known_alone(records, target, setting).items():
         best[key] = min(record.seconds, best.get(key, math.inf))
     return best
 
@@ -168,25 +193,8 @@ def _within(options: Sequence[Proposal], error: float) -> list[Proposal]:
     return kept
 
 
-def _known(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[tuple[str, str], Record]:
-    """By workload and tile the record that counts: the last one, of those that were measured again if any was."""
-    known: dict[tuple[str, str], Record] = {}
-    here = ("kernel", target.name, target.hardware, 1)
-    for record in records:
-        if (record.kind, record.target, record.hardware, record.threads) == here and setting.is_of(record):
-            place = record.workload, _identity(record.variant)
-            if record.variant.get(AGAIN) or place not in known or not known[place].variant.get(AGAIN):
-                known[place] = record
-    return known
-
-
-def _identity(variant: Mapping[str, Any]) -> str:
-    """What tells one tile from another, whatever the order in which a database returns the keys."""
-    return json.dumps([variant.get(part) for part in ("algorithm", "levels", "scopes")], sort_keys=True)
-
-
 def _name(contest: Contest, at: int) -> tuple[str, str]:
-    return contest.key, _identity(contest.options[at].tile.to_json())
+    return contest.key, identity(contest.options[at].tile.to_json())
 
 
 def _contest(
@@ -207,8 +215,8 @@ def _contest(
     return contest
 
 
-def _searched(search: Search, trace: Trace, target: Target, setting: Setting) -> list[Record]:
-    """Runs a search and tells of it: each workload before the first record of it."""
+def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: Budget) -> list[Record]:
+    """Runs a search, which may be given a part of the whole budget, and tells of it: each workload before the first record of it."""
     told: set[str] = set()
     measured = []
     part = 0.0
@@ -224,7 +232,7 @@ def _searched(search: Search, trace: Trace, target: Target, setting: Setting) ->
     legal = sum(len(contest.options) for contest in search.contests)
     count = f"{search.measured} of {legal} candidates measured"
     if search.exhausted or not search.hurry():
-        trace.record(_search_record(search, target, setting).to_json())
+        trace.record(_search_record(search, target, setting, whole).to_json())
     if not search.exhausted:
         ended = "finished early on request" if search.hurry() else "the tuning budget ended the search"
         trace.notice(f"{ended}: {count}")
@@ -244,15 +252,7 @@ def _was_searched(
     )
 
 
-def covers(searched: Mapping[str, Any], seconds: float, trials: int | None) -> bool:
-    """Whether a search, by the variant of its record, had all that a budget allows."""
-    had, tried = searched.get("seconds"), searched.get("trials")
-    enough = tried is None or (trials is not None and isinstance(tried, int) and tried >= trials)
-    return searched.get("exhausted") is True or (isinstance(had, float | int) and had >= seconds and enough)
-
-
-def _search_record(search: Search, target: Target, setting: Setting) -> Record:
-    budget = search.budget
+def _search_record(search: Search, target: Target, setting: Setting, budget: Budget) -> Record:
     total = sum(contest.uses * contest.best for contest in search.contests)
     return Record(
         kind=SEARCH,
@@ -278,7 +278,7 @@ def _search_record(search: Search, target: Target, setting: Setting) -> Record:
 def _space(contests: Sequence[Contest]) -> str:
     """SHA-256 (24 hex digits) of the kernels of a model, how often each is called, and its legal tiles."""
     whole = sorted(
-        (one.key, one.uses, sorted(_identity(option.tile.to_json()) for option in one.options)) for one in contests
+        (one.key, one.uses, sorted(identity(option.tile.to_json()) for option in one.options)) for one in contests
     )
     return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
 
@@ -307,19 +307,33 @@ def _tried(contest: Contest, fresh: set[tuple[str, Tile]]) -> tuple[tuple[Tile, 
     )
 
 
-def _menu(
-    key: str, workload: Workload, tried: Sequence[tuple[Tile, Cost]], lanes: int, count_tiles: CountTiles
-) -> Menu:
-    """The tiles that may be the best on one lane or on more: none that, shared evenly, takes as long as one before it in whole tile tasks."""
+def _menu(contest: Contest, tried: Sequence[tuple[Tile, Cost]], lanes: int, count_tiles: CountTiles) -> Menu:
+    """The tiles that may be the best on one lane or on more: none that, shared evenly, takes as long as one before it in whole tile tasks.
+
+    Where none of these has rows for each lane, the fastest that has comes after them, if it takes little longer.
+    """
+    row_blocks = {option.tile: option.row_blocks for option in contest.options}
     variants: list[Variant] = []
     least = math.inf
     for tile, cost in tried:
         if cost.seconds >= lanes * least:
             break
-        tasks = count_tiles(workload, tile)
-        variants.append(Variant(tile, tasks, 1, cost))
-        least = min(least, cost.seconds * -(-tasks // lanes) / max(tasks, 1))
-    return Menu(key, tuple(variants))
+        variants.append(Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile]))
+        least = min(least, divided(variants[-1], lanes))
+    if lanes > 1 and not any(_cuts_rows(variant, lanes, least) for variant in variants):
+        others = (
+            Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile])
+            for tile, cost in tried[len(variants) :]
+            if row_blocks[tile] >= lanes
+        )
+        cuts = [variant for variant in others if _cuts_rows(variant, lanes, least)]
+        variants += sorted(cuts, key=lambda variant: divided(variant, lanes))[:1]
+    return Menu(contest.key, tuple(variants))
+
+
+def _cuts_rows(variant: Variant, lanes: int, least: float) -> bool:
+    """Whether each lane has rows of its own, and takes little longer than `least`."""
+    return variant.row_blocks >= lanes and divided(variant, lanes) <= ROWS_WORTH * least
 
 
 def _ranking(contests: Sequence[Contest]) -> Ranking | None:

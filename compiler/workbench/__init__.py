@@ -9,6 +9,7 @@ whole       whole programs run in turn
 stepper     single calls run on a GPU, for bisection
 shipped     records that come with the compiler
 costs       what kernels cost, by records or by the model
+lane_costs  what the lanes of a plan cost each other, by records, and the measurements for that
 graph_costs what small programs cost, for the search over choices
 choosing    the search over choices, and the measurements that are made for it
 explain     the logs of rewriting and fusion, grouped for a person

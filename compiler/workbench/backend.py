@@ -12,6 +12,7 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
+from compiler.ir.touched import Regions
 from compiler.measure.bisect import Stepper
 from compiler.measure.plans import Raced
 from compiler.schedule import Together
@@ -39,6 +40,7 @@ class Backend(Protocol):
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
     |          | told            | what is known of a kernel under a tile, for people                                  |
     | schedule | handover        | what it costs one lane to see another's result                                      |
+    |          | regions         | what stretches of a kernel's tile tasks read and write; None where nobody knows     |
     |          | together        | what calls take that share one launch; None where there are no launches             |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
@@ -82,6 +84,8 @@ class Backend(Protocol):
 
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None: ...
 
+    def regions(self, kernels: KernelGraph) -> Regions | None: ...
+
     def together(self, kernels: KernelGraph) -> Together | None: ...
 
     def race(
@@ -90,7 +94,9 @@ class Backend(Protocol):
         """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off. `place` is a folder where files may be put meanwhile."""
         ...
 
-    def emit(self, kernels: KernelGraph, plan: Plan) -> Program: ...
+    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+        """`others` are for cores between which a hand-over costs something else (`compiler.ir.guards`)."""
+        ...
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]: ...
 

@@ -16,6 +16,7 @@ from compiler.codegen.build import Objects, Stopped, Toolchain, build_library, f
 from compiler.codegen.emit import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.codegen.lower import count_tiles, function_name, lower, workload_of
 from compiler.codegen.lowered import Lowered
+from compiler.codegen.regions import KernelRegions
 from compiler.contract import CompileOptions
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Trial, Workload
@@ -36,6 +37,8 @@ from compiler.workbench.whole import race_programs
 
 HANDOVER = "handover"
 """The kind of record that says what a hand-over between two cores costs."""
+BYTE_S = "byte_s"
+"""In the variant of such a record: how much longer a byte takes to be read that another core wrote. Left out: not known, counted as 0."""
 
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
@@ -139,7 +142,10 @@ class CpuBackend:
         if measured is None:
             return None
         alike = [record for record in records if Handover.of(1e9 * record.seconds).state == measured.state]
-        return alike[-1] if alike else _handover_record(measured, target)
+        return alike[-1] if alike else handover_record(measured, target)
+
+    def regions(self, kernels: KernelGraph) -> KernelRegions:
+        return KernelRegions(kernels, self.target)
 
     def together(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""
@@ -156,8 +162,8 @@ class CpuBackend:
             return None
         return race_programs(programs, plans, self.target.name, seed, hurry, place)
 
-    def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
-        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects)
+    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
         return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))
@@ -196,7 +202,8 @@ def _entry(candidate: Candidate) -> Entry:
     return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
 
 
-def _handover_record(measured: Handover, target: CpuTarget) -> Record:
+def handover_record(measured: Handover, target: CpuTarget) -> Record:
+    """A hand-over between this hardware's cores as a record."""
     return Record(
         kind=HANDOVER,
         workload=HANDOVER,
@@ -204,7 +211,7 @@ def _handover_record(measured: Handover, target: CpuTarget) -> Record:
         description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
         target=target.name,
         hardware=target.hardware,
-        variant={"state": measured.state},
+        variant={"state": measured.state, BYTE_S: measured.byte_s},
         threads=2,
         seconds=1e-9 * measured.ns,
         p10=1e-9 * measured.ns,

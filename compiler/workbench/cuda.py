@@ -11,13 +11,14 @@ from pathlib import Path
 
 from compiler.codegen.cuda.emit import emit_cuda
 from compiler.codegen.cuda.lowered import CudaLowered
-from compiler.codegen.cuda.side_by_side import fit_together
+from compiler.codegen.cuda.side_by_side import fit_together, slots_of
 from compiler.codegen.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from compiler.codegen.cuda.workload import cuda_workload_of
 from compiler.contract import CompileOptions
-from compiler.errors import ToolchainFailed
+from compiler.errors import ToolchainFailed, VerifyError
 from compiler.fuse.storage import with_storage
 from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.load import Load
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
@@ -28,13 +29,14 @@ from compiler.measure.cuda.machine import BuiltKernel, CudaMachine
 from compiler.measure.plans import Raced
 from compiler.schedule import Together
 from compiler.targets.cuda import CudaTarget, resolve
-from compiler.tile.algorithms.cuda.model import seconds_together
+from compiler.tile.algorithms.cuda import model
 from compiler.trace import Hurry, unhurried
 from compiler.workbench.backend import JOBS
 from compiler.workbench.candidates import Candidate, Candidates
 from compiler.workbench.cpu import environment_compiler
 from compiler.workbench.shipped import starting_points
 from compiler.workbench.stepper import CudaStepper
+from compiler.workbench.whole import race_programs
 
 ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
 """What fp32 tensors are in memory, by precision; in others they are themselves."""
@@ -141,6 +143,9 @@ class CudaBackend:
         """None: a launch after another is part of what each kernel was measured to take."""
         return None
 
+    def regions(self, kernels: KernelGraph) -> None:
+        """None: launches share no tile tasks."""
+
     def together(self, kernels: KernelGraph) -> Together:
         """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""
         workloads = [self.workload_of(kernels, call) for call in kernels.calls]
@@ -149,22 +154,31 @@ class CudaBackend:
         def lowered(call: int, tile: Tile) -> CudaLowered:
             return self.candidates.lowered(workloads[call], tile)
 
-        def seconds(calls: Sequence[tuple[int, Variant]]) -> float | None:
-            if len(calls) == 1:
-                return calls[0][1].cost.seconds
-            if not fit_together([lowered(call, variant.tile) for call, variant in calls], self.target):
+        def load(calls: Sequence[tuple[int, Variant]]) -> Load | None:
+            members = [lowered(call, variant.tile) for call, variant in calls]
+            if len(calls) > 1 and not fit_together(members, self.target):
                 return None
-            return seconds_together([(variant.cost.seconds, variant.tiles) for _, variant in calls], self.target)
+            kernels = [(variant.cost.seconds, variant.tiles) for _, variant in calls]
+            return model.load(kernels, slots_of(members, self.target), self.target)
 
-        return seconds
+        return load
 
     def race(
         self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
     ) -> Sequence[Raced] | None:
-        """None: a plan of one lane has nothing to be compared with."""
-        return None
+        """Each plan is run as artifacts are, from and to memory of the GPU: one CUDA graph a run, until its outputs are there."""
+        if not self.target.is_here:
+            return None
+        programs = []
+        for plan in plans:
+            if hurry():
+                return None
+            programs.append(self.emit(kernels, plan))
+        return race_programs(programs, plans, self.target.name, seed, hurry, place)
 
-    def emit(self, kernels: KernelGraph, plan: Plan) -> Program:
+    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+        if others:
+            raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
         return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:

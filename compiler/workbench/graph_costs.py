@@ -21,7 +21,8 @@ from compiler.rewrite.choose import Verdict
 from compiler.rewrite.region import Region
 from compiler.schedule.dependencies import predecessors
 from compiler.targets.target import Target
-from compiler.tile.tile import SEARCH, covers, propose, workload_key
+from compiler.tile.known import SEARCH, covers
+from compiler.tile.tile import propose, workload_key
 from compiler.trace import Hurry, unhurried
 from compiler.workbench.costs import KernelCosts, offered_joins
 

@@ -18,18 +18,23 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan
 from compiler.measure.handover import Handover
-from compiler.measure.plans import Raced, expected_seconds
+from compiler.measure.plans import Raced, expected_seconds, expected_seconds_alone
 from compiler.schedule.found import Found
 from compiler.targets.target import Target
+from compiler.workbench.spans import pack_spans, unpack_spans
 
 PLAN = "plan"
 """The kind of record that says how long a model took under a plan, and how that compares with its sequential plan."""
+SPANS = "spans"
+"""In a record of that kind: when the tasks of the plan ran (`workbench.spans`)."""
 MOST_OTHERS = 3
 """Plans with kernels side by side that are run, of those that were found: the fastest predicted."""
 HOPE = 1.25
 """A plan is run where its predicted time is less than this times that of the sequential one: predictions err by as much."""
 DIGITS = 24
 """Hexadecimal, of a digest."""
+LONGEST_SPANS = 12_000
+"""Characters of text that a record carries of when tasks ran; of a plan with more tasks it says nothing."""
 
 Race = Callable[[Sequence[Plan]], Sequence[Raced] | None]
 """Runs plans whole, the first one being what the others are compared with; None when it was called off."""
@@ -58,12 +63,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan that is taken, all that were found with what they reached, and the records that say so; `fresh` are of this run."""
+    """The plan that is taken, all that were found with what they reached, and the records that say so; `fresh` are of this run.
+
+    `spans` are begin and end of each of the plan's tasks in traced runs, in seconds, as its record tells them; empty where it does not.
+    """
 
     plan: Plan
     reached: tuple[PlanReached, ...]
     records: tuple[Record, ...]
     fresh: tuple[Record, ...] = ()
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 def choose_plan(
@@ -71,30 +80,33 @@ def choose_plan(
 ) -> Choice:
     """The fastest plan that is certainly faster than the first one, which is sequential; that one where there is none.
 
-    Plans worth it are run, as many as fit into `budget_s`, unless `known` has records of all of these. Without `race` the records there
-    are decide.
+    What nothing is known of is no reason to leave the first one, but of one that is `trusted`, which is taken unless a plan is certainly faster than the first one.
+    Plans worth it are run, as many as fit into `budget_s`, unless `known` has records of all of these; so is one alone, shortly, for people to see. Without `race`
+    the records there are decide.
     """
     worth = _worth_running(found)
     records = {at: record for at in worth if (record := _recorded(found, at, subject, known))}
     wanted = _within(budget_s, found, worth)
     fresh: dict[int, Record] = {}
-    if race is not None and len(wanted) > 1 and not records.keys() >= {*wanted}:
+    if race is not None and wanted and not records.keys() >= {*wanted}:
         raced = race([found[at].plan for at in wanted])
         fresh = {at: _record(found, at, one, subject) for at, one in zip(wanted, raced or (), strict=bool(raced))}
     records |= fresh
     faster = [at for at, record in records.items() if at and _is_faster(record)]
-    taken = min(faster, key=lambda at: records[at].variant["ratio"], default=0)
+    trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
+    taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
     reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
-    return Choice(found[taken].plan, reached, tuple(records.values()), tuple(fresh.values()))
+    spans = unpack_spans(found[taken].plan.tasks, records[taken].variant.get(SPANS)) if taken in records else ()
+    return Choice(found[taken].plan, reached, tuple(records.values()), tuple(fresh.values()), spans)
 
 
 def _worth_running(found: Sequence[Found]) -> list[int]:
-    """Positions of the first, and of those whose prediction gives hope: of equal plans one, of side by side ones MOST_OTHERS."""
+    """Positions of the first, and of those whose prediction gives hope: of equal plans one, of side by side ones MOST_OTHERS; one that is trusted always."""
     limit = HOPE * found[0].plan.predicted_s
     worth, seen, others = [0], {plan_digest(found[0].plan)}, 0
     for at, one in enumerate(found[1:], 1):
         is_other = one.plan.scheduler != found[0].plan.scheduler
-        if one.plan.predicted_s > limit or (is_other and others == MOST_OTHERS):
+        if not one.trusted and (one.plan.predicted_s > limit or (is_other and others == MOST_OTHERS)):
             continue
         digest = plan_digest(one.plan)
         if digest not in seen:
@@ -105,9 +117,12 @@ def _worth_running(found: Sequence[Found]) -> list[int]:
 
 
 def _within(budget_s: float, found: Sequence[Found], worth: Sequence[int]) -> list[int]:
-    """As many of the first positions as can be run in so many seconds."""
+    """As many of the first positions as can be run in so many seconds: several in turn, else the first one alone, which is shorter."""
     ends = accumulate(expected_seconds(found[at].plan.predicted_s) for at in worth)
-    return [at for at, end in zip(worth, ends, strict=True) if end <= budget_s]
+    several = [at for at, end in zip(worth, ends, strict=True) if end <= budget_s]
+    if len(several) > 1:
+        return several
+    return [at for at in worth[:1] if expected_seconds_alone(found[at].plan.predicted_s) <= budget_s]
 
 
 def plan_digest(plan: Plan) -> str:
@@ -157,6 +172,7 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
     plan = found[at].plan
     waits = sum(len(task.waits) for task in plan.tasks)
     ratio = raced.ratio if at else None
+    spans = pack_spans(plan.tasks, raced.spans) if raced.spans else ""
     return Record(
         kind=PLAN,
         workload=subject.key,
@@ -171,6 +187,7 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
             "low": ratio.low if ratio else 1.0,
             "high": ratio.high if ratio else 1.0,
             "found_s": found[at].seconds,
+            **({SPANS: spans} if 0 < len(spans) <= LONGEST_SPANS else {}),
         },
         threads=plan.lanes,
         seconds=raced.spread.median,

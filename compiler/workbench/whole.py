@@ -1,9 +1,10 @@
-"""Whole programs of one model, opened by the loader that artifacts have, and run in turn."""
+"""Whole programs of one model, opened by the loader that artifacts have, run in turn, and traced."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,9 +13,9 @@ import numpy as np
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.measure.benchmark import Run
-from compiler.measure.plans import SPIN_US, Raced, race_plans
+from compiler.measure.plans import SPIN_US, Raced, race_plans, time_alone, traces_of
 from compiler.pack.bare import lay_out
-from compiler.pack.loader import Model
+from compiler.pack.loader import Model, RunError
 from compiler.pack.pack import WEIGHTS
 from compiler.trace import Hurry
 
@@ -22,9 +23,9 @@ from compiler.trace import Hurry
 def race_programs(
     programs: Sequence[Program], plans: Sequence[Plan], target: str, seed: int, hurry: Hurry, place: Path
 ) -> list[Raced] | None:
-    """One plan's program each, all with one weights file, laid out in a folder in `place` for the time of the race.
+    """One plan's program each, laid out in a folder in `place` for the time of the race; equal weights are one file.
 
-    None when `hurry` called it off, or where nothing can be written.
+    One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. None when `hurry` called it off, or where nothing can be written.
     """
     with ExitStack() as opened:
         try:
@@ -39,7 +40,24 @@ def race_programs(
             instances = [models.enter_context(Model(at, verify=False, spin_us=SPIN_US)) for at in folders]
             return [_bound(model, seed) for model in instances]
 
-        return race_plans(fresh, seed, hurry)
+        raced = race_plans(fresh, seed, hurry) if len(folders) > 1 else time_alone(fresh, hurry)
+        models.close()
+        if raced is None:
+            return None
+        return [
+            replace(one, spans=_traced(folder, one, seed, hurry)) for one, folder in zip(raced, folders, strict=True)
+        ]
+
+
+def _traced(folder: Path, raced: Raced, seed: int, hurry: Hurry) -> tuple[tuple[float, float], ...]:
+    """When each of its tasks ran; nothing for a library that does not say, or when there is no time."""
+    if hurry():
+        return ()
+    with Model(folder, verify=False, spin_us=SPIN_US) as model:
+        try:
+            return tuple(model.trace(model.random_inputs(seed), traces_of(raced.spread.median)))
+        except RunError:
+            return ()
 
 
 def _folder(place: Path) -> TemporaryDirectory[str]:
@@ -47,14 +65,20 @@ def _folder(place: Path) -> TemporaryDirectory[str]:
 
 
 def _laid_out(programs: Sequence[Program], plans: Sequence[Plan], target: str, folder: Path) -> list[Path]:
-    weights = folder / WEIGHTS
-    weights.write_bytes(programs[0].weights)
+    files: dict[bytes, Path] = {}
     places = [folder / f"plan{number}" for number in range(len(plans))]
     for program, plan, place in zip(programs, plans, places, strict=True):
-        lay_out(program, plan, target, weights, place)
+        if program.weights not in files:
+            files[program.weights] = folder / f"{WEIGHTS}{len(files)}"
+            files[program.weights].write_bytes(program.weights)
+        lay_out(program, plan, target, files[program.weights], place)
     return places
 
 
 def _bound(model: Model, seed: int) -> Run:
+    """Runs of a model on the same inputs; on a GPU these and the outputs stay in its memory, so that nothing but kernels is timed."""
     inputs = list(model.random_inputs(seed).values())
+    if model.on_gpu:
+        model.run_flat(inputs)
+        return model.bind(*model.resident())
     return model.bind(inputs, [np.zeros(spec.shape, spec.numpy) for spec in model.outputs])

@@ -25,6 +25,7 @@ from tilewright.cli import (
     records,
     run,
     server,
+    timeline,
     up,
     watch,
 )
@@ -45,6 +46,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("log", jobs.log),
     ("download", download.download),
     ("run", run.run),
+    ("timeline", timeline.timeline),
     ("targets", server.targets),
     ("operators", server.operators),
     ("workers", server.workers),

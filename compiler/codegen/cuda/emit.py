@@ -10,7 +10,7 @@ from importlib.resources import files
 from compiler.codegen.build import build_library, runtime_headers
 from compiler.codegen.cuda import nvrtc
 from compiler.codegen.cuda.host import Given, Image, cuda_host_source
-from compiler.codegen.cuda.launches import Launch, launches, merged
+from compiler.codegen.cuda.launches import Launch, launches
 from compiler.codegen.cuda.lower import lower_cuda
 from compiler.codegen.cuda.lowered import CudaLowered, unit_text
 from compiler.codegen.cuda.side_by_side import side_by_side
@@ -38,7 +38,7 @@ def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: C
     Raises ToolchainFailed when a compiler does not take it.
     """
     lowered = lower_cuda_calls(kernels, plan, target)
-    nodes = merged(launches(plan, lowered), kernels, plan, lowered, target)
+    nodes = launches(plan, lowered)
     launched = launched_kernels(nodes, lowered)
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
     texts = [unit_text(unit) for unit in units]

@@ -8,11 +8,9 @@ from functools import reduce
 from operator import or_
 
 from compiler.codegen.cuda.lowered import CudaLowered
-from compiler.codegen.cuda.side_by_side import fit_together, independent
+from compiler.codegen.cuda.side_by_side import can_share
 from compiler.errors import VerifyError
-from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
-from compiler.targets.cuda import CudaTarget
+from compiler.ir.plan import Plan, Task
 
 SCRATCH_ALIGNMENT = 256
 """Bytes; what cuMemAlloc aligns to."""
@@ -30,50 +28,46 @@ class Launch:
 
 
 def launches(plan: Plan, lowered: Sequence[CudaLowered]) -> list[Launch]:
-    """One launch for each call in the plan's order; a call without blocks has none, and those after it wait for what it would have waited for.
+    """The launches of a plan, in its order; a call without blocks has none, and those after it wait for what it would have waited for.
 
-    Raises VerifyError where a call is cut in parts: a launch is a whole kernel.
+    A call that the plan runs beside another shares its launch; those with clusters are named first. Raises VerifyError where a call is cut in
+    parts, since a launch is a whole kernel, and where calls cannot share a launch.
     """
     found: list[Launch] = []
     before: list[int] = []  # of each launch, those that end before it begins, as bits
     lanes: list[list[tuple[int, ...]]] = [[] for _ in range(plan.lanes)]
-    for task in plan.tasks:
-        kernel = lowered[task.call]
-        if (task.first, task.last) != (0, kernel.grid):
-            raise VerifyError(f"call {task.call} has {kernel.grid} blocks and a task for {task.first}..{task.last}")
-        lane = lanes[task.lane]
+    for first, *beside in _groups(plan.tasks):
+        for task in (first, *beside):
+            if (task.first, task.last) != (0, lowered[task.call].grid):
+                raise VerifyError(
+                    f"call {task.call} has {lowered[task.call].grid} blocks and a task for {task.first}..{task.last}"
+                )
+        lane = lanes[first.lane]
         direct = set(lane[-1] if lane else ())
-        direct.update(*(lanes[wait.lane][wait.count - 1] for wait in task.waits if wait.count))
+        direct.update(*(lanes[wait.lane][wait.count - 1] for wait in first.waits if wait.count))
         after = tuple(one for one in sorted(direct) if not any(before[other] >> one & 1 for other in direct))
-        if not kernel.grid:
-            lane.append(after)
+        calls = [task.call for task in (first, *beside) if lowered[task.call].grid]
+        lane += [(len(found),) if calls else after] * (1 + len(beside))
+        if not calls:
             continue
-        lane.append((len(found),))
-        found.append(Launch((task.call,), after))
+        if len(calls) > 1 and not can_share([lowered[call] for call in calls]):
+            raise VerifyError(f"calls {', '.join(map(str, calls))} cannot share a launch")
+        found.append(Launch(tuple(sorted(calls, key=lambda call: -lowered[call].cluster)), after))
         before.append(reduce(or_, (before[one] | 1 << one for one in after), 0))
     return found
 
 
-def merged(
-    single: Sequence[Launch], kernels: KernelGraph, plan: Plan, lowered: Sequence[CudaLowered], target: CudaTarget
-) -> list[Launch]:
-    """Neighbours of a plan of one lane that do not depend on each other share a launch where they gain by it; those with clusters are named first.
-
-    The order stays the plan's, so that memory lies as it was placed.
-    """
-    if plan.lanes > 1:
-        return list(single)
-    groups: list[tuple[int, ...]] = []
-    for launch in single:
-        (call,) = launch.calls
-        group = groups[-1] if groups else ()
-        fits = fit_together([lowered[at] for at in (*group, call)], target)
-        if group and fits and all(independent(kernels, plan, earlier, call) for earlier in group):
-            groups[-1] = (*group, call)
+def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Each task with those that run beside it, by the first of them."""
+    found: list[list[Task]] = []
+    last: dict[int, list[Task]] = {}
+    for task in tasks:
+        if task.beside:
+            last[task.lane].append(task)
         else:
-            groups.append((call,))
-    ordered = [tuple(sorted(group, key=lambda call: -lowered[call].cluster)) for group in groups]
-    return [Launch(group, (at - 1,) if at else ()) for at, group in enumerate(ordered)]
+            last[task.lane] = [task]
+            found.append(last[task.lane])
+    return found
 
 
 def scratch_offsets(plan: Plan, lowered: Sequence[CudaLowered], nodes: Sequence[Launch]) -> tuple[list[int], int]:

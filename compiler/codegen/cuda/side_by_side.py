@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import ceil
 
 from compiler.codegen.cuda.entry import Part, TileFunction, entry_text
 from compiler.codegen.cuda.lowered import CudaLowered
-from compiler.ir.buffers import KernelGraph
-from compiler.ir.plan import Plan
 from compiler.targets.cuda import MOST_REGISTERS, REGISTERS, WARP, CudaTarget
 
 MOST_ARGUMENTS = 512
@@ -20,23 +19,30 @@ USUAL_REGISTERS = 128
 """What a thread needs at most where its kernel does not say how many blocks are to fit a multiprocessor: such have few values at a time."""
 
 
-def fit_together(members: Sequence[CudaLowered], target: CudaTarget) -> bool:
-    """Whether kernels can share a launch, and gain by it.
-
-    They can where each block knows its tile alone, clusters are of one size, and threads that a block has no use for are whole warps. They gain
-    where none may get too few registers, and where the blocks of all, each of which takes the room of the largest, need no more rounds (waves)
-    than the kernels one after another: a round costs less than a launch.
-    """
+def can_share(members: Sequence[CudaLowered]) -> bool:
+    """Whether kernels can share a launch: each block knows its tile alone, clusters are of one size, and threads that a block has no use for are whole warps."""
     tiles = [tile for one in members for tile in one.tiles]
     if not all(len(one.tiles) == 1 and one.grid and one.block % WARP == 0 for one in members):
         return False
     if len({one.cluster for one in members} - {1}) > 1 or len({tile.condition for tile in tiles} - {""}) > 1:
         return False
-    if sum(len(tile.parameters) for tile in tiles) > MOST_ARGUMENTS or not _enough_registers(tiles):
+    return sum(len(tile.parameters) for tile in tiles) <= MOST_ARGUMENTS
+
+
+def fit_together(members: Sequence[CudaLowered], target: CudaTarget) -> bool:
+    """Whether kernels can share a launch, and gain by it.
+
+    They gain where none may get too few registers, and where the blocks of all, each of which takes the room of the largest, need no more rounds
+    (waves) than the kernels one after another: a round costs less than a launch.
+    """
+    if not can_share(members) or not _enough_registers([tile for one in members for tile in one.tiles]):
         return False
-    threads, shared = max(one.block for one in members), max(one.shared_bytes for one in members)
-    alone = sum(_waves(one.grid, one.block, one.shared_bytes, target) for one in members)
-    return _waves(sum(one.grid for one in members), threads, shared, target) <= alone
+    return ceil(_waves(members, target)) <= sum(ceil(_waves([one], target)) for one in members)
+
+
+def slots_of(members: Sequence[CudaLowered], target: CudaTarget) -> float:
+    """Blocks of kernels that share a launch, as a part of those that the device holds at once; at most 1."""
+    return min(_waves(members, target), 1.0)
 
 
 def _enough_registers(tiles: Sequence[TileFunction]) -> bool:
@@ -56,35 +62,11 @@ def _registers(threads: int, resident: int) -> int:
     return min(MOST_REGISTERS, REGISTERS // (threads * resident))
 
 
-def _waves(blocks: int, threads: int, shared_bytes: int, target: CudaTarget) -> int:
-    """Rounds in which blocks run."""
+def _waves(members: Sequence[CudaLowered], target: CudaTarget) -> float:
+    """Rounds in which the blocks of a launch run, the last one as far as it is filled."""
+    threads, shared_bytes = max(one.block for one in members), max(one.shared_bytes for one in members)
     at_once = target.blocks_at_once(threads, min(USUAL_REGISTERS, _registers(threads, 1)), shared_bytes)
-    return -(-blocks // (max(at_once, 1) * target.multiprocessors))
-
-
-def independent(kernels: KernelGraph, plan: Plan, first: int, second: int) -> bool:
-    """Whether two calls may run at once: neither reads what the other writes, and where storages share memory neither writes.
-
-    Two calls may write one storage: they write different slices of it, as each element is written once.
-    """
-    reads, writes = [], []
-    for call in (kernels.calls[first], kernels.calls[second]):
-        reads.append({kernels.buffers[id].storage for id in call.inputs})
-        writes.append({kernels.buffers[id].storage for id in call.outputs})
-    if writes[0] & reads[1] or writes[1] & reads[0]:
-        return False
-    return not any(
-        _share_memory(plan, mine, theirs)
-        for at in (0, 1)
-        for mine in writes[at]
-        for theirs in reads[1 - at] | writes[1 - at]
-        if mine != theirs
-    )
-
-
-def _share_memory(plan: Plan, one: int, other: int) -> bool:
-    a, b = plan.places[one], plan.places[other]
-    return a.space == b.space == "arena" and a.at < b.at + b.bytes and b.at < a.at + a.bytes
+    return sum(one.grid for one in members) / (max(at_once, 1) * target.multiprocessors)
 
 
 def side_by_side(name: str, members: Sequence[CudaLowered]) -> CudaLowered:

@@ -13,6 +13,7 @@ bf16         matrix products and convolutions with operands rounded to bf16, whe
 loops        plain tiled, vectorised loops: always legal
 dot          what integer and bf16 share: k in steps of a group that fills a lane
 blocking     what those that block products share: how axes are cut and registers filled
+row_cuts     what those that work on images share: tiles that give each lane some rows
 
 cuda         those of CUDA targets
 """

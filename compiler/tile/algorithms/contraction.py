@@ -14,6 +14,7 @@ from compiler.ir.operand import InPlace, operand, row_axes
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
+from compiler.tile.algorithms.row_cuts import with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 MOST_VECTORS = 6
@@ -48,12 +49,11 @@ def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
     if view is None:
         return []
     slots = Slots(workload)
-    options = [
-        proposal
-        for shape in dict.fromkeys(_shapes(view, slots, target))
-        for proposal in _Costs(workload, view, slots, shape, target, lanes).proposals()
+    costs = [
+        _Costs(workload, view, slots, shape, target, lanes) for shape in dict.fromkeys(_shapes(view, slots, target))
     ]
-    return sorted(options, key=lambda proposal: proposal.seconds)
+    options = [proposal for one in costs for proposal in one.proposals(SPLITS)]
+    return with_row_cuts(options, (cut for one in costs for cut in one.row_cuts()), lanes)
 
 
 def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Shape]:
@@ -95,14 +95,22 @@ class _Costs:
         self.outer = 1 if self.access is None else prod(axis.extent for axis in view.m[:-2])
         self.panels = -(-view.columns // self.panel)
 
-    def proposals(self) -> list[Proposal]:
-        """The cheapest blocks of rows and columns; where B is large, read once stretch by stretch and not."""
+    def proposals(self, most: int, row_blocks: int = 1) -> list[Proposal]:
+        """The cheapest blocks of rows and columns, so many blocks of rows at least; where B is large, read once stretch by stretch and not."""
         found = []
         for by_stretch in (False, True) if self.packed and self.view.depth > STRETCH else (False,):
-            splits = {split: self._busiest(*split, by_stretch) for split in self._splits(by_stretch)}
-            best = sorted(splits, key=lambda split: splits[split])[:SPLITS]
+            splits = {
+                (y, m, panels): self._busiest(y, m, panels, by_stretch)
+                for y, m, panels in self._splits(by_stretch)
+                if self._row_blocks(y, m) >= row_blocks
+            }
+            best = sorted(splits, key=lambda split: splits[split])[:most]
             found += [self._proposal(*split, by_stretch, splits[split]) for split in best]
         return found
+
+    def row_cuts(self) -> list[Proposal]:
+        """The cheapest blocks of which each lane has some rows; none of batches, whose tasks are cut there first."""
+        return self.proposals(1, self.lanes) if self.view.batches == 1 else []
 
     def _proposal(self, y: int, m: int, panels: int, by_stretch: bool, ns: float) -> Proposal:
         lines = (("y", y),) if self.y > 1 else ()
@@ -116,7 +124,8 @@ class _Costs:
             ),
             in_registers(self.view.kernel),
         )
-        return Proposal(tile, 1e-9 * (CALL_NS + ns * self.lanes))
+        blocks = self._row_blocks(y, m) if self.view.batches == 1 else 1
+        return Proposal(tile, 1e-9 * (CALL_NS + ns * self.lanes), row_blocks=blocks)
 
     # Blocks
 
@@ -136,6 +145,9 @@ class _Costs:
                 yield from ((y, m, panels) for panels in column_parts)
             if not too_large and -(-lines // size) >= TASKS_PER_LANE * self.lanes:
                 break
+
+    def _row_blocks(self, y: int, m: int) -> int:
+        return self.outer * -(-self.y // y) * -(-self.m // m)
 
     def _tiles(self, y: int, m: int) -> int:
         return -(-y // self.shape.y) * -(-m // self.shape.m)
@@ -160,7 +172,7 @@ class _Costs:
 
     def _busiest(self, y: int, m: int, panels: int, by_stretch: bool) -> float:
         """Nanoseconds of the lane with most to do when a task has `panels` panels and blocks of y x m rows."""
-        row_blocks = self.outer * -(-self.y // y) * -(-self.m // m)
+        row_blocks = self._row_blocks(y, m)
         column_blocks = -(-self.panels // panels)
         tasks = self.view.batches * row_blocks * column_blocks
         mine = -(-tasks // self.lanes)

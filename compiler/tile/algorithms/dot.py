@@ -9,6 +9,7 @@ from compiler.ir.groups import LANE_BYTES
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
+from compiler.tile.algorithms.row_cuts import with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 MAX_VECTORS = 4
@@ -44,22 +45,26 @@ class DotProduct:
 
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Tiles m x n of registers, cheapest by the model first."""
-        proposals = []
+        proposals, cuts = [], []
         for vectors in range(1, MAX_VECTORS + 1):
             panel = vectors * target.vector_floats
             if vectors > 1 and panel - self.view.columns >= target.vector_floats:
                 break
             rows = even_part(self.view.rows, most_rows(vectors, target))
             proposals.append(self._proposal(rows, panel, target, lanes))
-        return sorted(proposals, key=lambda proposal: proposal.seconds)
+            if self.view.batches == 1 and -(-self.view.rows // rows) >= lanes:
+                cuts.append(self._proposal(rows, panel, target, lanes, lanes))
+        return with_row_cuts(proposals, cuts, lanes)
 
-    def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int) -> Proposal:
+    def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int, row_blocks: int = 1) -> Proposal:
+        """With so many blocks of rows at least."""
         row_tiles, panels = -(-self.view.rows // rows), -(-self.view.columns // panel)
         fit = max(target.l2_bytes // 2 // (self.steps * LANE_BYTES * rows), 1)
         fewest = -(-row_tiles // min(fit, row_tiles))
         row_parts = {-(-row_tiles // parts) for parts in range(fewest, max(fewest, TASKS_PER_LANE * lanes) + 1)}
         column_parts = [parts for parts in (1, lanes, 2 * lanes) if parts <= panels]
-        splits = [(tall, -(-panels // parts)) for tall in sorted(row_parts, reverse=True) for parts in column_parts]
+        heights = [tall for tall in sorted(row_parts, reverse=True) if -(-row_tiles // tall) >= row_blocks]
+        splits = [(tall, -(-panels // parts)) for tall in heights for parts in column_parts]
         tall, wide = min(splits, key=lambda split: self._nanoseconds(split, rows, panel, target, lanes))
         levels = (
             Level("block", (("m", tall * rows), ("n", wide * panel))),
@@ -68,7 +73,8 @@ class DotProduct:
         )
         scopes = in_registers(self.view.kernel)
         seconds = 1e-9 * self._nanoseconds((row_tiles, panels), rows, panel, target, 1)
-        return Proposal(Tile(self.algorithm, levels, scopes), seconds)
+        blocks = -(-row_tiles // tall) if self.view.batches == 1 else 1
+        return Proposal(Tile(self.algorithm, levels, scopes), seconds, row_blocks=blocks)
 
     def _nanoseconds(self, split: tuple[int, int], rows: int, panel: int, target: CpuTarget, lanes: int) -> float:
         """Of the lane with most tasks of `split` (register tiles down, panels across)."""

@@ -43,8 +43,16 @@ def separable_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         for window in islice(sorted(cost, key=lambda tile: cost[tile]), WINDOWS):
             for product, ns in _products(halves, window.extent("block", "rows"), target):
                 tile = _joined(window, product, target)
-                proposals[tile] = Proposal(tile, 1e-9 * (CALL_NS + cost[window] + ns))
+                seconds = 1e-9 * (CALL_NS + cost[window] + ns)
+                proposals[tile] = Proposal(tile, seconds, row_blocks=_row_blocks(halves, tile))
     return sorted(proposals.values(), key=lambda proposal: proposal.seconds)
+
+
+def _row_blocks(halves: Halves, tile: Tile) -> int:
+    """Images are cut before their rows."""
+    view = halves.window_view
+    images = prod(axis.extent for axis in view.outer)
+    return parts(view.rows.output.extent, tile.extent("block", "rows")) if images == 1 else 1
 
 
 def _block_rows(halves: Halves, target: CpuTarget, lanes: int) -> list[int]:

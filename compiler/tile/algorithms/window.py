@@ -10,6 +10,7 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import in_registers
+from compiler.tile.algorithms.row_cuts import PER_LANE, with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 ROWS = (1, 2, 3, 4, 7)
@@ -41,12 +42,26 @@ def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Prop
     view = as_channel_window(workload)
     if view is None or view.channel.extent < target.vector_floats // 2 or not holds_groups(view, target):
         return []
-    proposals = {}
-    for rows, columns, vectors in window_shapes(view, target):
-        for channels in blocks_of_channels(view, vectors, target, lanes):
-            tile = _tile(view, rows, columns, vectors, channels, target, lanes)
-            proposals[tile] = Proposal(tile, window_seconds(view, workload, tile, target))
-    return sorted(proposals.values(), key=lambda proposal: proposal.seconds)
+
+    def proposed(fewest: int) -> dict[Tile, Proposal]:
+        """With so many blocks of rows at least, where there are as many rows."""
+        tiles = [
+            _tile(view, *shape, channels, target, lanes, fewest)
+            for shape in window_shapes(view, target)
+            for channels in blocks_of_channels(view, shape[2], target, lanes)
+        ]
+        return {
+            tile: Proposal(tile, window_seconds(view, workload, tile, target), row_blocks=_row_blocks(view, tile))
+            for tile in tiles
+        }
+
+    return with_row_cuts([*proposed(1).values()], proposed(PER_LANE * lanes).values(), lanes)
+
+
+def _row_blocks(view: ChannelWindow, tile: Tile) -> int:
+    """Images are cut before their rows."""
+    images = prod(axis.extent for axis in view.outer)
+    return -(-view.rows.output.extent // tile.extent("block", "rows")) if images == 1 else 1
 
 
 def holds_groups(view: ChannelWindow, target: CpuTarget) -> bool:
@@ -96,12 +111,19 @@ def blocks_of_channels(view: ChannelWindow, vectors: int, target: CpuTarget, lan
 
 
 def _tile(
-    view: ChannelWindow, rows: int, columns: int, vectors: int, channels: int, target: CpuTarget, lanes: int
+    view: ChannelWindow,
+    rows: int,
+    columns: int,
+    vectors: int,
+    channels: int,
+    target: CpuTarget,
+    lanes: int,
+    fewest: int,
 ) -> Tile:
-    """A tile whose tasks are enough for all lanes, where there are rows enough."""
+    """A tile whose tasks are enough for all lanes and which has `fewest` blocks of rows, where there are rows enough."""
     others = prod(axis.extent for axis in view.outer) * -(-view.channel.extent // channels)
     down = -(-view.rows.output.extent // rows)
-    parts = min(-(-TASKS_PER_LANE * lanes // others), down) if lanes > 1 else 1
+    parts = min(max(-(-TASKS_PER_LANE * lanes // others), fewest), down) if lanes > 1 else 1
     return Tile(
         "window",
         (

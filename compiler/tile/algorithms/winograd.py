@@ -9,7 +9,8 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.ir.winograd import POSITIVE_POINTS, Convolution, as_convolution, form, relative_error
 from compiler.targets.cpu import CpuTarget
-from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
+from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows, parts
+from compiler.tile.algorithms.row_cuts import PER_LANE, with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 LEAST_OUTPUTS = 2
@@ -36,13 +37,20 @@ def winograd_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pr
         return []
     choices = [_outputs(sweep.tap.extent, sweep.output.extent) for sweep in view.sweeps]
     widths = range(1, min(MOST_VECTORS, -(-view.column.extent // target.vector_floats)) + 1)
-    forms = [
-        _cheapest_first([one for vectors in widths for one in _tiles(view, outputs, vectors, target, lanes)])
+    forms = {
+        outputs: _cheapest_first([one for vectors in widths for one in _tiles(view, outputs, vectors, target, lanes)])
         for outputs in product(*choices)
+    }
+    heads = [options[0] for options in forms.values()]
+    kept = [outputs for outputs, own in forms.items() if not any(_outdoes(head, own[0]) for head in heads)]
+    cuts = [
+        cut
+        for outputs in kept
+        for vectors in widths
+        for count in (lanes, PER_LANE * lanes)
+        for cut in _tiles(view, outputs, vectors, target, lanes, count)
     ]
-    heads = [options[0] for options in forms]
-    kept = [options for options in forms if not any(_outdoes(head, options[0]) for head in heads)]
-    return _cheapest_first([one for options in kept for one in options])
+    return with_row_cuts([one for outputs in kept for one in forms[outputs]], cuts, lanes)
 
 
 def _cheapest_first(proposals: list[Proposal]) -> list[Proposal]:
@@ -63,8 +71,10 @@ def _outputs(taps: int, extent: int) -> list[int]:
     return sorted(fewest.values())
 
 
-def _tiles(view: Convolution, outputs: tuple[int, ...], vectors: int, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """One form with register tiles of so many vectors, at blocks of different size."""
+def _tiles(
+    view: Convolution, outputs: tuple[int, ...], vectors: int, target: CpuTarget, lanes: int, count: int = 0
+) -> list[Proposal]:
+    """One form with register tiles of so many vectors, at blocks of different size, or at `count` equal ones."""
     elements = prod(many + sweep.tap.extent - 1 for many, sweep in zip(outputs, view.sweeps, strict=True))
     tiles, panel = prod(view.tiles(outputs)), vectors * target.vector_floats
     rows = even_part(tiles, most_rows(vectors, target))
@@ -75,8 +85,9 @@ def _tiles(view: Convolution, outputs: tuple[int, ...], vectors: int, target: Cp
         [form(m, s.tap.extent) for m, s in zip(outputs, view.sweeps, strict=True)], view.depth.extent
     )
     proposals = []
-    for block in {rows, min(fit * rows, -(-tiles // rows) * rows)}:
-        blocks = -(-tiles // block) * prod(axis.extent for axis in view.groups)
+    groups, all_rows = prod(axis.extent for axis in view.groups), parts(tiles, rows)
+    for block in {min(parts(all_rows, count), fit) * rows} if count else {rows, min(fit, all_rows) * rows}:
+        blocks = -(-tiles // block) * groups
         # the lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
         across = 1 if blocks % lanes == 0 or blocks >= TASKS_PER_LANE * lanes else min(lanes, panels)
         width = max(panels // across, 1) * panel
@@ -88,7 +99,7 @@ def _tiles(view: Convolution, outputs: tuple[int, ...], vectors: int, target: Cp
         )
         scopes = in_registers(view.kernel)
         seconds = _seconds(view, elements, tiles, rows, vectors, block, target)
-        proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error))
+        proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error, blocks if groups == 1 else 1))
     return proposals
 
 

@@ -60,7 +60,8 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_with_date)]
 
 async def _wanted(
     kind: Annotated[
-        str | None, Query(max_length=100, description="`kernel`, `machine`, `handover`, `search` or `plan`.")
+        str | None,
+        Query(max_length=100, description="`kernel`, `machine`, `handover`, `pair`, `stage`, `search` or `plan`."),
     ] = None,
     operator: Annotated[str | None, Query(max_length=1000, description="Exactly, as in `Conv+Relu`.")] = None,
     workload: Annotated[str | None, Query(max_length=1000, description="The workload's key.")] = None,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.engines import catalogue
-from bench.engines.catalogue import DRIVERS, NO_PEERS, OURS, chosen, demand, driver, peers, versions
+from bench.engines.catalogue import DRIVERS, NO_PEERS, OURS, chosen, demand, driver, peers, telling, versions
 from bench.engines.driver import Driver
 from tilewright.errors import UsageError
 
@@ -39,6 +39,17 @@ def test_an_engine_that_is_not_there_is_refused_with_what_pip_installs() -> None
         "absent is not installed",
         "pip install 'absent-compiler[onnx]' absent-runtime",
     )
+
+
+def test_a_peer_that_tells_no_layers_is_refused_where_they_are_asked_for() -> None:
+    assert telling(["onnxruntime"]) == ("onnxruntime",)
+    with pytest.raises(UsageError, match="onnxruntime-parallel does not tell what each of its layers costs"):
+        telling(["onnxruntime", "onnxruntime-parallel"])
+
+
+def test_two_ways_to_run_one_package_are_two_peers_of_one_version() -> None:
+    assert chosen("onnxruntime,onnxruntime-parallel") == ("onnxruntime", "onnxruntime-parallel")
+    assert versions(["onnxruntime", "onnxruntime-parallel"]).keys() == {"onnxruntime"}
 
 
 def test_versions_are_those_of_what_pip_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ from bench.models.row import Row, means
 from bench.models.table import markdown
 from bench.race.race import Race
 from compiler.measure.handover import Handover
+
+NEAR, FAR = Handover.of(60.0), Handover.of(200.0)
 
 REPORT = {"phase_seconds": {"load": 1.0, "tile": 2.0}, "records_measured": 7, "kernels": 3}
 TOLD = ("model", "threads", "precision", "gflop", "ours_ms", "peers", "ratio_to_best", "max_rel_error")
@@ -27,7 +31,7 @@ def row(*, gflop: float | None = 1.0, ours: float = 1.0, calm: bool = True) -> R
         discarded=1,
         calm=calm,
         peak=2e11,
-        handovers=(Handover.of(50.0), Handover.of(60.0), Handover.of(70.0)),
+        handovers=((Handover.of(50.0), NEAR), (NEAR, NEAR), (NEAR, Handover.of(70.0))),
     )
     expected = Expected({}, {"y": np.array([2.0, 0.0])})
     return Row("net", "fp32", gflop, Compiled(Path("a.tw"), REPORT), race, ("onnxruntime", "openvino"), expected)
@@ -53,6 +57,47 @@ def test_a_row_tells_what_was_asked_for_and_how_sure_it_is() -> None:
     assert (told["rounds"], told["discarded"], told["compile_s"]) == (3, 1, 3.0)
 
 
+def moving(states: Sequence[tuple[Handover, Handover]]) -> Row:
+    """Ours takes 10 ms and the peers 12.5 and 20 while the cores are near, all of it twice as long but for the slower peer in far rounds."""
+    far = [both == (FAR, FAR) for both in states]
+    seconds = {
+        "tilewright": tuple((0.02 if is_far else 0.01,) for is_far in far),
+        "onnxruntime": tuple((0.02,) for _ in far),
+        "openvino": tuple((0.025 if is_far else 0.0125,) for is_far in far),
+    }
+    return replace(row(), race=replace(row().race, seconds=seconds, handovers=tuple(states)))
+
+
+def test_the_ratio_is_told_for_each_state_of_the_cores_by_the_best_peer_there() -> None:
+    told = json.loads(json.dumps(moving([(NEAR, NEAR)] * 5 + [(FAR, FAR)] * 4 + [(NEAR, FAR)] * 2).to_json()))
+    assert (told["state"], told["rounds"], told["rounds_near"], told["rounds_far"]) == ("moved", 11, 5, 4)
+    assert (told["ratio_near"], told["best_near"]) == (pytest.approx(0.8), "openvino")
+    assert told["ratio_near_interval"] == pytest.approx([0.8, 0.8])
+    assert (told["ratio_far"], told["best_far"]) == (pytest.approx(1.0), "onnxruntime")
+    assert told["ratio_far_interval"] is None, "four rounds do not say how sure they are"
+    text = markdown([told], ["onnxruntime", "openvino"])
+    assert "| near rounds | far rounds |" in text
+    assert "| 0.800 (0.800..0.800) openvino in 5 | 1.000 onnxruntime in 4 |" in text
+    assert "T2 in near rounds: 0.800, T2 in far rounds: 1.000." in text
+
+
+def test_a_state_in_which_no_round_was_run_has_no_ratio() -> None:
+    told = moving([(NEAR, NEAR), (NEAR, FAR)]).to_json()
+    assert (told["rounds_far"], told["ratio_far"], told["best_far"]) == (0, None, None)
+    assert "| - |" in markdown([told], ["onnxruntime", "openvino"])
+
+
+def test_a_race_without_peers_has_no_ratio_in_any_state() -> None:
+    told = replace(moving([(NEAR, NEAR)] * 5), peers=()).to_json()
+    assert (told["ratio_near"], told["ratio_near_interval"], told["rounds_near"]) == (None, None, 5)
+
+
+def test_on_one_thread_the_table_tells_no_states() -> None:
+    one = replace(row(), race=replace(row().race, threads=1, handovers=()))
+    assert "rounds |" in (text := markdown([one.to_json()], ["onnxruntime", "openvino"]))
+    assert "near rounds" not in text
+
+
 def test_a_model_that_cannot_be_counted_has_no_part_of_the_peak() -> None:
     assert row(gflop=None).of_peak is None
 
@@ -75,8 +120,11 @@ def test_the_table_has_a_line_for_each_row_and_says_what_failed_and_what_was_dis
     assert head.startswith("| model | T | GFLOP | ours ms | onnxruntime ms | openvino ms | ours / best |")
     assert len({line.count("|") for line in (head, rule, first, second)}) == 1
     assert "| net | 2 | 1 | 10.000 (10.000..10.000) | 20.000 (20.000..20.000) | 12.500" in first
-    assert "| 0.800 (0.800..0.800) | openvino | 50% | near 60 ns | 5.0e-01 | 3.0 | 3 of 4 |" in first
+    assert (
+        "| 0.800 (0.800..0.800) | openvino | 50% | near 60 ns | 0.800 openvino in 3 | - | 5.0e-01 | 3.0 | 3 of 4 |"
+        in first
+    )
     assert second.endswith("| 3 of 4 (*) |")
     assert "(*) Others used the cores in every round." in text
-    assert "Geometric mean of ours over the best peer's: T2: 0.800." in text
+    assert "Geometric mean of ours over the best peer's: T2: 0.800, T2 in near rounds: 0.800." in text
     assert "- broken, T1: it does not compile" in text

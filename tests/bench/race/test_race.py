@@ -130,7 +130,24 @@ def test_the_state_of_the_cores_is_told_for_more_than_one_thread(run: Run) -> No
     assert run({"a": []}, 3).state is None
     two = run({"a": []}, 4, threads=2)
     assert (two.state, two.handover_ns) == ("moved", 100.0)
+    assert [[one.state for one in both] for both in two.handovers] == [["far", "near"]] * 4
     assert two.peak == 2 * FAST
+
+
+def test_rounds_count_for_a_state_that_began_and_ended_in_it() -> None:
+    near, far = Handover.of(50.0), Handover.of(150.0)
+    seconds = {"a": ((1.0,), (2.0,), (3.0,), (4.0,)), "b": ((4.0,), (3.0,), (1.0,), (1.0,))}
+    both = Race(2, seconds, {}, 0, True, 1.0, ((near, near), (near, far), (far, far), (far, far)))
+    assert (alone := both.during("near")) is not None
+    assert (alone.seconds, alone.state, alone.best(["a", "b"])) == ({"a": ((1.0,),), "b": ((4.0,),)}, "near", "a")
+    assert (apart := both.during("far")) is not None
+    assert (apart.medians("a"), apart.best(["a", "b"]), apart.best([])) == ([3.0, 4.0], "b", None)
+    assert alone.during("far") is None
+
+
+def test_who_is_fast_in_one_round_alone_is_not_the_fastest_for_having_more_runs_in_it() -> None:
+    seconds = {"steady": ((2.0,), (2.0,), (2.0,)), "lucky": ((1.0,) * 9, (9.0,), (9.0,))}
+    assert Race(1, seconds, {}, 0, True, 1.0).best(["steady", "lucky"]) == "steady"
 
 
 def test_engines_and_probes_are_held_to_as_many_cores_as_threads() -> None:

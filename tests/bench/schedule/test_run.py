@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from bench.schedule.run import main
+from compiler.codegen.cuda import nvrtc
+from compiler.targets.cpu import PROFILES, runs_here
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
 
 
 def test_wrong_arguments_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,6 +18,59 @@ def test_wrong_arguments_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
         main(["no_such_network"])
     assert "no_such_network" in capsys.readouterr().err
     assert main(["missing.onnx"]) == 2
+    assert main(["tiny_inception", "--gaps", "--target", "cuda:sm_90"]) == 2
+    assert "Fix: leave --target out" in capsys.readouterr().err
+
+
+def test_schedules_for_another_machine_are_predicted_and_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = tmp_path / "rows.json"
+    foreign = next(profile.name for profile in PROFILES if not runs_here(profile))
+    arguments = ["tiny_inception", "--target", foreign, "--threads", "3", "--cache", str(tmp_path / "cache")]
+    assert main([*arguments, "--json", str(told)]) == 0
+    rows = json.loads(told.read_text())
+    assert {row["target"] for row in rows} == {foreign}
+    assert (rows[0]["scheduler"], rows[0]["predicted_ratio"]) == ("sequential", 1.0)
+    assert all(row["ms"] is None and row["predicted_ms"] > 0 for row in rows)
+    assert sum(row["taken"] for row in rows) == 1
+    assert "Nothing was run" in capsys.readouterr().out
+
+
+@needs_nvrtc
+def test_a_plan_for_a_gpu_is_told_by_its_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = tmp_path / "rows.json"
+    arguments = ["tiny_inception", "--target", "cuda:sm_90", "--cache", str(tmp_path / "cache")]
+    assert main([*arguments, "--json", str(told)]) == 0
+    rows = json.loads(told.read_text())
+    first, *others = rows
+    assert (first["scheduler"], first["launches"], first["depth"], first["handovers"]) == (
+        "sequential",
+        first["calls"],
+        first["calls"],
+        0,
+    )
+    assert others, "branches can run beside each other"
+    assert all(row["depth"] <= row["launches"] <= first["launches"] for row in others)
+    assert "| model | schedule | streams |" in capsys.readouterr().out
+
+
+def test_gaps_are_told_for_each_number_of_lanes_and_nothing_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ortools")
+    told, cache = tmp_path / "rows.json", tmp_path / "cache"
+    arguments = ["tiny_inception", "--gaps", "--threads", "2,3", "--solver", "1", "--cache", str(cache)]
+    assert main([*arguments, "--json", str(told)]) == 0
+    rows = json.loads(told.read_text())
+    assert [row["threads"] for row in rows] == [2, 3]
+    for row in rows:
+        assert row["measured_calls"] == 0
+        assert row["blocks"]
+        assert all(block["bound_ms"] <= block["best_ms"] * (1 + 1e-6) for block in row["blocks"])
+        assert all(min(block["ms"].values()) >= block["best_ms"] * (1 - 1e-6) for block in row["blocks"])
+    assert not (cache / "artifacts").exists()
+    assert "Worst / mean gap" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -26,6 +83,7 @@ def test_every_schedule_of_a_small_network_is_run_beside_the_others(
     assert main([*arguments, "--json", str(told)]) == 0
     rows = json.loads(told.read_text())
     assert rows[0]["scheduler"] == "sequential"
+    assert sum(row["taken"] for row in rows) == 1
     assert all(row["ms"] > 0 and row["predicted_ms"] > 0 and row["search_s"] > 0 for row in rows)
     if threads > 1:
         assert {row["lanes"] for row in rows} == {1, 2}

@@ -103,13 +103,17 @@ class Library:
 
     def call(self, kernel: Lowered, operands: Sequence[np.ndarray], cuts: Sequence[float]) -> None:
         """Runs all tiles, each part with scratch full of garbage, as a lane would find it."""
-        pointers = (ctypes.c_void_p * len(operands))(*(array.ctypes.data for array in operands))
         ends = [0, *sorted(int(cut * kernel.tiles) for cut in cuts), kernel.tiles]
         for begin, end in itertools.pairwise(ends):
-            scratch = allocate(kernel.scratch_bytes + SLACK)
-            run = getattr(self.code, kernel.name)
-            run(pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(begin), ctypes.c_long(end))
-            assert (scratch[kernel.scratch_bytes :] == GARBAGE).all(), f"scratch was overrun\n{kernel.text}"
+            self.call_part(kernel, operands, begin, end)
+
+    def call_part(self, kernel: Lowered, operands: Sequence[np.ndarray], begin: int, end: int) -> None:
+        """Runs tiles [begin, end)."""
+        pointers = (ctypes.c_void_p * len(operands))(*(array.ctypes.data for array in operands))
+        scratch = allocate(kernel.scratch_bytes + SLACK)
+        run = getattr(self.code, kernel.name)
+        run(pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(begin), ctypes.c_long(end))
+        assert (scratch[kernel.scratch_bytes :] == GARBAGE).all(), f"scratch was overrun\n{kernel.text}"
 
 
 def without_bool(buffer: Buffer) -> Buffer:

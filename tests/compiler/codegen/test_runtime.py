@@ -33,7 +33,7 @@ int main(int count, char **given) {
     for (int at = 0; at < 3 * 33 * 33; at++) image[at] = (float)(at % 17) - 8;
     for (int lanes = 0; lanes < 2; lanes++) {
         tw_instance *instance;
-        if (tw_create(&(tw_config){given[count - 1], 0, lanes, -1}, &instance)) return puts(tw_last_error()), 1;
+        if (tw_create(&(tw_config){.weights_path = given[count - 1], .lanes = lanes, .spin_us = -1}, &instance)) return puts(tw_last_error()), 1;
         tw_tensor in = {image, TW_CPU, 0, TW_FLOAT, 32, 4, in_shape, NULL};
         tw_tensor out = {results[lanes], TW_CPU, 0, TW_FLOAT, 32, 2, out_shape, NULL};
         for (int run = 0; run < 3; run++)
@@ -55,7 +55,7 @@ int main(int count, char **given) {
     static const int64_t in_shape[] = {1, 3, 33, 33}, out_shape[] = {1, CLASSES};
     for (int at = 0; at < 3 * 33 * 33; at++) image[at] = (float)(at % 17) - 8;
     tw_instance *instance;
-    if (tw_create(&(tw_config){given[count - 1], 0, 0, 0}, &instance)) return puts(tw_last_error()), 1;
+    if (tw_create(&(tw_config){.weights_path = given[count - 1]}, &instance)) return puts(tw_last_error()), 1;
     tw_tensor in = {image, TW_CPU, 0, TW_FLOAT, 32, 4, in_shape, NULL};
     tw_tensor out = {result, TW_CPU, 0, TW_FLOAT, 32, 2, out_shape, NULL};
     if (tw_run(instance, &in, &out)) return puts(tw_last_error()), 1;

@@ -31,6 +31,10 @@ WORKLOAD = Workload(
     KERNEL, (Buffer.whole(0, X), Buffer.whole(1, W)), (Buffer.whole(2, X, Layout(((0, 0), (0, 16)))),), (False, True)
 )
 OPERANDS = ((DType.F32, 64), (DType.F32, 64), (DType.F32, 64))
+GATHER = parse_kernel(
+    """kernel Gather(in x: f32[64], in w: f32[64], in i: i64[8], in m: bool[8]; out y: f32[8]) for a:8
+    y[a] = where(m[a], x[[i[a] in 0..63]], w[a])"""
+)
 # Tile t multiplies elements 8 t .. 8 t + 7; `slow` does it many times over.
 SCALE = """
 void {name}(void *const *p, char *scratch, long begin, long end) {{
@@ -135,17 +139,53 @@ def test_lanes_share_the_tiles(tmp_path: Path) -> None:
     machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (Entry("halves", OPERANDS, 5, 10),)))
     (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
     assert (record.threads, record.variant["lanes"]) == (2, 2)
+    assert record.variant["state"] in ("near", "far")
     assert record.seconds > 0
+
+
+def test_lanes_that_share_a_kernel_write_what_it_reads_again_and_leave_it_as_it_was(tmp_path: Path) -> None:
+    made = library(tmp_path, CHECK.replace("begin != 0 || end != 3", "end > 3"))
+    types = (X, W, TensorType(DType.I64, (8,)), TensorType(DType.BOOL, (8,)), TensorType(DType.F32, (8,)))
+    entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
+    buffers = tuple(Buffer.whole(at, type) for at, type in enumerate(types))
+    workload = Workload(GATHER, buffers[:4], buffers[4:], (False, True, False, False))
+    machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (entry,)), samples=3)
+    (record,) = machine.measure([Trial(workload, "key", TILE, 2)], 60.0)
+    assert record.seconds > 0
+
+
+def test_a_kernel_on_several_lanes_is_built_once_with_that_on_one(scaling: Build) -> None:
+    built: list[int] = []
+
+    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built | None:
+        built.append(len(trials))
+        return scaling(trials, hurry=hurry)
+
+    machine = CpuMachine(TARGET, build, samples=3)
+    alone, both = machine.measure([Trial(WORKLOAD, "key", TILE, count) for count in (1, 2)], 60.0)
+    assert built == [1]
+    assert (alone.threads, both.threads) == (1, 2)
+    assert "state" not in alone.variant
+    (again,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
+    assert built == [1]
+    assert again.variant["lanes"] == 2
+
+
+def test_a_record_on_several_lanes_counts_in_the_state_that_most_rounds_had(
+    scaling: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter(["near", "far", "far", "far", *["near"] * 20])
+    monkeypatch.setattr("compiler.measure.machine.state_now", lambda timer: next(states))
+    monkeypatch.setattr("compiler.measure.machine.clean_rounds", lambda rates: frozenset(range(len(rates))))
+    machine = CpuMachine(TARGET, scaling, samples=4)
+    (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
+    assert (record.variant["state"], record.samples) == ("far", 3)
 
 
 def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: Path) -> None:
     types = (X, W, TensorType(DType.I64, (8,)), TensorType(DType.BOOL, (8,)), TensorType(DType.F32, (8,)))
-    gather = parse_kernel(
-        """kernel Gather(in x: f32[64], in w: f32[64], in i: i64[8], in m: bool[8]; out y: f32[8]) for a:8
-        y[a] = where(m[a], x[[i[a] in 0..63]], w[a])"""
-    )
     buffers = tuple(Buffer.whole(at, type) for at, type in enumerate(types))
-    workload = Workload(gather, buffers[:4], buffers[4:], (False, True, False, False))
+    workload = Workload(GATHER, buffers[:4], buffers[4:], (False, True, False, False))
     made = library(tmp_path, CHECK)
     entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
     for setting in (Setting("cache"), Setting("memory", "gcc 12")):

@@ -8,7 +8,18 @@ import pytest
 
 from compiler.measure import plans
 from compiler.measure.benchmark import LEAST_ROUNDS, Run, interleave
-from compiler.measure.plans import SECONDS, Raced, expected_seconds, race_plans
+from compiler.measure.plans import (
+    ALONE_RUNS,
+    ALONE_SITTINGS,
+    SECONDS,
+    TRACES,
+    Raced,
+    expected_seconds,
+    expected_seconds_alone,
+    race_plans,
+    time_alone,
+    traces_of,
+)
 
 
 def steady(seconds: float, wobble: Sequence[float] = (1.0,)) -> Run:
@@ -66,3 +77,37 @@ def test_a_short_race_that_was_disturbed_is_held_once_more(
 def test_a_slow_plan_is_expected_to_take_as_many_runs_as_a_verdict_needs() -> None:
     assert expected_seconds(1e-5) == pytest.approx(SECONDS, abs=0.1)
     assert expected_seconds(1.0) >= 2 * LEAST_ROUNDS
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.01, 10.0])
+def test_a_plan_alone_is_opened_anew_and_run_at_least_so_often_however_slow_it_is(seconds: float) -> None:
+    opened = []
+
+    def fresh() -> list[Run]:
+        first = itertools.chain([100.0], itertools.repeat(seconds))
+        opened.append(first)
+        return [lambda: next(first)]
+
+    alone = time_alone(fresh)
+    assert alone is not None
+    (found,) = alone
+    assert len(opened) == ALONE_SITTINGS
+    assert set(found.spread.samples) == {seconds}, "the first run of a sitting is not counted"
+    assert len(found.spread.samples) >= ALONE_SITTINGS * ALONE_RUNS
+    assert (found.ratio.ratio, found.spans) == (1.0, ())
+
+
+def test_timing_a_plan_alone_is_called_off_between_sittings() -> None:
+    calls = itertools.count()
+    assert time_alone(lambda: [steady(0.1)], lambda: next(calls) > 1) is None
+
+
+def test_a_plan_alone_takes_less_than_a_second_unless_its_runs_are_long() -> None:
+    assert expected_seconds_alone(1e-5) < 1
+    assert expected_seconds_alone(0.05) < 1
+    assert expected_seconds_alone(1.0) > 3
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(1e-5, TRACES[1]), (0.0, TRACES[1]), (1.0, TRACES[0])])
+def test_a_fast_plan_is_traced_more_often_than_a_slow_one(seconds: float, runs: int) -> None:
+    assert traces_of(seconds) == runs

@@ -70,6 +70,7 @@ class Parts:
     kernels: KernelGraph
     records: tuple[Record, ...]
     facts: Facts
+    others: tuple[Plan, ...] = ()
 
     def named(self, *names: str) -> Parts:
         """The same model with other names for its inputs, then its outputs."""
@@ -81,7 +82,7 @@ class Parts:
         return replace(self, program=replace(self.program, library=code))
 
     def pack(self, path: Path) -> PackedArtifact:
-        return pack(self.program, self.plan, self.kernels, self.records, self.facts, path)
+        return pack(self.program, self.plan, self.kernels, self.records, self.facts, path, self.others)
 
 
 @pytest.fixture(scope="session")

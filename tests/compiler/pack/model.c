@@ -1,6 +1,6 @@
 /* An artifact's library written by hand: y = w * x + n and z = x > 0, for x: f32[2, 3], n: i64, w: f32[3] in the weights file.
  *
- * Macros make it misbehave: ABI (the version it reports), MISSING (a CPU feature it claims to lack).
+ * Macros make it misbehave: ABI (the version it reports), MISSING (a CPU feature it claims to lack). With SEVERAL it has two plans.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,13 +14,20 @@
 #ifndef ABI
 #define ABI TW_ABI_VERSION
 #endif
+#ifdef SEVERAL
+#define PLANS GREEDY LAST
+#define CHOSEN 2
+#else
+#define PLANS LAST
+#define CHOSEN 1
+#endif
 #ifndef MISSING
 #define MISSING ""
 #endif
 
 struct tw_instance {
     const float *weights;
-    int lanes;
+    int lanes, plan;
 };
 
 static __thread char last_error[256];
@@ -32,7 +39,9 @@ static int fail(const char *what, const char *about) {
 
 int tw_abi_version(void) { return ABI; }
 const char *tw_last_error(void) { return last_error; }
-const char *tw_describe(void) { return "{\"lanes\": 2}"; }
+#define LAST "{\"scheduler\": \"sequential\", \"lanes\": 2, \"tasks\": 3, \"most_handover_ns\": null}"
+#define GREEDY "{\"scheduler\": \"greedy\", \"lanes\": 2, \"tasks\": 2, \"most_handover_ns\": 100}, "
+const char *tw_describe(void) { return "{\"lanes\": 2, \"plans\": [" PLANS "]}"; }
 
 int tw_create(const tw_config *config, tw_instance **instance) {
     if (*MISSING) return fail("this CPU lacks", MISSING);
@@ -44,6 +53,7 @@ int tw_create(const tw_config *config, tw_instance **instance) {
     *instance = malloc(sizeof **instance);
     (*instance)->weights = mapped;
     (*instance)->lanes = config->lanes;
+    (*instance)->plan = config->plan ? config->plan : CHOSEN;
     return 0;
 }
 
@@ -74,5 +84,20 @@ int tw_run(tw_instance *instance, const tw_tensor *in, tw_tensor *out) {
 int tw_profile(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *seconds) {
     seconds[0] = 3e-6;
     seconds[1] = 1e-6;
+    return tw_run(instance, in, out);
+}
+
+int tw_plan(const tw_instance *instance, double *handover_s) {
+    *handover_s = CHOSEN == 1 ? 0 : 2.5e-7;
+    return instance->plan;
+}
+
+int tw_trace(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *begins, double *ends) {
+    static int runs;
+    for (int task = 0; task < (instance->plan == CHOSEN ? 3 : 2); task++) {
+        begins[task] = task + runs % 2 * 0.5;
+        ends[task] = task + 1;
+    }
+    runs++;
     return tw_run(instance, in, out);
 }

@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -345,17 +346,67 @@ def test_another_format_version_is_refused(loader: ModuleType, artifact: Path, t
 def test_another_abi_version_is_refused(
     loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    path = parts.library(build("-DABI=3")).pack(tmp_path / "m.tw").path
-    with pytest.raises(loader.ArtifactError, match="ABI version 3, this loader knows 2"):
+    path = parts.library(build("-DABI=4")).pack(tmp_path / "m.tw").path
+    with pytest.raises(
+        loader.ArtifactError, match=r"ABI version 4, this loader knows 3.*loader.py inside that artifact"
+    ):
         loader.Model(path)
 
 
-def test_a_library_of_the_abi_version_before_is_run(
-    loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_library_of_an_older_abi_version_is_run_and_has_one_plan(
+    loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path, version: int
 ) -> None:
-    path = parts.library(build("-DABI=1")).pack(tmp_path / "m.tw").path
+    path = parts.library(build(f"-DABI={version}")).pack(tmp_path / "m.tw").path
     with loader.Model(path) as model:
         np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], Y)
+        assert model.plan == (1, "sequential", 2, None, None, None)
+        assert model.lanes == 2
+        with pytest.raises(loader.RunError, match="too old to be traced"):
+            model.trace()
+    with pytest.raises(ValueError, match=r"plan is 2\. Fix: give 1 to 1"):
+        loader.Model(path, plan=2)
+
+
+@pytest.fixture
+def guarded(parts: Any, build: Callable[..., bytes], tmp_path: Path) -> Path:
+    """An artifact with a second plan, without the first one's last task; its library says that it takes the last plan."""
+    other = replace(parts.plan, tasks=parts.plan.tasks[:2], scheduler="greedy", most_handover_s=1e-7)
+    both = replace(parts.library(build("-DSEVERAL")), others=(other,))
+    return Path(both.pack(tmp_path / "guarded.tw").path)
+
+
+def test_it_tells_which_plan_runs_and_why(loader: ModuleType, artifact: Path, guarded: Path) -> None:
+    with loader.Model(artifact) as model:
+        assert model.plan == (1, "sequential", 2, 3, None, None)
+        assert str(model.plan) == "plan 1: sequential, 2 lanes"
+    with loader.Model(guarded) as model:
+        assert model.plan == (2, "sequential", 2, 3, None, 2.5e-7)
+        assert str(model.plan) == "plan 2: sequential, 2 lanes; it took 250 ns"
+    with loader.Model(guarded, plan=1) as model:
+        assert model.plan[:4] == (1, "greedy", 2, 2)
+        assert str(model.plan) == "plan 1: greedy, 2 lanes where a hand-over takes at most 100 ns; it took 250 ns"
+    with pytest.raises(ValueError, match=r"plan is 3\. Fix: give 1 to 2"):
+        loader.Model(guarded, plan=3)
+
+
+def test_it_finds_the_running_plan_in_plan_json(loader: ModuleType, guarded: Path) -> None:
+    for number, tasks in ((1, 2), (2, 3)):
+        with loader.Model(guarded, plan=number) as model:
+            running = model.plan_json()
+            assert len(running["tasks"]) == tasks == model.plan.tasks
+            assert [call["family"] for call in running["calls"]] == ["Mul", "Cast_Add_Greater"]
+            assert [row["family"] for row in model.profile(repeats=1)] == ["Mul", "Cast_Add_Greater"]
+
+
+def test_a_trace_has_the_median_begin_and_end_of_each_task_of_the_running_plan(
+    loader: ModuleType, guarded: Path
+) -> None:
+    """Every other run of the library begins its tasks half a second later."""
+    with loader.Model(guarded) as model:
+        assert model.trace(repeats=2) == [(task + 0.25, task + 1.0) for task in range(3)]
+    with loader.Model(guarded, plan=1) as model:
+        assert len(model.trace({"x": X, "n": N})) == 2
 
 
 def test_another_architecture_and_no_library_at_all_are_refused(loader: ModuleType, parts: Any, tmp_path: Path) -> None:
@@ -440,10 +491,17 @@ def test_the_command_line_runs_the_archive_alone_beside_its_loader_and_extracted
 
 
 def test_the_command_line_measures(artifact: Path) -> None:
-    done = run(artifact, "--bench", "--seconds", "0.02", "--profile", "--lanes", "1")
+    done = run(artifact, "--bench", "--seconds", "0.02", "--profile", "--lanes", "1", "--pin")
     assert done.returncode == 0, done.stderr
     assert "runs on 1 lanes" in done.stdout
+    assert "plan 1: sequential, 2 lanes" in done.stdout
     assert "75.0%     0 Mul" in done.stdout
+
+
+def test_the_command_line_forces_a_plan(guarded: Path) -> None:
+    done = run(guarded, "--plan", "1")
+    assert done.returncode == 0, done.stderr
+    assert "plan 1: greedy, 2 lanes where a hand-over takes at most 100 ns" in done.stdout
 
 
 def test_the_command_line_fails_in_one_line(artifact: Path, tmp_path: Path) -> None:

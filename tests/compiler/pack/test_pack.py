@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ MEMBERS = [
     "records.jsonl",
     "plan.svg",
     "report.html",
+    *(f"chart/{name}.py" for name in ("__init__", "drawing", "reading", "schedule", "times", "wording", "words")),
     "source/model.c",
     "source/model.h",
     "model.so",
@@ -92,12 +94,12 @@ def test_a_time_measured_now_and_the_same_from_a_record_give_the_same_bytes(part
     assert replace(parts, facts=fresh).pack(tmp_path / "a.tw").digest == parts.pack(tmp_path / "b.tw").digest
 
 
-def test_the_predicted_time_is_that_of_the_timeline_and_so_follows_from_the_costs_alone(
+def test_the_predicted_time_is_what_the_scheduler_says_and_that_of_the_timeline_where_it_says_nothing(
     parts: Any, tmp_path: Path
 ) -> None:
-    packed = replace(parts, plan=replace(parts.plan, predicted_s=9.0)).pack(tmp_path / "a.tw")
-    assert packed.manifest["predicted_s"] == pytest.approx(4e-6)
-    assert packed.digest == parts.pack(tmp_path / "b.tw").digest
+    for number, (said, told) in enumerate(((9.0, 9.0), (0.0, 4e-6))):
+        packed = replace(parts, plan=replace(parts.plan, predicted_s=said)).pack(tmp_path / f"{number}.tw")
+        assert packed.manifest["predicted_s"] == pytest.approx(told)
 
 
 def test_members_are_these_in_this_order_with_fixed_times_and_permissions(artifact: Path) -> None:
@@ -139,7 +141,7 @@ def test_unzip_finds_nothing_to_complain_about(artifact: Path) -> None:
 
 def test_the_manifest_says_what_is_inside(artifact: Path, parts: Parts) -> None:
     told = manifest_of(artifact)
-    assert (told["format_version"], told["abi_version"], told["lanes"], told["calls"]) == (1, 2, 2, 2)
+    assert (told["format_version"], told["abi_version"], told["lanes"], told["calls"]) == (1, 3, 2, 2)
     assert (told["arena_bytes"], told["weight_bytes"]) == (64, 12)
     assert told["inputs"][0] == {"name": "x", "dtype": "float32", "shape": [2, 3]}
     assert told["inputs"][1] == {"name": "n", "dtype": "int64", "shape": []}
@@ -162,6 +164,23 @@ def test_plan_json_tells_calls_tasks_and_storages(artifact: Path) -> None:
     assert plan["tasks"][2]["waits"] == [[1, 1]]
     assert [task["end_s"] for task in plan["tasks"]] == pytest.approx([3e-6, 3e-6, 4e-6])
     assert plan["storages"]["3"] == {"space": "arena", "at": 0, "bytes": 24}
+
+
+def test_plan_json_numbers_all_plans_in_the_order_of_their_limits(parts: Any, tmp_path: Path) -> None:
+    plan, tasks = parts.plan, (replace(parts.plan.tasks[0], last=2), replace(parts.plan.tasks[2], waits=()))
+    other = replace(plan, tasks=tasks, scheduler="other", most_handover_s=1e-7)
+    path = replace(parts, others=(other,)).pack(tmp_path / "m.tw").path
+    with zipfile.ZipFile(path) as archive:
+        told = json.loads(archive.read("plan.json"))
+    assert (told["number"], told["most_handover_s"], told["scheduler"]) == (2, None, "sequential")
+    (one,) = told["others"]
+    assert (one["number"], one["most_handover_s"], one["scheduler"]) == (1, 1e-7, "other")
+    assert [task["last"] for task in one["tasks"]] == [2, 1]
+    assert [call["tiles"] for call in one["calls"]] == [2, 1]
+    with pytest.raises(VerifyError, match="each must be above the one before"):
+        replace(parts, others=(replace(other, most_handover_s=math.inf),)).pack(path)
+    with pytest.raises(VerifyError, match="another kernel graph"):
+        replace(parts, others=(replace(other, tiles=plan.tiles[:1]),)).pack(path)
 
 
 def test_launches_of_a_gpu_are_told_where_there_are_any(parts: Any, artifact: Path, tmp_path: Path) -> None:

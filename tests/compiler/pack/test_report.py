@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import zipfile
 from dataclasses import replace
@@ -111,39 +112,76 @@ def test_nothing_from_the_model_becomes_markup(parts: Any, tmp_path: Path) -> No
 
 def test_the_picture_is_xml_with_a_task_for_each_task_and_its_name_on_hover(artifact: Path) -> None:
     root = ElementTree.fromstring(member(artifact, "plan.svg"))
-    tasks = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class", "").startswith("task")]
-    titles = [str(task.findtext(f"{SVG}title")) for task in tasks]
+    titles = [str(task.findtext(f"{SVG}title")) for task in tasks_of(root)]
     assert [title.split("\n")[0] for title in titles] == ["Mul", "Mul", "Cast_Add_Greater"]
     assert "3 µs (measured)" in titles[0]
     assert "1 µs (model)" in titles[2]
 
 
+def tasks_of(root: ElementTree.Element) -> list[ElementTree.Element]:
+    return [one for one in root.iter(f"{SVG}g") if one.get("class", "").startswith("task")]
+
+
 def test_tasks_are_drawn_from_begin_to_end_on_their_lane(artifact: Path) -> None:
     root = ElementTree.fromstring(member(artifact, "plan.svg"))
-    tasks = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class", "").startswith("task")]
-    x, wide, y = ([float(task.get(key, "")) for task in tasks] for key in ("x", "width", "y"))
+    boxes = [box for task in tasks_of(root) for box in task.iter(f"{SVG}rect")]
+    x, wide, y = ([float(box.get(key, "")) for box in boxes] for key in ("x", "width", "y"))
     assert x[0] == x[1] < x[2]
     assert wide[0] / wide[2] == pytest.approx(3, rel=0.01)
     assert y[0] == y[2] < y[1]
 
 
-def test_tasks_that_the_end_does_not_wait_for_are_pale(parts: Any, tmp_path: Path) -> None:
-    root = ElementTree.fromstring(member(parts.pack(tmp_path / "m.tw").path, "plan.svg"))
-    pale = [
-        rect for rect in root.iter(f"{SVG}rect") if "task" in rect.get("class", "") and "slack" in rect.get("class", "")
-    ]
-    assert len(pale) == 1
-
-
-def test_handovers_are_drawn_and_those_that_decide_are_marked(parts: Any, tmp_path: Path) -> None:
+def test_handovers_are_drawn_and_those_on_the_critical_path_are_marked(parts: Any, tmp_path: Path) -> None:
     """From the end of the task that is waited for to the begin of the one that waits."""
-    drawn = ElementTree.fromstring(member(parts.pack(tmp_path / "m.tw").path, "plan.svg"))
-    lines = [path for path in drawn.iter(f"{SVG}path") if path.get("class", "").startswith("handover")]
-    (line,) = lines[2:]  # after those of the legend
-    assert line.get("class") == "handover"
+
+    def lines(parts: Any, name: str) -> dict[str, int]:
+        drawn = ElementTree.fromstring(member(parts.pack(tmp_path / name).path, "plan.svg"))
+        kinds = ("handover", "deciding")
+        found = [path for path in drawn.iter(f"{SVG}path") if path.get("class") in kinds]
+        return {
+            kind: sum(path.get("d", "").count("L") for path in found if path.get("class") == kind) for kind in kinds
+        }
+
+    assert lines(parts, "m.tw") == {"handover": 1, "deciding": 0}
     late = replace(parts, facts=replace(parts.facts, handover_s=2e-6))
-    drawn = ElementTree.fromstring(member(late.pack(tmp_path / "n.tw").path, "plan.svg"))
-    assert [path.get("class") for path in drawn.iter(f"{SVG}path")][-1] == "handover deciding"
+    assert lines(late, "n.tw") == {"handover": 0, "deciding": 1}
+
+
+MEASURED = ((0.0, 3.1e-6), (0.1e-6, 3.6e-6), (3.8e-6, 5.8e-6))
+
+
+def test_what_was_traced_is_drawn_beside_what_was_predicted(parts: Any, tmp_path: Path) -> None:
+    traced = replace(parts, facts=replace(parts.facts, measured=MEASURED))
+    path = traced.pack(tmp_path / "m.tw").path
+    root = ElementTree.fromstring(member(path, "plan.svg"))
+    assert "Predicted 4 µs, measured 5.80 µs: 45.0% longer" in root.get("aria-label", "")
+    boxes = [list(task.iter(f"{SVG}rect")) for task in tasks_of(root)]
+    assert [len(pair) for pair in boxes] == [2, 2, 2]
+    title = str(tasks_of(root)[2].findtext(f"{SVG}title"))
+    assert "predicted 1 µs from 3 µs, critical" in title
+    assert "measured 2 µs from 3.80 µs, critical" in title
+    assert "measured over predicted 2.00" in title
+    told = json.loads(member(path, "plan.json"))
+    assert [task["measured_s"] for task in told["tasks"]] == [list(span) for span in MEASURED]
+    assert traced.pack(tmp_path / "n.tw").digest == traced.pack(tmp_path / "m.tw").digest
+    words = " ".join(Page(member(path, "report.html")).words)
+    for told_of in ("Kernels that did not take their time", "+1 µs", "2.00", "Where the time of each lane goes"):
+        assert told_of in words
+
+
+def test_what_was_not_traced_is_said_to_be_predicted(artifact: Path) -> None:
+    assert "Predicted 4 µs, not measured" in member(artifact, "plan.svg")
+    words = " ".join(Page(member(artifact, "report.html")).words)
+    assert "Nothing was measured" in words
+    assert "Kernels that did not take their time" not in words
+
+
+def test_the_picture_says_where_it_differs_from_what_the_scheduler_predicted(parts: Any, tmp_path: Path) -> None:
+    other = replace(parts, plan=replace(parts.plan, predicted_s=5e-6)).pack(tmp_path / "m.tw").path
+    assert "rows of kernels and hand-overs alone end at 4 µs, the scheduler predicts 5 µs" in member(other, "plan.svg")
+    said = replace(parts.facts, predicted=((0.0, 3e-6), (0.0, 3e-6), (3.5e-6, 5e-6)))
+    same = replace(parts, plan=replace(parts.plan, predicted_s=5e-6), facts=said).pack(tmp_path / "n.tw").path
+    assert "alone end at" not in member(same, "plan.svg")
 
 
 def test_schedules_that_were_found_are_told_with_what_they_reached(parts: Any, tmp_path: Path) -> None:
@@ -164,12 +202,15 @@ def test_schedules_that_were_found_are_told_with_what_they_reached(parts: Any, t
     ):
         assert told in words
     alone = replace(parts, facts=replace(parts.facts, plans=found[:1]))
-    assert "Schedules that were found" not in member(alone.pack(tmp_path / "n.tw").path, "report.html")
+    assert "Whole runs of it alone" in member(alone.pack(tmp_path / "n.tw").path, "report.html")
+    unrun = replace(parts, facts=replace(parts.facts, plans=found[2:]))
+    assert "Schedules that were found" not in member(unrun.pack(tmp_path / "o.tw").path, "report.html")
 
 
 def test_hostile_names_leave_the_picture_well_formed(parts: Any, tmp_path: Path) -> None:
-    text = member(hostile(parts).pack(tmp_path / "m.tw").path, "plan.svg")
-    titles = [str(title.text) for title in ElementTree.fromstring(text).iter(f"{SVG}title")]
+    traced = replace(hostile(parts), facts=replace(hostile(parts).facts, measured=MEASURED))
+    text = member(traced.pack(tmp_path / "m.tw").path, "plan.svg")
+    titles = [str(task.findtext(f"{SVG}title")) for task in tasks_of(ElementTree.fromstring(text))]
     assert titles[0].startswith("</script></title><script>alert(1)</script>")
     assert "\\u0000\\u001b\\ud800\\u202e\\u000a" in titles[0]
 

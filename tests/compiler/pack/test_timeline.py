@@ -1,49 +1,82 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+from compiler.errors import VerifyError
 from compiler.ir.parse import parse_kernel, parse_kernel_graph, parse_routine
 from compiler.ir.plan import Place, Plan, Task, Wait
-from compiler.ir.tile import Tile
+from compiler.ir.tile import Cost, Tile
+from compiler.pack.chart.wording import duration, escaped, quantity, size, visible
+from compiler.pack.facts import Facts
 from compiler.pack.picture import bytes_in_use, lifetimes
-from compiler.pack.timeline import simulate
-from compiler.pack.wording import duration, escaped, quantity, size, visible
+from compiler.pack.timeline import expected, predicted_seconds, simulate, task_seconds
 from compiler.pack.work import flops
 
 
-def plan(*tasks: Task, lanes: int = 2) -> Plan:
+def plan(*tasks: Task, lanes: int = 2, predicted_s: float = 0.0) -> Plan:
     calls = max((task.call for task in tasks), default=-1) + 1
-    return Plan(lanes, tasks, ((Tile("loops"), 8),) * calls, {}, 0, "by hand")
+    return Plan(lanes, tasks, ((Tile("loops"), 8),) * calls, {}, 0, "by hand", predicted_s)
+
+
+def facts(seconds: Sequence[float], handover_s: float = 0.0, **given: Any) -> Facts:
+    costs = tuple(Cost(one, "record") for one in seconds)
+    return Facts("ab", {}, "cpu", "here", 1, 1, costs, handover_s=handover_s, **given)
 
 
 def test_a_task_begins_when_its_lane_is_free_and_its_waits_are_over() -> None:
-    spans = simulate(plan(Task(0, 0, 0, 8), Task(1, 1, 0, 8, (Wait(0, 1),)), Task(2, 0, 0, 8)), [3.0, 2.0, 1.0])
-    assert [(span.begin, span.end) for span in spans] == [(0, 3), (3, 5), (3, 4)]
-    assert [span.critical for span in spans] == [True, True, False]
+    tasks = (Task(0, 0, 0, 8), Task(1, 1, 0, 8, (Wait(0, 1),)), Task(2, 0, 0, 8))
+    timeline = expected(plan(*tasks), facts([3.0, 2.0, 1.0]))
+    assert [*timeline.spans] == [(0, 3), (3, 5), (3, 4)]
+    assert timeline.critical == {0, 1}
 
 
 def test_a_result_of_another_lane_arrives_a_handover_later() -> None:
     tasks = (Task(0, 0, 0, 8), Task(1, 1, 0, 8), Task(2, 1, 0, 8, (Wait(0, 1),)), Task(3, 1, 0, 8))
-    spans = simulate(plan(*tasks), [3.0, 1.0, 2.0, 1.0], handover_s=0.5)
-    assert [(span.begin, span.end) for span in spans] == [(0, 3), (0, 1), (3.5, 5.5), (5.5, 6.5)]
-    assert [span.after for span in spans] == [(), (), (0,), ()]
-    assert [span.cause for span in spans] == [None, None, 0, 2]
-    assert [span.critical for span in spans] == [True, False, True, True]
+    timeline = expected(plan(*tasks), facts([3.0, 1.0, 2.0, 1.0], 0.5))
+    assert [*timeline.spans] == [(0, 3), (0, 1), (3.5, 5.5), (5.5, 6.5)]
+    assert [*timeline.awaited] == [(), (), (0,), ()]
+    assert [*timeline.cause] == [None, None, 0, 2]
+    assert timeline.critical == {0, 2, 3}
 
 
 def test_a_call_split_unevenly_takes_its_time_on_the_lane_with_most_tiles() -> None:
-    spans = simulate(plan(Task(0, 0, 0, 6), Task(0, 1, 6, 8)), [3.0])
-    assert [span.end for span in spans] == [3.0, 1.0]
+    assert task_seconds(plan(Task(0, 0, 0, 6), Task(0, 1, 6, 8)), [3.0]) == [3.0, 1.0]
 
 
 def test_a_call_in_two_pieces_on_one_lane_takes_its_time_once() -> None:
-    spans = simulate(plan(Task(0, 0, 0, 4), Task(0, 0, 4, 8)), [3.0])
-    assert spans[-1].end == 3.0
-    assert all(span.critical for span in spans)
+    timeline = expected(plan(Task(0, 0, 0, 4), Task(0, 0, 4, 8)), facts([3.0]))
+    assert timeline.seconds == 3.0
+    assert timeline.critical == {0, 1}
+
+
+def test_calls_that_share_a_launch_begin_together_and_the_next_waits_for_all() -> None:
+    tasks = (Task(0, 0, 0, 8), Task(1, 0, 0, 8), Task(2, 0, 0, 8, beside=True), Task(3, 0, 0, 8))
+    timeline = expected(plan(*tasks, lanes=1), facts([1.0, 2.0, 5.0, 1.0]))
+    assert [*timeline.spans] == [(0, 1), (1, 3), (1, 6), (6, 7)]
+    assert [*timeline.own] == [(), (0,), (0,), (1, 2)]
+    assert timeline.critical == {0, 2, 3}
+
+
+def test_what_the_scheduler_expects_goes_before_what_the_costs_make() -> None:
+    tasks = (Task(0, 0, 0, 8), Task(1, 0, 0, 8))
+    said = facts([1.0, 1.0], predicted=((0.5, 1.5), (1.5, 4.0)))
+    assert expected(plan(*tasks), said).spans == ((0.5, 1.5), (1.5, 4.0))
+    with pytest.raises(VerifyError, match="1 spans for 2 tasks"):
+        expected(plan(*tasks), facts([1.0, 1.0], predicted=((0.5, 1.5),)))
+
+
+def test_the_whole_is_what_the_scheduler_says_or_else_the_last_end() -> None:
+    tasks = (Task(0, 0, 0, 8), Task(1, 0, 0, 8))
+    assert predicted_seconds(plan(*tasks, predicted_s=7.0), facts([1.0, 2.0])) == 7.0
+    assert predicted_seconds(plan(*tasks), facts([1.0, 2.0])) == 3.0
 
 
 def test_an_empty_plan_has_no_spans() -> None:
     assert simulate(plan(), []) == ()
+    assert expected(plan(), facts([])).seconds == 0.0
 
 
 def test_work_counts_arithmetic_and_reduction_steps_at_every_point() -> None:

@@ -21,10 +21,14 @@ class Cell:
     def on(self, lanes: int) -> Problem:
         """Lanes share the tiles of a call evenly, as far as these can be shared."""
         seconds = tuple(
-            tuple(alone * 1e-6 * -(-tiles // n) / tiles if n <= tiles else None for n in range(1, lanes + 1))
+            tuple(_seconds(alone, tiles, n) for n in range(1, lanes + 1))
             for alone, tiles in zip(self.microseconds, self.tiles, strict=True)
         )
-        return Problem(self.before, seconds, lanes, HANDOVER_S, 2 * HANDOVER_S)
+        return Problem(self.before, seconds, lanes, HANDOVER_S)
+
+
+def _seconds(alone: float, tiles: int, lanes: int) -> float | None:
+    return alone * 1e-6 * -(-tiles // lanes) / tiles + 2 * HANDOVER_S * (lanes > 1) if lanes <= tiles else None
 
 
 MIXED_5B = Cell(
@@ -176,3 +180,64 @@ RANDWIRE = Cell(
     tiles=(7, 15, 7, 15, 7, 15, 2, 7, 4, 4, 7, 4, 15, 2, 7, 4, 4, 7, 4, 4, 2, 7, 4, 15, 2, 7, 4),
 )
 """A part of the second stage of RandWire small."""
+
+
+def nasnet_large(repeats: int = 6) -> Cell:
+    """NASNet-A large as its kernels before elementwise fusion, with round times: three rows of normal cells, between them reductions.
+
+    Each cell reads the two before it, so that no cut leaves one tensor live.
+    """
+    network = _Network()
+    last, before_last = network.add(400.0, 8), network.add(400.0, 8)
+    for row, scale in enumerate((1.0, 0.6, 0.4)):
+        for _ in range(repeats + (row == 2)):
+            before_last, last = last, network.cell(before_last, last, scale)
+        if row < 2:
+            before_last, last = last, network.reduction(before_last, last, scale)
+    network.add(50.0, 4, last)
+    return Cell(tuple(network.before), tuple(network.microseconds), tuple(network.tiles))
+
+
+class _Network:
+    def __init__(self) -> None:
+        self.before: list[tuple[int, ...]] = []
+        self.microseconds: list[float] = []
+        self.tiles: list[int] = []
+
+    def add(self, microseconds: float, tiles: int, *reads: int) -> int:
+        self.before.append(tuple(sorted({*reads})))
+        self.microseconds.append(microseconds)
+        self.tiles.append(tiles)
+        return len(self.before) - 1
+
+    def separable(self, read: int, size: int, scale: float) -> int:
+        """Twice: activation, depthwise and pointwise convolution."""
+        for _ in range(2):
+            active = self.add(8.0 * scale, 11, read)
+            wide = self.add((20.0 if size == 3 else 45.0) * scale, 42, active)
+            read = self.add(160.0 * scale, 6, wide)
+        return read
+
+    def cell(self, older: int, newer: int, scale: float) -> int:
+        """Five pairs and the tensor that they are written into."""
+        h = self.add(150.0 * scale, 6, self.add(9.0 * scale, 12, newer))
+        p = self.add(150.0 * scale, 6, self.add(9.0 * scale, 12, older))
+        pairs = (
+            (self.separable(h, 3, scale), h),
+            (self.separable(p, 3, scale), self.separable(h, 5, scale)),
+            (self.add(12.0 * scale, 11, h), p),
+            (self.add(12.0 * scale, 11, p), p),
+            (self.separable(p, 5, scale), self.separable(p, 3, scale)),
+        )
+        sums = [self.add(6.0 * scale, 11, *pair) for pair in pairs]
+        return self.add(30.0 * scale, 50, *sums, p)
+
+    def reduction(self, older: int, newer: int, scale: float) -> int:
+        h = self.add(150.0 * scale, 6, self.add(9.0 * scale, 12, newer))
+        p = self.add(150.0 * scale, 6, self.add(9.0 * scale, 12, older))
+        first = self.add(6.0 * scale, 11, self.separable(h, 5, scale), self.separable(p, 5, scale))
+        second = self.add(6.0 * scale, 11, self.add(10.0 * scale, 11, h), self.separable(p, 5, scale))
+        third = self.add(6.0 * scale, 11, self.add(10.0 * scale, 11, h), self.separable(p, 3, scale))
+        fourth = self.add(6.0 * scale, 11, self.add(10.0 * scale, 11, h), self.separable(first, 3, scale))
+        fifth = self.add(6.0 * scale, 11, self.add(10.0 * scale, 11, first), second)
+        return self.add(25.0 * scale, 25, second, third, fourth, fifth)

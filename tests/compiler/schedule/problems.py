@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
-from compiler.schedule.problem import Placed, Problem, makespan, timed
+from compiler.ir.lanes import Beside
+from compiler.schedule.problem import Move, Placed, Problem, makespan, timed
 
 
 def random_problem(seed: int, most: int = 12, lanes: int | None = None, least: int = 1) -> Problem:
@@ -22,7 +24,30 @@ def random_problem(seed: int, most: int = 12, lanes: int | None = None, least: i
         parts = random.choice((1, 2, 4, 8))
         shares = [alone * -(-parts // n) / parts if n <= parts else None for n in range(1, lanes + 1)]
         seconds.append(tuple(shares))
-    return Problem(tuple(before), tuple(seconds), lanes, random.choice((0.0, 0.25)), random.choice((0.0, 0.5)))
+    handover, split = random.choice((0.0, 0.25)), random.choice((0.0, 0.5))
+    split_too = [(every[0], *(one if one is None else one + split for one in every[1:])) for every in seconds]
+    return Problem(tuple(before), tuple(split_too), lanes, handover)
+
+
+def with_moves(problem: Problem, seed: int) -> Problem:
+    """The same with something to move on most edges; some are aligned, some parts read less than all."""
+    random = Random(seed)
+    return replace(problem, moves=tuple(tuple(_random_move(random, problem.lanes) for _ in e) for e in problem.before))
+
+
+def _random_move(random: Random, lanes: int) -> Move:
+    seconds = random.choice((0.0, 0.5, 1.0, 3.0))
+    if random.random() < 0.5:
+        return Move(seconds)
+    reads = (1.0, *(random.uniform(1 / n, 1.0) for n in range(2, lanes + 1)))
+    return Move(seconds, reads, (0.0, *(random.uniform(0.0, min(part, 0.5)) for part in reads[1:])))
+
+
+def with_loads(problem: Problem, seed: int) -> Problem:
+    """The same with calls that slow each other, some not at all."""
+    random = Random(seed)
+    loads = (Beside(random.choice((0.0, 0.2, 1.0)), random.choice((0.0, 0.5, 1.0))) for _ in problem.before)
+    return replace(problem, beside=tuple(loads))
 
 
 def shortest(problem: Problem) -> float:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from compiler.schedule.clusters import linear_clusters, pieces, quotient
-from compiler.schedule.problem import Problem
+from compiler.schedule.problem import Move, Problem
 from tests.compiler.schedule.problems import random_problem
 
 
@@ -53,3 +53,9 @@ def test_a_cluster_ends_where_a_path_reenters() -> None:
 
 def test_a_shortcut_splits_nothing() -> None:
     assert linear_clusters(problem_of((), (0,), (0, 1))) == [(0, 1, 2)]
+
+
+def test_what_is_moved_on_an_edge_makes_a_path_longer() -> None:
+    problem = problem_of((), (0,), (1,), (0,), lengths=(1.0, 1.0, 1.0, 2.5))
+    moved = replace(problem, moves=((), (Move(1.0),), (Move(0.0),), (Move(0.0),)))
+    assert linear_clusters(moved) == [(0, 1, 2), (3,)]

@@ -16,7 +16,8 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule import schedule
 from compiler.schedule.buffers import ALIGNMENT, place_buffers
-from compiler.schedule.sequential import choose_lanes, sequential
+from compiler.schedule.sequential import choose_lanes, one_by_one, sequential
+from compiler.schedule.tasks import tasks_of
 
 HANDOVER = 1e-6
 
@@ -235,6 +236,59 @@ def test_a_model_too_small_for_two_lanes_stays_on_one() -> None:
 
 
 def test_calls_without_tiles_are_skipped_and_waits_reach_over_them() -> None:
-    tasks = sequential([(variant(), 2), (variant(tiles=0), 1), (variant(), 2)], 2)
+    choices = [(variant(), 2, 1.0), (variant(tiles=0), 1, 0.0), (variant(), 2, 1.0)]
+    tasks = tasks_of(sequential(choices), one_by_one([variant for variant, _, _ in choices]), [4, 0, 4], 2)
     assert [task.call for task in tasks] == [0, 0, 2, 2]
     assert tasks[2] == Task(2, 0, 0, 2, (Wait(1, 1),))
+
+
+def test_calls_in_turn_begin_when_the_one_before_has_ended() -> None:
+    placed = sequential([(variant(), 2, 1.5), (variant(), 1, 2.0)])
+    assert [(one.lanes, one.begin, one.end) for one in placed] == [((0, 1), 0.0, 1.5), ((0,), 1.5, 3.5)]
+
+
+def test_memory_that_is_taken_before_its_last_reader_is_found_on_one_lane_too() -> None:
+    """Lane order puts every two tasks in order; that of storage s2 lies between the two of s1."""
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (40,))) for id in range(5)}
+    reads = {1: (0,), 2: (0,), 3: (1,), 4: (2, 3)}
+    calls = tuple(Call(adder(40, len(read)), read, (id,)) for id, read in reads.items())
+    kernels = KernelGraph(buffers, calls, (0,), (4,))
+    plan = plan_of(kernels, lanes=1)
+    over = replace(plan, places={**plan.places, 2: plan.places[1]})
+    with pytest.raises(VerifyError, match="storages s1 and s2 overlap"):
+        over.verify(kernels)
+
+
+def test_a_call_writes_over_what_another_of_its_operands_reads_elsewhere_only_where_it_says_so() -> None:
+    """Both operands lie in one storage: over the one alone it may not write."""
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (40,))) for id in range(4)}
+    buffers[2] = replace(Buffer.whole(2, TensorType(DType.F32, (40,))), storage=1)
+    for pairs, shares in ((((0, 0),), False), (((0, 0), (0, 1)), True)):
+        calls = (
+            Call(adder(40, 1), (0,), (1,)),
+            Call(adder(40, 2), (1, 2), (3,), pairs),
+            Call(adder(40, 1), (3,), (4,)),
+        )
+        kernels = KernelGraph({**buffers, 4: Buffer.whole(4, TensorType(DType.F32, (40,)))}, calls, (0,), (4,))
+        plan = plan_of(kernels, lanes=2)
+        assert (plan.places[3] == plan.places[1]) == shares
+        over = replace(plan, places={**plan.places, 3: plan.places[1]})
+        if shares:
+            over.verify(kernels)
+        else:
+            with pytest.raises(VerifyError, match="storages s1 and s3 overlap"):
+                over.verify(kernels)
+
+
+def test_on_several_lanes_memory_rests_for_a_while_where_there_is_room() -> None:
+    """A chain on one lane alternates between two stretches; beside a larger value it may take more of them."""
+    sizes = {0: 40, 1: 40, 2: 40, 3: 40, 4: 40, 5: 40, 6: 40}
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (size,))) for id, size in sizes.items()}
+    calls = tuple(Call(adder(40, 1), (id,), (id + 1,)) for id in range(6))
+    kernels = KernelGraph(buffers, calls, (0,), (6,))
+    tight, _ = place_buffers(kernels)
+    assert tight[3] == tight[1]
+    rested, arena = place_buffers(kernels, None, [((1 << call) - 1) >> 1 for call in range(6)])
+    assert rested[3] != rested[1]
+    assert arena == 3 * 192
+    assert plan_of(kernels, 2).arena_bytes == 2 * 192  # half as much again is too much

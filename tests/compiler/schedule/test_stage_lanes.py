@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from compiler.schedule.problem import Problem, makespan, verify_schedule
+from compiler.schedule.problem import Move, Problem, makespan, verify_schedule
 from compiler.schedule.stage_lanes import StageLanes, placed_stages
-from tests.compiler.schedule.problems import random_problem
+from tests.compiler.schedule.problems import random_problem, with_moves
 
 FOUR = Problem(((),) * 4, ((4.0, 2.0, 2.0, 1.0),) * 2 + ((4.0,),) * 2, lanes=4)
 
@@ -51,3 +53,29 @@ def test_a_group_stays_where_what_it_reads_was_made() -> None:
     lanes = {one.call: one.lanes for one in placed}
     assert lanes[0] == lanes[2] != lanes[1] == lanes[3]
     assert makespan(placed) == 3.0
+
+
+def test_a_group_on_several_lanes_counts_what_moves_between_them() -> None:
+    seconds = ((4.0, 2.0), (4.0, 2.0))
+    plain = Problem(((), (0,)), seconds, lanes=2)
+    whole = replace(plain, moves=((), (Move(1.0),)))
+    aligned = replace(plain, moves=((), (Move(1.0, (1.0, 0.6), (0.0, 0.1)),)))
+    latencies = [StageLanes(problem).seconds([(0, 1)]) for problem in (plain, whole, aligned)]
+    assert latencies == [4.0, 4.0 + 0.5, 4.0 + 0.1]
+    placed = [makespan(placed_stages(problem, [((0, 1),)])) for problem in (plain, whole, aligned)]
+    assert placed == latencies
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_moves_stages_make_a_schedule_too(seed: int) -> None:
+    problem = with_moves(random_problem(seed, most=15), seed)
+    verify_schedule(problem, placed_stages(problem, [((call,),) for call in problem.calls]))
+
+
+def test_a_group_stays_where_moving_would_cost_most() -> None:
+    """Call 2 reads of both; what it reads of call 1 is dearer to move."""
+    moves = ((), (), (Move(0.5), Move(2.0)))
+    problem = Problem(((), (), (0, 1)), ((2.0,), (1.0,), (1.0,)), lanes=2, moves=moves)
+    placed = {one.call: one for one in placed_stages(problem, [((0,), (1,)), ((2,),)])}
+    assert placed[2].lanes == placed[1].lanes
+    assert placed[2].end == 2.0 + 1.0 + 0.5

@@ -4,9 +4,9 @@ import pytest
 
 from compiler.schedule import stage_schedule as module
 from compiler.schedule.problem import Problem, makespan, verify_schedule
-from compiler.schedule.stage_schedule import blocks, shared_lanes, stage_schedule, staged
+from compiler.schedule.stage_schedule import blocks, greedy_schedule, shared_lanes, stage_schedule, staged
 from compiler.schedule.stages import Latency
-from tests.compiler.schedule.problems import random_problem, shortest
+from tests.compiler.schedule.problems import random_problem, shortest, with_moves
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -68,3 +68,17 @@ def test_measured_latencies_are_what_counts() -> None:
     assert staged(problem) == [((0,), (1,))]
     slow_together = staged(problem, lambda block: lambda stage: 5.0 if len(stage) > 1 else 1.0)
     assert len(slow_together) == 2
+
+
+def test_greedy_takes_everything_that_is_ready() -> None:
+    problem = Problem(((), (0,), (0,), (), (1, 2)), ((1.0,), (2.0,), (2.0,), (3.0,), (1.0,)), lanes=2)
+    placed = {one.call: one for one in greedy_schedule(problem)}
+    verify_schedule(problem, list(placed.values()))
+    assert placed[0].lanes != placed[3].lanes
+    assert {placed[1].lanes, placed[2].lanes} == {(0,), (1,)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_greedy_makes_a_schedule(seed: int) -> None:
+    problem = with_moves(random_problem(seed, most=25), seed)
+    verify_schedule(problem, greedy_schedule(problem))

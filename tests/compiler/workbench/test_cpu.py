@@ -132,14 +132,14 @@ def handed_over(ns: float, *, hardware: str = TARGET.hardware) -> Record:
 def test_the_cores_state_is_measured_and_a_record_of_that_state_counts(
     measured: float, counts: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(measured))
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(measured, 2e-11))
     known = [handed_over(60.0), handed_over(185.0), handed_over(measured, hardware="elsewhere")]
     assert BACKEND.handover(known, measure=True) == handed_over(counts)
     (far,) = [one for one in (known[:1], known[1:2]) if handed_over(counts) not in one]
     new = BACKEND.handover(far, measure=True)
     assert new is not None
     assert new.seconds == pytest.approx(1e-9 * measured)
-    assert new.variant == {"state": Handover.of(measured).state}
+    assert new.variant == {"state": Handover.of(measured).state, "byte_s": 2e-11}
 
 
 def test_without_measuring_the_last_record_of_a_handover_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,10 +164,12 @@ def test_the_gpu_that_is_here_makes_the_target_measurable(monkeypatch: pytest.Mo
 def test_calls_that_share_a_launch_take_less_than_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     together = BACKEND.together(dense())
     small, large = (Variant(tile, 8, 1, Cost(3e-6, "model")) for tile in TILES[1:4:2])
-    assert together([(0, small)]) == 3e-6
-    shared = together([(0, small), (0, large)])
+    alone, shared = together([(0, small)]), together([(0, small), (0, large)])
+    assert alone is not None
     assert shared is not None
-    assert 3e-6 <= shared < 4e-6
+    assert alone.seconds == pytest.approx(3e-6)
+    assert 3e-6 <= shared.seconds < 4e-6
+    assert 0 < alone.slots <= shared.slots <= 1
     blocks: list[list[int]] = []
 
     def never(members: Sequence[CudaLowered], target: CudaTarget) -> bool:
@@ -176,5 +178,5 @@ def test_calls_that_share_a_launch_take_less_than_one_after_another(monkeypatch:
 
     monkeypatch.setattr(cuda, "fit_together", never)
     assert together([(0, small), (0, large)]) is None
-    assert together([(0, small)]) == 3e-6
+    assert together([(0, small)]) == alone
     assert blocks == [[128, 256]]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
@@ -46,18 +47,23 @@ def found(*predicted: float) -> list[Found]:
     return [Found(replace(plan, predicted_s=1e-3 * one), 0.25) for plan, one in zip(plans, predicted, strict=True)]
 
 
-class Track:
-    """A race that has been decided: intervals of the ratio to the first plan, in order."""
+def traced(plan: Plan, slower: float = 1.0) -> tuple[tuple[float, float], ...]:
+    """Each task of a plan a microsecond after the one before it, all on one clock."""
+    return tuple((1e-6 * at * slower, 1e-6 * (at + 1) * slower) for at in range(len(plan.tasks)))
 
-    def __init__(self, *intervals: tuple[float, float, float]) -> None:
-        self.intervals = intervals
+
+class Track:
+    """A race that has been decided: intervals of the ratio to the first plan, in order. Each plan is `traced`, unless told not to be."""
+
+    def __init__(self, *intervals: tuple[float, float, float], traces: bool = True) -> None:
+        self.intervals, self.traces = intervals, traces
         self.ran: list[Sequence[Plan]] = []
 
     def __call__(self, plans: Sequence[Plan]) -> list[Raced]:
         self.ran.append(plans)
         return [
-            Raced(Spread.of([ratio * 1e-3]), Comparison(ratio, low, high))
-            for low, ratio, high in [(1.0, 1.0, 1.0), *self.intervals][: len(plans)]
+            Raced(Spread.of([ratio * 1e-3]), Comparison(ratio, low, high), traced(plan, ratio) if self.traces else ())
+            for plan, (low, ratio, high) in zip(plans, [(1.0, 1.0, 1.0), *self.intervals], strict=False)
         ]
 
 
@@ -101,6 +107,27 @@ def test_without_measuring_and_without_records_the_sequential_plan_is_taken_howe
     assert [one.measured_s for one in choice.reached] == [None, None]
 
 
+def trusting(plans: Sequence[Found], at: int) -> list[Found]:
+    return [replace(one, trusted=number == at) for number, one in enumerate(plans)]
+
+
+def test_a_plan_that_is_trusted_is_taken_unless_it_is_known_not_to_be_faster() -> None:
+    plans = trusting(found(1.0, 0.7, 0.8), 2)
+    assert chosen(plans, None).plan is plans[2].plan
+    assert chosen(plans, lambda plans: None).plan is plans[2].plan
+    slower = chosen(plans, Track((0.9, 1.0, 1.1), (0.9, 1.0, 1.1)))
+    assert slower.plan is plans[0].plan
+    assert chosen(plans, None, slower.fresh).plan is plans[0].plan
+    assert chosen(plans, Track((0.6, 0.7, 0.8), (0.9, 1.0, 1.1))).plan is plans[1].plan
+
+
+def test_a_plan_that_is_trusted_is_run_whatever_is_predicted() -> None:
+    plans = trusting(found(1.0, *(0.5,) * MOST_OTHERS, 2 * HOPE, 2 * HOPE), MOST_OTHERS + 1)
+    race = Track(*((0.9, 1.0, 1.1),) * (MOST_OTHERS + 1))
+    chosen(plans, race)
+    assert [len(ran) for ran in race.ran] == [MOST_OTHERS + 2]
+
+
 def test_who_is_in_a_hurry_gets_the_sequential_plan() -> None:
     plans = found(1.0, 0.1)
     choice = chosen(plans, lambda plans: None)
@@ -108,11 +135,45 @@ def test_who_is_in_a_hurry_gets_the_sequential_plan() -> None:
     assert not choice.fresh
 
 
-def test_one_plan_alone_is_not_run() -> None:
-    plans = found(1.0)
-    choice = chosen(plans, untouched)
+def test_one_plan_alone_is_run_for_people_to_see_and_once_only() -> None:
+    plans, race = found(1.0), Track()
+    choice = chosen(plans, race)
+    assert [len(ran) for ran in race.ran] == [1]
     assert choice.plan is plans[0].plan
-    assert not choice.records
+    assert [(one.measured_s, one.ratio) for one in choice.reached] == [(1e-3, 1.0)]
+    np.testing.assert_allclose(choice.spans, traced(plans[0].plan), atol=1e-8)
+    again = chosen(plans, untouched, choice.fresh)
+    assert (again.reached, again.spans, again.fresh) == (choice.reached, choice.spans, ())
+    assert not chosen(plans, untouched, budget_s=0.1).records
+    assert not chosen(plans, None).records
+
+
+def test_the_spans_are_those_of_the_plan_that_is_taken_and_follow_from_its_record() -> None:
+    plans = found(1.0, 0.9, 0.8)
+    choice = chosen(plans, Track((0.4, 0.5, 0.6), (1.1, 1.2, 1.3)))
+    assert choice.plan is plans[1].plan
+    np.testing.assert_allclose(choice.spans, traced(plans[1].plan, 0.5), atol=1e-8)
+    known = plausible([json.loads(json.dumps(record.to_json())) for record in choice.fresh])
+    for race in (None, untouched):
+        assert chosen(plans, race, known).spans == choice.spans
+
+
+def test_records_without_spans_still_decide() -> None:
+    """A library that cannot be traced leaves such records; so does a text that is no spans of this plan."""
+    plans = found(1.0, 0.5)
+    untraced = chosen(plans, Track((0.4, 0.5, 0.6), traces=False)).fresh
+    assert all("spans" not in record.variant for record in untraced)
+    lies = [replace(record, variant={**record.variant, "spans": "AAAA"}) for record in untraced]
+    for known in (untraced, lies):
+        choice = chosen(plans, untouched, known)
+        assert (choice.plan is plans[1].plan, choice.spans) == (True, ())
+
+
+def test_a_record_carries_no_more_spans_than_a_service_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = found(1.0, 0.5)
+    assert max(len(json.dumps(record.variant)) for record in chosen(plans, Track((0.4, 0.5, 0.6))).fresh) < 16 << 10
+    monkeypatch.setattr("compiler.workbench.plans.LONGEST_SPANS", 3)
+    assert all("spans" not in record.variant for record in chosen(plans, Track((0.4, 0.5, 0.6))).fresh)
 
 
 def test_equal_plans_are_run_once_and_hopeless_ones_never() -> None:
@@ -132,7 +193,9 @@ def test_no_more_plans_are_run_than_are_worth_it_or_than_the_budget_allows() -> 
     assert len(race.ran[-1]) == 1 + MOST_OTHERS
     chosen(plans, race, budget_s=1.5)
     assert len(race.ran[-1]) == 2
-    assert chosen(plans, untouched, budget_s=1.0).plan is plans[0].plan
+    chosen(plans, race, budget_s=1.0)
+    assert len(race.ran[-1]) == 1
+    assert chosen(plans, untouched, budget_s=0.2).plan is plans[0].plan
 
 
 def test_records_decide_without_a_run_and_give_the_same_choice() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,7 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.measure.benchmark import Run
-from compiler.measure.plans import Raced
-from compiler.pack.loader import Model
+from compiler.pack.loader import Model, RunError
 from compiler.schedule import schedule
 from compiler.targets.cpu import PROFILES, this_machine
 from compiler.tile.tile import propose, workload_key
@@ -90,14 +90,13 @@ def test_every_plan_is_run_by_the_loader_and_computes_the_same(
     """Bit by bit: a plan decides when a tile is computed, never how; the last one has another tile, and is near."""
     results: list[list[np.ndarray]] = []
 
-    def race_plans(fresh: object, *rest: object) -> list[Raced]:
+    def race_plans(fresh: object, *rest: object) -> None:
         assert callable(fresh)
         for _ in range(2):
             runs: Sequence[Run] = fresh()
             assert all(run() > 0 for run in runs)
             results.append([out.copy() for out in outputs])
             outputs.clear()
-        return []
 
     outputs: list[np.ndarray] = []
     once = whole._bound
@@ -115,7 +114,7 @@ def test_every_plan_is_run_by_the_loader_and_computes_the_same(
 
     monkeypatch.setattr(whole, "_bound", bound)
     monkeypatch.setattr(whole, "race_plans", race_plans)
-    assert CpuBackend(TARGET, find_toolchain()).race(kernels, plans, 0, lambda: False, tmp_path) == []
+    assert CpuBackend(TARGET, find_toolchain()).race(kernels, plans, 0, lambda: False, tmp_path) is None
     for found in results:
         assert len(found) == len(plans)
         assert np.abs(found[0]).sum() > 0
@@ -133,6 +132,35 @@ def test_a_race_of_real_plans_tells_their_times(kernels: KernelGraph, plans: lis
     assert len(raced) == 2
     assert all(one.spread.median > 0 and one.ratio.ratio > 0 for one in raced)
     assert backend.objects
+    for plan, one in zip(plans[:2], raced, strict=True):
+        assert len(one.spans) == len(plan.tasks)
+        assert all(0 <= begin <= end for begin, end in one.spans)
+        timeline = [
+            [span for task, span in zip(plan.tasks, one.spans, strict=True) if task.lane == lane] for lane in (0, 1)
+        ]
+        assert all(begin <= other for lane in timeline for (begin, _), (other, _) in pairwise(lane))
+
+
+def test_one_plan_alone_is_timed_and_traced(kernels: KernelGraph, plans: list[Plan], tmp_path: Path) -> None:
+    raced = CpuBackend(TARGET, find_toolchain()).race(kernels, plans[:1], 0, lambda: False, tmp_path)
+    assert raced is not None
+    (one,) = raced
+    assert one.spread.median > 0
+    assert one.ratio.ratio == 1
+    assert len(one.spans) == len(plans[0].tasks)
+
+
+def test_a_library_that_does_not_tell_when_its_tasks_run_is_timed_all_the_same(
+    kernels: KernelGraph, plans: list[Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untold(*given: object) -> None:
+        raise RunError("it does not say")
+
+    monkeypatch.setattr(Model, "trace", untold)
+    raced = CpuBackend(TARGET, find_toolchain()).race(kernels, plans[:1], 0, lambda: False, tmp_path)
+    assert raced is not None
+    (one,) = raced
+    assert (one.spread.median > 0, one.spans) == (True, ())
 
 
 def test_a_race_that_is_called_off_leaves_nothing(kernels: KernelGraph, plans: list[Plan], tmp_path: Path) -> None:

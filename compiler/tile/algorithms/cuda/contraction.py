@@ -6,6 +6,7 @@ batch-1 shapes fill the multiprocessors. What it costs is modelled from what one
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -96,12 +97,13 @@ def cuda_contraction_tiles(workload: Workload, target: CudaTarget, precision: st
         return []
     if not view.batches * view.rows * view.columns:
         return []
-    proposals = [
-        proposal
+    works = (
+        work
         for algorithm, element in _products(view, workload, precision)
-        for proposal in _tiles(algorithm, shape_of(view, workload, element), target)
-    ]
-    return sorted(proposals, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
+        for work in _works(algorithm, shape_of(view, workload, element), target)
+    )
+    best = heapq.nsmallest(MOST_PROPOSALS, works, key=lambda work: seconds(work.ns(target), target))
+    return [work.proposal(target) for work in best]
 
 
 def _products(view: Contraction, workload: Workload, precision: str) -> list[tuple[str, DType]]:
@@ -121,7 +123,7 @@ def shape_of(view: Contraction, workload: Workload, element: DType) -> Shape:
     return Shape(view.batches, view.rows, view.columns, view.depth, element, a, None if packed else b)
 
 
-def _tiles(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[Proposal]:
+def _works(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[Work]:
     for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else WARP_TILES:
         if algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS:
             continue
@@ -132,7 +134,7 @@ def _tiles(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[Proposa
                 for parts, cluster in splits(shape, m, n, steps, target):
                     work = Work(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster)
                     if work.fits(target):
-                        yield work.proposal(target)
+                        yield work
 
 
 def steps_of(shape: Shape) -> Iterator[tuple[int, int]]:

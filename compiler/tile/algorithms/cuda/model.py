@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.ir.load import Load
 from compiler.targets.cuda import CudaTarget
 
 BLOCK_NS = 700.0
@@ -36,8 +37,18 @@ def seconds(ns: float, target: CudaTarget) -> float:
     return 1e-9 * (target.launch_ns + BLOCK_NS + ns)
 
 
-def seconds_together(kernels: Sequence[tuple[float, int]], target: CudaTarget) -> float:
-    """What kernels take that share one launch, from each one's seconds and blocks: the longest, or all their work spread over the device."""
-    start = seconds(0.0, target)
-    works = [(max(alone - start, 0.0), min(blocks / target.multiprocessors, 1.0)) for alone, blocks in kernels]
-    return start + max(max(work for work, _ in works), sum(work * share for work, share in works))
+def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> Load:
+    """What kernels ask of the device as one launch, from each one's seconds alone, launch included, and its blocks.
+
+    They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks fill of it.
+    """
+    gap_s = 1e-9 * target.launch_ns
+    works = [
+        (max(alone - seconds(0.0, target), 0.0), min(blocks / target.multiprocessors, 1.0)) for alone, blocks in kernels
+    ]
+    longest, spread = max(work for work, _ in works), sum(work * share for work, share in works)
+    # Less than a launch where a kernel was measured to begin early.
+    until_work = max(alone for alone, _ in kernels) - longest
+    gap_s = min(gap_s, until_work)
+    work_s = max(longest, spread)
+    return Load(gap_s, until_work - gap_s, work_s, min(slots, 1.0), spread / work_s if work_s else 0.0)

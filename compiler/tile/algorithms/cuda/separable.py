@@ -197,7 +197,7 @@ class SeparableWork(Work):
     def _vectors(self) -> int:
         return self.depth // self.staged.count
 
-    @property
+    @cached_property
     def _copied_bytes(self) -> int:
         """Positions, and weights of the window, of a step."""
         weights = self.staged.window.taps * self.staged.weights[1].dtype.bytes if self.staged.weights else 0
@@ -207,7 +207,7 @@ class SeparableWork(Work):
     def step_bytes(self) -> int:
         return self._copied_bytes + self.n * self.depth * self.shape.element.bytes
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         pitch = self.depth * self.shape.element.bytes + 16
         stages = self.stages * (self._copied_bytes + 32 + self.n * pitch) + min(self.steps, 2) * self.m * pitch
@@ -222,7 +222,7 @@ class SeparableWork(Work):
     def _strips(self) -> int:
         return self.m // (self.strip_rows * self.strip_columns) * self._vectors
 
-    @property
+    @cached_property
     def registers(self) -> int:
         count = self.staged.count
         outputs = self.strip_rows * self.strip_columns * count

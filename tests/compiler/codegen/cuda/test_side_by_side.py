@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx.reference import ReferenceEvaluator
 
-from compiler.codegen.cuda import launches
-from compiler.codegen.cuda.emit import launched_kernels, lower_cuda_calls
-from compiler.codegen.cuda.launches import Launch, merged, scratch_offsets
+from compiler.codegen.cuda.emit import launched_kernels
+from compiler.codegen.cuda.launches import Launch, launches, scratch_offsets
 from compiler.codegen.cuda.lowered import CudaLowered, framed, unit_text
-from compiler.codegen.cuda.side_by_side import fit_together, independent, side_by_side
-from compiler.fuse import fuse
-from compiler.ir.buffers import Buffer, KernelGraph
-from compiler.ir.lanes import LaneCosts
+from compiler.codegen.cuda.side_by_side import can_share, fit_together, side_by_side, slots_of
+from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel, parse_kernel_graph
-from compiler.ir.plan import Plan
-from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.schedule import schedule
+from compiler.ir.parse import parse_kernel
+from compiler.ir.plan import Plan, Task
+from compiler.ir.tile import Tile
 from compiler.targets.cuda import resolve
-from tests.compiler.codegen.cuda.artifact_on_double import artifact_of, on_double, plan_of
 from tests.compiler.codegen.cuda.on_double import needs_double
-from tests.compiler.codegen.cuda.test_nvrtc import needs_nvrtc
-from tests.compiler.networks import Network, graph_of
 from tests.cuda_double.double import MODES, Device, compile_kernels
 
 H200 = resolve("cuda:sm_90")
@@ -180,63 +168,7 @@ def test_kernels_share_a_launch_where_they_can_and_where_they_gain(
 def test_a_launch_is_given_no_more_pointers_than_a_kernel_takes() -> None:
     members = [made("k0_neg", 1)] * 256
     assert fit_together(members, H200)
-    assert not fit_together([*members, members[0]], H200)
-
-
-GRAPH = """
-kernels(b0) -> (b4, b5)
-  b0: f32[64] plain
-  b1: f32[64] plain
-  b2: f32[64] plain
-  b3: f32[64] plain
-  b4: f32[64] plain
-  b5: f32[64] plain
-  k0: kernel Neg(in x: f32[64]; out y: f32[64])
-    for i:64
-      y[i] = neg(x[i])
-  b1 = k0(b0)
-  b2 = k0(b0)
-  b3 = k0(b1)
-  b4 = k0(b2)
-  b5 = k0(b3)
-"""
-
-
-@pytest.fixture
-def graph() -> tuple[KernelGraph, Plan]:
-    kernels = parse_kernel_graph(GRAPH)
-    return kernels, plan_of(kernels, H200)
-
-
-def test_calls_are_independent_unless_one_reads_what_the_other_writes(graph: tuple[KernelGraph, Plan]) -> None:
-    kernels, plan = graph
-    pairs = [(i, j) for i in range(5) for j in range(i + 1, 5) if independent(kernels, plan, i, j)]
-    assert (0, 1) in pairs
-    assert (3, 4) in pairs
-    assert not {(0, 2), (1, 3), (2, 4)} & {*pairs}
-
-
-def test_calls_whose_storages_share_memory_are_not_independent(graph: tuple[KernelGraph, Plan]) -> None:
-    """The arena was placed for one call after another: the second may write where the first still reads."""
-    kernels, plan = graph
-    apart = {storage: replace(place, at=1024 * storage) for storage, place in plan.places.items()}
-    roomy = replace(plan, places=apart, arena_bytes=10000)
-    assert independent(kernels, roomy, 2, 3)
-    crowded = replace(roomy, places={**apart, 3: replace(apart[3], at=apart[2].at + 64)})
-    assert not independent(kernels, crowded, 2, 3)
-
-
-def test_neighbours_share_a_launch_and_lanes_do_not_mix(graph: tuple[KernelGraph, Plan]) -> None:
-    kernels, plan = graph
-    roomy = replace(plan, places={s: replace(p, at=1024 * s) for s, p in plan.places.items()}, arena_bytes=10000)
-    lowered = lower_cuda_calls(kernels, roomy, H200)
-    single = launches.launches(roomy, lowered)
-    assert merged(single, kernels, roomy, lowered, H200) == [
-        Launch((0, 1), ()),
-        Launch((2, 3), (0,)),
-        Launch((4,), (1,)),
-    ]
-    assert merged(single, kernels, replace(roomy, lanes=2), lowered, H200) == single
+    assert not can_share([*members, members[0]])
 
 
 def test_equal_groups_share_one_kernel() -> None:
@@ -247,11 +179,19 @@ def test_equal_groups_share_one_kernel() -> None:
     assert three == lowered[4]
 
 
-def test_calls_of_one_launch_have_scratch_of_their_own(graph: tuple[KernelGraph, Plan]) -> None:
-    _, plan = graph
+def test_calls_of_one_launch_have_scratch_of_their_own() -> None:
+    tasks = tuple(Task(call, 0, 0, 2, beside=call in (1, 3)) for call in range(5))
+    plan = Plan(1, tasks, ((Tile("loops"), 2),) * 5, {}, 0, "shared launches")
     lowered = [made(f"k{at}_neg", scratch_bytes=100 * at) for at in range(5)]
-    nodes = [Launch((0, 1), ()), Launch((2, 3), (0,)), Launch((4,), (1,))]
-    assert scratch_offsets(plan, lowered, nodes) == ([0, 0, 0, 256, 0], 768)
+    assert scratch_offsets(plan, lowered, launches(plan, lowered)) == ([0, 0, 0, 256, 0], 768)
+
+
+def test_blocks_fill_a_part_of_what_the_device_holds_at_once() -> None:
+    assert slots_of([made("k0_neg", WAVE // 2)], H200) == 0.5
+    assert slots_of([made("k0_neg", WAVE // 2), made("k1_neg", WAVE // 4)], H200) == 0.75
+    assert slots_of([made("k0_neg", 3 * WAVE)], H200) == 1.0
+    wide = made("k0_neg", H200.multiprocessors // 2, shared_bytes=200 * 1024)
+    assert slots_of([wide], H200) == 0.5
 
 
 SWAPPED = """
@@ -294,98 +234,3 @@ def test_a_launch_holds_clusters_and_blocks_of_unequal_sizes(flavour: str) -> No
             np.testing.assert_array_equal(swapped, -np.roll(x[0], 32))
             np.testing.assert_array_equal(turned, -x[1][::-1])
             np.testing.assert_array_equal(plain, -x[2])
-
-
-@dataclass(frozen=True)
-class Branches:
-    """Three branches of an image, joined and averaged: two calls each, and the model lists one branch after the other."""
-
-    model: onnx.ModelProto
-    kernels: KernelGraph
-    plan: Plan
-    lowered: tuple[CudaLowered, ...]
-    image: np.ndarray
-
-    @property
-    def nodes(self) -> list[Launch]:
-        return merged(launches.launches(self.plan, self.lowered), self.kernels, self.plan, self.lowered, H200)
-
-    @property
-    def wanted(self) -> np.ndarray:
-        (output,) = ReferenceEvaluator(self.model).run(None, {"x0": self.image})
-        return np.asarray(output)
-
-
-@pytest.fixture(scope="module")
-def branches() -> Branches:
-    net = Network()
-    x = net.input(1, 4, 4, 4)
-    parts = [
-        net.node("Conv", [x, net.weight(4, 4, 1, 1), net.weight(4)], (1, 4, 4, 4)),
-        net.node("MaxPool", [x], (1, 4, 4, 4), kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1]),
-        net.node("Conv", [x, net.weight(8, 4, 3, 3)], (1, 8, 4, 4), pads=[1] * 4),
-    ]
-    parts = [
-        net.node("Conv", [part, net.weight(4, net.shapes[part][1], 3, 3)], (1, 4, 4, 4), pads=[1] * 4) for part in parts
-    ]
-    joined = net.node("Concat", parts, (1, 12, 4, 4), axis=1)
-    model = net.model([net.node("Relu", [net.node("GlobalAveragePool", [joined], (1, 12, 1, 1))], (1, 12, 1, 1))])
-    kernels = fuse(graph_of(model)).kernels
-    lowered = lower_cuda_calls(kernels, plan_of(kernels, H200), H200)
-    menus = [Menu("", (Variant(Tile("loops"), one.grid, 1, Cost(1e-6, "model")),)) for one in lowered]
-
-    def together(calls: Sequence[tuple[int, Variant]]) -> float | None:
-        return 1e-6 if len(calls) == 1 or fit_together([lowered[call] for call, _ in calls], H200) else None
-
-    plan = schedule(kernels, menus, 1, LaneCosts(), together=together)[0].plan
-    image = np.random.default_rng(3).standard_normal((1, 4, 4, 4)).astype(np.float32)
-    return Branches(model, kernels, plan, tuple(lowered), image)
-
-
-@needs_double
-@needs_nvrtc
-def test_a_model_with_shared_launches_computes_what_it_means(branches: Branches, tmp_path: Path) -> None:
-    assert [len(node.calls) for node in branches.nodes][:2] == [3, 3]
-    assert len({one.block for one in branches.lowered}) > 1
-    twin = on_double(artifact_of(branches.kernels, branches.plan, tmp_path / "model.tw"), "checked")
-    for mode in (MODES[0], MODES[2], MODES[4], MODES[6]):
-        outcome = twin.run(
-            {"x0": branches.image},
-            mode,
-            script="outputs.update(model.run(inputs)); rows = model.profile(inputs, 1)",
-        )
-        assert (outcome.error, outcome.fault) == ("", "")
-        found: Mapping[str, np.ndarray] = outcome.outputs
-        np.testing.assert_allclose(next(iter(found.values())), branches.wanted, rtol=2e-5, atol=2e-5)
-    assert sum("cuGraphAddKernelNode" in call for call in outcome.calls) == len(branches.nodes)
-
-
-@needs_double
-@needs_nvrtc
-def test_calls_that_depend_on_each_other_in_one_launch_are_found(
-    branches: Branches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launches, "independent", lambda *_: True)
-    assert max(len(node.calls) for node in branches.nodes) > 3
-    twin = on_double(artifact_of(branches.kernels, branches.plan, tmp_path / "model.tw"), "checked")
-    outcome = twin.run({"x0": branches.image}, MODES[2])
-    assert "race" in outcome.error + outcome.fault, outcome
-
-
-@needs_double
-@needs_nvrtc
-def test_calls_of_one_launch_that_lie_in_the_same_memory_are_found(
-    branches: Branches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two calls of the first launch write to one place: they are kept apart, and where they were not it would be seen."""
-    first, second, _ = branches.nodes[0].calls
-    one, two = (branches.kernels.buffers[branches.kernels.calls[call].outputs[0]].storage for call in (first, second))
-    plan = replace(branches.plan, places={**branches.plan.places, two: branches.plan.places[one]})
-    crowded = replace(branches, plan=plan)
-    assert {first, second} not in [{*node.calls} & {first, second} for node in crowded.nodes]
-    monkeypatch.setattr(launches, "independent", lambda *_: True)
-    monkeypatch.setattr(launches, "fit_together", lambda members, _: len(members) <= 3)
-    assert crowded.nodes == branches.nodes
-    twin = on_double(artifact_of(branches.kernels, plan, tmp_path / "model.tw"), "checked")
-    outcome = twin.run({"x0": branches.image}, MODES[2])
-    assert "race" in outcome.error + outcome.fault, outcome

@@ -7,6 +7,8 @@ import unicodedata
 
 LONGEST = 160
 """Characters of a name that are shown."""
+ROUNDED = 0.9995
+"""What is told in three digits as 1."""
 
 
 def visible(text: str, longest: int = LONGEST) -> str:
@@ -34,7 +36,7 @@ def duration(seconds: float) -> str:
 def time_unit(seconds: float) -> tuple[str, float]:
     """The unit in which a time is best told, and its length in seconds."""
     units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-    return next(((unit, scale) for unit, scale in units if seconds >= scale), ("ns", 1e-9))
+    return next(((unit, scale) for unit, scale in units if seconds >= ROUNDED * scale), ("ns", 1e-9))
 
 
 def size(count: int) -> str:
@@ -54,12 +56,19 @@ def quantity(count: float, unit: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 lane`, `2 lanes`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """`1 lane`, `2 lanes`, `2 launches`."""
+    ending = "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{count} {noun}{'' if count == 1 else ending}"
 
 
 def _three(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return (
+        f"{value:.0f}"
+        if value >= 99.95 or abs(value - round(value)) < 1e-9
+        else f"{value:.1f}"
+        if value >= 10
+        else f"{value:.2f}"
+    )
 
 
 def _spelled(character: str) -> str:

@@ -1,0 +1,86 @@
+"""What a compilation schedules: a model's kernels after the joins that pay, and a menu for each; nothing is tuned for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bench.stages import stages
+from bench.subjects import Subject
+from compiler.contract import CompileOptions
+from compiler.fuse.joins import MODEL, settle
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import LaneCosts
+from compiler.ir.machine import Record, Setting, plausible
+from compiler.ir.tile import Menu
+from compiler.ir.touched import Regions
+from compiler.measure.agree import DEFAULT_TOLERANCE
+from compiler.tile import tile
+from compiler.tile.search import Budget
+from compiler.trace import Trace
+from compiler.workbench import Backend, state_of
+from compiler.workbench.lane_costs import lane_costs, meeting_seconds
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Kernels and, in call order, their menus for so many lanes.
+
+    known     the records that there were
+    handover  what it costs one lane to see another's result; None for one lane, and where nobody knows
+    """
+
+    kernels: KernelGraph
+    menus: tuple[Menu, ...]
+    lanes: int
+    backend: Backend
+    setting: Setting
+    known: tuple[Record, ...]
+    handover: Record | None = None
+
+    @property
+    def costs(self) -> LaneCosts:
+        """What lanes cost each other, with the cores as near to each other as they are now."""
+        workloads = [menu.workload for menu in self.menus]
+        return lane_costs(self.handover, self.known, self.backend.target, self.setting, workloads)
+
+    @cached_property
+    def regions(self) -> Regions | None:
+        """What stretches of a kernel's tile tasks read and write; None where nobody knows."""
+        return self.backend.regions(self.kernels)
+
+    @property
+    def measured(self) -> int:
+        """Calls whose time was measured; that of others is the cost model's."""
+        return sum(menu.best.cost.source != MODEL for menu in self.menus)
+
+
+def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]]) -> Settled:
+    """As a compilation does it that measures no kernel: tiles by the records, where a kernel has none by the cost model. Raises what it raises."""
+    known = plausible(records)
+    begun = stages(one, options, records)
+    backend, _ = begun.backend.prepared(begun.stored, known, measure=begun.backend.target.is_here)
+    setting, lanes = backend.setting(begun.stored), options.threads or backend.target.lanes
+    handover = backend.handover(known, measure=backend.target.is_here) if lanes > 1 else None
+    calls = (*begun.stored.calls, *(join.call for join in begun.offered))
+    menus = tile(
+        [backend.workload_of(begun.stored, call) for call in calls],
+        backend.target,
+        lanes,
+        backend.starting_points(known, setting),
+        setting,
+        None,
+        Budget(0.0, 0),
+        backend.count_tiles,
+        Trace(),
+        tolerance=DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance,
+        precision=options.precision,
+        choose=backend.choose,
+        state=state_of(handover),
+    ).menus
+    apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
+    meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
+    found = settle(begun.stored, begun.offered, apart, joined, lanes, meeting_s)
+    return Settled(found.kernels, found.menus, lanes, backend, setting, tuple(known), handover)

@@ -1,0 +1,71 @@
+"""What the tasks of a plan read and write, as stretches of storages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.tile import Tile
+from compiler.ir.touched import Regions, Stretch, Touched
+
+
+@dataclass(frozen=True)
+class Access:
+    """An operand of a call, as some of its tile tasks touch it: bytes [begin, end) of its storage."""
+
+    buffer: int
+    storage: int
+    begin: int
+    end: int
+    writes: bool
+
+
+class Accesses:
+    """What tile tasks of calls touch in storages that calls write: constants and inputs conflict with nothing.
+
+    Without `regions` a task may touch all of every operand.
+    """
+
+    def __init__(self, kernels: KernelGraph, regions: Regions | None = None) -> None:
+        self._kernels, self._regions = kernels, regions
+        self._written = {kernels.buffers[id].storage for call in kernels.calls for id in call.outputs}
+        self._found: dict[tuple[int, Tile | None, int, int], tuple[Access, ...]] = {}
+
+    def of(self, call: int, tile: Tile, first: int, last: int) -> tuple[Access, ...]:
+        """Of tile tasks [first, last) of a call, carried out under a tile; what is empty is left out."""
+        key = (call, tile, first, last) if self._regions else (call, None, 0, 0)
+        if key not in self._found:
+            self._found[key] = self._of(call, tile, first, last)
+        return self._found[key]
+
+    def _of(self, call: int, tile: Tile, first: int, last: int) -> tuple[Access, ...]:
+        operands, buffers = self._kernels.calls[call], self._kernels.buffers
+        if self._regions:
+            touched = self._regions.touched(call, tile, first, last)
+        else:
+            touched = Touched(*(tuple(whole(buffers[id]) for id in ids) for ids in (operands.inputs, operands.outputs)))
+        sides = ((operands.inputs, touched.reads, False), (operands.outputs, touched.writes, True))
+        return tuple(
+            Access(id, buffers[id].storage, part.begin, part.end, writes)
+            for ids, parts, writes in sides
+            for id, part in zip(ids, parts, strict=True)
+            if buffers[id].storage in self._written and part.begin < part.end
+        )
+
+
+def whole(buffer: Buffer) -> Stretch:
+    """From a buffer's first byte in its storage to past its last; no byte of one without elements."""
+    size = buffer.dtype.bytes
+    return Stretch(buffer.offset * size, buffer.span * size)
+
+
+def written_over(kernels: KernelGraph, call: int) -> tuple[tuple[int, int], ...]:
+    """Pairs (new, old) of storages: the call may write one exactly over the other, as it reads that only at the point that it writes."""
+    operands = kernels.calls[call]
+    read = [kernels.buffers[id].storage for id in operands.inputs]
+    pairs = (
+        (kernels.buffers[operands.outputs[out]].storage, read[into])
+        for out, into in operands.in_place
+        if all((out, at) in operands.in_place for at, storage in enumerate(read) if storage == read[into])
+    )
+    return tuple(dict.fromkeys(pairs))

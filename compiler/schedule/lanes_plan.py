@@ -1,0 +1,64 @@
+"""An order of calls on lanes as a Plan: memory, tasks with their waits, verification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.plan import Place, Plan, ended_before
+from compiler.ir.tile import Tile
+from compiler.ir.touched import Regions
+from compiler.schedule.buffers import place_buffers
+from compiler.schedule.conflicts import Conflicts
+from compiler.schedule.problem import Placed
+from compiler.schedule.tasks import tasks_of, tasks_with
+
+SLACKS = (2, 1)
+"""Calls by which a storage outlives its last reader, so that who takes its memory then hardly ever waits for it; the first is best."""
+MOST_GROWTH = 1.15
+"""Of the arena, for slack: it should stay in the cache."""
+
+
+def plan_of(
+    kernels: KernelGraph,
+    placed: Sequence[Placed],
+    tiles: Sequence[tuple[Tile, int]],
+    lanes: int,
+    before: Sequence[Sequence[int]],
+    scheduler: str,
+    predicted_s: float,
+    regions: Regions | None = None,
+) -> Plan:
+    """A verified plan of a schedule; `tiles` has for each call how it is carried out, and its number of tile tasks.
+
+    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several lanes, a little later. Waits are for bytes: for tasks that
+    write what a task reads, and for those that used the memory that it uses. Raises VerifyError for what is no schedule.
+    """
+    counts = [count for _, count in tiles]
+    ended = ended_before(tasks_of(placed, before, counts, lanes), lanes, len(tiles))
+    places, arena = _with_slack(kernels, placed, ended) if lanes > 1 else place_buffers(kernels, ended)
+    tasks = tasks_with(placed, counts, lanes, Conflicts(kernels, [tile for tile, _ in tiles], places, lanes, regions))
+    plan = Plan(lanes, tasks, tuple(tiles), places, arena, scheduler, predicted_s)
+    plan.verify(kernels, regions)
+    return plan
+
+
+def _with_slack(
+    kernels: KernelGraph, placed: Sequence[Placed], ended: Sequence[int]
+) -> tuple[Mapping[int, Place], int]:
+    """Places with as much slack as the arena may grow for."""
+    tight = place_buffers(kernels, ended)
+    for slack in SLACKS:
+        roomy = place_buffers(kernels, ended, _long_ended(placed, ended, slack))
+        if roomy[1] <= MOST_GROWTH * tight[1]:
+            return roomy
+    return tight
+
+
+def _long_ended(placed: Sequence[Placed], ended: Sequence[int], slack: int) -> list[int]:
+    """`ended` without so many calls that are placed just before each call."""
+    found = [*ended]
+    for at, one in enumerate(placed):
+        for recent in placed[max(at - slack, 0) : at]:
+            found[one.call] &= ~(1 << recent.call)
+    return found

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from bench.schedule.plan_facts import depth, handovers, launches
+from compiler.ir.plan import Plan, Task, Wait
+from compiler.ir.tile import Tile
+
+TILES = 4
+
+
+def plan(*tasks: Task, lanes: int = 2) -> Plan:
+    return Plan(lanes, tasks, ((Tile("loops"), TILES),) * 4, {}, 0, "by hand")
+
+
+def task(call: int, lane: int, *waits: Wait, beside: bool = False) -> Task:
+    return Task(call, lane, 0, TILES, waits, beside)
+
+
+def test_a_chain_is_as_deep_as_it_has_launches() -> None:
+    chain = plan(*(task(call, 0) for call in range(4)), lanes=1)
+    assert (launches(chain), depth(chain), handovers(chain)) == (4, 4, 0)
+
+
+def test_tasks_that_share_a_launch_are_one_and_make_the_chain_no_longer() -> None:
+    shared = plan(task(0, 0), task(1, 0), task(2, 0, beside=True), task(3, 0), lanes=1)
+    assert (launches(shared), depth(shared), handovers(shared)) == (3, 3, 0)
+
+
+def test_what_runs_on_two_streams_is_less_deep_than_it_has_launches() -> None:
+    streams = plan(task(0, 0), task(1, 0), task(2, 1, Wait(0, 1)), task(3, 0, Wait(1, 1)))
+    assert (launches(streams), depth(streams), handovers(streams)) == (4, 3, 2)
+
+
+def test_a_lane_that_waits_for_nothing_adds_no_depth() -> None:
+    apart = plan(task(0, 0), task(1, 0), task(2, 1), task(3, 1))
+    assert (launches(apart), depth(apart), handovers(apart)) == (4, 2, 0)
