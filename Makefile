@@ -40,7 +40,7 @@ check: environment ## format, lint, types, import contracts
 bench: environment ## side-by-side measurements against peers
 	$(BIN)/python -m bench $(ARGS)
 
-gpu-check: ## what needs a GPU, on a machine that has one: ARGS='tests' or tune, bench, all; see docs/gpu-check.md
+gpu-check: ## what needs a GPU, on a machine that has one: ARGS='tests' or tune, plans, bench, all; see docs/gpu-check.md
 	@$(GPU_PYTHON) -m bench gpu $(ARGS)
 
 lock: ## write requirements*.txt anew from pyproject.toml

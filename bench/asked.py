@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from bench.engines.catalogue import peers
@@ -22,7 +23,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of arithmetic (default: fp32)")
     parser.add_argument(
         "--budget",
-        type=float,
+        type=seconds,
         default=CompileOptions().tuning_budget_s,
         help="seconds of tuning for each compilation (default: %(default)g)",
     )
@@ -31,6 +32,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there too")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the tables there too")
+
+
+def seconds(text: str) -> float:
+    """A number of seconds from 0 on."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
+    return number
 
 
 def positive(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bench.engines.driver import Arrays
-from bench.subjects import Subject
+from bench.subject import Subject
 from compiler.contract import CompileOptions, Event
 from compiler.frontend import load
 from compiler.measure.inputs import sample_inputs

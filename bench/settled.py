@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from bench.stages import stages
-from bench.subjects import Subject
+from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.fuse.joins import MODEL, settle
 from compiler.ir.buffers import KernelGraph

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.subjects import Subject
+from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.frontend import load
 from compiler.fuse import fuse

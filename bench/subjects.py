@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench import public
 from bench.public_set import PUBLIC
+from bench.subject import Subject
 from bench.zoo import build, entry
 from tilewright.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One model. `inputs` are values to run it on; None leaves the choice to who runs it."""
-
-    name: str
-    source: str
-    file: Path
-    options: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, NDArray[Any]] | None = None
 
 
 def check(name: str) -> None:

@@ -26,6 +26,8 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 }
 """By kind of target."""
 SCHEDULERS = ("auto", "sequential", "aligned", "early_start", "stages", "greedy")
+CPU_SCHEDULERS = ("aligned", "greedy")
+"""Those of SCHEDULERS that share kernels out over the lanes of a CPU; a launch of a GPU is whole."""
 TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 RULE_PATTERN = re.compile(r"[a-z0-9_]{1,64}")
@@ -52,13 +54,14 @@ class CompileOptions:
                `fp16` and `bf16` are also what activations and weights are in memory
     tolerance  largest accepted error against the float64 reference, relative to the largest value of an output;
                None: the default of the precision
-    threads    lanes of the plan; None: every core of the machine that compiles. A CUDA target's plan has one
+    threads    lanes of the plan; None: every core of the machine that compiles. Not of CUDA targets, whose plans have as many streams as they need
     inputs     by input name: a shape (list of ints), or `{"shape": [...], "value": scalar}`
     dims       by symbolic dimension name: its value
     tuning_budget_s  wall seconds that measuring candidates may take; 0 takes the analytical choice unmeasured
     tuning_trials  how many candidates may be measured; None: as many as the seconds allow
     scheduler  `auto`: what the others find is run whole, and taken where it is certainly faster than `sequential`, one kernel after another;
-               `early_start`, `stages`: independent kernels side by side by this scheduler alone, unmeasured
+               `aligned`: the same order, split so that lanes read what they wrote; `early_start`, `stages`, `greedy`: independent kernels side by
+               side. Each by this scheduler alone, unmeasured. CUDA targets have none of CPU_SCHEDULERS
     seed       of the inputs used for measuring and agreement
     without    rules of rewriting, families of them and steps of fusion that are left out, by name; order and repetition mean nothing.
                Which names there are is the compiler's matter: it refuses others
@@ -91,11 +94,17 @@ class CompileOptions:
         self._check_precision()
         if self.scheduler not in SCHEDULERS:
             raise OptionsError(f"scheduler {self.scheduler!r} is unknown", fix=f"use one of {', '.join(SCHEDULERS)}")
+        if self.kind == "cuda" and self.scheduler in CPU_SCHEDULERS:
+            others = [name for name in SCHEDULERS if name not in CPU_SCHEDULERS]
+            raise OptionsError(
+                f"scheduler {self.scheduler!r} is for the lanes of a CPU", fix=f"use one of {', '.join(others)}"
+            )
         if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
             raise OptionsError(f"threads is {self.threads}", fix=f"use 1 to {MAX_THREADS}, or leave it out")
         if self.kind == "cuda" and self.threads not in (None, 1):
             raise OptionsError(
-                f"threads is {self.threads}, and the plan of a CUDA target has one lane", fix="leave threads out"
+                f"threads is {self.threads}, and a CUDA target has streams, as many as its plan needs",
+                fix="leave threads out",
             )
         if self.tolerance is not None and not 0 < self.tolerance <= 1:
             raise OptionsError(f"tolerance is {self.tolerance}", fix="use a number in (0, 1], such as 1e-5")
@@ -309,7 +318,7 @@ class PlanReached:
     """A schedule that was found for the model, and what it reached.
 
     scheduler    who found it
-    lanes        and `waits`: how often a lane waits for a result of another, in one inference
+    lanes        on a GPU streams; and `waits`: how often a lane waits for a result of another, in one inference
     predicted_s  of one inference, by its scheduler
     found_s      wall seconds of finding it; an artifact, whose bytes follow from its records, does not tell it of plans that were not run
     measured_s   median of whole runs; None: predicted too slow to be run, or nothing was measured
@@ -349,6 +358,7 @@ class CompileReport:
     target: str
     hardware: str
     threads: int
+    """Lanes of the plan, each a thread; of a CUDA target the streams of its graph, which one thread of the host launches."""
     phase_seconds: Mapping[str, float]
     nodes: int
     """Operators of the model as the front end accepted it."""

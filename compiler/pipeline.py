@@ -20,6 +20,7 @@ from compiler.fuse.joins import settle
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload, plausible
+from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Cost, Menu, Tile
 from compiler.left_out import remaining
@@ -196,7 +197,12 @@ def compile_model(
                 os.replace(unproven, artifact)
                 break
             except Disagreement as error:
-                inexact = {tile.algorithm for tile, _ in plan.tiles} & tiled.inexact | backend.rounded(plan, precision)
+                inexact = {
+                    name
+                    for one in (plan, *plans.others)
+                    for name in {tile.algorithm for tile, _ in one.tiles} & tiled.inexact
+                    | backend.rounded(one, precision)
+                }
                 if not inexact:
                     raise
                 known += [record for record in used if record not in known]
@@ -227,6 +233,14 @@ def compile_model(
         ranked_kernels=tiled.ranking.kernels if tiled.ranking else 0,
         plans=plans.choice.reached,
         notices=tuple(trace.notices),
+    )
+
+
+def _cores(plan: Plan) -> str:
+    return (
+        "cores that are far from each other"
+        if math.isinf(plan.most_handover_s)
+        else "cores that are near to each other"
     )
 
 
@@ -280,8 +294,10 @@ def _prove(
             fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
             raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
         if not verdict.passed and verdict.failing_inputs is not None:
-            with backend.stepper(kernels, plans.plan) as stepper:
-                bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance)
+            blamed = (plans.plan, *plans.others)[verdict.failing_way]
+            told = f"the program under its plan for {_cores(blamed)}" if plans.others else "the program"
+            with backend.stepper(kernels, blamed) as stepper:
+                bisect(graph, kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance, told)
         if not verdict.passed:
             raise Disagreement(
                 "nothing shows that the artifact computes what the model says: rounding alone exceeds what may be granted in "

@@ -27,7 +27,7 @@ from bench.race.outputs import largest_difference
 from bench.race.race import ROUNDS, Contender, Race, race
 from bench.race.spread import Spread
 from bench.server import server
-from bench.subjects import Subject
+from bench.subject import Subject
 from bench.zoo import NoSuchNetwork
 from tilewright import Client, Job
 from tilewright.cli.progress import job_bar

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bench import public
 from bench.public_set import PUBLIC
-from bench.subjects import Subject, from_package, from_zoo
+from bench.subject import Subject
+from bench.subjects import from_package, from_zoo
 
 ZOO = ("squeezenet1_1", "inception_v3")
 DOWNLOADED = ("ppocr_det", "ppocr_rec")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.gpu.records import read
 from bench.gpu.subjects import model_file
+from bench.problem import problem
 from compiler.contract import CompileOptions, Event
 from compiler.errors import TilewrightError
 from compiler.pipeline import compile_model
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
             model = model_file(given.network, given.folder)
             report = compile_model(model, given.artifact, options, known, observe)
     except TilewrightError as error:
-        print(f"{error.message} {error.fix}".strip(), file=sys.stderr)
+        print(problem(error), file=sys.stderr)
         return 1
     given.artifact.with_suffix(".json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
     return 0

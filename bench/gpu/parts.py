@@ -1,4 +1,4 @@
-"""The three parts of the check: what is left to do of each, done until the time is over."""
+"""The four parts of the check: what is left to do of each, done until the time is over."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.gpu import child, records
+from bench.gpu.calibration import calibrated
 from bench.gpu.child import Ended
 from bench.gpu.notebook import Deadline, Notebook, Row
 from bench.gpu.subjects import PRECISIONS
@@ -16,6 +17,10 @@ FAMILY_S = 240.0
 """A family of kernels that has not ended by then hangs."""
 COMPILING_S = 60.0
 """Seconds that compiling a network takes beside measuring, agreement with the reference included; an estimate that only decides what is begun."""
+PLANS_S = 120.0
+"""What building and running all plans of a network takes; an estimate..."""
+MOST_PLANS_S = 400.0
+"""... and after so long it is given up."""
 CONTEST_S = 180.0
 """The same for all engines on one network, without autotuning."""
 AUTOTUNED_S = 240.0
@@ -98,7 +103,7 @@ def tune(asked: Asked) -> bool:
     notes = asked.notebook("tune")
     whole = True
     for network, precision in _pairs(asked):
-        key = f"{network} {precision}"
+        key = key_of(network, precision)
         if notes.rows.get(key, {}).get("budget_s", 0.0) >= asked.budget_s:
             continue
         # What is left of the last minutes is spent on a smaller budget rather than not at all.
@@ -156,12 +161,57 @@ def told_compilation(row: Row) -> str:
     )
 
 
+def plans(asked: Asked) -> bool:
+    """Every plan of each network run beside its prediction, its outputs beside the sequential plan's. Returns whether none is left."""
+    notes = asked.notebook("plans")
+    whole = True
+    for network, precision in _pairs(asked):
+        key = key_of(network, precision)
+        if key in notes.rows:
+            continue
+        row = _planned(asked, network, precision) if asked.has(PLANS_S) else None
+        if row is None:
+            whole = False
+            break
+        notes.put(key, row)
+        asked.tell(f"{key}: {told_plans(row)}")
+    if found := calibrated([plan for row in notes.rows.values() for plan in row.get("plans", ())]):
+        asked.tell(str(found))
+    return whole
+
+
+def _planned(asked: Asked, network: str, precision: str) -> Row | None:
+    """What the plans of a network reached, or its `problem`; None where only the time of this call was over."""
+    file, limit = asked.out / "schedules.json", asked.seconds(MOST_PLANS_S)
+    file.unlink(missing_ok=True)
+    arguments = [network, precision, "--records", str(_records(asked)), "--folder", str(asked.out / "models")]
+    ended = asked.run("bench.gpu.schedules", [*arguments, "--json", str(file)], limit)
+    if ended.status is None and limit < MOST_PLANS_S:
+        return None
+    if ended.status != 0:
+        became = f"did not end in {limit:.0f} s" if ended.status is None else f"ended with status {ended.status}"
+        return {"model": key_of(network, precision), "threads": 1, "problem": f"{became}: {ended.said[-600:]}"}
+    found = [{**row, "model": key_of(network, precision)} for row in json.loads(file.read_text())]
+    return {"passed": not any(row["wrong"] for row in found), "plans": found}
+
+
+def told_plans(row: Row) -> str:
+    """One line for people."""
+    if "problem" in row:
+        return f"failed: {row['problem']}"
+    return ", ".join(
+        f"{one['scheduler']} {1e3 * one['ms']:.1f} µs (predicted {1e3 * one['predicted_ms']:.1f})"
+        + (f", WRONG by {one['differs']:.1e}" if one["wrong"] else "")
+        for one in row["plans"]
+    )
+
+
 def bench(asked: Asked) -> bool:
     """Networks beside PyTorch's modes and XLA. Returns whether none is left."""
     notes = asked.notebook("bench")
     left = asked.autotuned
     for network, precision in _pairs(asked):
-        key = f"{network} {precision}"
+        key = key_of(network, precision)
         row = notes.rows.get(key)
         autotuned = left > 0 and (row is None or "autotuned" in row.get("postponed", ()))
         if row is not None and not autotuned:
@@ -215,6 +265,11 @@ def told_contest(row: Row) -> str:
     times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in row["ms"].items())
     missing = "".join(f"; no {name}: {why}" for name, why in row["left_out"].items())
     return f"{times}{missing}"
+
+
+def key_of(network: str, precision: str) -> str:
+    """What rows of notebooks are called."""
+    return f"{network} {precision}"
 
 
 def artifact_of(asked: Asked, network: str, precision: str) -> Path:

@@ -1,4 +1,4 @@
-"""What needs a GPU, in parts that stop before their minutes are over and go on where they stopped: tests, tune, bench."""
+"""What needs a GPU, in parts that stop before their minutes are over and go on where they stopped: tests, tune, plans, bench."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ from bench.gpu.notebook import Deadline
 from bench.gpu.parts import Asked
 from bench.gpu.subjects import NETWORKS, PRECISIONS
 from bench.gpu.table import markdown
+from bench.schedule import table as schedules
 from compiler.measure.cuda.driver import gpu_here, refusal
 
 PARTS: Mapping[str, Callable[[Asked], bool]] = MappingProxyType(
-    {"tests": parts.tests, "tune": parts.tune, "bench": parts.bench}
+    {"tests": parts.tests, "tune": parts.tune, "plans": parts.plans, "bench": parts.bench}
 )
 MINUTES = 9.0
 OUT = ROOT / "bench" / "results" / "gpu"
-SOURCES = ("compiler", "tests/gpu", "tests/cuda_double", "bench/gpu", "bench/zoo")
+SOURCES = (
+    "compiler",
+    "tests/gpu",
+    "tests/cuda_double",
+    "bench/gpu",
+    "bench/schedule",
+    "bench/settled.py",
+    "bench/stages.py",
+    "bench/zoo",
+)
 """What results depend on: where one file differs, a part begins anew."""
 
 
@@ -78,9 +88,13 @@ def main(arguments: list[str]) -> int:
     chosen = list(PARTS) if given.part == "all" else [given.part]
     whole = {name: PARTS[name](asked) for name in chosen}
     found = {name: asked.notebook(name).rows for name in chosen}
-    if "bench" in found:
-        (asked.out / "bench.md").write_text(markdown(found["bench"]))
-        tell(markdown(found["bench"]))
+    tables = {
+        "plans": lambda rows: schedules.markdown([one for row in rows.values() for one in row.get("plans", [row])]),
+        "bench": markdown,
+    }
+    for name in (name for name in tables if name in found):
+        (asked.out / f"{name}.md").write_text(tables[name](found[name]))
+        tell(tables[name](found[name]))
     if given.json:
         print(json.dumps({"whole": whole, **found}, indent=1))
     for name in (name for name, done in whole.items() if not done):
@@ -97,8 +111,8 @@ def status(found: Mapping[str, Mapping[str, Any]]) -> int:
 def digest() -> str:
     """Of all files in SOURCES."""
     found = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*")):
+    for source in (ROOT / name for name in SOURCES):
+        for path in [source] if source.is_file() else sorted(source.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".jsonl":
                 found.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return found.hexdigest()

@@ -24,7 +24,8 @@ from bench.kernels.wording import describe
 from bench.models.measure import Asked, measure, prepare
 from bench.race import race
 from bench.race.cores import Probe, probe
-from bench.subjects import Subject, check, subject
+from bench.subject import Subject
+from bench.subjects import check, subject
 from bench.zoo.flops import static_shapes
 
 

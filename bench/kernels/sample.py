@@ -13,7 +13,7 @@ from bench.kernels.groups import Plan
 from bench.kernels.profile import Profile
 from bench.models.row import Row
 from bench.race.spread import Ratio, Spread
-from bench.subjects import Subject
+from bench.subject import Subject
 from bench.zoo.builder import GraphBuilder, Value
 
 

@@ -13,7 +13,7 @@ from bench.engines.catalogue import OURS, driver
 from bench.models.row import Row
 from bench.race.cores import Probe
 from bench.race.race import Contender, race
-from bench.subjects import Subject
+from bench.subject import Subject
 from bench.zoo.flops import Uncountable, gflop
 from compiler.contract import CompileOptions, Event
 

@@ -17,9 +17,11 @@ from bench.ending import ended
 from bench.engines.catalogue import chosen
 from bench.models.measure import Asked, measure
 from bench.models.table import markdown
+from bench.problem import problem
 from bench.race.cores import probe
 from bench.race.race import ROUNDS
-from bench.subjects import Subject, check, subject
+from bench.subject import Subject
+from bench.subjects import check, subject
 from bench.zoo import ZOO
 from compiler.contract import SCHEDULERS, CompileOptions
 from compiler.errors import TilewrightError
@@ -90,7 +92,7 @@ def measured(
                         tell = partial(_tell, status, f"{said}, T{count}")
                         row = measure(one, count, rounds, asked, cores, tell).to_json()
                 except (TilewrightError, ClientError) as error:
-                    row = failed(one, count, asked, f"{error.message} {error.fix}".strip())
+                    row = failed(one, count, asked, problem(error))
                 console.print(f"{said}, T{count}: {summary(row)}", markup=False, soft_wrap=True)
                 yield row
 

@@ -13,7 +13,7 @@ from bench.race.outputs import largest_difference
 from bench.race.race import Contender, Race, race
 from bench.race.spread import geometric_mean
 from bench.stages import Stages, stages, text_of
-from bench.subjects import Subject
+from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
 from compiler.fuse import STEPS

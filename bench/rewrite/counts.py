@@ -16,7 +16,7 @@ from bench.cache import SEED, Cache
 from bench.engines.driver import Arrays, EngineFailed
 from bench.engines.process import Engine
 from bench.stages import Stages, stages
-from bench.subjects import Subject
+from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.frontend import load
 from compiler.measure.inputs import sample_inputs

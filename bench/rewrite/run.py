@@ -17,6 +17,7 @@ from bench.cache import Cache
 from bench.ending import ended
 from bench.engines.catalogue import chosen, telling
 from bench.models.run import DEFAULT as LIGHT
+from bench.problem import problem
 from bench.public import PUBLIC
 from bench.race.cores import probe
 from bench.race.race import ROUNDS
@@ -110,7 +111,7 @@ def counting(names: Sequence[str], peers: Sequence[str], cache: Cache, console: 
                 f"{said}: {row['operators']} operators, {row['kernels']} kernels{told and '; '}{told}", soft_wrap=True
             )
         except (TilewrightError, ClientError) as error:
-            row = {"model": name, "problem": f"{error.message} {error.fix}".strip()}
+            row = {"model": name, "problem": problem(error)}
             console.print(f"{said}: failed: {row['problem']}", markup=False, soft_wrap=True)
         yield row
 

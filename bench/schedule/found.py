@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.settled import Settled, settled
-from bench.subjects import Subject
+from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan

@@ -17,9 +17,21 @@ def launches(plan: Plan) -> int:
 
 def depth(plan: Plan) -> int:
     """Launches of the longest chain of which each waits for the one before, by its lane's order or explicitly."""
-    ends: list[list[int]] = [[0] for _ in range(plan.lanes)]
+    return _longest_chain(plan)[0]
+
+
+def joins(plan: Plan) -> int:
+    """Launches of the longest chain that wait for more than one other; of equally long chains that with most."""
+    return _longest_chain(plan)[1]
+
+
+def _longest_chain(plan: Plan) -> tuple[int, int]:
+    """Its launches, and how many of them wait for several."""
+    ends: list[list[tuple[int, int]]] = [[(0, 0)] for _ in range(plan.lanes)]
     for task in plan.tasks:
         mine = ends[task.lane]
-        before = [mine[-1], *(ends[wait.lane][wait.count] for wait in task.waits)]
-        mine.append(max(before) if task.beside else max(before) + 1)
+        before = [mine[-1]] if len(mine) > 1 else []
+        before += [ends[wait.lane][wait.count] for wait in task.waits]
+        launched, joined = max(before, default=(0, 0))
+        mine.append(mine[-1] if task.beside else (launched + 1, joined + (len(before) > 1)))
     return max(mine[-1] for mine in ends)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.race.spread import geometric_mean
 from bench.schedule.found import Schedules
-from bench.schedule.plan_facts import depth, handovers, launches
+from bench.schedule.plan_facts import depth, handovers, joins, launches
 from compiler.measure.plans import Raced
 from compiler.schedule.instance import WAKE_LANES_S
 from compiler.workbench import state_of
@@ -37,6 +37,7 @@ def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken:
                 "lanes": plan.lanes,
                 "launches": launches(plan),
                 "depth": depth(plan),
+                "joins": joins(plan),
                 "handovers": handovers(plan),
                 "crossing_bytes": schedules.crossing_bytes(plan),
                 "search_s": found.seconds,

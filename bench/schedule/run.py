@@ -15,16 +15,18 @@ from rich.console import Console
 from rich.status import Status
 
 from bench import report
-from bench.asked import CACHE, positive_numbers
+from bench.asked import CACHE, positive_numbers, seconds
 from bench.cache import Cache
 from bench.ending import ended
+from bench.problem import problem
 from bench.race.cores import held_to
 from bench.schedule import gap_table, table
 from bench.schedule.found import find, instance_of
 from bench.schedule.gaps import gaps
 from bench.schedule.row import rows
 from bench.settled import settled
-from bench.subjects import Subject, check, subject
+from bench.subject import Subject
+from bench.subjects import check, subject
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
 from compiler.workbench import backend_of, state_of
@@ -93,13 +95,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--precision", default=CompileOptions().precision, help="of arithmetic (default: %(default)s)")
     parser.add_argument(
         "--budget",
-        type=float,
+        type=seconds,
         default=CompileOptions().tuning_budget_s,
         help="seconds of tuning the kernels of each model (default: %(default)g)",
     )
     parser.add_argument(
         "--solver",
-        type=float,
+        type=seconds,
         metavar="S",
         help=f"seconds of looking for the optimum with OR-tools (default: 0, which leaves it out; with --gaps {SOLVER_S:g} for each block)",
     )
@@ -148,7 +150,7 @@ def measured(
                 with console.status(said) as status:
                     found = measure(one, count, asked, partial(_tell, status, said))
             except (TilewrightError, ClientError) as error:
-                found = [{"model": name, "threads": count, "problem": f"{error.message} {error.fix}".strip()}]
+                found = [{"model": name, "threads": count, "problem": problem(error)}]
             except ImportError as error:
                 raise UsageError(
                     f"no solver: {error}", fix="pip install 'tilewright[solver]', or leave --solver and --gaps out"

@@ -26,10 +26,10 @@ GRAPH = (
     "streams",
     "launches",
     "depth",
+    "joins",
     "edges across",
     "found in s",
     "predicted ms",
-    "of sequential",
 )
 NOTHING = "-"
 
@@ -39,14 +39,15 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     told = [row for row in rows if "problem" not in row]
     is_run = any(row["ms"] is not None for row in told)
     is_graph = any(row["crossing_bytes"] is None for row in told)
-    head = GRAPH if is_graph else (*FOUND, *(RUN if is_run else ("of sequential",)))
-    cells = _graph if is_graph else _run if is_run else _unrun
-    parts = ["\n".join([_line(head), _line(["---"] * len(head)), *(_line(cells(row)) for row in told)])]
+    head = (*(GRAPH if is_graph else FOUND), *(RUN if is_run else ("of sequential",)))
+    found, reached = _graph if is_graph else _found, _run if is_run else _unrun
+    lines = [_line([*found(row), *reached(row)]) for row in told]
+    parts = ["\n".join([_line(head), _line(["---"] * len(head)), *lines])] if told else []
     if told and not is_run:
         parts.append(f"Nothing was run: {unmeasured(told)}")
     ratios = means(told, "ratio" if is_run else "predicted_ratio")
     if ratios:
-        said = ", ".join(f"T{threads}: {mean:.3f}" for threads, mean in ratios.items())
+        said = ", ".join(f"{mean:.3f}" if is_graph else f"T{threads}: {mean:.3f}" for threads, mean in ratios.items())
         parts.append(f"(*) is taken. Geometric mean of its ratio to sequential: {said}.")
     if failed := [f"- {row['model']}, T{row['threads']}: {row['problem']}" for row in rows if "problem" in row]:
         parts.append("Failed:\n\n" + "\n".join(failed))
@@ -64,21 +65,19 @@ def _graph(row: Mapping[str, Any]) -> list[str]:
     return [
         row["model"],
         _scheduler(row),
-        *(str(row[name]) for name in ("lanes", "launches", "depth", "handovers")),
+        *(str(row[name]) for name in ("lanes", "launches", "depth", "joins", "handovers")),
         f"{row['search_s']:.3f}",
         f"{row['predicted_ms']:.4f}",
-        f"{row['predicted_ratio']:.3f}",
     ]
 
 
 def _unrun(row: Mapping[str, Any]) -> list[str]:
-    return [*_found(row), f"{row['predicted_ratio']:.3f}"]
+    return [f"{row['predicted_ratio']:.3f}"]
 
 
 def _run(row: Mapping[str, Any]) -> list[str]:
     interval = row["ratio_interval"]
     return [
-        *_found(row),
         f"{row['ms']:.3f} ({row['spread_ms'][0]:.3f}..{row['spread_ms'][1]:.3f})",
         f"{row['ratio']:.3f}" + (f" ({interval[0]:.3f}..{interval[1]:.3f})" if interval else ""),
         f"{1 + row['prediction_gap']:.2f}",

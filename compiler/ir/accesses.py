@@ -60,12 +60,17 @@ def whole(buffer: Buffer) -> Stretch:
 
 
 def written_over(kernels: KernelGraph, call: int) -> tuple[tuple[int, int], ...]:
-    """Pairs (new, old) of storages: the call may write one exactly over the other, as it reads that only at the point that it writes."""
-    operands = kernels.calls[call]
-    read = [kernels.buffers[id].storage for id in operands.inputs]
+    """Pairs (new, old) of storages: the call may write one exactly over the other, as all that it reads there it reads where, and when, it writes."""
+    operands, buffers = kernels.calls[call], kernels.buffers
+    read = [buffers[id] for id in operands.inputs]
+
+    def is_met(out: int, into: int) -> bool:
+        """Whether an input is read at the point that an output is written, and lies where that does."""
+        return (out, into) in operands.in_place and buffers[operands.outputs[out]].offset == read[into].offset
+
     pairs = (
-        (kernels.buffers[operands.outputs[out]].storage, read[into])
+        (buffers[operands.outputs[out]].storage, read[into].storage)
         for out, into in operands.in_place
-        if all((out, at) in operands.in_place for at, storage in enumerate(read) if storage == read[into])
+        if all(is_met(out, at) for at, buffer in enumerate(read) if buffer.storage == read[into].storage)
     )
     return tuple(dict.fromkeys(pairs))

@@ -15,10 +15,6 @@ class Stretch:
     begin: int
     end: int
 
-    def meets(self, other: Stretch) -> bool:
-        """Whether they have a byte in common."""
-        return self.begin < other.end and other.begin < self.end
-
     def common(self, other: Stretch) -> int:
         """How many bytes they have in common."""
         return max(0, min(self.end, other.end) - max(self.begin, other.begin))

@@ -46,7 +46,7 @@ class Agreement:
 
     `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show nothing, because
     the model itself overflows in its own precision or gives no finite number; without a decided case nothing has passed. `skipped` are
-    those for which the time ran out. `beyond_range` says which value of the random case is larger than the precision's largest number, where that
+    those for which the time ran out. `failing_way` is the way to run it, 0 or 1 + a position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the random case is larger than the precision's largest number, where that
     may be why it fails.
     """
 
@@ -59,6 +59,7 @@ class Agreement:
     skipped: tuple[str, ...] = ()
     failing_case: str = ""
     failing_inputs: Mapping[int, np.ndarray] | None = None
+    failing_way: int = 0
     beyond_range: str = ""
 
 
@@ -111,7 +112,7 @@ def agree(
                 continue
             worst = _worst(found.errors)
             told = (*names,), (*undecided,), ()
-            return Agreement(found.errors, worst, False, found.tolerance, *told, name, inputs, beyond)
+            return Agreement(found.errors, worst, False, found.tolerance, *told, name, inputs, found.furthest, beyond)
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
     return Agreement(errors, _worst(errors), bool(names), granted, (*names,), (*undecided,), (*skipped,))
@@ -147,9 +148,12 @@ def _cases(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]
 
 @dataclass(frozen=True)
 class _Verdict:
+    """`furthest` is the way to run the program whose largest error is the largest."""
+
     errors: tuple[OutputError, ...]
     passed: bool
     tolerance: float
+    furthest: int = 0
 
 
 def _judge(
@@ -175,13 +179,14 @@ def _judge(
     given = [inputs[value] for value in graph.inputs]
     each = [compare(list(run(given)), want, outputs) for run in runners]
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
+    furthest = max(range(len(each)), key=lambda way: _worst(each[way]))
     beyond = [
         at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if distance(value, error) > accepted
     ]
     if not beyond:
         return _Verdict(errors, True, accepted)
     if not grant_noise and all(math.isfinite(errors[at].max_relative) for at in beyond):
-        return _Verdict(errors, False, accepted)
+        return _Verdict(errors, False, accepted, furthest)
     narrow = evaluate_graph(graph, inputs, operators, wide=False, mantissa=mantissa)
     noise = compare([narrow[value] for value in graph.outputs], want, outputs)
     if not all(math.isfinite(noise[at].max_relative) for at in beyond):
@@ -191,7 +196,8 @@ def _judge(
         granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], noise[at]))
     if max(granted) > max(accepted, MOST_GRANTED):
         return None
-    return _Verdict(errors, all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond), max(granted))
+    passed = all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond)
+    return _Verdict(errors, passed, max(granted), furthest)
 
 
 def _beyond(graph: Graph, inputs: dict[int, np.ndarray], operators: Operators, largest: float) -> str:

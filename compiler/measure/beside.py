@@ -4,7 +4,7 @@ Two numbers per kernel stand for all pairs: what it suffers from one such load, 
 another (the sensitivity and the pressure of Mars, Tang, Hundt, Skadron and Soffa, "Bubble-Up", MICRO 2011, section 4, with a bubble of one size).
 
 What that is worth, on two cores of a Zen 5 with kernels of Inception V3, NASNet-A mobile, ResNet-50 and ViT, 32 pairs a run: convolutions suffer less than
-NOISE whatever runs beside them, on near cores as on far ones; matrix products of one or few rows whose weights come from memory suffer up to 0.5 of
+LEAST whatever runs beside them, on near cores as on far ones; matrix products of one or few rows whose weights come from memory suffer up to 0.5 of
 such a load on near cores, nothing on far ones. The slowdowns of pairs are predicted to 0.4 % where weights lie in the last cache (median; worst 1.2 %),
 to 0.4-0.8 % where they come from memory (worst 20 %, not explained): as well as if there were no contention. Of pairs in which both live on memory, the
 only ones for which the two numbers say something, too few were drawn on near cores to tell.
@@ -39,8 +39,12 @@ MOST_BYTES = 256 * 1024**2
 WINDOW_S = 400e-6
 """For so long a kernel runs beside the load in each round."""
 ROUNDS = 5
-NOISE = 0.05
-"""A slowdown below this is none: it varies by as much from one time to the next."""
+RUNS = 2 * ROUNDS + 1
+"""Of a kernel, at least: one to see how long it takes, then in each round alone and beside the load."""
+LEAST = 0.1
+"""A slowdown below this is none: it varies by half as much from one time to the next, and predicted times of plans err by as much."""
+BEYOND = 100.0
+"""No record is believed that says a kernel suffers or presses more."""
 MOST = 2.0
 """Of what a kernel can press: who reads and writes presses twice as hard as who only reads, beyond that a sample was disturbed."""
 
@@ -151,7 +155,7 @@ def beside_of(records: Sequence[Record], target: Target, setting: Setting, state
 
 
 def _is_degree(value: Any) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value <= BEYOND
 
 
 @dataclass(frozen=True)
@@ -179,14 +183,14 @@ def _measured(run: Run, timer: Timer, loads: Loads) -> _Pair:
         beside.append(own)
         quiet.append(timer.beside(loads.load.sample(timer, loads.repeats), None)[0])
         load += [other] if other else []
-    suffers = _beyond_noise(min(beside) / Spread.of(alone).median - 1)
-    slowed = _beyond_noise(min(load) / Spread.of(quiet).median - 1) if load else 0.0
-    presses = slowed / loads.contention if loads.contention >= NOISE else 0.0
+    suffers = _that_counts(min(beside) / Spread.of(alone).median - 1)
+    slowed = _that_counts(min(load) / Spread.of(quiet).median - 1) if load else 0.0
+    presses = slowed / loads.contention if loads.contention >= LEAST else 0.0
     return _Pair(Spread.of(beside), Beside(suffers, min(presses, MOST)))
 
 
-def _beyond_noise(slowdown: float) -> float:
-    return slowdown if slowdown >= NOISE else 0.0
+def _that_counts(slowdown: float) -> float:
+    return slowdown if slowdown >= LEAST else 0.0
 
 
 def _record(machine: CpuMachine, trial: Trial, found: _Pair, state: str) -> Record:

@@ -43,11 +43,12 @@ def bisect(
     inputs: Mapping[int, np.ndarray],
     operators: Operators,
     tolerance: float,
+    program: str = "the program",
 ) -> NoReturn:
     """Raises Disagreement that names the first diverging node, for a program known to disagree on `inputs` (by value id).
 
     A buffer is compared with the value of the same id in `graph`, the unrewritten one: rewriting never changes what an id means. Where
-    every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault.
+    every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault; `program` is what it calls what was run.
     """
     made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id])]
     wanted = evaluate_graph(graph, inputs, operators, keep=made)
@@ -66,7 +67,7 @@ def bisect(
             if errors[id] > tolerance:
                 raise _diverges(graph, kernels, position, id, errors, tolerance, unchecked)
         unchecked = [] if checked else [*unchecked, position]
-    raise _plan_fault(kernels, errors, tolerance, unchecked)
+    raise _plan_fault(kernels, errors, tolerance, unchecked, program)
 
 
 def _has_counterpart(graph: Graph, buffer: Buffer) -> bool:
@@ -117,11 +118,11 @@ def _diverges(
 
 
 def _plan_fault(
-    kernels: KernelGraph, errors: Mapping[int, float], tolerance: float, unchecked: Sequence[int]
+    kernels: KernelGraph, errors: Mapping[int, float], tolerance: float, unchecked: Sequence[int], program: str
 ) -> Disagreement:
     worst = max(errors.values(), default=0.0)
     return Disagreement(
-        f"the program leaves the float64 reference, yet each of its {len(kernels.calls)} calls alone, in memory of its own, agrees "
+        f"{program} leaves the float64 reference, yet each of its {len(kernels.calls)} calls alone, in memory of its own, agrees "
         f"within {worst:.3g} ({tolerance:.3g} is accepted): the plan is at fault, in its order or in what shares memory",
         fix="compile with threads=1 to see whether the order is at fault, and report this model: it is our fault",
         details={

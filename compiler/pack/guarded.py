@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.ir.guards import by_limit
-from compiler.ir.plan import Plan
+from compiler.ir.plan import Plan, Task
 
 
 def guarded_json(plan: Plan, others: Sequence[Plan]) -> dict[str, Any]:
@@ -37,20 +37,28 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
             {"tile": str(tile), "blocking": tile.to_json(), "tiles": tiles, "predicted_s": None, "predicted_from": None}
             for tile, tiles in plan.tiles
         ],
-        "tasks": [
-            {
-                "call": task.call,
-                "lane": task.lane,
-                "first": task.first,
-                "last": task.last,
-                "waits": [[wait.lane, wait.count] for wait in task.waits],
-            }
-            for task in plan.tasks
-        ],
-        "storages": {
-            str(storage): {"space": place.space, "at": place.at, "bytes": place.bytes}
-            for storage, place in plan.places.items()
-        },
+        "tasks": [task_json(task) for task in plan.tasks],
+        "storages": storages_json(plan),
+    }
+
+
+def task_json(task: Task) -> dict[str, Any]:
+    """What the plan says of a task."""
+    return {
+        "call": task.call,
+        "lane": task.lane,
+        "first": task.first,
+        "last": task.last,
+        "waits": [[wait.lane, wait.count] for wait in task.waits],
+        **({"beside": True} if task.beside else {}),
+    }
+
+
+def storages_json(plan: Plan) -> dict[str, Any]:
+    """Where each storage lies, by its number."""
+    return {
+        str(storage): {"space": place.space, "at": place.at, "bytes": place.bytes}
+        for storage, place in plan.places.items()
     }
 
 

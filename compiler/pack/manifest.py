@@ -12,7 +12,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.pack.facts import Facts
-from compiler.pack.guarded import guarded_json
+from compiler.pack.guarded import guarded_json, storages_json, task_json
 from compiler.pack.timeline import expected, measured, predicted_seconds
 from compiler.pack.work import flops
 
@@ -66,12 +66,7 @@ def plan_json(
         "calls": [_call(plan, kernels, facts, position) for position in range(len(kernels.calls))],
         "tasks": [
             {
-                "call": task.call,
-                "lane": task.lane,
-                "first": task.first,
-                "last": task.last,
-                "waits": [[wait.lane, wait.count] for wait in task.waits],
-                **({"beside": True} if task.beside else {}),
+                **task_json(task),
                 "begin_s": timeline.spans[at][0],
                 "end_s": timeline.spans[at][1],
                 "critical": at in timeline.critical,
@@ -79,10 +74,7 @@ def plan_json(
             }
             for at, task in enumerate(plan.tasks)
         ],
-        "storages": {
-            str(storage): {"space": place.space, "at": place.at, "bytes": place.bytes}
-            for storage, place in plan.places.items()
-        },
+        "storages": storages_json(plan),
         **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),
         **guarded_json(plan, others),
     }

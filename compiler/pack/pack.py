@@ -51,7 +51,7 @@ def pack(
 ) -> PackedArtifact:
     """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
-    Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of it, `others` are in plan.json.
+    Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of it, what the `others` consist of is in plan.json.
     `program.sources` must hold model.h. Raises VerifyError when the parts do not fit each other, ResourceExhausted when the file
     cannot be written.
     """
@@ -67,7 +67,7 @@ def pack(
         "example.c": example_c(program),
         "records.jsonl": "".join(f"{line}\n" for line in used),
         "plan.svg": plan_svg(kernels, plan, facts),
-        "report.html": report_html(program, plan, kernels, told, facts),
+        "report.html": report_html(program, plan, kernels, told, facts, others),
         **{f"chart/{name}": source for name, source in _chart().items()},
         **{f"source/{name}": source for name, source in sorted(program.sources.items())},
     }

@@ -16,11 +16,12 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Tile
 from compiler.pack.chart.wording import duration, escaped, plural, quantity, size
+from compiler.pack.cores_section import cores_section
 from compiler.pack.elements import bar, folded, section, table
 from compiler.pack.facts import Facts
 from compiler.pack.picture import memory_svg
 from compiler.pack.schedule_section import schedule_section
-from compiler.pack.timeline import predicted_seconds
+from compiler.pack.timeline import lane_name, predicted_seconds
 from compiler.pack.work import flops
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -30,12 +31,23 @@ SOURCES_SHOWN = 6
 FAMILIES_SHOWN = 12
 
 
-def report_html(program: Program, plan: Plan, kernels: KernelGraph, records: Sequence[Record], facts: Facts) -> str:
-    """The page. Its pictures and times are from the records and what follows from them, so the same inputs give the same bytes."""
+def report_html(
+    program: Program,
+    plan: Plan,
+    kernels: KernelGraph,
+    records: Sequence[Record],
+    facts: Facts,
+    others: Sequence[Plan] = (),
+) -> str:
+    """The page. Its pictures and times are from the records and what follows from them, so the same inputs give the same bytes.
+
+    They are of `plan`; of the `others` that the artifact holds it tells for which cores they are.
+    """
     rows = _rows(plan, kernels, facts)
     sections = (
         _summary(program, plan, kernels, facts, rows),
         _steps(facts),
+        cores_section(plan, others, facts),
         schedule_section(program, plan, kernels, facts),
         _families(rows),
         _calls(rows),
@@ -110,7 +122,7 @@ def _summary(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, r
         *((duration(seconds), "measured, whole runs") for seconds in reached),
         (speed, f"over {quantity(work, 'FLOP')}"),
         (plural(len(kernels.calls), "kernel"), f"from {plural(facts.operators, 'operator')}"),
-        (plural(plan.lanes, "lane"), f"{escaped(plan.scheduler)} schedule"),
+        (plural(plan.lanes, lane_name(facts.target)), f"{escaped(plan.scheduler)} schedule"),
         (size(plan.arena_bytes), "arena for activations"),
         (size(len(program.weights)), "weights"),
     )

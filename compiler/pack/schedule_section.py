@@ -10,7 +10,7 @@ from compiler.pack.chart.drawing import schedule_svg
 from compiler.pack.chart.schedule import Schedule
 from compiler.pack.chart.times import handover_share, lane_times
 from compiler.pack.chart.wording import duration, escaped, plural
-from compiler.pack.chart.words import heading, most_different, remark
+from compiler.pack.chart.words import heading, most_different, remark, sharing
 from compiler.pack.elements import bar, section, table
 from compiler.pack.facts import Facts
 from compiler.pack.timeline import schedule_of
@@ -30,13 +30,16 @@ def schedule_section(program: Program, plan: Plan, kernels: KernelGraph, facts: 
 
 def _words(program: Program, schedule: Schedule) -> str:
     launches = f"One CUDA graph with {plural(len(program.launches), 'node')}. " if program.launches else ""
+    kind = "chain of launches that follow each other" if schedule.lane == "stream" else "thread"
+    reading = f"Time runs to the right, each {schedule.lane} is a {kind}, each box work on one kernel"
+    shared = f": {sharing(schedule)}" if sharing(schedule) else ""
     measured = (
         "Measured are medians of traced runs, in which each task notes when it begins and ends."
         if schedule.measured
         else "Nothing was measured: times are what the records and the cost model predict."
     )
     told = f" Predicted {escaped(remark(schedule), 400)}." if remark(schedule) else ""
-    return f"{launches}{escaped(heading(schedule))}. {measured}{told} Hover for names and times."
+    return f"{launches}{escaped(heading(schedule))}. {reading}{shared}. {measured}{told} Hover for names and times."
 
 
 def _plans(facts: Facts) -> str:

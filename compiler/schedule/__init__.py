@@ -22,9 +22,13 @@
     contention      what a schedule takes when calls slow each other
     candidates      all of these by name
     optimal         the optimum by a constraint solver, a yardstick
+    found           what a scheduler gives: a plan and how long it took to find
+    expected        when each task is to run, as the prediction has it
+    replay          a plan as a schedule of another problem: what it would take there
     aligned         kernels one after another, split so that lanes read what they wrote
     tasks           a schedule as the tasks of a plan: what each waits for
     conflicts       which tasks touch the same bytes
+    strays          what parts of a call touch that lies with another lane
     lanes_plan      a schedule as a plan: memory, tasks, verification
     crossing        how much of what lanes read another wrote
     buffers         storages placed in one arena, respecting what runs when

@@ -31,8 +31,9 @@ def plan_of(
 ) -> Plan:
     """A verified plan of a schedule; `tiles` has for each call how it is carried out, and its number of tile tasks.
 
-    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several lanes, a little later. Waits are for bytes: for tasks that
-    write what a task reads, and for those that used the memory that it uses. Raises VerifyError for what is no schedule.
+    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several lanes, a little later.
+    Waits are for bytes: for tasks that write what a task reads, and for those that used the memory that it uses. Raises VerifyError for what is
+    no schedule.
     """
     counts = [count for _, count in tiles]
     ended = ended_before(tasks_of(placed, before, counts, lanes), lanes, len(tiles))

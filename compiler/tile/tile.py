@@ -124,7 +124,8 @@ def tile(
         alone = replace(budget, seconds=(1 - PART) * budget.seconds) if state and lanes > 1 else budget
         measured = _searched(Search(contests, machine, alone, hurry, lanes), trace, target, setting, budget)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
-    tried = {**_chosen([one for one in contests if not one.costs], choose)}
+    nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
+    tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
     menus = {contest.key: _menu(contest, tried[contest.key], lanes, count_tiles) for contest in contests}
     reused = [*found.values()]
@@ -205,14 +206,20 @@ def _contest(
     known: Mapping[tuple[str, str], Record],
     nearby: Nearby,
 ) -> Contest:
-    tiles = [option.tile for option in options]
-    hints = nearby.hints(key, workload.kernel.family, workload.shapes, tiles)
-    contest = Contest(key, workload, uses, options, hints=hints)
+    contest = _hinted(Contest(key, workload, uses, options), nearby)
     for at in range(len(options)):
         if record := known.get(_name(contest, at)):
             contest.costs[at] = record.seconds
             contest.proven.add(at)
     return contest
+
+
+def _hinted(contest: Contest, nearby: Nearby) -> Contest:
+    """With what is known of kernels like it, also what this run measured: what is chosen unmeasured is the same when these come as records."""
+    kernel, shapes = contest.workload.kernel, contest.workload.shapes
+    return replace(
+        contest, hints=nearby.hints(contest.key, kernel.family, shapes, [one.tile for one in contest.options])
+    )
 
 
 def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: Budget) -> list[Record]:

@@ -4,7 +4,11 @@ backend     what the pipeline asks of any of them
 cpu         cores of a machine, C, the machine's C compiler
 cuda        GPUs, CUDA C++, NVRTC
 candidates  CUDA kernels compiled one at a time, and what speaks against them
+planning    from kernels and menus to the plans of an artifact
 plans       which plan is taken: candidates beside the sequential one
+guards      a second plan, for cores in the other state: near where they are far, far where they are near
+repacked    how much a second plan makes the weights grow
+spans       when tasks of a plan ran, as text in a record
 whole       whole programs run in turn
 stepper     single calls run on a GPU, for bisection
 shipped     records that come with the compiler

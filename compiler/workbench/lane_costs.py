@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.tile import Menu
-from compiler.measure.beside import PAIR, beside_of, measure_beside
+from compiler.measure.beside import PAIR, RUNS, beside_of, measure_beside
 from compiler.measure.handover import Handover
 from compiler.measure.machine import STATE, CpuMachine
 from compiler.targets.cpu import CpuTarget
@@ -20,6 +19,8 @@ from compiler.tile.shared import WORTH_S
 from compiler.workbench.cpu import BYTE_S, HANDOVER, handover_record
 from compiler.workbench.plans import state_of
 
+LONGEST_BYTE_S = 1e-6
+"""No record is believed that says a byte takes longer: memory itself is a thousand times as fast."""
 WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
 USUAL = {"near": Handover(50.0, "near", 5e-12), "far": Handover(300.0, "far", 3e-11)}
@@ -47,7 +48,7 @@ def meeting_seconds(handover: Record | None) -> float:
 def byte_seconds(handover: Record | None) -> float:
     """How much longer a byte takes to be read that another lane wrote; 0 where the record does not say."""
     known = handover.variant.get(BYTE_S) if handover else None
-    is_known = isinstance(known, float | int) and not isinstance(known, bool) and 0 <= known < math.inf
+    is_known = isinstance(known, float | int) and not isinstance(known, bool) and 0 <= known <= LONGEST_BYTE_S
     return float(known) if is_known and known is not None else 0.0
 
 
@@ -75,7 +76,8 @@ def measured_beside(
 ) -> list[Record]:
     """New records of the calls' kernels, each by its best tile on one lane, beside a load; `menus` and `workloads` are in call order.
 
-    The kernels that take most of the model come first, until PART of the tuning budget is spent or the machine's `hurry` says so. What `known` has
+    The kernels that take most of the model come first, until PART of the tuning budget is spent or the machine's `hurry` says so; one that takes so long that
+    measuring it would spend all of that is left out. What `known` has
     records of in this state is not measured, nor is anything where the same kernels were with as large a budget; the last record says that they were.
     None where there is no machine, a machine of one lane, or one that is no CPU.
     """
@@ -96,7 +98,7 @@ def measured_beside(
         and machine.setting.is_of(record)
     ]
     done = {record.workload for record in here}
-    wanted = [key for key in trials if key not in done]
+    wanted = [key for key in trials if key not in done and RUNS * trials[key][1] <= PART * budget_s]
     was_done = any(record.workload == marker.workload and covers(record.variant, budget_s, None) for record in here)
     if not wanted or was_done:
         return []

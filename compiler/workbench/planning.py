@@ -12,7 +12,7 @@ from compiler.ir.guards import by_limit
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
-from compiler.ir.tile import Cost, Menu
+from compiler.ir.tile import Cost, Menu, Tile
 from compiler.ir.touched import Regions
 from compiler.measure.beside import PAIR
 from compiler.measure.machine import CpuMachine
@@ -23,14 +23,17 @@ from compiler.schedule.found import Found
 from compiler.schedule.instance import WAKE_LANES_S, Instance
 from compiler.schedule.replay import replayed
 from compiler.targets.cpu import CpuTarget
-from compiler.tile.shared import with_shared
+from compiler.tile.shared import known_shared, with_shared
 from compiler.workbench.backend import Backend
 from compiler.workbench.guards import Guarded, guarded
 from compiler.workbench.lane_costs import elsewhere, lane_costs, measured_beside
 from compiler.workbench.plans import PLAN, Choice, Race, Subject, choose_plan, state_of
+from compiler.workbench.repacked import repacked_bytes
 
 STAGES_PART = 0.05
 """Of the tuning budget, for stages run by themselves."""
+MOST_GROWN = 0.03
+"""By so much of the model's weights a second plan may make the artifact larger, by packing them in another way."""
 PREDICTED = ("aligned", "early_start")
 """Who makes plans for the state that the cores are not in, where nothing was measured in it: the quick ones."""
 
@@ -155,12 +158,10 @@ def planned(
     there = _there(scheduled, known, options)
     return Planned(
         choice,
-        guarded(taken.plan, scheduled.state, there.choice, there.found, there.predicted)
-        if there
-        else Guarded(taken.plan),
+        _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
         costs,
         taken.spans,
-        (*choice.records, *beside, *(clock.told if clock else ()), *(there.choice.records if there else ())),
+        (*choice.records, *beside, *(clock.told if clock else ()), *(there.records if there else ())),
     )
 
 
@@ -202,28 +203,46 @@ def _clock(
     )
 
 
+def _with_other(scheduled: Scheduled, plan: Plan, there: _There) -> Guarded:
+    """The plan with that for the other state, if it is worth its place; not one for whose tiles much of the weights would be there twice."""
+    kernels, target = scheduled.kernels, scheduled.backend.target
+    both = guarded(plan, scheduled.state, there.choice, there.found, there.predicted)
+    weights = sum(array.nbytes for array in kernels.constants.values())
+    assert isinstance(target, CpuTarget), "cores alone are near or far"
+    grown = sum(repacked_bytes(kernels, plan, other, target) for other in both.others)
+    return both if grown <= MOST_GROWN * weights else Guarded(plan)
+
+
 @dataclass(frozen=True)
 class _There:
-    """Plans for the state that the cores are not in, what its records choose of them, and what any plan is predicted to take there."""
+    """Plans for the state that the cores are not in, what its records choose of them, and what any plan is predicted to take there, in seconds.
+
+    records  by which all of that is known: of that state, besides those of kernels beside a load
+    """
 
     found: tuple[Found, ...]
     choice: Choice
     predicted: Callable[[Plan], float]
+    records: tuple[Record, ...]
 
 
 def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOptions) -> _There | None:
     """None where the state of the cores is not known."""
-    handover = elsewhere(scheduled.handover, known, scheduled.backend.target)
+    target = scheduled.backend.target
+    handover = elsewhere(scheduled.handover, known, target)
     if handover is None:
         return None
     there = scheduled.in_state_of(handover, known)
     costs = there.costs(known)
-    problem = Instance.of(there.kernels, there.menus, there.lanes, costs, there.regions).problem
+    clock = _clock(there, known, options, None, lambda records: None)
 
     def found(scheduler: str) -> tuple[Found, ...]:
-        return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions)
+        return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions, clock=clock)
 
     def predicted(plan: Plan) -> float:
+        """Whoever made it: its calls in its order on its lanes, each under its own tile."""
+        menus = [only(menu, tile) for menu, (tile, _) in zip(there.menus, plan.tiles, strict=True)]
+        problem = Instance.of(there.kernels, menus, there.lanes, costs, there.regions).problem
         wake_s = WAKE_LANES_S if plan.lanes > 1 else 0.0
         return contended_makespan(problem, replayed(plan, problem)) + wake_s
 
@@ -231,4 +250,11 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
     quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
     plans = tuple(one for scheduler in quick for one in found(scheduler))
     choice = choose_plan(plans, there.subject, known, options.tuning_budget_s, None)
-    return _There(plans, choice, predicted)
+    shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
+    told = [one for one in (handover, *shared.values()) if one in known]
+    return _There(plans, choice, predicted, (*choice.records, *told, *(clock.told if clock else ())))
+
+
+def only(menu: Menu, tile: Tile) -> Menu:
+    """A menu's variants of one tile."""
+    return replace(menu, variants=tuple(one for one in menu.variants if one.tile == tile))

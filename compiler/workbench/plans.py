@@ -7,7 +7,6 @@ cores are, they decide and nothing is run: equal records give equal choices.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -15,7 +14,7 @@ from typing import Any
 
 from compiler.contract import PlanReached
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.machine import Record, Setting
+from compiler.ir.machine import MOST_SECONDS, Record, Setting
 from compiler.ir.plan import Plan
 from compiler.measure.handover import Handover
 from compiler.measure.plans import Raced, expected_seconds, expected_seconds_alone
@@ -27,6 +26,8 @@ PLAN = "plan"
 """The kind of record that says how long a model took under a plan, and how that compares with its sequential plan."""
 SPANS = "spans"
 """In a record of that kind: when the tasks of the plan ran (`workbench.spans`)."""
+PART = 0.5
+"""Of the tuning budget, for running plans whole: a race that is disturbed is held twice."""
 MOST_OTHERS = 3
 """Plans with kernels side by side that are run, of those that were found: the fastest predicted."""
 HOPE = 1.25
@@ -81,12 +82,12 @@ def choose_plan(
     """The fastest plan that is certainly faster than the first one, which is sequential; that one where there is none.
 
     What nothing is known of is no reason to leave the first one, but of one that is `trusted`, which is taken unless a plan is certainly faster than the first one.
-    Plans worth it are run, as many as fit into `budget_s`, unless `known` has records of all of these; so is one alone, shortly, for people to see. Without `race`
+    Plans worth it are run, as many as fit into PART of `budget_s`, the tuning budget, unless `known` has records of all of these; so is one alone, shortly, for people to see. Without `race`
     the records there are decide.
     """
     worth = _worth_running(found)
     records = {at: record for at in worth if (record := _recorded(found, at, subject, known))}
-    wanted = _within(budget_s, found, worth)
+    wanted = _within(PART * budget_s, found, worth)
     fresh: dict[int, Record] = {}
     if race is not None and wanted and not records.keys() >= {*wanted}:
         raced = race([found[at].plan for at in wanted])
@@ -154,14 +155,14 @@ def _recorded(found: Sequence[Found], at: int, subject: Subject, known: Sequence
 
 
 def _is_sound(variant: Mapping[str, Any]) -> bool:
-    """Whether it says how the plan compares, and how long finding it took."""
+    """Whether it says how the plan compares, and how long finding it took, in numbers that may have been measured."""
     ratio, low, high, found_s = (variant.get(name) for name in ("ratio", "low", "high", "found_s"))
     bounds = low is high is None or (_is_number(low) and _is_number(high))
     return bounds and _is_number(ratio) and _is_number(found_s)
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value <= MOST_SECONDS
 
 
 def _is_faster(record: Record) -> bool:

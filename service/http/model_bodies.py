@@ -54,7 +54,7 @@ OPTIONS_SCHEMA: dict[str, Any] = {
             "type": "string",
             "enum": [*SCHEDULERS],
             "default": "auto",
-            "description": "`auto`: whichever is measured to be the fastest",
+            "description": "`auto`: whichever is measured to be the fastest; CUDA targets have no `aligned` and no `greedy`",
         },
         "seed": {"type": "integer", "default": 0},
         "without": {

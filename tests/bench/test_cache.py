@@ -10,7 +10,8 @@ import pytest
 
 from bench import cache as caching
 from bench.cache import Cache
-from bench.subjects import Subject, from_zoo
+from bench.subject import Subject
+from bench.subjects import from_zoo
 from compiler.contract import CompileOptions, CompileReport, Event
 
 OPTIONS = CompileOptions(threads=1, tuning_budget_s=0.0)

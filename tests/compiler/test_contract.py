@@ -29,7 +29,13 @@ def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> No
         ({"target": "cuda", "precision": "fp64"}, "precision 'fp64' is unknown", "use one of fp32, tf32, fp16, bf16"),
         ({"target": "gpu"}, "target 'gpu' is unknown", "'cuda:<profile>'"),
         ({"target": "cuda:SM_90"}, "target 'cuda:SM_90' is unknown", "'cuda:<profile>'"),
-        ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has one lane", "leave threads out"),
+        ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has streams", "leave threads out"),
+        (
+            {"target": "cuda", "scheduler": "greedy"},
+            "'greedy' is for the lanes of a CPU",
+            "auto, sequential, early_start",
+        ),
+        ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' is for the lanes of a CPU", "auto, sequential"),
     ],
 )
 def test_what_no_target_has_is_refused_with_what_it_has(asked: dict[str, Any], said: str, fix: str) -> None:

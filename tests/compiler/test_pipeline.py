@@ -19,10 +19,13 @@ from compiler.codegen import c_scalar
 from compiler.codegen.emit import emit
 from compiler.contract import PHASES, CompileOptions, Event
 from compiler.errors import Disagreement, UnsupportedModel
+from compiler.ir.plan import Plan, Task
 from compiler.measure.handover import Handover
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
-from compiler.targets.cpu import PROFILES, runs_here
+from compiler.targets.cpu import PROFILES, runs_here, this_machine
+from compiler.workbench.cpu import handover_record
+from compiler.workbench.guards import NEAR_S, Guarded
 from tests.compiler.conftest import Compiled
 from tests.compiler.networks import Network
 
@@ -100,7 +103,14 @@ def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_
         {"description": "[" + "9" * 5000 + ", #]"},
         {"compiler": "0.0.1"},
     ]
-    edited = [{}, {"kind": "kernel"}, *({**record, **edit} for edit in edits for record in records)]
+    told = ("suffers", "presses", "byte_s", "state", "spans", "ratio", "low", "high", "found_s", "budget_s", "lanes")
+    lies: list[Any] = [True, "near", [], -1, 1e308, float("inf"), float("nan"), 10**400]
+    lying = [
+        {**record, "variant": {name: lie if name in told else value for name, value in record["variant"].items()}}
+        for lie in lies
+        for record in records
+    ]
+    edited = [{}, {"kind": "kernel"}, *lying, *({**record, **edit} for edit in edits for record in records)]
     for budget, known in ((0, edited), (60, edited[::-1])):
         again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=0)
         assert compile_model(one.model, tmp_path / "1.tw", again, known).errors
@@ -222,6 +232,29 @@ def test_a_wrong_kernel_is_found_and_the_node_named(
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
+@pytest.mark.parametrize("state", ["near", "far"])
+def test_a_wrong_plan_for_cores_in_the_other_state_fails_and_is_named(
+    state: str, compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeded after its verification: it runs the kernels in the opposite order. The plan for the cores as they are is right."""
+    model = compiled("tiny_inception").model
+
+    def with_wrong(plan: Plan, *args: object) -> Guarded:
+        tasks = tuple(Task(one.call, 0, one.first, one.last) for one in plan.tasks[::-1])
+        wrong = replace(plan, tasks=tasks)
+        if state == "near":
+            return Guarded(replace(plan, most_handover_s=NEAR_S), (wrong,))
+        return Guarded(plan, (replace(wrong, most_handover_s=NEAR_S),))
+
+    monkeypatch.setattr("compiler.workbench.planning.guarded", with_wrong)
+    handed_over = handover_record(Handover.of(60.0 if state == "near" else 300.0), this_machine()).to_json()
+    with pytest.raises(Disagreement) as caught:
+        compile_model(model, tmp_path / "model.tw", CompileOptions(threads=2, tuning_budget_s=0), [handed_over])
+    assert caught.value.details["plan"] is True
+    assert f"its plan for cores that are {'far' if state == 'near' else 'near'}" in caught.value.message
+    assert not (tmp_path / "model.tw").exists()
+
+
 def test_a_failed_compilation_leaves_an_older_artifact_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +308,24 @@ def odd_network() -> onnx.ModelProto:
 def test_outputs_that_are_inputs_constants_or_twins(tmp_path: Path) -> None:
     onnx.save(odd_network(), tmp_path / "model.onnx")
     compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+    judged(tmp_path / "model.onnx", tmp_path / "model.tw")
+
+
+def shifted_slices() -> onnx.ModelProto:
+    """The first rows of one Concat, when nothing else needs them any more, become the last rows of another of the same size."""
+    net = Network()
+    high, low = (net.node("Softmax", [net.input(rows, 40)], (rows, 40)) for rows in (24, 8))
+    both = net.node("Concat", [high, low], (32, 40), axis=0)
+    largest = net.node("ReduceMax", [net.node("MatMul", [both, net.weight(40, 40)], (32, 40))], (1, 1))
+    scaled = net.node("Mul", [high, largest], (24, 40))
+    mixed = net.node("MatMul", [net.weight(8, 24), scaled], (8, 40))
+    return net.model([net.node("Softmax", [net.node("Concat", [mixed, scaled], (32, 40), axis=0)], (32, 40))])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_moves_to_another_place_of_a_concat_is_not_written_over_what_is_read(threads: int, tmp_path: Path) -> None:
+    onnx.save(shifted_slices(), tmp_path / "model.onnx")
+    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", replace(UNMEASURED, threads=threads))
     judged(tmp_path / "model.onnx", tmp_path / "model.tw")
 
 

@@ -56,6 +56,21 @@ def extent(schedule: Schedule) -> str:
     return f"{', '.join(counts)} on {plural(schedule.lanes, schedule.lane)} with {plural(waits, 'hand-over')}, by the {visible(schedule.scheduler)} scheduler"
 
 
+def sharing(schedule: Schedule) -> str:
+    """How lanes share the kernels, in one sentence; empty where there is but one lane."""
+    if schedule.lanes < 2:
+        return ""
+    lanes: dict[int, set[int]] = {}
+    for task in schedule.tasks:
+        lanes.setdefault(task.call, set()).add(task.lane)
+    split = sum(len(used) > 1 for used in lanes.values())
+    whole = len(lanes) - split
+    lane = schedule.lane
+    parts = [f"{plural(split, 'kernel')} split over several {lane}s"] if split else []
+    parts += [f"{plural(whole, 'kernel')} on one {lane} each"] if whole else []
+    return ", ".join(parts)
+
+
 def most_different(schedule: Schedule) -> list[CallTime]:
     """The SLOWEST calls whose measured time differs most from the predicted one, the greatest difference first."""
     return sorted(call_times(schedule), key=lambda one: (-abs(one.more), one.call))[:SLOWEST]
@@ -64,6 +79,8 @@ def most_different(schedule: Schedule) -> list[CallTime]:
 def summary(schedule: Schedule) -> list[str]:
     """One screen of text."""
     lines = [heading(schedule), extent(schedule)]
+    if words := sharing(schedule):
+        lines.append(words)
     if words := remark(schedule):
         lines.append(words)
     for name, timeline in schedule.timelines:

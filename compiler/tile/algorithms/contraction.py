@@ -14,7 +14,7 @@ from compiler.ir.operand import InPlace, operand, row_axes
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
-from compiler.tile.algorithms.row_cuts import with_row_cuts
+from compiler.tile.algorithms.row_cuts import busiest, sizes, with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 MOST_VECTORS = 6
@@ -52,7 +52,7 @@ def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
     costs = [
         _Costs(workload, view, slots, shape, target, lanes) for shape in dict.fromkeys(_shapes(view, slots, target))
     ]
-    options = [proposal for one in costs for proposal in one.proposals(SPLITS)]
+    options = [proposal for one in costs for proposal in one.proposals()]
     return with_row_cuts(options, (cut for one in costs for cut in one.row_cuts()), lanes)
 
 
@@ -95,22 +95,30 @@ class _Costs:
         self.outer = 1 if self.access is None else prod(axis.extent for axis in view.m[:-2])
         self.panels = -(-view.columns // self.panel)
 
-    def proposals(self, most: int, row_blocks: int = 1) -> list[Proposal]:
-        """The cheapest blocks of rows and columns, so many blocks of rows at least; where B is large, read once stretch by stretch and not."""
+    def proposals(self) -> list[Proposal]:
+        """The cheapest blocks of rows and columns; where B is large, read once stretch by stretch and not."""
         found = []
-        for by_stretch in (False, True) if self.packed and self.view.depth > STRETCH else (False,):
-            splits = {
-                (y, m, panels): self._busiest(y, m, panels, by_stretch)
-                for y, m, panels in self._splits(by_stretch)
-                if self._row_blocks(y, m) >= row_blocks
-            }
-            best = sorted(splits, key=lambda split: splits[split])[:most]
+        for by_stretch in self._ways:
+            splits = {split: self._busiest(*split, by_stretch) for split in self._splits(by_stretch)}
+            best = sorted(splits, key=lambda split: splits[split])[:SPLITS]
             found += [self._proposal(*split, by_stretch, splits[split]) for split in best]
         return found
 
-    def row_cuts(self) -> list[Proposal]:
-        """The cheapest blocks of which each lane has some rows; none of batches, whose tasks are cut there first."""
-        return self.proposals(1, self.lanes) if self.view.batches == 1 else []
+    def row_cuts(self) -> Iterator[tuple[float, Proposal]]:
+        """Blocks of which each lane has some rows, with what the slowest lane takes; none of batches, whose tasks are cut there first."""
+        for by_stretch in self._ways if self.view.batches == 1 else ():
+            for y, m, panels in self._splits(by_stretch):
+                if self._row_blocks(y, m) >= self.lanes:
+                    ns, columns = self._busiest(y, m, panels, by_stretch), sizes(self.panels, panels)
+                    rows = [tall * long for tall in sizes(self.y, y) * self.outer for long in sizes(self.m, m)]
+                    tasks = len(rows) * len(columns)
+                    uneven = busiest(rows, columns, self.lanes) * tasks / -(-tasks // self.lanes)
+                    yield ns * uneven, self._proposal(y, m, panels, by_stretch, ns)
+
+    @property
+    def _ways(self) -> tuple[bool, ...]:
+        """Whether B is read stretch by stretch."""
+        return (False, True) if self.packed and self.view.depth > STRETCH else (False,)
 
     def _proposal(self, y: int, m: int, panels: int, by_stretch: bool, ns: float) -> Proposal:
         lines = (("y", y),) if self.y > 1 else ()

@@ -9,7 +9,7 @@ from compiler.ir.groups import LANE_BYTES
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows
-from compiler.tile.algorithms.row_cuts import with_row_cuts
+from compiler.tile.algorithms.row_cuts import busiest, sizes, with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 MAX_VECTORS = 4
@@ -53,7 +53,10 @@ class DotProduct:
             rows = even_part(self.view.rows, most_rows(vectors, target))
             proposals.append(self._proposal(rows, panel, target, lanes))
             if self.view.batches == 1 and -(-self.view.rows // rows) >= lanes:
-                cuts.append(self._proposal(rows, panel, target, lanes, lanes))
+                cut = self._proposal(rows, panel, target, lanes, lanes)
+                tall, wide = (cut.tile.extent("block", axis) for axis in "mn")
+                part = busiest(sizes(self.view.rows, tall), sizes(self.view.columns, wide), lanes)
+                cuts.append((cut.seconds * part, cut))
         return with_row_cuts(proposals, cuts, lanes)
 
     def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int, row_blocks: int = 1) -> Proposal:

@@ -10,7 +10,7 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import in_registers
-from compiler.tile.algorithms.row_cuts import PER_LANE, with_row_cuts
+from compiler.tile.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 ROWS = (1, 2, 3, 4, 7)
@@ -55,7 +55,18 @@ def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Prop
             for tile in tiles
         }
 
-    return with_row_cuts([*proposed(1).values()], proposed(PER_LANE * lanes).values(), lanes)
+    cuts = [
+        (proposal.seconds * busiest(*_blocks(view, tile), lanes), proposal)
+        for count in (PER_LANE, 2 * PER_LANE)
+        for tile, proposal in proposed(count * lanes).items()
+    ]
+    return with_row_cuts([*proposed(1).values()], cuts, lanes)
+
+
+def _blocks(view: ChannelWindow, tile: Tile) -> tuple[list[int], list[int]]:
+    """Rows and channels of the blocks of an image."""
+    rows, channels = view.rows.output.extent, view.channel.extent
+    return sizes(rows, tile.extent("block", "rows")), sizes(channels, tile.extent("block", "channels"))
 
 
 def _row_blocks(view: ChannelWindow, tile: Tile) -> int:

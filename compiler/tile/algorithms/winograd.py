@@ -10,7 +10,7 @@ from compiler.ir.tile import Level, Tile
 from compiler.ir.winograd import POSITIVE_POINTS, Convolution, as_convolution, form, relative_error
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.algorithms.blocking import even_part, in_registers, most_rows, parts
-from compiler.tile.algorithms.row_cuts import PER_LANE, with_row_cuts
+from compiler.tile.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.tile.model import CALL_NS, Proposal
 
 LEAST_OUTPUTS = 2
@@ -44,13 +44,19 @@ def winograd_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pr
     heads = [options[0] for options in forms.values()]
     kept = [outputs for outputs, own in forms.items() if not any(_outdoes(head, own[0]) for head in heads)]
     cuts = [
-        cut
+        (cut.seconds * busiest(*_blocks(view, outputs, cut.tile), lanes), cut)
         for outputs in kept
         for vectors in widths
         for count in (lanes, PER_LANE * lanes)
         for cut in _tiles(view, outputs, vectors, target, lanes, count)
     ]
     return with_row_cuts([one for outputs in kept for one in forms[outputs]], cuts, lanes)
+
+
+def _blocks(view: Convolution, outputs: tuple[int, ...], tile: Tile) -> tuple[list[int], list[int]]:
+    """Tiles and channels of the blocks of an image."""
+    tiles, columns = prod(view.tiles(outputs)), view.column.extent
+    return sizes(tiles, tile.extent("block", "m")), sizes(columns, tile.extent("block", "n"))
 
 
 def _cheapest_first(proposals: list[Proposal]) -> list[Proposal]:

@@ -26,6 +26,15 @@ REPORT = {
     "weight_bytes": 2,
     "errors": [{"max_relative": 1e-3}, {"max_relative": 2e-3}],
 }
+PLAN = {
+    "scheduler": "sequential",
+    "depth": 10,
+    "joins": 0,
+    "ms": 0.05,
+    "predicted_ms": 0.04,
+    "differs": 0.5,
+    "wrong": False,
+}
 
 
 @dataclass
@@ -56,6 +65,10 @@ class Played:
             with file.open("a") as opened:
                 for hardware in ("this one", "another"):
                     opened.write(json.dumps({"workload": arguments[0], "hardware": hardware, "seconds": 1.0}) + "\n")
+            return Ended(0, "", "")
+        if module == "bench.gpu.schedules":
+            found = [{**PLAN, "wrong": arguments[0] == self.wrong}, {**PLAN, "scheduler": "streams", "joins": 2}]
+            Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(found))
             return Ended(0, "", "")
         row = {"network": arguments[0], "precision": arguments[1], "ms": {"ours": 0.1}, "left_out": {}}
         Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(row))
@@ -143,7 +156,34 @@ def test_a_network_that_cannot_be_compiled_is_told_and_the_next_one_taken(asked:
     assert [row["problem"] for row in asked.notebook("tune").rows.values()] == ["the last words"] * 4
 
 
+def test_plans_are_run_once_and_a_wrong_one_fails(asked: Asked, played: Played) -> None:
+    played.wrong = "resnet50"
+    assert parts.plans(asked)
+    assert parts.plans(asked)
+    assert len(played.of("bench.gpu.schedules")) == 4
+    rows = asked.notebook("plans").rows
+    assert {name: row["passed"] for name, row in rows.items()} == {
+        f"{network} {precision}": network != "resnet50" for network in asked.networks for precision in asked.precisions
+    }
+    assert rows["resnet50 fp16"]["plans"][0]["model"] == "resnet50 fp16"
+    assert "WRONG by 5.0e-01" in parts.told_plans(rows["resnet50 fp16"])
+
+
+@pytest.mark.parametrize(("status", "became"), [(None, "did not end in 400 s"), (-11, "ended with status -11")])
+def test_plans_that_hang_or_crash_are_told(asked: Asked, played: Played, status: int | None, became: str) -> None:
+    played.status = status
+    assert parts.plans(asked)
+    assert all(row["problem"].startswith(f"{became}: ") for row in asked.notebook("plans").rows.values())
+
+
+def test_plans_that_only_this_call_had_no_time_for_are_left(asked: Asked, played: Played) -> None:
+    played.status = None
+    assert not parts.plans(replace(asked, deadline=Deadline.after(200)))
+    assert asked.notebook("plans").rows == {}
+
+
 def test_nothing_is_begun_that_cannot_end(asked: Asked, played: Played) -> None:
+    assert not parts.plans(in_no_time(asked))
     assert not parts.tune(in_no_time(asked))
     assert not parts.bench(in_no_time(asked))
     assert played.calls == []

@@ -110,7 +110,7 @@ def test_the_door_opens_with_the_standard_library_alone() -> None:
 
 def test_what_a_gpu_machine_has_is_enough_to_import_what_runs_there() -> None:
     """Nothing of the service, the client or the test tools: numpy, onnx and what comes with them."""
-    modules = ["bench.gpu.run", "bench.gpu.compiling", "bench.gpu.contest", "tests.gpu.__main__"]
+    modules = ["bench.gpu.run", "bench.gpu.compiling", "bench.gpu.contest", "bench.gpu.schedules", "tests.gpu.__main__"]
     program = (
         f"import sys, importlib; [importlib.import_module(name) for name in {modules}]; print(' '.join(sys.modules))"
     )
@@ -132,4 +132,4 @@ def test_what_a_gpu_machine_has_is_enough_to_import_what_runs_there() -> None:
 
 def test_the_digest_covers_what_results_depend_on() -> None:
     assert run.digest() == run.digest()
-    assert all((ROOT / folder).is_dir() for folder in run.SOURCES)
+    assert all((ROOT / source).exists() for source in run.SOURCES)

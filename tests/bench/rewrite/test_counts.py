@@ -9,7 +9,8 @@ from onnx import TensorProto, helper
 from bench.cache import Cache
 from bench.rewrite.counts import bound, count
 from bench.stages import stages, text_of
-from bench.subjects import Subject, from_zoo
+from bench.subject import Subject
+from bench.subjects import from_zoo
 from compiler.contract import CompileOptions
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bench.schedule.plan_facts import depth, handovers, launches
+from bench.schedule.plan_facts import depth, handovers, joins, launches
 from compiler.ir.plan import Plan, Task, Wait
 from compiler.ir.tile import Tile
 
@@ -33,3 +33,11 @@ def test_what_runs_on_two_streams_is_less_deep_than_it_has_launches() -> None:
 def test_a_lane_that_waits_for_nothing_adds_no_depth() -> None:
     apart = plan(task(0, 0), task(1, 0), task(2, 1), task(3, 1))
     assert (launches(apart), depth(apart), handovers(apart)) == (4, 2, 0)
+
+
+def test_joins_are_the_launches_of_the_longest_chain_that_wait_for_several() -> None:
+    fork = plan(task(0, 0), task(1, 0), task(2, 1, Wait(0, 1)), task(3, 0, Wait(1, 1)))
+    assert joins(fork) == 1
+    assert joins(plan(*(task(call, 0) for call in range(4)), lanes=1)) == 0
+    off_the_chain = plan(task(0, 0), task(1, 1), task(2, 1, Wait(0, 1)), task(3, 2), task(4, 2), task(5, 2), lanes=3)
+    assert (depth(off_the_chain), joins(off_the_chain)) == (3, 0)

@@ -107,8 +107,24 @@ def test_a_plan_of_launches_is_told_by_streams_and_depth(
 ) -> None:
     found = [{**row, "crossing_bytes": None} for row in told("net", schedules(*pair), None, monkeypatch)]
     text = markdown(found)
-    assert "| streams | launches | depth | edges across |" in text
-    assert "| net | stages | 2 | 3 | 2 | 1 | 0.250 | 1.0000 | 0.500 |" in text
+    assert "| streams | launches | depth | joins | edges across |" in text
+    assert "| net | stages | 2 | 3 | 2 | 1 | 1 | 0.250 | 1.0000 | 0.500 |" in text
+
+
+def test_a_plan_of_launches_that_was_run_is_told_with_what_it_reached(
+    pair: tuple[Plan, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [{**row, "crossing_bytes": None} for row in told("net", schedules(*pair), raced(1.0, 0.5), monkeypatch)]
+    text = markdown(found)
+    assert "| predicted ms | measured ms | of sequential | predicted / measured |" in text
+    assert (
+        "| net | stages (*) | 2 | 3 | 2 | 1 | 1 | 0.250 | 1.0000 | 1.000 (1.000..1.000) | 0.500 (0.450..0.550) | 1.00 |"
+        in text
+    )
+
+
+def test_where_all_failed_there_is_no_empty_table() -> None:
+    assert markdown([{"model": "net", "threads": 2, "problem": "unknown"}]) == "Failed:\n\n- net, T2: unknown\n"
 
 
 def row(ratio: float, model: str = "net", threads: int = 2, taken: bool = True) -> dict[str, Any]:

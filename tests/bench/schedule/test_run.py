@@ -20,6 +20,10 @@ def test_wrong_arguments_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["missing.onnx"]) == 2
     assert main(["tiny_inception", "--gaps", "--target", "cuda:sm_90"]) == 2
     assert "Fix: leave --target out" in capsys.readouterr().err
+    for option in ("--solver", "--budget"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["tiny_inception", option, "-1"])
+        assert "'-1' is not a number of seconds from 0 on" in capsys.readouterr().err
 
 
 def test_schedules_for_another_machine_are_predicted_and_not_run(

@@ -14,6 +14,7 @@ from compiler.codegen.emit import kernel_sources, lower_calls
 from compiler.codegen.host import host_source
 from compiler.codegen.lower import count_tiles, workload_of
 from compiler.codegen.lowered import Lowered
+from compiler.codegen.regions import KernelRegions
 from compiler.codegen.weights import Weights
 from compiler.errors import VerifyError
 from compiler.fuse import fuse
@@ -58,27 +59,27 @@ NETWORKS: Mapping[str, Callable[[], KernelGraph]] = {"branchy": branchy, "incept
 
 
 def plans_of(kernels: KernelGraph, lanes: int) -> list[Plan]:
-    """All different plans that schedulers find for so many lanes, of kernels that take a millisecond each."""
+    """All different plans that schedulers find for so many lanes, of kernels that take a millisecond each; tasks wait for the bytes that they read."""
     menus = []
     for call in kernels.calls:
         workload = workload_of(kernels, call)
         tile = propose(workload, TARGET, lanes)[0].tile
         variants = (Variant(tile, count_tiles(workload, tile, TARGET), 1, Cost(1e-3, "model")),)
         menus.append(Menu(workload_key(workload), variants))
-    found = schedule(kernels, menus, lanes, LaneCosts(HANDOVER_S))
+    found = schedule(kernels, menus, lanes, LaneCosts(HANDOVER_S), regions=KernelRegions(kernels, TARGET))
     return list({one.plan.tasks: one.plan for one in found if one.plan.lanes == lanes}.values())
 
 
 def without_a_wait(kernels: KernelGraph, plan: Plan) -> list[Plan]:
     """The plan with one wait less, for each wait that it cannot do without."""
-    less = []
+    less, regions = [], KernelRegions(kernels, TARGET)
     for at, task in enumerate(plan.tasks):
         for wait in task.waits:
             waits = tuple(other for other in task.waits if other != wait)
             tasks = (*plan.tasks[:at], replace(task, waits=waits), *plan.tasks[at + 1 :])
             broken = replace(plan, tasks=tasks)
             try:
-                broken.verify(kernels)
+                broken.verify(kernels, regions)
             except VerifyError:
                 less.append(broken)
     return less

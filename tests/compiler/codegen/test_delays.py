@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from compiler.codegen.build import find_toolchain
+from compiler.errors import VerifyError
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.pack.loader import Model
 from tests.compiler.codegen.runtimes import NETWORKS, TARGET, Workshop, inputs_of, plans_of, without_a_wait
@@ -92,6 +94,15 @@ def together(plans: Sequence[Plan]) -> list[Plan]:
     return [*(replace(plan, most_handover_s=1e-9 * at) for at, plan in enumerate(most)), last]
 
 
+def waits_for_bytes(kernels: KernelGraph, plan: Plan) -> bool:
+    """Whether it lacks waits that it would need if each task touched all of its operands."""
+    try:
+        plan.verify(kernels)
+    except VerifyError:
+        return True
+    return False
+
+
 @contextmanager
 def on_one_core() -> Iterator[None]:
     cores = os.sched_getaffinity(0)
@@ -108,6 +119,7 @@ def test_every_plan_gives_the_bits_of_one_lane_however_long_its_tasks_take(works
     found = [{plan.scheduler: plan for plan in plans_of(workshop.kernels, lanes)} for lanes in LANES]
     plans = [plan for by_scheduler in found for plan in by_scheduler.values()]
     assert all(len(by_scheduler) > 2 for by_scheduler in found)
+    assert any(waits_for_bytes(workshop.kernels, plan) for plan in plans)
     folder = slow.folder(together(plans), tmp_path / "plans")
     for number, plan in enumerate(plans, 1):
         with trial(slow, folder, number) as one:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.codegen.lower import _tasks, count_tiles, lower, task_grid
+from compiler.codegen.writer import Writer
 from compiler.ir.buffers import Buffer
 from compiler.ir.contraction import as_contraction
 from compiler.ir.kernel import Kernel
@@ -15,6 +17,7 @@ from compiler.targets.cpu import this_machine
 from compiler.tile.algorithms.contraction import contraction_tiles
 from compiler.tile.algorithms.gemv import gemv_tiles
 from tests.compiler.codegen.library import LOOPS, Case, array_of, check
+from tests.compiler.codegen.test_regions import FAMILIES, HERE
 
 PRODUCT = """
 kernel MatMul(in {x}: f32[{m}, 19], in {w}: f32[19, 21], in {bias}: f32[21]; temp {t}: f32[{m}, 21]; out {y}: f32[{m}, 21])
@@ -40,6 +43,21 @@ def case_of(kernel: Kernel, constant: tuple[int, ...] = ()) -> Case:
     random = np.random.default_rng(0)
     buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
     return Case(kernel, buffers, tuple(array_of(slot.type, random) for slot in kernel.inputs), constant=constant)
+
+
+def test_what_tile_tasks_work_on_is_known_before_any_text_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every algorithm but routines, as text that is written later says."""
+    asked = [case for _, drawn in FAMILIES for case in drawn()[::10]]
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "line", lambda writer, text="": pytest.fail(f"wrote {text}"))
+        _tasks.cache_clear()
+        told = [
+            (count_tiles(case.workload, case.tile, HERE), task_grid(case.workload, case.tile, HERE)) for case in asked
+        ]
+    assert len({case.tile.algorithm for case in asked}) >= 8
+    for case, (tiles, grid) in zip(asked, told, strict=True):
+        lowered = lower("k0", case.workload.nameless, case.tile, HERE)
+        assert (lowered.tiles, lowered.grid) == (tiles, grid), case
 
 
 def test_slots_and_axes_may_have_the_names_of_c_variables() -> None:

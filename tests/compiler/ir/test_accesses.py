@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from compiler.ir.accesses import Access, Accesses, whole, written_over
@@ -51,10 +53,22 @@ def test_regions_tell_what_is_touched() -> None:
     assert accesses.of(1, LOOPS, 2, 3) == (Access(2, 3, 40, 48, False), Access(4, 4, 40, 48, True))
 
 
+def between_slices(at: int) -> KernelGraph:
+    """The second sum reads the right half of b3 where it writes, in another storage, the half that begins at column `at`."""
+    kernels = graph(((0, 0),))
+    whole_of_it = Buffer.whole(5, TensorType(DType.F32, (6, 4)))
+    half = Buffer(4, PAIR, Layout.plain(2), 5, (4, 1), at)
+    return replace(kernels, buffers={**kernels.buffers, 4: half, 5: whole_of_it})
+
+
 def test_a_call_may_write_over_what_all_operands_there_read_at_one_point() -> None:
     assert written_over(graph(), 1) == ()
-    assert written_over(graph(((0, 0),)), 1) == ((4, 3),)
-    kernels = graph(((0, 0),))
+    kernels = between_slices(2)
+    assert written_over(kernels, 1) == ((5, 3),)
     beside = Call(SUM, (2, 3), (4,), ((0, 0),))
     twice = KernelGraph(kernels.buffers, (kernels.calls[0], beside), (0,), (4,))
     assert written_over(twice, 1) == ()
+
+
+def test_a_call_may_not_write_over_what_it_reads_at_another_place_of_the_storage() -> None:
+    assert written_over(between_slices(0), 1) == ()

@@ -115,6 +115,17 @@ def test_a_wrong_program_fails_and_hands_back_the_inputs_that_show_it() -> None:
     assert verdict.failing_inputs.keys() == {0, 1}
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_every_way_to_run_a_program_is_judged_and_the_one_that_is_furthest_off_named(wrong: int) -> None:
+    graph = parse_graph(DENSE)
+    ways = [numpy_model(graph, lambda y, off=at == wrong: y * (1.001 if off else 1.0)) for at in range(3)]  # type: ignore[misc]
+    verdict = agree(ways[0], graph, OPERATORS, None, 0, others=ways[1:])
+    assert (verdict.passed, verdict.failing_way) == (False, wrong)
+    assert verdict.worst == pytest.approx(1e-3, rel=0.01)
+    stated = agree(ways[0], graph, OPERATORS, 1e-4, 0, others=ways[1:])
+    assert (stated.passed, stated.failing_way) == (False, wrong)
+
+
 def test_a_fault_that_only_an_edge_case_shows_is_found() -> None:
     graph = parse_graph("graph(%0: f32[50]) -> (%1)\n  %1: f32[50] = Abs(%0)")
     verdict = agree(numpy_model(graph, lambda y: np.minimum(y, 20)), graph, OPERATORS, None, 0)

@@ -220,3 +220,24 @@ def test_a_model_without_times_still_has_a_picture_and_a_report(parts: Any, tmp_
     path = replace(parts, facts=facts, records=()).pack(tmp_path / "m.tw").path
     ElementTree.fromstring(member(path, "plan.svg"))
     assert "Notices" not in " ".join(Page(member(path, "report.html")).words)
+
+
+def test_the_report_tells_which_plan_is_for_which_cores(parts: Any, tmp_path: Path) -> None:
+    near = replace(parts.plan, scheduler="stages", most_handover_s=1.6e-7, predicted_s=3e-6)
+    facts = replace(parts.facts, handover_s=3.6e-7)
+    both = replace(parts, facts=facts, others=(near,)).pack(tmp_path / "both.tw").path
+    words = " ".join(Page(member(both, "report.html")).words)
+    assert "2 plans for different cores" in words
+    assert "a hand-over took 360 ns, so that plan 2 was chosen" in words
+    assert "1 at most 160 ns (near cores) stages 2 1 64 B 3 µs" in words
+    assert "2 longer, or was not measured (far cores) sequential , on this page 2 1 64 B 4 µs" in words
+    alone = " ".join(Page(member(replace(parts, facts=facts).pack(tmp_path / "one.tw").path, "report.html")).words)
+    assert "plans for different cores" not in alone
+
+
+def test_the_report_says_how_lanes_share_the_kernels(artifact: Path) -> None:
+    words = " ".join(Page(member(artifact, "report.html")).words)
+    assert (
+        "each lane is a thread, each box work on one kernel: 1 kernel split over several lanes, 1 kernel on one lane each."
+        in words
+    )

@@ -27,9 +27,15 @@ def tile(number: int, algorithm: str = "contraction") -> Tile:
     return Tile(algorithm, (Level("register", (("m", 2**number),)),))
 
 
-def contest(key: str, model: Sequence[float], uses: int = 1, algorithms: Sequence[str] = ()) -> Contest:
+def contest(
+    key: str, model: Sequence[float], uses: int = 1, algorithms: Sequence[str] = (), cuts: Sequence[int] = ()
+) -> Contest:
+    """`cuts` are positions of tiles with two blocks of rows."""
     named = algorithms or ["contraction"] * len(model)
-    options = [Proposal(tile(at, name), seconds) for at, (seconds, name) in enumerate(zip(model, named, strict=True))]
+    options = [
+        Proposal(tile(at, name), seconds, row_blocks=2 if at in cuts else 1)
+        for at, (seconds, name) in enumerate(zip(model, named, strict=True))
+    ]
     return Contest(key, WORKLOAD, uses, options)
 
 
@@ -67,8 +73,9 @@ def search(
     seconds: float = 1e9,
     trials: int | None = None,
     hurry: Hurry = unhurried,
+    lanes: int = 1,
 ) -> tuple[Search, list[Record]]:
-    run = Search(contests, machine, Budget(seconds, trials, lambda: machine.now), hurry)
+    run = Search(contests, machine, Budget(seconds, trials, lambda: machine.now), hurry, lanes)
     return run, [record for _, record in run.run()]
 
 
@@ -88,6 +95,39 @@ def test_each_algorithm_that_may_win_is_tried_before_a_second_tile_of_another() 
     machine = Machine({"k": model})
     search([one], machine, trials=FIRST)
     assert machine.asked == [("k", 0), ("k", 3), ("k", 1)]
+
+
+def test_on_several_lanes_one_of_the_first_gives_each_of_them_rows_of_its_own() -> None:
+    model = [1.0, 1.1, 1.2, 1.3, 1.4]
+    assert contest("k", model, cuts=[3, 4]).favourites(2) == [0, 1, 3]
+    assert contest("k", model, cuts=[1, 4]).favourites(2) == [0, 1, 2]
+    assert contest("k", model, cuts=[3, 4]).favourites(3) == [0, 1, 2]
+    assert contest("k", model, cuts=[3, 4]).favourites() == [0, 1, 2]
+    rivals = contest("k", model, algorithms=["direct", "winograd", "gemm", "direct", "direct"], cuts=[3, 4])
+    assert rivals.favourites(2) == [0, 1, 2, 3]
+
+
+def test_what_has_rows_for_each_lane_and_may_keep_up_with_the_leader_is_measured_where_none_is_known_to() -> None:
+    """The favourite of those is slow; the search would have stopped at what saves nothing."""
+    truth = {"k": [1.0, 1.05, 3.0, 1.02], "cheap": [1e-4] * 4}
+    for lanes, cuts, measured in ((1, [2, 3], False), (2, [2, 3], True), (2, [2], False), (2, [1, 2, 3], False)):
+        machine = Machine(truth)
+        model = {"k": [1.0, 1.05, 1.1, 9.0], "cheap": [1e-4, 1e-4, 1.0, 9.0]}
+        search([contest(key, model[key], cuts=cuts) for key in truth], machine, lanes=lanes)
+        assert (("k", 3) in machine.asked) is measured
+        assert ("cheap", 3) not in machine.asked
+
+
+def test_what_has_rows_for_each_lane_is_not_measured_past_its_part_of_the_budget() -> None:
+    """Of 200 kernels three tiles each are measured first; a second each."""
+    truth = {str(key): [1.0, 1.0, 3.0, 1.0] for key in range(200)}
+    machine = Machine(truth)
+    contests = [contest(key, [1.0, 1.05, 1.1, 9.0], cuts=[2, 3]) for key in truth]
+    search(contests, machine, seconds=800.0, lanes=2)
+    late = [key for key, at in machine.asked[:680] if at == 3]
+    assert 0 < len(late) == len(set(late)) == 80
+    assert len(set(machine.asked)) == 680
+    assert machine.now <= 800.0
 
 
 def test_what_an_earlier_search_used_of_the_budget_is_gone() -> None:

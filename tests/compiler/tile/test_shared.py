@@ -186,6 +186,19 @@ def test_the_dearest_kernels_come_first_each_with_its_best_tiles() -> None:
     assert shared_trials(menus, workloads, {keys[0]: 4, keys[1]: 3}, 2)[0].key == keys[0]
 
 
+@pytest.mark.parametrize(
+    ("row_blocks", "wanted"), [((1, 1, 2), "ac"), ((1, 2, 4), "ab"), ((2, 1, 1), "ab"), ((1, 1, 1), "ab")]
+)
+def test_one_of_those_measured_gives_each_lane_rows_of_its_own(row_blocks: tuple[int, ...], wanted: str) -> None:
+    key = workload_key(WORKLOADS[0])
+    variants = [
+        Variant(Tile(name), 8, 1, Cost(1e-3 * (1 + 0.1 * at), "record"), blocks)
+        for at, (name, blocks) in enumerate(zip("abc", row_blocks, strict=True))
+    ]
+    found = shared_trials({key: Menu(key, tuple(variants))}, {key: WORKLOADS[0]}, {key: 1}, 2)
+    assert "".join(trial.tile.algorithm for trial in found) == wanted
+
+
 def test_no_more_than_a_part_of_the_budget_is_spent_and_a_second_call_with_no_more_does_not_go_on() -> None:
     now = [0.0]
 

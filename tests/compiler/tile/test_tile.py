@@ -28,6 +28,11 @@ kernel MatMul(in x0: f32[{m}, 64], in x1: f32[64, 96]; out y0: f32[{m}, 96])
   for m:{m}, n:96
     y0[m, n] = sum<f32> k:64 . mul(x0[m, k], x1[k, n])
 """
+POINTWISE = """
+kernel MatMul(in x0: f32[49, 512], in x1: f32[512, 96]; out y0: f32[49, 96])
+  for m:49, n:96
+    y0[m, n] = sum<f32> k:512 . mul(x0[m, k], x1[k, n])
+"""
 MAP = "kernel Relu(in x0: f32[5, 7]; out y0: f32[5, 7]) for i:5, j:7 y0[i, j] = max(x0[i, j], 0.0:f32)"
 
 
@@ -117,6 +122,32 @@ def test_a_menu_leaves_out_what_is_slower_on_any_number_of_lanes() -> None:
 
     for tasks, count in (([1, 1, 1, 1], 3), ([1, 3, 8, 8], 3), ([1, 2, 8, 8], 2), ([2, 8, 8, 8], 1)):
         assert menu(tasks) == [option.tile for option in options[:count]]
+
+
+def test_a_menu_keeps_one_tile_with_rows_for_each_lane_that_takes_little_longer() -> None:
+    """Of those the one that takes least when its tasks are shared; none where a tile that is there anyway has such rows."""
+    work = workload(POINTWISE, (False, True))
+    options = propose(work, TARGET, 2)
+    cuts = [option for option in options if option.row_blocks >= 2]
+    whole = [option for option in options if option.row_blocks == 1]
+    taken = [whole[0], whole[1], cuts[0], cuts[1], cuts[2]]
+
+    def menu(seconds: Sequence[float], tasks: Sequence[int]) -> list[int]:
+        records = [
+            record_of(Trial(work, workload_key(work), option.tile, 1), 1e-3 * s)
+            for option, s in zip(taken, seconds, strict=True)
+        ]
+        by_tile = {option.tile: number for option, number in zip(taken, tasks, strict=True)}
+        result = tile([work], TARGET, 2, records, SETTING, None, Budget(0.0), lambda _, one: by_tile[one], Trace())
+        places = {option.tile: at for at, option in enumerate(taken)}
+        for variant in result.menus[0].variants:
+            assert variant.row_blocks == taken[places[variant.tile]].row_blocks
+        return [places[variant.tile] for variant in result.menus[0].variants]
+
+    assert menu([1.0, 1.02, 1.04, 1.06, 1.2], [8, 8, 8, 8, 8]) == [0, 2]
+    assert menu([1.0, 1.02, 1.04, 1.06, 1.2], [8, 8, 3, 8, 8]) == [0, 3]
+    assert menu([1.0, 1.02, 1.2, 1.3, 1.4], [8, 8, 8, 8, 8]) == [0]
+    assert menu([1.02, 1.04, 1.0, 1.06, 1.2], [8, 8, 8, 8, 8]) == [2]
 
 
 def test_records_of_another_version_of_the_compiler_are_measured_anew() -> None:

@@ -19,7 +19,7 @@ UNKNOWN = Choice(FOUND[0].plan, (), ())
 
 @pytest.mark.parametrize("state", ["near", "far"])
 def test_a_plan_that_is_predicted_to_gain_stands_beside_the_one_that_was_measured(state: str) -> None:
-    both = guarded(HERE, state, UNKNOWN, FOUND, lambda plan: 2.5 if plan == HERE else plan.predicted_s)
+    both = guarded(HERE, state, UNKNOWN, FOUND, lambda plan: 2.6 if plan == HERE else plan.predicted_s)
     limits = {plan.scheduler: plan.most_handover_s for plan in (both.plan, *both.others)}
     near, far = ("sequential", "early_start") if state == "near" else ("early_start", "sequential")
     assert limits == {near: NEAR_S, far: math.inf}
@@ -45,6 +45,15 @@ def test_far_cores_may_want_one_lane_and_near_ones_two() -> None:
     alone = replace(HERE, lanes=1, tasks=(Task(0, 0, 0, 2),))
     both = guarded(alone, "far", UNKNOWN, FOUND, lambda plan: 4.0 if plan == alone else plan.predicted_s)
     assert (both.plan, [plan.lanes for plan in both.others]) == (alone, [2])
+
+
+def test_plans_that_predict_themselves_differently_are_compared_by_one_way_of_counting() -> None:
+    """The one that promises least of itself is not the one that takes least."""
+    boasting = replace(SLOW, predicted_s=0.1)
+    told = {HERE.tasks: 3.0, THERE.tasks: 2.0, SLOW.tasks: 2.9}
+    found = [Found(boasting, 0.0), Found(THERE, 0.0)]
+    both = guarded(HERE, "near", UNKNOWN, found, lambda plan: told[plan.tasks])
+    assert [plan.tasks for plan in both.others] == [THERE.tasks]
 
 
 def test_one_lane_has_one_plan() -> None:

@@ -53,7 +53,7 @@ def test_lanes_cost_what_the_records_say() -> None:
     assert lane_costs(None, [], TARGET, SETTING, ["a"]) == LaneCosts(meeting_seconds(None))
 
 
-@pytest.mark.parametrize("wrong", [None, "1", True, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("wrong", [None, "1", True, -1.0, float("nan"), float("inf"), 1.0, 1e308, 10**400])
 def test_a_record_that_says_nothing_true_of_bytes_counts_as_none(wrong: object) -> None:
     assert byte_seconds(handed_over(50.0, byte_s=wrong)) == 0.0
     assert byte_seconds(handed_over(50.0)) == byte_seconds(None) == 0.0
@@ -141,6 +141,12 @@ def test_what_has_records_in_this_state_is_not_measured_again(asked: Asked) -> N
     assert measured_beside(cores(), menu, WORKLOADS, [*records, *more], "near", 1e6) == []
     measured_beside(cores(), menu, WORKLOADS, [*records, *more], "far", 100.0)
     assert set(asked.keys) == {menu[0].workload, menu[2].workload}
+
+
+def test_a_kernel_that_would_take_all_the_time_there_is_is_left_out(asked: Asked) -> None:
+    """The convolution alone and beside the load, five times each, takes more than two seconds of a hundred."""
+    measured_beside(cores(), menus(0.2, 0.2, 1e-3), WORKLOADS, [], "near", 100.0)
+    assert asked.keys == [workload_key(SOFTMAX)]
 
 
 def test_cores_that_moved_meanwhile_and_people_in_a_hurry_may_come_again(asked: Asked) -> None:

@@ -144,7 +144,7 @@ def test_one_plan_alone_is_run_for_people_to_see_and_once_only() -> None:
     np.testing.assert_allclose(choice.spans, traced(plans[0].plan), atol=1e-8)
     again = chosen(plans, untouched, choice.fresh)
     assert (again.reached, again.spans, again.fresh) == (choice.reached, choice.spans, ())
-    assert not chosen(plans, untouched, budget_s=0.1).records
+    assert not chosen(plans, untouched, budget_s=0.2).records
     assert not chosen(plans, None).records
 
 
@@ -191,11 +191,11 @@ def test_no_more_plans_are_run_than_are_worth_it_or_than_the_budget_allows() -> 
     race = Track(*[(1.0, 1.0, 1.0)] * 9)
     chosen(plans, race)
     assert len(race.ran[-1]) == 1 + MOST_OTHERS
-    chosen(plans, race, budget_s=1.5)
+    chosen(plans, race, budget_s=3.0)
     assert len(race.ran[-1]) == 2
-    chosen(plans, race, budget_s=1.0)
+    chosen(plans, race, budget_s=2.0)
     assert len(race.ran[-1]) == 1
-    assert chosen(plans, untouched, budget_s=0.2).plan is plans[0].plan
+    assert chosen(plans, untouched, budget_s=0.4).plan is plans[0].plan
 
 
 def test_records_decide_without_a_run_and_give_the_same_choice() -> None:

@@ -124,8 +124,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @lru_cache(maxsize=8)
-def network(folder: Path, name: str) -> Network:
-    """Compiled for a GPU that is not here, in fp32, as far as to its schedules."""
+def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp32") -> Network:
+    """Compiled for a GPU that is not here as far as to its schedules."""
     caught: list[tuple[KernelGraph, tuple[Found, ...]]] = []
 
     def caught_plans(found: tuple[Found, ...], subject: Subject, *_: object) -> None:
@@ -136,10 +136,10 @@ def network(folder: Path, name: str) -> Network:
     NETWORKS[name](g)
     model = folder / f"{name}.onnx"
     model.write_bytes(g.finish().SerializeToString())
-    options = CompileOptions(target=HOPPER, tuning_budget_s=0.0)
+    options = CompileOptions(target=target, precision=precision, tuning_budget_s=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.workbench.cuda.gpu_here", lambda: None)
-        patch.setattr("compiler.pipeline.choose_plan", caught_plans)
+        patch.setattr("compiler.workbench.planning.choose_plan", caught_plans)
         with pytest.raises(_Scheduled):
             compile_model(model, folder / "never.tw", options, measure=False)
     graph = load(model, options, OPERATORS).graph
@@ -172,12 +172,19 @@ def test_every_schedule_gives_the_same_bits_in_every_order(folder: Path, name: s
     np.testing.assert_allclose(first, whole.wanted, rtol=1e-4, atol=1e-4 * np.abs(whole.wanted).max())
 
 
-@pytest.mark.parametrize("name", ["fires", "cells"])
-def test_no_schedule_has_calls_that_race(folder: Path, name: str) -> None:
-    whole = network(folder, name)
+@pytest.mark.parametrize(
+    ("name", "target", "precision"),
+    [("fires", HOPPER, "fp32"), ("cells", HOPPER, "fp16"), ("fires", "cuda:sm_80", "fp16")],
+)
+def test_no_schedule_has_calls_that_race(folder: Path, name: str, target: str, precision: str) -> None:
+    """What begins early on sm_90 by a programmatic edge begins after its predecessor on sm_80."""
+    whole = network(folder, name, target, precision)
     for plan in whole.plans.values():
         outcome = whole.twin(plan, folder, "checked").run({"image": whole.image}, ORDERS[1])
         assert (outcome.error, outcome.fault, outcome.left) == ("", "", {}), plan.scheduler
+        np.testing.assert_allclose(
+            outcome.outputs["logits"], whole.wanted, rtol=2e-2, atol=1e-2 * np.abs(whole.wanted).max()
+        )
 
 
 def test_every_edge_between_streams_is_missed_where_it_is_left_out(folder: Path) -> None:
