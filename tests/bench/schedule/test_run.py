@@ -42,7 +42,10 @@ def test_schedules_for_another_machine_are_predicted_and_not_run(
 
 
 @needs_nvrtc
-def test_a_plan_for_a_gpu_is_told_by_its_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_for_a_gpu_is_told_by_its_launches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compiler.workbench.cuda.gpu_here", lambda: None)
     told = tmp_path / "rows.json"
     arguments = ["tiny_inception", "--target", "cuda:sm_90", "--cache", str(tmp_path / "cache")]
     assert main([*arguments, "--json", str(told)]) == 0
