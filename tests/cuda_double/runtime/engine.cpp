@@ -148,6 +148,7 @@ void run_kernel() {
     end_copies(t);
     Block &b = *t.block;
     Warp &w = b.warps[t.linear / 32];
+    if (b.live == 1) check_end(b);
     set_waiting(t, State::Ended);
     w.ended |= 1u << t.lane;
     b.live--, b.cluster->live--;
@@ -297,8 +298,16 @@ void sleep() { wait_in(State::Polling, {"__nanosleep", 0}); }
 
 /* ---- Launches ------------------------------------------------------------------------------------------------------ */
 
+/* SplitMix64's finalizer: neighbouring states of the generator would make neighbouring choices. */
+static uint64_t mixed(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
 void Engine::start(Launch &launch) {
-    random_state = modes.seed * 0x9e3779b97f4a7c15ull + serial;
+    random_state = mixed((uint64_t)modes.seed << 32 | modes.launched++);
     launch.pointers.clear();
     for (auto &parameter : launch.parameters) launch.pointers.push_back(parameter.data());
     unsigned count = volume(launch.grid) / volume(launch.cluster);

@@ -28,6 +28,7 @@ struct Modes {
     Landing landing = Landing::Late;
     unsigned seed = 1;
     unsigned resident = 2; /* clusters of a launch that run beside each other */
+    unsigned launched = 0; /* kernels since the modes were set: what is random does not depend on what the process ran before */
 };
 extern Modes modes;
 unsigned random_below(unsigned n);
@@ -254,6 +255,8 @@ void forget_freed();
 void check(const void *address, size_t bytes, Access, const void *program_counter = nullptr);
 void check_async(const void *address, size_t bytes, Access, unsigned actor, bool bulk);
 void complete(Block &, const void *address, size_t bytes, Access, unsigned actor, uint32_t clock);
+/* The running thread is the last of its block to end: whatever other blocks of the cluster did in its shared memory must be over. */
+void check_end(const Block &);
 void check_node(uint64_t address, size_t bytes, Access, uint32_t node); /* a copy of the graph or of the host */
 
 /* Everything before is ordered before everything after: a new operation of the host. */

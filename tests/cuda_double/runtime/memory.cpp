@@ -418,6 +418,22 @@ void complete(Block &b, const void *address, size_t bytes, Access access, unsign
     });
 }
 
+void check_end(const Block &b) {
+    if (!engine.checked || b.cluster->blocks.size() == 1) return;
+    std::vector<Thread *> own;
+    for (const Thread &t : b.threads) own.push_back(const_cast<Thread *>(&t));
+    const Clocks known = join(own);
+    const size_t threads = b.threads.size(), all = threads * b.cluster->blocks.size();
+    const std::vector<Word> &words = slot_words[b.slot];
+    for (size_t at = 0; at < words.size(); at++) {
+        if (words[at].operation != operation) continue;
+        for (const Entry &e : words[at].entries)
+            if (e.serial == b.cluster->serial && e.actor < all && e.actor / threads != b.rank && e.clock > (*known)[e.actor])
+                fault("race", "the block ends, and no barrier orders %s of %s by thread %zu of block %zu of the cluster%s before its end", verb(e),
+                      describe(b.shared + at * WORD).c_str(), e.actor % threads, e.actor / threads, position(e.program_counter).c_str());
+    }
+}
+
 void check_node(uint64_t address, size_t bytes, Access access, uint32_t node) {
     Allocation *a = allocation_of(address);
     if (!a) return;
