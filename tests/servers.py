@@ -56,10 +56,16 @@ class Missing(Exception):
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback interface that nobody listens on, now or while a server of it is down for a moment.
+
+    It lies below those that systems give to connections (Linux 32768 and up, others 49152: RFC 6335, section 6), and is drawn at random, so
+    that tests in other processes hardly ever draw it as well.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def postgres_programs() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ def between(before: Conditions, after: Conditions) -> dict[str, Any]:
     cores, busy = [], 0
     for core in sorted(set(before.core_ticks) & set(after.core_ticks)):
         was, now = before.core_ticks[core], after.core_ticks[core]
-        used, stolen, idle = now.busy - was.busy, now.steal - was.steal, now.idle - was.idle
+        # What waits for devices is idle time that may be taken back (proc_stat(5)).
+        used, stolen, idle = (max(0, late - early) for late, early in zip(astuple(now), astuple(was), strict=True))
         total = max(used + stolen + idle, 1)
         busy += used
         cores.append({"core": core, "busy": round(used / total, 4), "steal": round(stolen / total, 4)})

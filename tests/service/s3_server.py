@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from service.config import Settings
+from tests.servers import free_port
 
 START_S = 60.0
 KEY, SECRET = "test-key-id", "test-secret"
@@ -66,9 +66,7 @@ def running_s3() -> Iterator[S3Server]:
     """Start the server and end it; skips where moto is not installed."""
     if importlib.util.find_spec("moto") is None or importlib.util.find_spec("boto3") is None:
         pytest.skip("moto and boto3 are not installed (the extra `dev` has them)")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:

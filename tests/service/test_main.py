@@ -16,6 +16,8 @@ import pytest
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
+GUARD_S = 120.0
+"""After this long a process counts as hanging. No test is about time."""
 
 
 @dataclass
@@ -39,19 +41,26 @@ def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str
     }
 
 
+def answers(process: subprocess.Popen[bytes], client: httpx.Client) -> None:
+    """Wait until the service takes requests."""
+    end = time.monotonic() + GUARD_S
+    while True:
+        try:
+            client.get("/healthz")
+            return
+        except httpx.TransportError:
+            assert process.poll() is None, "it died"
+            assert time.monotonic() < end, "it does not answer"
+            time.sleep(0.05)
+
+
 @pytest.fixture
 def service(environment: dict[str, str], tmp_path: Path) -> Iterator[Running]:
     """`python -m service` over an empty data folder, without a broker."""
     process = subprocess.Popen([sys.executable, "-m", "service"], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-    with httpx.Client(base_url=f"http://127.0.0.1:{environment['TILEWRIGHT_PORT']}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{environment['TILEWRIGHT_PORT']}", timeout=GUARD_S) as client:
         try:
-            for _ in range(600):
-                try:
-                    client.get("/healthz")
-                    break
-                except httpx.TransportError:
-                    assert process.poll() is None, "it died"
-                    time.sleep(0.05)
+            answers(process, client)
             yield Running(process, client, tmp_path / "data")
         finally:
             process.kill()
@@ -76,7 +85,7 @@ def test_it_starts_from_nothing_takes_jobs_without_a_broker_and_stops_with_a_str
         lines = stream.iter_lines()
         assert next(lines) == "event: state"
         service.process.send_signal(signal.SIGTERM)
-        assert service.process.wait(timeout=60) is not None
+        assert service.process.wait(timeout=GUARD_S) is not None
 
 
 def test_a_key_for_another_owner_is_printed_and_works(service: Running, environment: dict[str, str]) -> None:
@@ -131,6 +140,13 @@ def test_an_unusable_database_is_named_with_the_fix(tmp_path: Path, url: str, re
     assert "Traceback" not in done.stderr
 
 
+def counted(address: str) -> float:
+    """Requests of /healthz that the service has counted."""
+    lines = httpx.get(f"{address}/metrics").text.splitlines()
+    of_all = [one for one in lines if one.startswith("tilewright_http_requests_total") and 'route="/healthz"' in one]
+    return sum(float(line.rpartition(" ")[2]) for line in of_all)
+
+
 def test_several_processes_share_the_port_and_add_up_what_they_count(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -138,23 +154,15 @@ def test_several_processes_share_the_port_and_add_up_what_they_count(
     process = subprocess.Popen([sys.executable, "-m", "service"], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{environment['TILEWRIGHT_PORT']}"
     try:
-        for _ in range(600):
-            try:
-                httpx.get(f"{address}/healthz")
-                break
-            except httpx.TransportError:
-                assert process.poll() is None, "it died"
-                time.sleep(0.05)
+        with httpx.Client(base_url=address, timeout=GUARD_S) as client:
+            answers(process, client)
         for _ in range(40):  # a connection for each: the kernel deals them out
             assert httpx.get(f"{address}/healthz").status_code == 200
-        counts = [
-            float(line.rpartition(" ")[2])
-            for line in httpx.get(f"{address}/metrics").text.splitlines()
-            if line.startswith("tilewright_http_requests_total") and 'route="/healthz"' in line
-        ]
-        assert sum(counts) >= 40
+        end = time.monotonic() + GUARD_S
+        while counted(address) < 40:  # a request may be counted after it was answered
+            assert time.monotonic() < end
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) is not None
+        assert process.wait(timeout=GUARD_S) is not None
     finally:
         process.kill()
         process.wait()

@@ -235,7 +235,7 @@ def start_worker(
         worker.process.wait()
 
 
-def eventually(condition: Callable[[], Any], within_s: float = 20.0) -> Any:
+def eventually(condition: Callable[[], Any], within_s: float = 120.0) -> Any:
     """The first true answer of `condition`; fails when there is none for a generous time."""
     end = time.monotonic() + within_s
     while not (answer := condition()):

@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -123,8 +125,28 @@ def test_a_model_that_hangs_the_parser_is_given_up_early(attend: Attend) -> None
     assert ending.problem["details"] == {"limit_s": 0.5, "phase": "load"}
 
 
-def test_the_limit_on_loading_ends_with_the_phase(attend: Attend) -> None:
-    assert attend('event("load", 0); event("tile", 0.5); time.sleep(1); succeed()', load_s=0.5).kind == "report"
+def test_the_limit_on_loading_ends_with_the_phase(
+    attend: Attend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Event] = []
+    go, looks = tmp_path / "go", count()
+
+    def clock() -> float:
+        """Stands still until the model is read, is then beyond the limit on loading, and lets the job go on when that was seen."""
+        if len(seen) < 2:
+            return 1.0
+        if next(looks) == 3:
+            go.touch()
+        return 40.0
+
+    monkeypatch.setattr("worker.supervise.time", SimpleNamespace(monotonic=clock))
+    child = f"""
+event("load", 0)
+event("tile", 0.5)
+while not os.path.exists({str(go)!r}): time.sleep(0.01)
+succeed()
+"""
+    assert attend(child, seen=seen, load_s=30.0).kind == "report"
 
 
 def test_cpu_time_that_runs_out_is_a_time_limit(attend: Attend) -> None:

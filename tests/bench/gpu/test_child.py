@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -21,20 +22,33 @@ def test_a_child_tells_its_status_and_what_it_said(module: Path) -> None:
     assert ended.said == "said\nwhy\n"
 
 
-def test_a_child_whose_time_is_over_is_ended_with_all_that_it_started(module: Path) -> None:
+def test_a_child_whose_time_is_over_is_ended_with_all_that_it_started(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time begins when it has started what it starts, however long that takes."""
     module.write_text(
         "import subprocess, sys, time\n"
+        "from pathlib import Path\n"
         "sleeper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        "print(sleeper.pid, flush=True)\ntime.sleep(600)\n"
+        "print(sleeper.pid, flush=True)\nPath('started').touch()\ntime.sleep(600)\n"
     )
-    ended = child.run("work", [], 3.0)
+    communicate = subprocess.Popen.communicate
+
+    def once_started(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+        while not (tmp_path / "started").exists():
+            assert process.poll() is None, "it died"
+            time.sleep(0.01)
+        return communicate(process, timeout=timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", once_started)
+    ended = child.run("work", [], 0.1)
     assert ended.status is None
     assert is_over(int(ended.output))
 
 
 def is_over(process: int) -> bool:
     """Whether a process ends within some seconds; whoever adopted it may not have noticed yet."""
-    for _ in range(100):
+    for _ in range(600):
         try:
             if Path(f"/proc/{process}/stat").read_text().split()[2] == "Z":
                 return True

@@ -78,6 +78,12 @@ def test_what_others_used_is_all_that_this_process_did_not(machine: Path, monkey
     assert "20%" in disturbances(told)[0]
 
 
+def test_idle_time_that_is_taken_back_is_none(machine: Path) -> None:
+    before = conditions(machine)
+    told = between(before, later(before, seconds=0.01, own=0, cores={0: Ticks(36, 4, 440), 1: Ticks(30 + 3, 0, 498)}))
+    assert told["cores"] == [{"core": 0, "busy": 0.0, "steal": 0.0}, {"core": 1, "busy": 1.0, "steal": 0.0}]
+
+
 def test_a_quiet_machine_is_not_complained_of(machine: Path) -> None:
     before = conditions(machine)
     after = later(before, seconds=10, own=10, cores={0: Ticks(36 + 1000, 4, 450), 1: Ticks(30, 0, 1500)})

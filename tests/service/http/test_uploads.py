@@ -268,7 +268,7 @@ PIECES = st.lists(st.tuples(st.integers(0, 1), st.none() | st.integers(0, 60), s
 """Which process takes it, where it is misplaced to, and its size."""
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(body=st.binary(min_size=1, max_size=60), pieces=PIECES)
 def test_however_the_pieces_are_cut_and_misplaced_the_bytes_arrive_in_order(
     body: bytes, pieces: list[tuple[int, int | None, int]], client: TestClient, second: TestClient

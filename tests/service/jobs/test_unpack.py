@@ -149,7 +149,7 @@ def test_a_zip_of_two_hundred_folders_of_data_is_unpacked_whole(
     assert b"".join(blobs.read(bundle.data["layer199/w.bin"].key)) == data["layer199/w.bin"]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
 def test_a_zip_with_changed_bytes_is_unpacked_or_refused_and_leaves_nothing_half_done(
     blobs: LocalBlobs, changes: list[tuple[int, int]]

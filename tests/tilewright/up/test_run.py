@@ -24,7 +24,7 @@ from tilewright.up import broker, run
 ROOT = Path(__file__).parents[3]
 
 
-def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
+def eventually(condition: Callable[[], Any], within_s: float = 120.0) -> Any:
     end = time.monotonic() + within_s
     while not (answer := condition()):
         assert time.monotonic() < end, "it never came true"
@@ -61,6 +61,11 @@ class Running:
             return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
+
+
+def only(pids: list[int]) -> int | None:
+    """The one that there is, or none."""
+    return pids[0] if len(pids) == 1 else None
 
 
 def alive(pid: int) -> bool:
@@ -132,7 +137,8 @@ def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace
         assert job.problem["message"]
 
         # A worker that is killed is replaced.
-        (pid,) = [pid for pid, line in started.family().items() if "-m worker " in line]
+        # What a process has started has its command line until it has its own.
+        pid = eventually(lambda: only([pid for pid, line in started.family().items() if "-m worker " in line]))
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: any(not worker.name.endswith(f":{pid}") for worker in client.workers()))
 
@@ -142,7 +148,7 @@ def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace
     assert "valkey-server" in lines
     socket = broker.socket_path(started.folder / "data").parent
     started.process.terminate()
-    assert started.process.wait(30) == 0, (started.folder / "up.log").read_text()
+    assert started.process.wait(60) == 0, (started.folder / "up.log").read_text()
     assert started.family() == {}
     assert not any(map(alive, family))
     assert not socket.exists()

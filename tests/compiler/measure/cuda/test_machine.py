@@ -13,7 +13,7 @@ from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.measure.cuda.apart import BenchApart
+from compiler.measure.cuda.apart import SILENCE_S, BenchApart
 from compiler.measure.cuda.machine import BuiltKernel, CudaMachine
 from compiler.measure.cuda.nvml import Clock
 from compiler.measure.machine import LEAST_ROUNDS
@@ -185,11 +185,11 @@ def test_a_kernel_that_faults_or_hangs_is_told_of_and_harms_no_other(on_double: 
     notices: list[str] = []
     build = builder(on_double, {"a": "scale", "b": culprit, "c": "scale"})
     trials = [trial("a"), trial("b"), trial("c")]
-    with machine_of(build, notice=notices.append, bench=BenchApart(silence_s=3.0)) as machine:
+    with machine_of(build, notice=notices.append, bench=BenchApart()) as machine:
         assert [record.workload for record in machine.measure(trials, 60.0)] == ["a", "c"]
         (notice,) = notices
         assert notice.startswith(f"{culprit} (loops")
-        assert ("LAUNCH_FAILED" if culprit == "wild" else "did not end within 3 s") in notice
+        assert ("LAUNCH_FAILED" if culprit == "wild" else f"did not end within {SILENCE_S:g} s") in notice
         # It is not tried again.
         assert [record.workload for record in machine.measure(trials, 60.0)] == ["a", "c"]
     assert len(notices) == 1
