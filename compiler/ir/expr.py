@@ -57,7 +57,7 @@ class Expr:
             found |= child.axes
         return found
 
-    @property
+    @cached_property
     def loads(self) -> tuple[Load, ...]:
         """Every Load, in evaluation order, with repetitions."""
         return tuple(expr for expr in self.walk() if isinstance(expr, Load))
@@ -90,10 +90,16 @@ def _transform_index(index: Index, rewrite: Callable[[Expr], Expr]) -> Index:
 
 @dataclass(frozen=True)
 class Const(Expr):
-    """A number of a stated dtype."""
+    """A number of a stated dtype. Two are equal if they print equally: 0.0 is not -0.0, and NaN is NaN."""
 
     value: float | int | bool
     type: DType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
     @property
     def dtype(self) -> DType:
@@ -102,9 +108,13 @@ class Const(Expr):
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
         return self
 
-    def __str__(self) -> str:
+    @cached_property
+    def _text(self) -> str:
         value = self.value.item() if isinstance(self.value, np.generic) else self.value
         return f"{value!r}:{self.type}"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,7 @@ def _const(at: Cursor) -> Const:
     else:
         value = at.number()
     at.expect(":")
-    # The one object math.nan, so that constants read from equal texts are equal.
-    return Const(math.nan if value != value else value, dtype(at))
+    return Const(value, dtype(at))
 
 
 def constant(at: Cursor, declared: TensorType, array: np.ndarray | None) -> np.ndarray:

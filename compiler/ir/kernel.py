@@ -93,13 +93,13 @@ class Block:
     accumulator: DType | None = None
     sequential: tuple[Axis, ...] = ()
 
-    @property
+    @cached_property
     def reads(self) -> frozenset[str]:
         return frozenset(load.slot for value in self.values for load in value.loads) | frozenset(
             load.slot for store in self.stores for index in store.index for load in _index_loads(index)
         )
 
-    @property
+    @cached_property
     def writes(self) -> frozenset[str]:
         return frozenset(store.slot for store in self.stores)
 

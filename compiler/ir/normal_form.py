@@ -79,7 +79,8 @@ def contract_temps(kernel: Kernel) -> Kernel:
             or len({index[dim] for index in indices}) > 1
             or not all(index[dim].axes <= shared for index in indices)
         )
-    contracted = keep_dims(kernel, kept)
+    is_contracted = all(len(kept[temp.name]) == temp.type.rank for temp in kernel.temps)
+    contracted = kernel if is_contracted else keep_dims(kernel, kept)
     crossing = any(
         index.axes & shared for temp in contracted.temps for at in accesses(contracted, temp.name) for index in at
     )

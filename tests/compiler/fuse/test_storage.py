@@ -119,3 +119,29 @@ def test_random_networks_keep_their_meaning_within_what_rounding_costs() -> None
         for id, array in zip(graph.outputs, got, strict=True):
             largest = float(np.abs(wanted[id]).max(initial=1.0))
             np.testing.assert_allclose(array, wanted[id], rtol=2e-2, atol=2e-2 * largest, err_msg=str(graph))
+
+
+@pytest.mark.parametrize(("element", "largest"), [(DType.F16, 65_520.0), (DType.BF16, 3.3961775e38)])
+def test_whether_a_constant_is_short_is_what_rounding_each_of_its_elements_says(element: DType, largest: float) -> None:
+    """Just below `largest` rounds to the greatest finite number, `largest` to infinity; NaN and infinity are never short."""
+    below = float(np.nextafter(np.float32(largest), np.float32(0)))
+    for value, is_short in (
+        (below, True),
+        (-below, True),
+        (largest, False),
+        (-largest, False),
+        (np.inf, False),
+        (np.nan, False),
+    ):
+        weights = np.random.default_rng(5).standard_normal((16, 16, 3, 3)).astype(np.float32)
+        weights[7, 1, 2, 0] = value
+        with np.errstate(over="ignore"):
+            assert bool(np.isfinite(weights.astype(element.numpy)).all()) == is_short
+        graph = graph_of(convolutions(weights))
+        kernels = fuse(graph).kernels
+        (it,) = (
+            id
+            for id, array in kernels.constants.items()
+            if array.shape == weights.shape and (array[7, 1, 2, 0] == value or array[7, 1, 2, 0] != array[7, 1, 2, 0])
+        )
+        assert (with_storage(kernels, element).buffers[it].dtype is element) == is_short

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where, conjunction, inside
@@ -22,6 +23,17 @@ def test_every_form_tells_its_dtype() -> None:
     assert expr("cast(x[i]):f16").dtype is DType.F16
     assert expr("where(isnan(x[i]), 0.0:f32, x[i])").dtype is DType.F32
     assert expr("#(i):i32").dtype is DType.I32
+
+
+def test_constants_are_equal_if_they_are_the_same_number() -> None:
+    """What was worked out for one kernel is used again for an equal one: 1 / 0.0 is not 1 / -0.0."""
+    zero, negative, nan = (Const(value, DType.F32) for value in (0.0, -0.0, float("nan")))
+    assert zero != negative
+    assert len({zero, negative, Const(0.0, DType.F64), Const(False, DType.BOOL), Const(0, DType.I64), nan}) == 6
+    assert nan == Const(np.float64(np.nan), DType.F32)
+    assert hash(nan) == hash(Const(np.float64(np.nan), DType.F32))
+    assert Const(np.float64(0.5), DType.F32) == Const(0.5, DType.F32)
+    assert expr("max(x[i], 0.0:f32)") != expr("max(x[i], -0.0:f32)")
 
 
 def test_substitution_replaces_axes_everywhere() -> None:
