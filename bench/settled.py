@@ -17,6 +17,7 @@ from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
 from compiler.measure.agree import DEFAULT_TOLERANCE
+from compiler.schedule import in_company
 from compiler.tile import tile
 from compiler.tile.search import Budget
 from compiler.trace import Trace
@@ -79,6 +80,7 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
         precision=options.precision,
         choose=backend.choose,
         state=state_of(handover),
+        in_company=(*in_company(begun.stored), *(True for _ in begun.offered)),
     ).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
     meeting_s = meeting_seconds(None) if lanes > 1 else 0.0

@@ -33,6 +33,7 @@ from compiler.pack.facts import Facts
 from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.rewrite import rewrite
+from compiler.schedule import in_company
 from compiler.targets.target import Target
 from compiler.tile import tile
 from compiler.tile.search import AGAIN, Budget
@@ -155,6 +156,7 @@ def compile_model(
                     precision,
                     backend.choose,
                     state_of(handover),
+                    (*in_company(kernels), *(True for _ in offered)),
                 )
             measured += tiled.measured
             trace.show("tile", _tiled_text(backend, calls, workloads, tiled))
@@ -354,12 +356,13 @@ def _tiled_text(backend: Backend, calls: Sequence[Call], workloads: Sequence[Wor
 
 
 def _menu_text(backend: Backend, workload: Workload, menu: Menu, tried: Sequence[tuple[Tile, Cost]]) -> str:
-    """All tiles that were tried; of those that take part in scheduling, into how many tile tasks they cut the kernel."""
+    """All tiles that were tried or take part in scheduling; of the latter, into how many tile tasks they cut the kernel."""
     tasks = {variant.tile: f" in {variant.tiles} tiles" for variant in menu.variants}
-    told = {option: backend.told(workload, option) for option, _ in tried}
+    known = {**{variant.tile: variant.cost for variant in menu.variants}, **dict(tried)}
+    told = {option: backend.told(workload, option) for option in known}
     options = "\n    ".join(
         f"{1e6 * cost.seconds:10.1f} us {cost.source:9} {tile}{tasks.get(tile, '')}{told[tile] and f': {told[tile]}'}"
-        for tile, cost in tried
+        for tile, cost in sorted(known.items(), key=lambda one: one[1].seconds)
     )
     return f"workload {menu.workload}\n    {options}"
 

@@ -16,10 +16,10 @@ from compiler.ir.plan import Plan
 from compiler.measure.plans import Raced
 from compiler.schedule import schedule
 from compiler.schedule.candidates import candidates
-from compiler.schedule.crossing import crossing_bytes
 from compiler.schedule.found import Found
 from compiler.schedule.instance import Instance
 from compiler.schedule.optimal import optimum
+from compiler.schedule.ownership import crossing_bytes
 from compiler.trace import unhurried
 from compiler.workbench import state_of
 from compiler.workbench.plans import Subject as OfPlans

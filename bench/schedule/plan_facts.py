@@ -21,17 +21,24 @@ def depth(plan: Plan) -> int:
 
 
 def joins(plan: Plan) -> int:
-    """Launches of the longest chain that wait for more than one other; of equally long chains that with most."""
+    """Launches of the longest chain that wait for another stream; of equally long chains that with most."""
     return _longest_chain(plan)[1]
 
 
-def _longest_chain(plan: Plan) -> tuple[int, int]:
-    """Its launches, and how many of them wait for several."""
-    ends: list[list[tuple[int, int]]] = [[(0, 0)] for _ in range(plan.lanes)]
+def fan_in(plan: Plan) -> int:
+    """For how many streams beyond one each the launches of that chain wait."""
+    return _longest_chain(plan)[2]
+
+
+def _longest_chain(plan: Plan) -> tuple[int, int, int]:
+    """Its launches, how many of them wait for other streams, and for how many streams beyond one each."""
+    ends: list[list[tuple[int, int, int]]] = [[(0, 0, 0)] for _ in range(plan.lanes)]
     for task in plan.tasks:
         mine = ends[task.lane]
         before = [mine[-1]] if len(mine) > 1 else []
         before += [ends[wait.lane][wait.count] for wait in task.waits]
-        launched, joined = max(before, default=(0, 0))
-        mine.append(mine[-1] if task.beside else (launched + 1, joined + (len(before) > 1)))
+        launched, joined, further = max(before, default=(0, 0, 0))
+        waits = len(task.waits)
+        after = launched + 1, joined + (waits > 0), further + max(waits - 1, 0)
+        mine.append(mine[-1] if task.beside else after)
     return max(mine[-1] for mine in ends)

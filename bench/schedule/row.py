@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.race.spread import geometric_mean
 from bench.schedule.found import Schedules
-from bench.schedule.plan_facts import depth, handovers, joins, launches
+from bench.schedule.plan_facts import depth, fan_in, handovers, joins, launches
 from compiler.measure.plans import Raced
 from compiler.schedule.instance import WAKE_LANES_S
 from compiler.workbench import state_of
@@ -38,6 +38,7 @@ def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken:
                 "launches": launches(plan),
                 "depth": depth(plan),
                 "joins": joins(plan),
+                "fan_in": fan_in(plan),
                 "handovers": handovers(plan),
                 "crossing_bytes": schedules.crossing_bytes(plan),
                 "search_s": found.seconds,

@@ -59,6 +59,18 @@ def whole(buffer: Buffer) -> Stretch:
     return Stretch(buffer.offset * size, buffer.span * size)
 
 
+def density(buffer: Buffer, access: Access, share: float) -> float:
+    """Which part of the bytes of its stretch an access touches, as others may lie between them.
+
+    Of a result tile tasks that are `share` of all write as large a share; of an operand they may read all that there is in their stretch.
+    """
+    own = buffer.type.elements * buffer.dtype.bytes
+    if access.writes:
+        return own * share / (access.end - access.begin)
+    stretch = whole(buffer)
+    return own / (stretch.end - stretch.begin)
+
+
 def written_over(kernels: KernelGraph, call: int) -> tuple[tuple[int, int], ...]:
     """Pairs (new, old) of storages: the call may write one exactly over the other, as all that it reads there it reads where, and when, it writes."""
     operands, buffers = kernels.calls[call], kernels.buffers

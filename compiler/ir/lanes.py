@@ -24,23 +24,43 @@ class Beside:
     presses: float
 
 
+ALONE = Beside(0.0, 0.0)
+"""How a kernel gets on with others that nothing is known of."""
+
+
+UPGRADED = 0.25
+"""Of the bytes that cross from lane to lane, those whose memory has to be upgraded when it is written anew: 0.08 to 0.32 in plans whose storages were moved."""
+
+
 @dataclass(frozen=True)
 class LaneCosts:
     """In seconds, but for `beside`.
 
-    split_s  what sharing one kernel between lanes costs beside its work; half of it is what a lane waits for another's result
-    byte_s   how much longer a byte takes to be read that another lane wrote
-    beside   by workload key; what is not there runs as if it were alone
+    split_s    what sharing one kernel between lanes costs beside its work; half of it is what a lane waits for another's result
+    byte_s     how much longer a byte takes to be read, or written, that another lane wrote last
+    upgrade_s  how much longer a byte takes to be written that another lane has read since the writer wrote it: the cache line is shared, and all
+               other copies are invalidated before it may change (an upgrade from S to M; Papamarcos and Patel, ISCA 1984, section 3)
+    beside     by workload key; what is not there runs as if it were alone
     """
 
     split_s: float = 0.0
     byte_s: float = 0.0
+    upgrade_s: float = 0.0
     beside: Mapping[str, Beside] = field(default_factory=dict)
 
     @property
     def handover_s(self) -> float:
         """What a lane waits for a result of another."""
         return self.split_s / 2
+
+    @property
+    def crossing_s(self) -> float:
+        """What a byte that one lane writes and another reads costs, in a plan of which the memory is not known yet."""
+        return self.byte_s + UPGRADED * self.upgrade_s
+
+
+NOTHING = LaneCosts()
+"""Lanes that cost each other nothing."""
 
 
 class StageClock(Protocol):

@@ -14,6 +14,8 @@ class Load:
     work_s   its blocks at work; others at work at the same time make this longer
     slots    its blocks, as a part of those that the device holds at once; 1 fills it
     share    of the multiprocessors that are at work for it, on average over `work_s`
+    cross_s  how much longer the gap is where it waits for a launch of another stream
+    fan_in_s the same for each further launch of other streams that it waits for
     """
 
     gap_s: float
@@ -21,6 +23,12 @@ class Load:
     work_s: float
     slots: float
     share: float
+    cross_s: float = 0.0
+    fan_in_s: float = 0.0
+
+    def gap_after(self, elsewhere: int) -> float:
+        """The gap of a launch that waits for so many launches of other streams."""
+        return self.gap_s + (self.cross_s + (elsewhere - 1) * self.fan_in_s if elsewhere else 0.0)
 
     @property
     def run_s(self) -> float:
@@ -29,5 +37,5 @@ class Load:
 
     @property
     def seconds(self) -> float:
-        """Of a launch that follows another: what it adds to a chain of launches."""
+        """Of a launch that follows another of its stream: what it adds to a chain of launches."""
         return self.gap_s + self.run_s

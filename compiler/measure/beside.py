@@ -22,8 +22,8 @@ import numpy as np
 
 from compiler.errors import ResourceExhausted
 from compiler.ir.lanes import Beside
-from compiler.ir.machine import Record, Setting, Trial
-from compiler.measure.machine import STATE, CpuMachine, Run, state_now
+from compiler.ir.machine import STATE, Record, Setting, Trial
+from compiler.measure.machine import CpuMachine, Run, state_now
 from compiler.measure.memory import allocate
 from compiler.measure.spread import Spread
 from compiler.measure.timer import STREAM, STREAM_CHUNK, Region, Sample, Stream, Timer

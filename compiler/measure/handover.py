@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Protocol
 
 from compiler.measure.memory import allocate
 from compiler.measure.spread import Spread
@@ -16,7 +17,7 @@ FAR_NS = 100.0
 
 
 PASSED_BYTES = (64 * 1024, 256 * 1024)
-"""What is read to see what a byte costs: as much as a layer hands to the next, little enough to lie in a second-level cache."""
+"""What is read or written to see what a byte costs: as much as a layer hands to the next, little enough to lie in a second-level cache."""
 PASS_ROUNDS = 10
 
 
@@ -24,21 +25,24 @@ PASS_ROUNDS = 10
 class Handover:
     """What a result costs that another core waits for, and whether the cores are `near` or `far`.
 
-    ns      median nanoseconds from a store on one core to its being seen on another
-    byte_s  how many seconds longer a byte takes to be read that the other core wrote last than one that the reader wrote itself
+    ns         median nanoseconds from a store on one core to its being seen on another
+    byte_s     how many seconds longer a byte takes to be read that the other core wrote last than one that the reader wrote itself
+    upgrade_s  how many seconds longer a byte takes to be written, by the core that wrote it last, when the other core has read it since than
+               when nobody else has: its cache line is shared, and the other's copy must go first
     """
 
     ns: float
     state: str
     byte_s: float = 0.0
+    upgrade_s: float = 0.0
 
     @staticmethod
-    def of(ns: float, byte_s: float = 0.0) -> Handover:
-        return Handover(ns, "far" if ns >= FAR_NS else "near", byte_s)
+    def of(ns: float, byte_s: float = 0.0, upgrade_s: float = 0.0) -> Handover:
+        return Handover(ns, "far" if ns >= FAR_NS else "near", byte_s, upgrade_s)
 
 
 def measure_handover(library: bytes) -> Handover | None:
-    """The cost between the first two cores of this process; None where it has only one. Takes some hundredths of a second.
+    """The cost between the first two cores of this process; None where it has only one. Takes less than half a second.
 
     `library` is TIMER_SOURCE, compiled. Virtual cores move without notice: measure beside each figure that depends on it.
     """
@@ -46,17 +50,23 @@ def measure_handover(library: bytes) -> Handover | None:
         return None
     with Timer(library) as timer:
         ns = Spread.of([timer.handover(ROUNDS) for _ in range(RALLIES)]).median
-        return Handover.of(ns, _byte_seconds(timer))
+        return Handover.of(ns, _longer(timer.pass_on), _longer(timer.upgrade))
 
 
-def _byte_seconds(timer: Timer) -> float:
-    """The mean over PASSED_BYTES; each is read in turn after one core and after the other wrote it."""
+class _Touch(Protocol):
+    """Seconds to touch so many bytes that the same core or, if `apart`, the other one touched before: `Timer.pass_on`, `Timer.upgrade`."""
+
+    def __call__(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float: ...
+
+
+def _longer(touch: _Touch) -> float:
+    """How many seconds longer a byte takes after the other core touched it; the mean over PASSED_BYTES, each tried in turn apart and not."""
     memory = allocate(max(PASSED_BYTES))
     found = []
     for count in PASSED_BYTES:
         later = [
-            timer.pass_on(memory.ctypes.data, count, PASS_ROUNDS, apart=True)
-            - timer.pass_on(memory.ctypes.data, count, PASS_ROUNDS, apart=False)
+            touch(memory.ctypes.data, count, PASS_ROUNDS, apart=True)
+            - touch(memory.ctypes.data, count, PASS_ROUNDS, apart=False)
             for _ in range(RALLIES)
         ]
         found.append(Spread.of(later).median / count)

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from compiler.errors import InternalError, TargetUnavailable
-from compiler.ir.machine import Record, Setting, Trial
+from compiler.ir.machine import STATE, Record, Setting, Trial
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.measure.handover import Handover
@@ -31,8 +31,6 @@ PROBE_LOSS = 0.85
 LEAST_ROUNDS = 3
 LOSER = 1.3
 """After LEAST_ROUNDS a trial this much slower than the best for its workload is sampled no further."""
-STATE = "state"
-"""In the variant of a record of what runs on several cores: whether they were `near` to each other or `far`."""
 STATE_ROUNDS = 100
 """Of handing over, to see in which state the cores are; some 10 to 100 microseconds."""
 

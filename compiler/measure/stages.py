@@ -16,11 +16,11 @@ import numpy as np
 
 from compiler.errors import ResourceExhausted
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.machine import STATE, Record, Setting, Trial, Workload
 from compiler.ir.plan import Task
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
-from compiler.measure.machine import COLD_L2, STATE, CpuMachine, Entry, state_now
+from compiler.measure.machine import COLD_L2, CpuMachine, Entry, state_now
 from compiler.measure.memory import PAGE, allocate, storage_bytes
 from compiler.measure.operands import MOST_COPIES, pattern, reads_indices
 from compiler.measure.spread import Spread

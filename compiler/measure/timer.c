@@ -340,7 +340,7 @@ TW_EXPORT double tw_handover(long rounds) {
 struct passing {
     char *data;
     long bytes, rounds;
-    int writer;
+    int before; /* the lane that touches the bytes before lane 0 is timed */
     double seconds;
     volatile long long sink;
 };
@@ -353,7 +353,7 @@ static void write_all(char *data, long bytes, long value) {
 static void read_what_was_written(struct team *team, int lane) {
     struct passing *passing = team->work;
     for (long round = 0; round < passing->rounds; round++) {
-        if (lane == passing->writer) write_all(passing->data, passing->bytes, round);
+        if (lane == passing->before) write_all(passing->data, passing->bytes, round);
         meet(team, lane, 2 * round + 1);
         if (lane == 0) {
             double started = now();
@@ -367,7 +367,33 @@ static void read_what_was_written(struct team *team, int lane) {
 /* Seconds in which one core reads `bytes` (a multiple of READ_VECTORS vectors) that were last written by itself or, if `apart`, by
  * another core; averaged over `rounds`. Negative when a thread cannot be started. */
 TW_EXPORT double tw_probe_pass(char *data, long bytes, long rounds, long apart) {
-    struct passing passing = {.data = data, .bytes = bytes, .rounds = rounds, .writer = apart ? 1 : 0};
+    struct passing passing = {.data = data, .bytes = bytes, .rounds = rounds, .before = apart ? 1 : 0};
     struct team team = {.body = read_what_was_written, .work = &passing, .lanes = 2};
+    return run_team(&team) ? -1 : passing.seconds / (double)rounds;
+}
+
+/* Lane 0 has written, the other reads: each of them then holds the cache lines, shared, and lane 0 may not change one until the other's
+ * copy is gone. The fence waits for stores that are still under way. */
+static void write_what_was_read(struct team *team, int lane) {
+    struct passing *passing = team->work;
+    if (lane == 0) write_all(passing->data, passing->bytes, 0);
+    for (long round = 0; round < passing->rounds; round++) {
+        meet(team, lane, 2 * round + 1);
+        if (lane == passing->before) passing->sink = read_all(passing->data, passing->bytes);
+        meet(team, lane, 2 * round + 2);
+        if (lane == 0) {
+            double started = now();
+            write_all(passing->data, passing->bytes, round + 1);
+            atomic_thread_fence(memory_order_seq_cst);
+            passing->seconds += now() - started;
+        }
+    }
+}
+
+/* Seconds in which one core writes `bytes` (a multiple of READ_VECTORS vectors) that it wrote last and that have been read since by itself
+ * or, if `apart`, by another core; averaged over `rounds`. Negative when a thread cannot be started. */
+TW_EXPORT double tw_probe_upgrade(char *data, long bytes, long rounds, long apart) {
+    struct passing passing = {.data = data, .bytes = bytes, .rounds = rounds, .before = apart ? 1 : 0};
+    struct team team = {.body = write_what_was_read, .work = &passing, .lanes = 2};
     return run_team(&team) ? -1 : passing.seconds / (double)rounds;
 }

@@ -106,7 +106,9 @@ class Timer:
         self._probe = self._function("tw_probe_fma", ctypes.c_long)
         self._read = self._function("tw_probe_read", ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
         self._handover = self._function("tw_handover", ctypes.c_long)
-        self._pass = self._function("tw_probe_pass", ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
+        passing = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
+        self._pass = self._function("tw_probe_pass", *passing)
+        self._upgrade = self._function("tw_probe_upgrade", *passing)
         sample, double = ctypes.POINTER(Sample), ctypes.POINTER(ctypes.c_double)
         self._beside = self._function("tw_beside", sample, sample, double)
         self._stages = self._function("tw_stages", ctypes.POINTER(TimedStage))
@@ -143,6 +145,10 @@ class Timer:
     def pass_on(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float:
         """Seconds in which one core reads so many bytes that itself or, if `apart`, another core wrote last."""
         return _measured(self._pass(address, bytes, rounds, apart), "reading")
+
+    def upgrade(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float:
+        """Seconds in which one core writes so many bytes that it wrote last and that itself or, if `apart`, another core has read since."""
+        return _measured(self._upgrade(address, bytes, rounds, apart), "writing")
 
     def beside(self, one: Sample, other: Sample | None) -> tuple[float, float]:
         """Seconds of a run of one kernel while another core runs another (None: waits), and of a run of the other."""

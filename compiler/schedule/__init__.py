@@ -5,10 +5,13 @@
     problem         the scheduling problem, what a schedule of it is, lower bounds; formally in docs/scheduling.md
     instance        kernels and menus as a problem, a schedule as a Plan
     sequential      kernels one after another, each split over as many lanes as pay
+    placing         where a call ends first, given what has been placed
     early_start     list scheduling: independent kernels side by side
+    beam            list scheduling that looks ahead
     critical_path   list scheduling by upward rank, into gaps
     on_gpu          plans for a GPU
     launches        on a GPU: calls that can share a launch, in levels
+    launch_modes    on a GPU: the variants under which calls share a launch
     slots           on a GPU: block slots as the resource; what a graph of launches takes
     gpu_stages      on a GPU: stages whose groups run beside each other or share launches
     streams         on a GPU: launches on as few streams as there can be
@@ -23,8 +26,8 @@
     candidates      all of these by name
     optimal         the optimum by a constraint solver, a yardstick
     found           what a scheduler gives: a plan and how long it took to find
-    expected        when each task is to run, as the prediction has it
-    replay          a plan as a schedule of another problem: what it would take there
+    works           what each task of a plan takes by itself
+    replay          a plan carried out task by task: when each is to run
     aligned         kernels one after another, split so that lanes read what they wrote
     tasks           a schedule as the tasks of a plan: what each waits for
     conflicts       which tasks touch the same bytes
@@ -32,12 +35,13 @@
     lanes_plan      a schedule as a plan: memory, tasks, verification
     crossing        how much of what lanes read another wrote
     buffers         storages placed in one arena, respecting what runs when
-    schedule        plans of the candidates, their verification
+    schedule        plans of the candidates, their verification, and what any plan is predicted to take
 
 May know: `ir`. Must not know: how a kernel is written, what a device is beyond its lanes.
 """
 
-from compiler.schedule.on_gpu import Together
-from compiler.schedule.schedule import schedule
+from compiler.schedule.dependencies import in_company
+from compiler.schedule.launch_modes import Together
+from compiler.schedule.schedule import predicted, schedule
 
-__all__ = ["Together", "schedule"]
+__all__ = ["Together", "in_company", "predicted", "schedule"]

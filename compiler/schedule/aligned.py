@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compiler.ir.accesses import Access, Accesses, whole
+from compiler.ir.accesses import Access, Accesses, density
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Menu, Variant
 from compiler.ir.touched import Regions
 from compiler.schedule.problem import Placed
+from compiler.schedule.sequential import variants_on
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ class _Order:
             for access in self._touched(call, option.variant, part.first, part.last):
                 if access.writes:
                     share = (part.last - part.first) / max(option.variant.tiles, 1)
-                    density = _bytes(self._kernels.buffers[access.buffer]) * share / (access.end - access.begin)
-                    written = _Written(access.begin, access.end, density, part.lane, part.end)
+                    part_of = density(self._kernels.buffers[access.buffer], access, share)
+                    written = _Written(access.begin, access.end, part_of, part.lane, part.end)
                     self._written.setdefault(access.storage, []).append(written)
                 else:
                     self._read[access.storage, part.lane] = access
@@ -126,11 +127,11 @@ class _Order:
                     ready, crossing = self._arrival(access, lane)
                     begin, moved = max(begin, ready), moved + crossing
             work = seconds * (last - first) / max(variant.tiles, 1)
-            parts.append(_Part(lane, first, last, begin, begin + work + moved * self._costs.byte_s))
+            parts.append(_Part(lane, first, last, begin, begin + work + moved * self._costs.crossing_s))
         end = max(part.end for part in parts)
         if len(parts) < self._lanes or self._is_mixed(call, variant, parts):
             made = sum(_bytes(self._kernels.buffers[id]) for id in self._kernels.calls[call].outputs)
-            end += self._costs.handover_s + made / self._lanes * self._costs.byte_s
+            end += self._costs.handover_s + made / self._lanes * self._costs.crossing_s
         return _Option(variant, tuple(parts), max(end, *self._free))
 
     def _is_mixed(self, call: int, variant: Variant, parts: Sequence[_Part]) -> bool:
@@ -154,8 +155,7 @@ class _Order:
         known = self._read.get((access.storage, lane))
         if known and known.begin <= access.begin and access.end <= known.end:
             return ready, 0.0
-        stretch = whole(self._kernels.buffers[access.buffer])
-        return ready, moved * _bytes(self._kernels.buffers[access.buffer]) / (stretch.end - stretch.begin)
+        return ready, moved * density(self._kernels.buffers[access.buffer], access, 1.0)
 
     def _touched(self, call: int, variant: Variant, first: int, last: int) -> tuple[Access, ...]:
         return self._accesses.of(call, variant.tile, first, last) if variant.tiles else ()
@@ -167,10 +167,11 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def _on_lanes(menu: Menu, count: int) -> list[tuple[Variant, float]]:
-    """Variants with tiles for so many lanes, and the seconds of all tiles on one: by what was measured there, if anything was."""
-    able = [variant for variant in menu.variants if max(variant.tiles, 1) >= count]
-    measured = [(one, one.cost.seconds * one.tiles / -(-one.tiles // count)) for one in able if one.lanes == count > 1]
-    return measured or [(variant, variant.cost.seconds) for variant in able if variant.lanes == 1]
+    """Variants on so many lanes, and the seconds of all tiles on one, by what was measured."""
+    return [
+        (one, one.cost.seconds if one.lanes == 1 else one.cost.seconds * one.tiles / -(-one.tiles // count))
+        for one in variants_on(menu, count)
+    ]
 
 
 def _sets(lanes: int, count: int) -> list[range]:

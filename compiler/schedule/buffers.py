@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -15,8 +15,12 @@ ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector."""
 
 
+MOST_MOVED = 1.1
+"""Times the arena as it is, within which a mover may move storages."""
+
+
 @dataclass
-class _Tenant:
+class Tenant:
     """Storages that lie on one another by in-place aliasing, with the calls that use them."""
 
     storages: list[int]
@@ -24,15 +28,51 @@ class _Tenant:
     users: set[int]
 
 
+@dataclass(frozen=True)
+class Lease:
+    """Bytes of the arena for as long as the calls `users` (bits) may run; `ended` are those that have ended when any of these begins."""
+
+    at: int
+    bytes: int
+    users: int
+    ended: int
+
+    @staticmethod
+    def of(tenant: Tenant, ended: Sequence[int]) -> Lease:
+        """One that lies nowhere in particular yet."""
+        users = sum(1 << call for call in tenant.users)
+        return Lease(0, tenant.bytes, users, reduce(and_, (ended[call] for call in tenant.users)))
+
+    def excludes(self, other: Lease) -> bool:
+        """Whether both may be held at one time."""
+        return bool(self.users & ~other.ended and other.users & ~self.ended)
+
+    def lowest(self, held: Iterable[Lease]) -> Lease:
+        """At the lowest bytes that are free of all that are held meanwhile."""
+        at = 0
+        for other in sorted((one for one in held if self.excludes(one)), key=lambda one: one.at):
+            if at + self.bytes <= other.at:
+                break
+            at = max(at, other.at + other.bytes)
+        return replace(self, at=at)
+
+
+Mover = Callable[[Sequence[Tenant], Sequence[Lease], int], list[Lease]]
+"""Moves leases, of tenants in the same order, within so many bytes; those that exclude each other stay apart."""
+
+
 def place_buffers(
-    kernels: KernelGraph, ended: Sequence[int] | None = None, long_ended: Sequence[int] | None = None
+    kernels: KernelGraph,
+    ended: Sequence[int] | None = None,
+    long_ended: Sequence[int] | None = None,
+    mover: Mover | None = None,
 ) -> tuple[Mapping[int, Place], int]:
     """A place for every storage and the arena's bytes.
 
     `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it); `long_ended`, which so long ago
     that nobody waits for them any more (default: the same). Two storages may share memory where all users of one have ended long before the users of
     the other begin, or where a call writes one over the other, the other users of which have ended. Largest first, each at the lowest offset that is
-    free (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
+    free (greedy by size; Pisarchyk and Lee, 2020, section 5.2); then moved by `mover`.
     """
     ended = ended if ended is not None else [(1 << call) - 1 for call in range(len(kernels.calls))]
     long_ended = long_ended if long_ended is not None else ended
@@ -40,14 +80,20 @@ def place_buffers(
     fixed = _fixed(kernels, sizes)
     users = storage_users(kernels)
     tenants = _tenants(kernels, {s: n for s, n in sizes.items() if s not in fixed and s in users}, users, ended)
-    leases: list[_Lease] = []
+    tenants.sort(key=lambda one: (-one.bytes, min(one.users)))
+    leases: list[Lease] = []
+    for tenant in tenants:
+        leases.append(Lease.of(tenant, long_ended).lowest(leases))
+    if mover:
+        leases = mover(tenants, leases, int(MOST_MOVED * _end(leases)))
     places = dict(fixed)
-    for tenant in sorted(tenants, key=lambda one: (-one.bytes, min(one.users))):
-        lease = _Lease.of(tenant, long_ended).lowest(leases)
-        leases.append(lease)
+    for tenant, lease in zip(tenants, leases, strict=True):
         places |= {storage: Place("arena", lease.at, sizes[storage]) for storage in tenant.storages}
-    arena = max((lease.at + lease.bytes for lease in leases), default=0)
-    return places, -(-arena // ALIGNMENT) * ALIGNMENT
+    return places, -(-_end(leases) // ALIGNMENT) * ALIGNMENT
+
+
+def _end(leases: Sequence[Lease]) -> int:
+    return max((lease.at + lease.bytes for lease in leases), default=0)
 
 
 def _sizes(kernels: KernelGraph) -> dict[int, int]:
@@ -70,9 +116,9 @@ def _fixed(kernels: KernelGraph, sizes: Mapping[int, int]) -> dict[int, Place]:
 
 def _tenants(
     kernels: KernelGraph, sizes: Mapping[int, int], users: Mapping[int, Sequence[int]], ended: Sequence[int]
-) -> list[_Tenant]:
+) -> list[Tenant]:
     """Storages joined where a call may write its output over an input that nothing else uses at that time or later."""
-    tenant_of = {s: _Tenant([s], -(-size // ALIGNMENT) * ALIGNMENT, {*users[s]}) for s, size in sizes.items()}
+    tenant_of = {s: Tenant([s], -(-size // ALIGNMENT) * ALIGNMENT, {*users[s]}) for s, size in sizes.items()}
     for position in range(len(kernels.calls)):
         taken: set[int] = set()
         for new, old in written_over(kernels, position):
@@ -93,32 +139,3 @@ def _follows(users: Iterable[int], earlier: Iterable[int], ended: Sequence[int])
     """Whether all of some calls have ended when any of others begins."""
     bits = sum(1 << call for call in earlier)
     return all(ended[user] & bits == bits for user in users)
-
-
-@dataclass(frozen=True)
-class _Lease:
-    """Bytes of the arena for as long as the calls `users` (bits) may run; `ended` are those that have ended when any of these begins."""
-
-    at: int
-    bytes: int
-    users: int
-    ended: int
-
-    @staticmethod
-    def of(tenant: _Tenant, ended: Sequence[int]) -> _Lease:
-        """One that lies nowhere in particular yet."""
-        users = sum(1 << call for call in tenant.users)
-        return _Lease(0, tenant.bytes, users, reduce(and_, (ended[call] for call in tenant.users)))
-
-    def excludes(self, other: _Lease) -> bool:
-        """Whether both may be held at one time."""
-        return bool(self.users & ~other.ended and other.users & ~self.ended)
-
-    def lowest(self, held: Iterable[_Lease]) -> _Lease:
-        """At the lowest bytes that are free of all that are held meanwhile."""
-        at = 0
-        for other in sorted((one for one in held if self.excludes(one)), key=lambda one: one.at):
-            if at + self.bytes <= other.at:
-                break
-            at = max(at, other.at + other.bytes)
-        return replace(self, at=at)

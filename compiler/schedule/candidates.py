@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compiler.schedule.allotment import allotment
+from compiler.schedule.beam import BEGUN, MOST_BEGUN, beam
 from compiler.schedule.contention import contended_makespan
 from compiler.schedule.critical_path import critical_path_list
 from compiler.schedule.cut import series
@@ -39,7 +40,7 @@ class Candidate(NamedTuple):
 def candidates(problem: Problem, measured: StageSeconds | None = None) -> list[Candidate]:
     """The shortest by prediction first; of equal schedules one. Stages are measured where `measured` is given.
 
-    `early_start ...`  list scheduling, with its switches
+    `early_start ...`  list scheduling, with its switches; `early_start beam` looks ahead in each block
     `allotted`         list scheduling with as many lanes for each call as critical path and area give it
     `critical path`    list scheduling by upward rank, into gaps
     `greedy`           in each stage everything that is ready
@@ -69,6 +70,7 @@ def _searches(problem: Problem, measured: StageSeconds | None) -> list[tuple[str
     rules = (*RULES, SATURATING_ALONE) if problem.beside else RULES
     return [
         *((name, _of(early_start, problem, switches)) for name, switches in rules),
+        ("early_start beam", lambda: beam_in_blocks(problem)),
         ("allotted", lambda: early_start(problem, Rules(fill=False), allotment(problem))),
         ("critical path", lambda: critical_path_list(problem)),
         ("greedy", lambda: greedy_schedule(problem)),
@@ -84,6 +86,20 @@ def _timed(problem: Problem, name: str, search: Callable[[], Schedule], before: 
     begin = time.perf_counter()
     placed = search()
     return Candidate(name, placed, before + time.perf_counter() - begin, contended_makespan(problem, placed))
+
+
+def beam_in_blocks(problem: Problem) -> Schedule:
+    """List scheduling that looks ahead in each block; equal blocks once."""
+    parts = [(calls, problem.part(calls)) for calls in blocks(problem)]
+    distinct = dict.fromkeys(block for _, block in parts if len(block.before) > 1)
+    begun = min(MOST_BEGUN, BEGUN // max(len(distinct), 1))
+    solved: dict[Problem, Schedule] = {}
+    order: list[Placed] = []
+    for calls, block in parts:
+        if block not in solved:
+            solved[block] = beam(block, begun)
+        order += _renamed(solved[block], calls)
+    return timed(problem, order)
 
 
 def best_of_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:

@@ -15,3 +15,22 @@ def predecessors(kernels: KernelGraph) -> tuple[tuple[int, ...], ...]:
         for storage in dict.fromkeys(kernels.buffers[id].storage for id in call.outputs):
             writers.setdefault(storage, []).append(position)
     return tuple(found)
+
+
+def in_company(kernels: KernelGraph) -> tuple[bool, ...]:
+    """For each call whether some other comes neither before nor after it, so that both can run at the same time. O(n e / 64)."""
+    before = predecessors(kernels)
+    ancestors: list[int] = []
+    descendants = [0] * len(before)
+    for earlier in before:
+        bits = 0
+        for one in earlier:
+            bits |= ancestors[one] | 1 << one
+        ancestors.append(bits)
+    for call in reversed(range(len(before))):
+        for one in before[call]:
+            descendants[one] |= descendants[call] | 1 << call
+    return tuple(
+        above.bit_count() + below.bit_count() < len(before) - 1
+        for above, below in zip(ancestors, descendants, strict=True)
+    )

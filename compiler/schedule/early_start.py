@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from compiler.schedule.problem import Lanes, Placed, Problem, ways_to_the_end
+from compiler.schedule.placing import Options, Placing
+from compiler.schedule.problem import Placed, Problem, ways_to_the_end
 
 SATURATES = 0.8
 """Who presses at least so much, and suffers as much, takes the memory bandwidth: one standard load presses 1."""
@@ -52,22 +53,17 @@ def _saturates(problem: Problem, call: int) -> bool:
     return bool(problem.beside) and min(problem.beside[call].presses, problem.beside[call].suffers) >= SATURATES
 
 
-Options = Sequence[Sequence[tuple[int, float]]]
-"""For each call the numbers of lanes it may get, ascending, and what it takes there."""
-
-
 class ListScheduler:
     """Places the calls of one problem one after another, again and again with other priorities and options."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.every = tuple(range(problem.lanes))
-        self.single = [(lane,) for lane in self.every]
+        self.placing = Placing(problem)
         self.missing = [len(earlier) for earlier in problem.before]
         self.first = [call for call, count in enumerate(self.missing) if not count]
 
     def placed(
-        self, priority: Sequence[float], options: Options, fill: bool = False, by_start: bool = True
+        self, priority: Sequence[float], options: Sequence[Options], fill: bool = False, by_start: bool = True
     ) -> tuple[Placed, ...]:
         """With `by_start` what can start first goes first, and `priority`, the least first, breaks ties; without, it alone decides."""
         problem, missing = self.problem, self.missing[:]
@@ -96,52 +92,9 @@ class ListScheduler:
                 heappush(now, (rank, ready_now))
         return tuple(self.done.values())
 
-    def _best(self, call: int, options: Sequence[tuple[int, float]], ready: int) -> Placed:
+    def _best(self, call: int, options: Options, ready: int) -> Placed:
         """Of its options that which ends first; while others are ready it takes no more than its share of the lanes, if it can."""
-        wanted = max(len(self.every) // ready, options[0][0])
-        found = [self._option(call, *option) for option in options if option[0] <= wanted]
+        wanted = max(self.problem.lanes // ready, options[0][0])
+        few = [option for option in options if option[0] <= wanted]
+        found = self.placing.each(call, few, self.free, self.done)
         return min(found, key=lambda one: (one.end, len(one.lanes))) if len(found) > 1 else found[0]
-
-    def _option(self, call: int, count: int, length: float) -> Placed:
-        return self._on_one(call, length) if count == 1 else self._on_several(call, count, length)
-
-    def _on_one(self, call: int, length: float) -> Placed:
-        """The lane on which it ends first; of equal ones that which made an operand, then that which has idled least."""
-        problem, handover = self.problem, self.problem.handover_s
-        earlier = [self.done[one] for one in problem.before[call]]
-        moves = problem.moves[call] if problem.moves else ()
-        best: tuple[float, bool, float, int] | None = None
-        chosen = 0.0
-        for lane in self.every:
-            begin, own, alone = self.free[lane], False, self.single[lane]
-            for one in earlier:
-                arrives = one.end if one.lanes == alone else one.end + handover
-                if arrives > begin:
-                    begin = arrives
-                own = own or lane in one.lanes
-            moved = 0.0
-            if moves:
-                moved = sum(
-                    [m.seconds * m.share(alone, one.lanes, lane) for m, one in zip(moves, earlier, strict=True)]
-                )
-            option = (begin + (length + moved), not own, -self.free[lane], lane)
-            if best is None or option < best:
-                best, chosen = option, begin
-        assert best is not None
-        return Placed(call, self.single[best[3]], chosen, best[0])
-
-    def _on_several(self, call: int, count: int, length: float) -> Placed:
-        """The lanes that are free first or, if that is sooner with what is moved, those of a predecessor."""
-        problem = self.problem
-        earlier = [self.done[one] for one in problem.before[call]]
-        arrives = max([one.end for one in earlier]) + problem.handover_s if earlier else 0.0
-        own = {lane for one in earlier for lane in one.lanes}
-        lanes = sorted(self.every, key=lambda lane: (max(self.free[lane], arrives), lane not in own, lane))[:count]
-        sets: dict[Lanes, None] = {tuple(sorted(lanes)): None}
-        if problem.moves:
-            sets |= {one.lanes: None for one in earlier if len(one.lanes) == count}
-        found = []
-        for chosen in sets:
-            begin = max([arrives, *[self.free[lane] for lane in chosen]])
-            found.append(Placed(call, chosen, begin, begin + (length + problem.moving(call, chosen, self.done))))
-        return min(found, key=lambda one: one.end)

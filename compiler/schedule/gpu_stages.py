@@ -113,8 +113,13 @@ class _Search:
         return self.known[stage]
 
     def _seconds(self, way: Sequence[Launch]) -> float:
+        """From the end of one launch to the beginning of one that waits for all of these: groups fork from the one and join in the other."""
         loads = [load for launch in way if (load := self._of(launch)) is not None]
-        return makespan(loads, quotient(self.block.before, way))
+        inner = quotient(self.block.before, way)
+        last = {*range(len(way))}.difference(*inner)
+        ends = Load(0.0, 0.0, 0.0, 0.0, 0.0, loads[0].cross_s, loads[0].fan_in_s)
+        between = [tuple(one + 1 for one in earlier) or (0,) for earlier in inner]
+        return makespan([ends, *loads, ends], [(), *between, tuple(sorted(one + 1 for one in last))])
 
     def _of(self, launch: Launch) -> Load | None:
         return self.loads(tuple(self.calls[call] for call in launch))

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import Beside, LaneCosts, StageClock
+from compiler.ir.lanes import ALONE, NOTHING, Beside, LaneCosts, StageClock
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu, Variant
 from compiler.ir.touched import Regions
-from compiler.schedule.contention import contended_makespan
 from compiler.schedule.dependencies import predecessors
 from compiler.schedule.lanes_plan import plan_of
 from compiler.schedule.moves import moves_of
 from compiler.schedule.problem import Placed, Problem
 from compiler.schedule.refined import StageSeconds
-from compiler.schedule.sequential import shared_seconds
+from compiler.schedule.sequential import shared_seconds, variants_on
 from compiler.schedule.stage_lanes import placed_stages
 from compiler.schedule.stages import Stage
 from compiler.schedule.strays import strays
@@ -25,8 +24,6 @@ from compiler.schedule.tasks import tasks_of
 
 WAKE_LANES_S = 20e-6
 """What a run pays once for having more than one lane: waking threads, and waiting for the last."""
-ALONE = Beside(0.0, 0.0)
-"""How a call gets on with others that nothing is known of."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,7 @@ class Instance:
     options: tuple[tuple[Variant | None, ...], ...]
     problem: Problem
     regions: Regions | None = None
+    costs: LaneCosts = NOTHING
 
     @staticmethod
     def of(
@@ -47,7 +45,7 @@ class Instance:
     ) -> Instance:
         """`menus` are in call order. Without `regions` each part of a call is taken to read all of every operand."""
         loads = tuple(costs.beside.get(menu.workload, ALONE) for menu in menus)
-        moved = _Moved(kernels, costs.byte_s, regions)
+        moved = _Moved(kernels, costs.crossing_s, regions)
         modes = [
             [moved.least(call, _modes(menu, count, load, costs.split_s), count) for count in range(1, lanes + 1)]
             for call, (menu, load) in enumerate(zip(menus, loads, strict=True))
@@ -59,23 +57,17 @@ class Instance:
             tuple(tuple(mode.seconds if mode else None for mode in every) for every in modes),
             lanes,
             costs.handover_s,
-            moves_of(kernels, before, options, costs.byte_s, regions),
+            moves_of(kernels, before, options, costs.crossing_s, regions),
             loads if any(load != ALONE for load in loads) else (),
         )
-        return Instance(kernels, options, problem, regions)
+        return Instance(kernels, options, problem, regions, costs)
 
     def plan(self, name: str, placed: Sequence[Placed]) -> Plan:
         """A schedule as tasks, with memory that respects what runs when. Raises VerifyError for one that is none."""
         chosen = {one.call: self.options[one.call][len(one.lanes) - 1] for one in placed}
         tiles = [(variant.tile, variant.tiles) for _, variant in sorted(chosen.items()) if variant]
-        predicted_s = contended_makespan(self.problem, placed) + WAKE_LANES_S
         lanes, before = self.problem.lanes, self.problem.before
-        return plan_of(self.kernels, placed, tiles, lanes, before, name, predicted_s, self.regions)
-
-    def moved_s(self, placed: Sequence[Placed]) -> float:
-        """By how much calls that run one after another take longer for what they read of other lanes."""
-        done = {one.call: one for one in placed}
-        return sum(self.problem.moving(one.call, one.lanes, done) for one in placed)
+        return plan_of(self.kernels, placed, tiles, lanes, before, name, self.regions, self.costs)
 
     def stage_seconds(self, clock: StageClock) -> StageSeconds:
         """What stages of this problem take on the device, each as the schedule of it alone is run."""
@@ -108,17 +100,18 @@ class _Mode:
 
 
 def _modes(menu: Menu, lanes: int, load: Beside, split_s: float) -> list[_Mode]:
-    """Variants on so many lanes: those measured there if there are any, else those measured on one, whose tiles are shared.
+    """Variants on so many lanes, with what they take there.
 
     What was measured on several lanes contains what they cost each other; of the others the parts press on each other as on anything else.
     """
-    able = [variant for variant in menu.variants if max(variant.tiles, 1) >= lanes]
-    modes = [_Mode(variant, variant.cost.seconds) for variant in able if variant.lanes == lanes]
-    if not modes:
-        pressed = 1.0 + load.suffers * load.presses * (lanes - 1)
-        alone = [variant for variant in able if variant.lanes == 1]
-        modes = [_Mode(variant, shared_seconds(variant, lanes) * pressed + split_s) for variant in alone]
-    return modes
+    pressed = 1.0 + load.suffers * load.presses * (lanes - 1)
+    return [
+        _Mode(
+            variant,
+            variant.cost.seconds if variant.lanes == lanes else shared_seconds(variant, lanes) * pressed + split_s,
+        )
+        for variant in variants_on(menu, lanes)
+    ]
 
 
 class _Moved:

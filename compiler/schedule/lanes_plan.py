@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import NOTHING, LaneCosts
 from compiler.ir.plan import Place, Plan, ended_before
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
-from compiler.schedule.buffers import place_buffers
+from compiler.schedule.buffers import Mover, place_buffers
+from compiler.schedule.by_owner import ByOwner
 from compiler.schedule.conflicts import Conflicts
 from compiler.schedule.problem import Placed
 from compiler.schedule.tasks import tasks_of, tasks_with
@@ -26,34 +28,38 @@ def plan_of(
     lanes: int,
     before: Sequence[Sequence[int]],
     scheduler: str,
-    predicted_s: float,
     regions: Regions | None = None,
+    costs: LaneCosts = NOTHING,
 ) -> Plan:
     """A verified plan of a schedule; `tiles` has for each call how it is carried out, and its number of tile tasks.
 
-    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several lanes, a little later.
+    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several lanes, a little later; by whom is
+    decided by what writing memory costs lanes that do not own it, where `costs` say that.
     Waits are for bytes: for tasks that write what a task reads, and for those that used the memory that it uses. Raises VerifyError for what is
     no schedule.
     """
     counts = [count for _, count in tiles]
-    ended = ended_before(tasks_of(placed, before, counts, lanes), lanes, len(tiles))
-    places, arena = _with_slack(kernels, placed, ended) if lanes > 1 else place_buffers(kernels, ended)
+    in_order = tasks_of(placed, before, counts, lanes)
+    ended = ended_before(in_order, lanes, len(tiles))
+    mover = ByOwner(kernels, in_order, tiles, lanes, costs, regions) if costs.byte_s or costs.upgrade_s else None
+    places, arena = _with_slack(kernels, placed, ended, mover) if lanes > 1 else place_buffers(kernels, ended)
     tasks = tasks_with(placed, counts, lanes, Conflicts(kernels, [tile for tile, _ in tiles], places, lanes, regions))
-    plan = Plan(lanes, tasks, tuple(tiles), places, arena, scheduler, predicted_s)
+    plan = Plan(lanes, tasks, tuple(tiles), places, arena, scheduler)
     plan.verify(kernels, regions)
     return plan
 
 
 def _with_slack(
-    kernels: KernelGraph, placed: Sequence[Placed], ended: Sequence[int]
+    kernels: KernelGraph, placed: Sequence[Placed], ended: Sequence[int], mover: Mover | None
 ) -> tuple[Mapping[int, Place], int]:
     """Places with as much slack as the arena may grow for."""
     tight = place_buffers(kernels, ended)
     for slack in SLACKS:
-        roomy = place_buffers(kernels, ended, _long_ended(placed, ended, slack))
+        long_ended = _long_ended(placed, ended, slack)
+        roomy = place_buffers(kernels, ended, long_ended)
         if roomy[1] <= MOST_GROWTH * tight[1]:
-            return roomy
-    return tight
+            return place_buffers(kernels, ended, long_ended, mover) if mover else roomy
+    return place_buffers(kernels, ended, mover=mover) if mover else tight
 
 
 def _long_ended(placed: Sequence[Placed], ended: Sequence[int], slack: int) -> list[int]:

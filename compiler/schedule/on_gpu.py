@@ -11,9 +11,9 @@ shared on streams   the launches of `shared launches`, on streams
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.load import Load
@@ -22,13 +22,10 @@ from compiler.schedule.dependencies import predecessors
 from compiler.schedule.found import Found
 from compiler.schedule.gpu_stages import stage_launches
 from compiler.schedule.graph_plan import LaunchGraph, as_read, in_turn, plan_of
+from compiler.schedule.launch_modes import LaunchMode, Together, launch_mode
 from compiler.schedule.launches import GROWTHS, shared_launches
-from compiler.schedule.sequential import choose_lanes
 from compiler.schedule.slots import NEEDS, TIES, SlotRules, early_slots
 from compiler.schedule.streams import crossings, streams
-
-Together = Callable[[Sequence[tuple[int, Variant]]], Load | None]
-"""What calls, each carried out as a variant says, ask of the device as one launch; None where they cannot share one. One alone always has a load."""
 
 SEQUENTIAL, SHARED = "sequential", "shared launches"
 MARGIN = 0.9
@@ -90,11 +87,11 @@ class _Device:
     """The calls of a model on one GPU."""
 
     def __init__(self, kernels: KernelGraph, menus: Sequence[Menu], together: Together) -> None:
-        self.menus, self.together = menus, together
+        self.together = together
         self.before = predecessors(kernels)
-        self.fastest = tuple(choose_lanes(menu, 1, 0.0)[0] for menu in menus)
-        self.launched = [call for call, variant in enumerate(self.fastest) if variant.tiles]
-        self.known: dict[tuple[int, ...], Load | None] = {}
+        self.options = [_fastest_first(menu) for menu in menus]
+        self.launched = [call for call, every in enumerate(self.options) if every[0].tiles]
+        self.known: dict[tuple[int, ...], LaunchMode | None] = {}
 
     def named(self, scheduler: str) -> Iterator[tuple[str, LaunchGraph]]:
         """The graphs of a scheduler by name, the sequential one first."""
@@ -112,38 +109,56 @@ class _Device:
 
     @cached_property
     def shared(self) -> list[tuple[tuple[int, ...], ...]]:
-        """Launches that calls share, for each of GROWTHS."""
+        """Launches that calls share, for each of GROWTHS: grouped by what they take at their fastest, and by the least that they take."""
 
-        def seconds(calls: Sequence[int]) -> float | None:
+        def shortest(calls: Sequence[int]) -> float | None:
             load = self.load(tuple(calls))
             return None if load is None else load.seconds
 
-        return [tuple(shared_launches(self.before, self.launched, seconds, growth)) for growth in GROWTHS]
+        @cache
+        def of_fastest(calls: tuple[int, ...]) -> float | None:
+            load = self.together([(call, self.options[call][0]) for call in calls])
+            return None if load is None else load.seconds
+
+        def fastest(calls: Sequence[int]) -> float | None:
+            return of_fastest(tuple(calls))
+
+        return [
+            tuple(shared_launches(self.before, self.launched, seconds, growth))
+            for seconds in (fastest, shortest)
+            for growth in GROWTHS
+        ]
 
     def load(self, calls: tuple[int, ...]) -> Load | None:
-        """Of calls in one launch, each at its fastest."""
+        """Of calls in one launch, under the variants that make it shortest."""
         if calls not in self.known:
-            self.known[calls] = self.together([(call, self.fastest[call]) for call in calls])
-        return self.known[calls]
+            self.known[calls] = launch_mode(calls, [self.options[call] for call in calls], self.together)
+        mode = self.known[calls]
+        return None if mode is None else mode.load
 
     def _beside(self, launches: Sequence[tuple[int, ...]]) -> LaunchGraph:
         return self._graph(launches, as_read(launches, self.before))
 
     def _graph(self, launches: Sequence[tuple[int, ...]], before: tuple[tuple[int, ...], ...]) -> LaunchGraph:
         loads = tuple(load for launch in launches if (load := self.load(launch)) is not None)
-        return LaunchGraph(tuple(launches), before, self.fastest, loads)
+        variants = [every[0] for every in self.options]
+        for launch in launches:
+            if (mode := self.known[launch]) is not None:
+                for call, variant in zip(launch, mode.variants, strict=True):
+                    variants[call] = variant
+        return LaunchGraph(tuple(launches), before, tuple(variants), loads)
 
     def _early(self, rules: SlotRules) -> LaunchGraph:
         """Earliest start first on block slots, a launch for each call."""
         at = {call: number for number, call in enumerate(self.launched)}
         inner = [[at[one] for one in self.before[call] if one in at] for call in self.launched]
-        options = [[variant for variant in self.menus[call].variants if variant.lanes == 1] for call in self.launched]
+        options = [self.options[call] for call in self.launched]
         loads = [
             [self._alone(call, variant) for variant in every]
             for call, every in zip(self.launched, options, strict=True)
         ]
         placed = early_slots(loads, inner, rules)
-        variants = list(self.fastest)
+        variants = [every[0] for every in self.options]
         for one in placed:
             variants[self.launched[one.call]] = options[one.call][one.option]
         launches = tuple((self.launched[one.call],) for one in placed)
@@ -159,6 +174,10 @@ class _Device:
         load = self.together([(call, variant)])
         assert load is not None, "a call alone has a launch"
         return load
+
+
+def _fastest_first(menu: Menu) -> list[Variant]:
+    return sorted((one for one in menu.variants if one.lanes == 1), key=lambda one: one.cost.seconds)
 
 
 def _predicted(graph: LaunchGraph) -> float:

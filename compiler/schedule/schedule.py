@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts, StageClock
+from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
 from compiler.schedule.aligned import aligned
 from compiler.schedule.candidates import candidates, named
-from compiler.schedule.expected import expected, expected_beside, expected_in_turn
 from compiler.schedule.found import Found
 from compiler.schedule.instance import WAKE_LANES_S, Instance
 from compiler.schedule.lanes_plan import plan_of
-from compiler.schedule.on_gpu import Together, on_gpu
-from compiler.schedule.problem import makespan
+from compiler.schedule.launch_modes import Together
+from compiler.schedule.on_gpu import on_gpu
+from compiler.schedule.replay import Spans, last_end, replayed
 from compiler.schedule.sequential import choose_lanes, one_by_one, sequential
+from compiler.schedule.works import works_of
 
 ALIGNED = "aligned"
 
@@ -47,67 +50,81 @@ def schedule(
     """
     if together is not None:
         return on_gpu(kernels, menus, together, scheduler)
-    instance = Instance.of(kernels, menus, lanes, costs, regions)
-    alone, *split = [_timed_sequential(instance, menus, count, costs) for count in sorted({1, lanes})]
+    search = _Search(Instance.of(kernels, menus, lanes, costs, regions), menus, lanes, costs)
+    alone, *split = [search.in_turn(count) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)
     if scheduler == "sequential" or lanes == 1:
         return (in_turn[0],)
-    drifting = _aligned(instance, menus, lanes, costs) if scheduler in ("auto", ALIGNED) else ()
-    if _is_chain(instance.problem.before):
+    drifting = search.aligned() if scheduler in ("auto", ALIGNED) else ()
+    if _is_chain(search.instance.problem.before):
         found = (in_turn[0], *drifting)
         return found if scheduler == "auto" else (min(found, key=_predicted),)
-    beside = sorted(_side_by_side(instance, scheduler, clock), key=_predicted) if scheduler != ALIGNED else []
+    beside = sorted(search.side_by_side(scheduler, clock), key=_predicted) if scheduler != ALIGNED else []
     return (
         (*in_turn, *drifting, *beside) if scheduler == "auto" else (min([alone, *drifting, *beside], key=_predicted),)
     )
+
+
+def predicted(
+    plan: Plan, kernels: KernelGraph, menus: Sequence[Menu], costs: LaneCosts, regions: Regions | None = None
+) -> Spans:
+    """When the tasks of a plan run, whoever made it and for whatever costs, as `menus`, which offer its tiles, and `costs` have it."""
+    wake_s = WAKE_LANES_S if plan.lanes > 1 else 0.0
+    return replayed(plan, works_of(plan, kernels, menus, costs, regions), costs.handover_s, wake_s)
 
 
 def _predicted(found: Found) -> float:
     return found.plan.predicted_s
 
 
-def _timed_sequential(instance: Instance, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> Found:
-    begin = time.perf_counter()
-    chosen = [choose_lanes(menu, lanes, costs.split_s) for menu in menus]
-    placed = sequential(chosen)
-    wake_s = WAKE_LANES_S if lanes > 1 else 0.0
-    plan = plan_of(
-        instance.kernels,
-        placed,
-        [(variant.tile, variant.tiles) for variant, _, _ in chosen],
-        lanes,
-        one_by_one([variant for variant, _, _ in chosen]),
-        "sequential",
-        makespan(placed) + instance.moved_s(placed) + wake_s,
-        instance.regions,
-    )
-    spans = expected_in_turn(instance.problem, placed, plan.tasks, wake_s)
-    return Found(plan, time.perf_counter() - begin, spans=spans)
+@dataclass(frozen=True)
+class _Search:
+    """One instance with what it was made of; each plan is found with what it is predicted to take."""
 
+    instance: Instance
+    menus: Sequence[Menu]
+    lanes: int
+    costs: LaneCosts
 
-def _aligned(instance: Instance, menus: Sequence[Menu], lanes: int, costs: LaneCosts) -> tuple[Found, ...]:
-    """Calls in order on lanes that keep to what they wrote; nothing where it is not known what parts of calls touch."""
-    begin = time.perf_counter()
-    if instance.regions is None:
-        return ()
-    variants, placed = aligned(instance.kernels, menus, lanes, costs, instance.regions)
-    tiles = [(variant.tile, variant.tiles) for variant in variants]
-    predicted_s = makespan(placed) + WAKE_LANES_S
-    before = one_by_one(variants)
-    plan = plan_of(instance.kernels, placed, tiles, lanes, before, ALIGNED, predicted_s, instance.regions)
-    return (Found(plan, time.perf_counter() - begin, spans=expected(placed, plan.tasks, WAKE_LANES_S)),)
+    def in_turn(self, lanes: int) -> Found:
+        begin = time.perf_counter()
+        chosen = [choose_lanes(menu, lanes, self.costs.split_s) for menu in self.menus]
+        plan = plan_of(
+            self.instance.kernels,
+            sequential(chosen),
+            [(variant.tile, variant.tiles) for variant, _, _ in chosen],
+            lanes,
+            one_by_one([variant for variant, _, _ in chosen]),
+            "sequential",
+            self.instance.regions,
+            self.costs,
+        )
+        return self._found(plan, begin)
+
+    def aligned(self) -> tuple[Found, ...]:
+        """Calls in order on lanes that keep to what they wrote; nothing where it is not known what parts of calls touch."""
+        begin = time.perf_counter()
+        kernels, regions = self.instance.kernels, self.instance.regions
+        if regions is None:
+            return ()
+        variants, placed = aligned(kernels, self.menus, self.lanes, self.costs, regions)
+        tiles = [(variant.tile, variant.tiles) for variant in variants]
+        plan = plan_of(kernels, placed, tiles, self.lanes, one_by_one(variants), ALIGNED, regions, self.costs)
+        return (self._found(plan, begin),)
+
+    def side_by_side(self, scheduler: str, clock: StageClock | None) -> Iterator[Found]:
+        """Independent kernels beside each other, as one scheduler places them, or as every one does."""
+        problem, measured = self.instance.problem, self.instance.stage_seconds(clock) if clock else None
+        for one in candidates(problem, measured) if scheduler == "auto" else named(problem, scheduler, measured):
+            begin = time.perf_counter() - one.seconds
+            yield self._found(self.instance.plan(one.name, one.placed), begin)
+
+    def _found(self, plan: Plan, begin: float) -> Found:
+        """A plan for which the search began at a time of the clock."""
+        spans = predicted(plan, self.instance.kernels, self.menus, self.costs, self.instance.regions)
+        return Found(replace(plan, predicted_s=last_end(spans)), time.perf_counter() - begin, spans=spans)
 
 
 def _is_chain(before: Sequence[Sequence[int]]) -> bool:
     """Whether each call reads what the one before it writes: nothing can run beside anything."""
     return all(call - 1 in earlier for call, earlier in enumerate(before) if call)
-
-
-def _side_by_side(instance: Instance, scheduler: str, clock: StageClock | None) -> Iterator[Found]:
-    """Independent kernels beside each other, as one scheduler places them, or as every one does."""
-    problem, measured = instance.problem, instance.stage_seconds(clock) if clock else None
-    for one in candidates(problem, measured) if scheduler == "auto" else named(problem, scheduler, measured):
-        begin = time.perf_counter()
-        plan = instance.plan(one.name, one.placed)
-        spans = expected_beside(problem, one.placed, plan.tasks, WAKE_LANES_S)
-        yield Found(plan, one.seconds + time.perf_counter() - begin, spans=spans)

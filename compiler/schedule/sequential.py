@@ -14,18 +14,19 @@ def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, in
 
     A variant measured on several lanes counts as it is; one measured alone counts as its time divided, plus a hand-over.
     """
-    best: tuple[Variant, int, float] | None = None
-    for variant in menu.variants:
-        if variant.lanes > lanes:
-            continue
-        options = [(variant.lanes, variant.cost.seconds)]
-        if variant.lanes == 1:
-            options += [(n, shared_seconds(variant, n) + handover_s) for n in range(2, lanes + 1)]
-        for count, seconds in options:
-            if min(count, max(variant.tiles, 1)) == count and (best is None or seconds < best[2]):
-                best = (variant, count, seconds)
-    assert best is not None, "a menu has a variant for one lane"
-    return best
+    options = [
+        (variant, count, shared_seconds(variant, count) + handover_s if variant.lanes < count else variant.cost.seconds)
+        for count in range(1, lanes + 1)
+        for variant in variants_on(menu, count)
+    ]
+    return min(options, key=lambda option: option[2])
+
+
+def variants_on(menu: Menu, lanes: int) -> list[Variant]:
+    """Variants with tiles for so many lanes: those measured on as many if there are any, else those measured on one, whose tiles are shared."""
+    able = [variant for variant in menu.variants if max(variant.tiles, 1) >= lanes]
+    measured = [variant for variant in able if variant.lanes == lanes]
+    return measured or [variant for variant in able if variant.lanes == 1]
 
 
 def shared_seconds(variant: Variant, lanes: int) -> float:

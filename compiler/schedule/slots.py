@@ -2,7 +2,8 @@
 
 Resource-constrained project scheduling with one renewable resource of capacity 1. In the *relaxed* form (`simulated`) every launch begins as soon
 as what it depends on has ended, as those of a CUDA graph do, and launches at work together that want more than the device take so many times longer.
-In the *strict* form (`early_slots`) launches that run together need no more block slots than there are, so that none is made longer.
+In the *strict* form (`early_slots`) launches that run together need no more block slots than there are, so that none is made longer. In both a
+launch that waits for others than the one before it on its stream begins later (`Load.gap_after`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from typing import Literal
 
 from compiler.ir.load import Load
 from compiler.schedule.problem import ROUNDING, ways_to_the_end
-
-Before = Sequence[Sequence[int]]
+from compiler.schedule.streams import Before, elsewhere, reduced, streams
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,17 @@ class Span:
 
 
 def simulated(loads: Sequence[Load], before: Before) -> tuple[Span, ...]:
-    """The relaxed form: every launch `gap_s` after the last that it depends on; `before` are positions of earlier launches.
+    """The relaxed form: every launch a gap after the last that it depends on, on `streams`; `before` are positions of earlier launches.
 
     Launches at work share the multiprocessors: where their shares exceed the device, all are slowed by the same factor (processor sharing).
-    O(launches · those at work at a time).
+    O(launches · those at work at a time), and what `streams` takes.
     """
-    left, after = [len({*earlier}) for earlier in before], _after(before)
+    before = reduced(before)
+    waits = elsewhere(before, streams(before))
+    until_work = [load.gap_after(count) + load.start_s for load, count in zip(loads, waits, strict=True)]
+    left, after = [len(earlier) for earlier in before], _after(before)
     ready, end = [0.0] * len(loads), [0.0] * len(loads)
-    begins = [(load.gap_s + load.start_s, at) for at, load in enumerate(loads) if not left[at]]
+    begins = [(until_work[at], at) for at, count in enumerate(left) if not count]
     heapq.heapify(begins)
     at_work: dict[int, float] = {}
     now = 0.0
@@ -55,8 +58,7 @@ def simulated(loads: Sequence[Load], before: Before) -> tuple[Span, ...]:
                 left[follower] -= 1
                 if not left[follower]:
                     ready[follower] = now
-                    load = loads[follower]
-                    heapq.heappush(begins, (now + load.gap_s + load.start_s, follower))
+                    heapq.heappush(begins, (now + until_work[follower], follower))
     return tuple(map(Span, ready, end))
 
 
@@ -91,11 +93,15 @@ class SlotRules:
 
 @dataclass(frozen=True)
 class Slotted:
-    """A call under one of its options: its blocks begin `gap_s` after `begin` at the earliest; `held` are calls whose room it waited for."""
+    """A call under one of its options, from when it is launched to its end; its blocks take room from `runs` on.
+
+    `held` are calls whose room it waited for.
+    """
 
     call: int
     option: int
     begin: float
+    runs: float
     end: float
     held: tuple[int, ...] = ()
 
@@ -121,10 +127,12 @@ class _Taken:
 
 class _EarlySlots:
     def __init__(self, options: Sequence[Sequence[Load]], before: Before, rules: SlotRules) -> None:
-        self.options, self.before, self.rules = options, before, rules
+        self.options, self.before, self.rules = options, reduced(before), rules
         fastest = [min(load.seconds for load in loads) for loads in options]
         self.way = ways_to_the_end(before, fastest)
         self.done: dict[int, Slotted] = {}
+        self.followed: set[int] = set()
+        """Calls after which another comes on their stream."""
         self.taken: list[_Taken] = []
 
     def placed(self) -> tuple[Slotted, ...]:
@@ -164,11 +172,12 @@ class _EarlySlots:
     def _under(self, call: int, option: int) -> Slotted:
         """The call as early as its predecessors and the room allow."""
         load, need = self.options[call][option], self._need(call, option)
-        first = self._ready_at(call) + load.gap_s
+        gap = load.gap_after(len(self.before[call]) - any(one not in self.followed for one in self.before[call]))
+        first = self._ready_at(call) + gap
         for begin in sorted({first, *(one.end for one in self.taken if one.end > first)}):
             if self._fits(begin, begin + load.run_s, need):
                 held = tuple(one.call for one in self.taken if one.end == begin) if begin > first else ()
-                return Slotted(call, option, begin - load.gap_s, begin + load.run_s, held)
+                return Slotted(call, option, begin - gap, begin, begin + load.run_s, held)
         raise AssertionError("after the end of all calls there is room for each")
 
     def _fits(self, begin: float, end: float, need: float) -> bool:
@@ -180,9 +189,9 @@ class _EarlySlots:
         )
 
     def _place(self, one: Slotted) -> None:
-        load = self.options[one.call][one.option]
         self.done[one.call] = one
-        self.taken.append(_Taken(one.call, one.begin + load.gap_s, one.end, self._need(one.call, one.option)))
+        self.followed.update([earlier for earlier in self.before[one.call] if earlier not in self.followed][:1])
+        self.taken.append(_Taken(one.call, one.runs, one.end, self._need(one.call, one.option)))
 
 
 def _after(before: Before) -> list[list[int]]:

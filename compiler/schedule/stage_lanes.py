@@ -35,33 +35,42 @@ class StageLanes:
         return max(seat.seconds for seat in seats) + crossing
 
     def seats(self, groups: Sequence[Group]) -> list[Seat]:
-        """The lanes shared out: with enough of them the slowest group gets more while that helps it, else the longest go first to the emptiest lane.
+        """The lanes shared out: with enough of them each group gets some, else groups take turns."""
+        return self._apart(groups) if len(groups) <= self.problem.lanes else self._in_turn(groups)
 
-        The second is LPT (Graham, "Bounds on multiprocessing timing anomalies", 1969), within 4/3 of the best.
+    def _in_turn(self, groups: Sequence[Group]) -> list[Seat]:
+        """On single lanes, pairs of lanes and so on, or all lanes together: whichever ends first; of equal ones the smaller seats."""
+        lanes = self.problem.lanes
+        sizes = sorted({lanes // seats for seats in range(1, lanes + 1)})
+        return min([self._packed(groups, size) for size in sizes], key=lambda seats: max(one.seconds for one in seats))
+
+    def _packed(self, groups: Sequence[Group], size: int) -> list[Seat]:
+        """Seats of `size` lanes each, the longest group first to that which is free first.
+
+        LPT (Graham, "Bounds on multiprocessing timing anomalies", 1969), within 4/3 of the best.
         """
-        return self._apart(groups) if len(groups) <= self.problem.lanes else self._packed(groups)
-
-    def _packed(self, groups: Sequence[Group]) -> list[Seat]:
-        packed: list[list[Group]] = [[] for _ in range(self.problem.lanes)]
-        filled = [0.0] * self.problem.lanes
-        for length, group in sorted((-self._length(group, 1), group) for group in groups):
-            lane = filled.index(min(filled))
-            packed[lane].append(group)
-            filled[lane] -= length
-        return [Seat(tuple(of), 1, seconds) for of, seconds in zip(packed, filled, strict=True)]
+        packed: list[list[Group]] = [[] for _ in range(self.problem.lanes // size)]
+        filled = [0.0] * len(packed)
+        for length, group in sorted((-self._length(group, size), group) for group in groups):
+            seat = filled.index(min(filled))
+            packed[seat].append(group)
+            filled[seat] -= length
+        return [Seat(tuple(of), size, seconds) for of, seconds in zip(packed, filled, strict=True)]
 
     def _apart(self, groups: Sequence[Group]) -> list[Seat]:
-        counts = [1] * len(groups)
-        lengths = [self._length(group, 1) for group in groups]
-        while spare := self.problem.lanes - sum(counts):
-            slowest = lengths.index(max(lengths))
-            options = [(self._length(groups[slowest], counts[slowest] + more), more) for more in range(1, spare + 1)]
-            length, more = min(options)
-            if length >= lengths[slowest]:
-                break
-            counts[slowest] += more
-            lengths[slowest] = length
-        return [Seat((group,), count, length) for group, count, length in zip(groups, counts, lengths, strict=True)]
+        """The slowest group as fast as any numbers of lanes allow, and of these the least lanes. O(groups · lanes²), by dynamic programming."""
+        shared: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+        for group in groups:
+            larger: dict[int, tuple[float, tuple[int, ...]]] = {}
+            for used, (slowest, counts) in shared.items():
+                for count in range(1, self.problem.lanes - used + 1):
+                    option = max(slowest, self._length(group, count)), (*counts, count)
+                    if used + count not in larger or option < larger[used + count]:
+                        larger[used + count] = option
+            shared = larger
+        _, _, counts = min((slowest, used, counts) for used, (slowest, counts) in shared.items())
+        each = zip(groups, counts, strict=True)
+        return [Seat((group,), count, self._length(group, count)) for group, count in each]
 
     def _length(self, group: Group, lanes: int) -> float:
         """Calls one after another, each on as many of the lanes as suit it, with what they read of other lanes of the group."""

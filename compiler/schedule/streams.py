@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.schedule.problem import ways_to_the_end
+
 Before = Sequence[Sequence[int]]
 
 
@@ -31,19 +33,16 @@ def reduced(before: Before) -> tuple[tuple[int, ...], ...]:
 def streams(before: Before) -> tuple[int, ...]:
     """For each launch its stream, numbered as they begin; `before` is a transitive reduction.
 
-    A launch inherits the stream of the first predecessor whose last launch on it that is, then as many more as augmenting paths find
-    (Kuhn, "The Hungarian method for the assignment problem", 1955). O(n e).
+    A launch inherits the stream of a predecessor whose last launch on it that is, found by augmenting paths (Kuhn, "The Hungarian method for the
+    assignment problem", 1955). O(n e). Launches with one predecessor come first, as others wait for another stream in any case, and of such those
+    with the longest way to the end. Once matched they stay so (a transversal matroid: Edmonds and Fulkerson, 1965), so no maximum matching
+    leaves fewer launches that wait for other streams.
     """
     follower: dict[int, int] = {}
     inherits: dict[int, int] = {}
-    for launch, earlier in enumerate(before):
-        for one in earlier:
-            if one not in follower:
-                follower[one], inherits[launch] = launch, one
-                break
-    for launch in range(len(before)):
-        if launch not in inherits:
-            _augment(launch, before, follower, inherits)
+    ways = ways_to_the_end(before, [1.0] * len(before))
+    for launch in sorted(range(len(before)), key=lambda launch: (len(before[launch]) > 1, -ways[launch], launch)):
+        _augment(launch, before, follower, inherits)
     found: list[int] = []
     for launch in range(len(before)):
         fresh = max(found, default=-1) + 1
@@ -51,7 +50,7 @@ def streams(before: Before) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _augment(launch: int, before: Before, follower: dict[int, int], inherits: dict[int, int]) -> bool:
+def _augment(launch: int, before: Before, follower: dict[int, int], inherits: dict[int, int]) -> None:
     """Finds a predecessor for a launch to follow, where others may have to follow another of theirs; breadth first."""
     reached: dict[int, int] = {}
     waiting = [launch]
@@ -70,10 +69,14 @@ def _augment(launch: int, before: Before, follower: dict[int, int], inherits: di
                 left = inherits.get(taker)
                 follower[at], inherits[taker] = taker, at
                 at = left
-            return True
-    return False
+            return
+
+
+def elsewhere(before: Before, stream_of: Sequence[int]) -> tuple[int, ...]:
+    """For each launch, how many launches of other streams it waits for."""
+    return tuple(sum(stream_of[one] != stream_of[launch] for one in earlier) for launch, earlier in enumerate(before))
 
 
 def crossings(before: Before, stream_of: Sequence[int]) -> int:
     """Edges between launches of different streams."""
-    return sum(stream_of[one] != stream_of[launch] for launch, earlier in enumerate(before) for one in earlier)
+    return sum(elsewhere(before, stream_of))

@@ -6,6 +6,7 @@
     nearby      what records of other kernels and other machines hint at
     belief      what tiles that were not measured may cost, and what measuring one is worth
     search      which tiles are measured, in which order, and when to stop
+    frugal      tiles that leave more of a GPU to kernels beside them, at little loss
     known       records looked up: what is known of tiles, which searches were made
     shared      kernels measured on several lanes
     tile        candidates, records looked up, those worth measuring measured within the budget

@@ -28,10 +28,12 @@ class Proposal:
 
     `error` is what an algorithm that reassociates products and sums (Winograd) is expected to lose: its largest error relative to
     the largest value. 0 for all whose rounding errors are those of plain sums. `row_blocks` says into how many blocks of an image's rows tasks
-    are cut before anything else; 1 where they are not, or something stands around the rows.
+    are cut before anything else; 1 where they are not, or something stands around the rows. `share` is the part of a device of many
+    processors that the tile keeps at work; 1 on a lane, and for plain loops, beside which there is no other tile.
     """
 
     tile: Tile
     seconds: float
     error: float = 0.0
     row_blocks: int = 1
+    share: float = 1.0

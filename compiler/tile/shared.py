@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
+from compiler.ir.machine import STATE, Machine, Record, Setting, Trial, Workload
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.targets.target import Target
 from compiler.tile.known import SEARCH, covers, identity
@@ -23,8 +23,6 @@ WORTH_S = 5e-6
 TILES = 2
 """Of each kernel that are measured on several lanes: those that take least when what one lane takes is divided, one of them with rows for each lane."""
 BATCH = 16
-STATE = "state"
-"""In the variant of a record: whether the cores were `near` to each other or `far`."""
 
 
 @dataclass(frozen=True)

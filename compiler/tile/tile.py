@@ -15,6 +15,7 @@ from compiler.targets.target import Target
 from compiler.tile.algorithms import legal_tiles
 from compiler.tile.belief import rank_correlation
 from compiler.tile.error_budget import allowed_error
+from compiler.tile.frugal import frugal
 from compiler.tile.known import SEARCH, covers, identity, known_alone
 from compiler.tile.model import Proposal
 from compiler.tile.nearby import Nearby
@@ -26,6 +27,8 @@ MOST_OPTIONS = 128
 """Of the model's favourites of one algorithm that take part in a search."""
 PROGRESS = 0.01
 """Part of the budget after which progress is told again."""
+MOST_FRUGAL = 3
+"""Frugal tiles of a kernel that `choose` is offered."""
 FEWEST_RANKED = 3
 """Tiles measured of a kernel before their ranks say anything of the model."""
 
@@ -96,6 +99,7 @@ def tile(
     precision: str = "fp32",
     choose: Choose = best_by_model,
     state: str = "",
+    in_company: Sequence[bool] = (),
 ) -> Tiled:
     """Menus for workloads in call order.
 
@@ -103,7 +107,7 @@ def tile(
     of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
     searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
     budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
-    a workload, `choose` takes one of what the model thinks best.
+    a workload, `choose` takes one of what the model thinks best. Of calls that are `in_company` of others menus have a `frugal` tile too.
 
     Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a part of the
     budget, and menus say what they take there. `compiler.tile.shared.with_shared` gives the same menus for another state.
@@ -127,7 +131,12 @@ def tile(
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
     tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
-    menus = {contest.key: _menu(contest, tried[contest.key], lanes, count_tiles) for contest in contests}
+    shared_keys = {key for key, company in zip(keys, in_company, strict=False) if company}
+    beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
+    menus = {
+        contest.key: _menu(contest, tried[contest.key], lanes, count_tiles, beside.get(contest.key))
+        for contest in contests
+    }
     reused = [*found.values()]
     if state and lanes > 1:
         sharing = Sharing(lanes, state, budget.seconds, budget.clock, hurry)
@@ -314,10 +323,40 @@ def _tried(contest: Contest, fresh: set[tuple[str, Tile]]) -> tuple[tuple[Tile, 
     )
 
 
-def _menu(contest: Contest, tried: Sequence[tuple[Tile, Cost]], lanes: int, count_tiles: CountTiles) -> Menu:
+def _beside(
+    contests: Sequence[Contest], tried: Mapping[str, Sequence[tuple[Tile, Cost]]], choose: Choose
+) -> Mapping[str, tuple[Tile, Cost]]:
+    """By workload key a `frugal` tile: of those that were measured, or, where none was, of the model's one that `choose` takes before the best."""
+    found: dict[str, tuple[Tile, Cost]] = {}
+    asked: list[tuple[Contest, list[int]]] = []
+    for contest in contests:
+        place = {option.tile: at for at, option in enumerate(contest.options)}
+        fast = place[tried[contest.key][0][0]]
+        known = contest.costs or {at: option.seconds for at, option in enumerate(contest.options)}
+        best = frugal(contest.options, known, fast)[:MOST_FRUGAL]
+        if best and contest.costs:
+            found[contest.key] = next(one for one in tried[contest.key] if place[one[0]] == best[0])
+        elif best:
+            asked.append((contest, [*best, fast]))
+    offers = [(contest.workload, [contest.options[at].tile for at in order]) for contest, order in asked]
+    for (contest, order), taken in zip(asked, choose(offers) if offers else (), strict=True):
+        if taken < len(order) - 1:
+            option = contest.options[order[taken]]
+            found[contest.key] = option.tile, Cost(option.seconds, "model")
+    return found
+
+
+def _menu(
+    contest: Contest,
+    tried: Sequence[tuple[Tile, Cost]],
+    lanes: int,
+    count_tiles: CountTiles,
+    beside: tuple[Tile, Cost] | None,
+) -> Menu:
     """The tiles that may be the best on one lane or on more: none that, shared evenly, takes as long as one before it in whole tile tasks.
 
-    Where none of these has rows for each lane, the fastest that has comes after them, if it takes little longer.
+    Where none of these has rows for each lane, the fastest that has comes after them, if it takes little longer; last the one that is best `beside`
+    other kernels.
     """
     row_blocks = {option.tile: option.row_blocks for option in contest.options}
     variants: list[Variant] = []
@@ -335,6 +374,9 @@ def _menu(contest: Contest, tried: Sequence[tuple[Tile, Cost]], lanes: int, coun
         )
         cuts = [variant for variant in others if _cuts_rows(variant, lanes, least)]
         variants += sorted(cuts, key=lambda variant: divided(variant, lanes))[:1]
+    if beside and beside[0] not in [variant.tile for variant in variants]:
+        tile, cost = beside
+        variants.append(Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile]))
     return Menu(contest.key, tuple(variants))
 
 

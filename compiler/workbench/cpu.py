@@ -19,7 +19,7 @@ from compiler.codegen.lowered import Lowered
 from compiler.codegen.regions import KernelRegions
 from compiler.contract import CompileOptions
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.machine import STATE, Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
@@ -39,6 +39,9 @@ HANDOVER = "handover"
 """The kind of record that says what a hand-over between two cores costs."""
 BYTE_S = "byte_s"
 """In the variant of such a record: how much longer a byte takes to be read that another core wrote. Left out: not known, counted as 0."""
+UPGRADE_S = "upgrade_s"
+"""There, too: how much longer a byte takes to be written that another core has read since the writer wrote it. Left out: measured where that
+is allowed, else counted as 0."""
 
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
@@ -128,7 +131,8 @@ class CpuBackend:
         """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
 
         Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in this state says what
-        that costs, if there is one, so that equal records give equal plans; else what was measured does. Without `measure` the last record counts.
+        that costs, if there is one that tells of UPGRADE_S, so that equal records give equal plans; else what was measured does. Without
+        `measure` the last record counts.
         """
         target = self.target
         records = [
@@ -141,7 +145,8 @@ class CpuBackend:
         measured = measure_handover(self._timer_library())
         if measured is None:
             return None
-        alike = [record for record in records if Handover.of(1e9 * record.seconds).state == measured.state]
+        complete = [record for record in records if UPGRADE_S in record.variant]
+        alike = [record for record in complete if Handover.of(1e9 * record.seconds).state == measured.state]
         return alike[-1] if alike else handover_record(measured, target)
 
     def regions(self, kernels: KernelGraph) -> KernelRegions:
@@ -211,7 +216,7 @@ def handover_record(measured: Handover, target: CpuTarget) -> Record:
         description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
         target=target.name,
         hardware=target.hardware,
-        variant={"state": measured.state, BYTE_S: measured.byte_s},
+        variant={STATE: measured.state, BYTE_S: measured.byte_s, UPGRADE_S: measured.upgrade_s},
         threads=2,
         seconds=1e-9 * measured.ns,
         p10=1e-9 * measured.ns,

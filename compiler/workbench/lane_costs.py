@@ -5,25 +5,26 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
+from compiler.ir.machine import STATE, Machine, Record, Setting, Trial, Workload
 from compiler.ir.tile import Menu
 from compiler.measure.beside import PAIR, RUNS, beside_of, measure_beside
 from compiler.measure.handover import Handover
-from compiler.measure.machine import STATE, CpuMachine
+from compiler.measure.machine import CpuMachine
 from compiler.targets.cpu import CpuTarget
 from compiler.targets.target import Target
 from compiler.tile.known import covers
 from compiler.tile.shared import WORTH_S
-from compiler.workbench.cpu import BYTE_S, HANDOVER, handover_record
+from compiler.workbench.cpu import BYTE_S, HANDOVER, UPGRADE_S, handover_record
 from compiler.workbench.plans import state_of
 
 LONGEST_BYTE_S = 1e-6
 """No record is believed that says a byte takes longer: memory itself is a thousand times as fast."""
 WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
-USUAL = {"near": Handover(50.0, "near", 5e-12), "far": Handover(300.0, "far", 3e-11)}
+USUAL = {"near": Handover.of(50.0, 5e-12, 2e-11), "far": Handover.of(300.0, 3e-11, 1.7e-10)}
 """As it was measured on virtual machines of two cores, for hardware of which one state was never seen."""
 PART = 0.02
 """Of the tuning budget, for kernels beside a load."""
@@ -37,7 +38,7 @@ def lane_costs(
     """What a schedule of these workloads (keys) has to know, for cores in the state that the hand-over is of; None: nobody knows."""
     found = beside_of(records, target, setting, state_of(handover))
     beside = {key: found[key] for key in dict.fromkeys(workloads) if key in found}
-    return LaneCosts(meeting_seconds(handover), byte_seconds(handover), beside)
+    return LaneCosts(meeting_seconds(handover), byte_seconds(handover), upgrade_seconds(handover), beside)
 
 
 def meeting_seconds(handover: Record | None) -> float:
@@ -47,9 +48,19 @@ def meeting_seconds(handover: Record | None) -> float:
 
 def byte_seconds(handover: Record | None) -> float:
     """How much longer a byte takes to be read that another lane wrote; 0 where the record does not say."""
-    known = handover.variant.get(BYTE_S) if handover else None
+    return _told(handover, BYTE_S) or 0.0
+
+
+def upgrade_seconds(handover: Record | None) -> float:
+    """How much longer a byte takes to be written that another lane has read since the writer wrote it; 0 where the record does not say."""
+    return _told(handover, UPGRADE_S) or 0.0
+
+
+def _told(handover: Record | None, what: str) -> float | None:
+    """A figure of the record's variant, None where it says nothing that can be true."""
+    known = handover.variant.get(what) if handover else None
     is_known = isinstance(known, float | int) and not isinstance(known, bool) and 0 <= known <= LONGEST_BYTE_S
-    return float(known) if is_known and known is not None else 0.0
+    return float(known) if is_known and known is not None else None
 
 
 def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]:
@@ -59,11 +70,19 @@ def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]
 
 
 def elsewhere(handover: Record | None, records: Sequence[Record], target: Target) -> Record | None:
-    """What a hand-over costs in the state that the cores are not in, by the records or as it usually is; None where their own state is not known."""
+    """What a hand-over costs in the state that the cores are not in, by the records or as it usually is; None where their own state is not known.
+
+    A record that does not tell of UPGRADE_S is completed by what that usually is.
+    """
     if handover is None or not isinstance(target, CpuTarget):
         return None
     other = USUAL["far" if state_of(handover) == "near" else "near"]
-    return handovers(records, target).get(other.state) or handover_record(other, target)
+    known = handovers(records, target).get(other.state)
+    if known is None:
+        return handover_record(other, target)
+    if _told(known, UPGRADE_S) is None:
+        return replace(known, variant={**known.variant, UPGRADE_S: other.upgrade_s})
+    return known
 
 
 def measured_beside(

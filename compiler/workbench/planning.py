@@ -10,23 +10,21 @@ from compiler.contract import CompileOptions
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import by_limit
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.machine import STATE, Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
-from compiler.ir.tile import Cost, Menu, Tile
+from compiler.ir.tile import Cost, Menu
 from compiler.ir.touched import Regions
 from compiler.measure.beside import PAIR
 from compiler.measure.machine import CpuMachine
 from compiler.measure.stages import CpuStageClock
-from compiler.schedule import schedule
-from compiler.schedule.contention import contended_makespan
+from compiler.schedule import predicted, schedule
 from compiler.schedule.found import Found
-from compiler.schedule.instance import WAKE_LANES_S, Instance
-from compiler.schedule.replay import replayed
+from compiler.schedule.replay import last_end
 from compiler.targets.cpu import CpuTarget
 from compiler.tile.shared import known_shared, with_shared
 from compiler.workbench.backend import Backend
 from compiler.workbench.guards import Guarded, guarded
-from compiler.workbench.lane_costs import elsewhere, lane_costs, measured_beside
+from compiler.workbench.lane_costs import elsewhere, handovers, lane_costs, measured_beside
 from compiler.workbench.plans import PLAN, Choice, Race, Subject, choose_plan, state_of
 from compiler.workbench.repacked import repacked_bytes
 
@@ -239,22 +237,15 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
     def found(scheduler: str) -> tuple[Found, ...]:
         return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions, clock=clock)
 
-    def predicted(plan: Plan) -> float:
-        """Whoever made it: its calls in its order on its lanes, each under its own tile."""
-        menus = [only(menu, tile) for menu, (tile, _) in zip(there.menus, plan.tiles, strict=True)]
-        problem = Instance.of(there.kernels, menus, there.lanes, costs, there.regions).problem
-        wake_s = WAKE_LANES_S if plan.lanes > 1 else 0.0
-        return contended_makespan(problem, replayed(plan, problem)) + wake_s
+    def seconds(plan: Plan) -> float:
+        """Whoever made it, task by task."""
+        return last_end(predicted(plan, there.kernels, there.menus, costs, there.regions))
 
-    was_raced = any(one.kind == PLAN and one.variant.get("state") == there.state and there.is_of(one) for one in known)
+    was_raced = any(one.kind == PLAN and one.variant.get(STATE) == there.state and there.is_of(one) for one in known)
     quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
     plans = tuple(one for scheduler in quick for one in found(scheduler))
     choice = choose_plan(plans, there.subject, known, options.tuning_budget_s, None)
     shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
-    told = [one for one in (handover, *shared.values()) if one in known]
-    return _There(plans, choice, predicted, (*choice.records, *told, *(clock.told if clock else ())))
-
-
-def only(menu: Menu, tile: Tile) -> Menu:
-    """A menu's variants of one tile."""
-    return replace(menu, variants=tuple(one for one in menu.variants if one.tile == tile))
+    seen = handovers(known, target).get(there.state)
+    told = [one for one in (seen, *shared.values()) if one is not None]
+    return _There(plans, choice, seconds, (*choice.records, *told, *(clock.told if clock else ())))

@@ -14,7 +14,7 @@ from typing import Any
 
 from compiler.contract import PlanReached
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.machine import MOST_SECONDS, Record, Setting
+from compiler.ir.machine import MOST_SECONDS, STATE, Record, Setting
 from compiler.ir.plan import Plan
 from compiler.measure.handover import Handover
 from compiler.measure.plans import Raced, expected_seconds, expected_seconds_alone
@@ -135,7 +135,7 @@ def _identity(found: Sequence[Found], at: int, subject: Subject) -> dict[str, An
     """What the variant of a record must say to be of a plan, run beside the first one."""
     return {
         "lanes": found[at].plan.lanes,
-        "state": subject.state,
+        STATE: subject.state,
         "plan": plan_digest(found[at].plan),
         "beside": plan_digest(found[0].plan),
         **subject.setting.to_json(),

@@ -30,6 +30,7 @@ PLAN = {
     "scheduler": "sequential",
     "depth": 10,
     "joins": 0,
+    "fan_in": 0,
     "ms": 0.05,
     "predicted_ms": 0.04,
     "differs": 0.5,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bench.schedule.plan_facts import depth, handovers, joins, launches
+from bench.schedule.plan_facts import depth, fan_in, handovers, joins, launches
 from compiler.ir.plan import Plan, Task, Wait
 from compiler.ir.tile import Tile
 
@@ -35,9 +35,17 @@ def test_a_lane_that_waits_for_nothing_adds_no_depth() -> None:
     assert (launches(apart), depth(apart), handovers(apart)) == (4, 2, 0)
 
 
-def test_joins_are_the_launches_of_the_longest_chain_that_wait_for_several() -> None:
+def test_joins_are_the_launches_of_the_longest_chain_that_wait_for_other_streams() -> None:
+    """Of the two chains that are as long, the one over the second stream, which waits for the first before."""
     fork = plan(task(0, 0), task(1, 0), task(2, 1, Wait(0, 1)), task(3, 0, Wait(1, 1)))
-    assert joins(fork) == 1
+    assert (joins(fork), fan_in(fork)) == (2, 0)
     assert joins(plan(*(task(call, 0) for call in range(4)), lanes=1)) == 0
     off_the_chain = plan(task(0, 0), task(1, 1), task(2, 1, Wait(0, 1)), task(3, 2), task(4, 2), task(5, 2), lanes=3)
     assert (depth(off_the_chain), joins(off_the_chain)) == (3, 0)
+
+
+def test_the_fan_in_is_how_many_streams_beyond_one_each_they_wait_for() -> None:
+    roots = (task(0, 0), task(1, 1), task(2, 2))
+    three = plan(*roots, task(3, 0, Wait(1, 1), Wait(2, 1)), task(4, 0), lanes=3)
+    assert (depth(three), joins(three), fan_in(three)) == (3, 1, 1)
+    assert fan_in(plan(*roots, lanes=3)) == 0

@@ -37,8 +37,21 @@ SIZE = DType.F32.bytes
 Point = tuple[int, ...]
 
 
-def random_graph(random: Random, most: int = 12) -> KernelGraph:
-    """Calls on matrices of 2 or 4 columns; some pairs of results lie in one wider matrix, side by side or one above the other, which is read too."""
+def chain(*kinds: str, columns: int = 4) -> KernelGraph:
+    """Kernels on matrices of so many columns, each of which reads the one before."""
+    kind = TensorType(DType.F32, (ROWS, columns))
+    calls = tuple(
+        Call(parse_routine(f"routine {name} {name}(in x: {kind}; out y: {kind})"), (id,), (id + 1,))
+        for id, name in enumerate(kinds)
+    )
+    return KernelGraph({id: Buffer.whole(id, kind) for id in range(len(kinds) + 1)}, calls, (0,), (len(kinds),))
+
+
+def random_graph(random: Random, most: int = 12, narrow: int = 2) -> KernelGraph:
+    """Calls on matrices of `narrow` columns or twice as many.
+
+    Some pairs of results lie in one wider matrix, side by side or one above the other, which is read too.
+    """
     buffers: dict[int, Buffer] = {}
     calls: list[Call] = []
 
@@ -66,17 +79,17 @@ def random_graph(random: Random, most: int = 12) -> KernelGraph:
         )
         calls.append(Call(kernel, read, (out,), over if random.random() < 0.7 else ()))
 
-    inputs = (whole(ROWS, 2), whole(ROWS, 4))
+    inputs = (whole(ROWS, narrow), whole(ROWS, 2 * narrow))
     known = [*inputs]
     while len(calls) < most:
-        columns = random.choice([2, 4])
+        columns = random.choice([narrow, 2 * narrow])
         if random.random() < 0.3:
             side_by_side = random.random() < 0.5
-            joined = whole(ROWS, 4) if side_by_side else whole(2 * ROWS, columns)
-            width = 2 if side_by_side else columns
+            joined = whole(ROWS, 2 * narrow) if side_by_side else whole(2 * ROWS, columns)
+            width = narrow if side_by_side else columns
             for part in range(2):
                 id = len(buffers)
-                offset = part * (2 if side_by_side else ROWS * columns)
+                offset = part * (narrow if side_by_side else ROWS * columns)
                 kind = TensorType(DType.F32, (ROWS, width))
                 buffers[id] = Buffer(id, kind, Layout.plain(2), joined, buffers[joined].strides, offset)
                 write(id)

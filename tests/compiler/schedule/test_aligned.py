@@ -16,8 +16,7 @@ from compiler.schedule.dependencies import predecessors
 from compiler.schedule.lanes_plan import plan_of
 from compiler.schedule.problem import Placed
 from compiler.schedule.sequential import one_by_one
-from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, random_graph, run, tile_tasks
-from tests.compiler.schedule.test_crossing import chain
+from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, chain, random_graph, run, tile_tasks
 from tests.compiler.schedule.test_tasks import in_turn
 
 NEAR, FAR = LaneCosts(split_s=0.2), LaneCosts(split_s=2.0, byte_s=0.01)
@@ -85,7 +84,7 @@ def test_its_plans_compute_what_the_calls_in_turn_compute(seed: int) -> None:
     variants, placed = aligned(kernels, menus, lanes, costs, regions)
     tiles = [(variant.tile, variant.tiles) for variant in variants]
     before = one_by_one(variants)
-    plan = plan_of(kernels, placed, tiles, lanes, before, "aligned", 0.0, regions)
+    plan = plan_of(kernels, placed, tiles, lanes, before, "aligned", regions)
     assert run(kernels, plan, random) == run(kernels, in_turn(kernels, plan), random)
     for one, earlier in zip(placed, predecessors(kernels), strict=True):
         assert one.begin >= max((min(placed[call].end, placed[call].begin) for call in earlier), default=0.0)
@@ -104,7 +103,7 @@ def menu(random: Random, kernels: KernelGraph, call: int) -> Menu:
 
 
 def test_it_is_a_candidate_wherever_it_is_known_what_parts_of_calls_touch() -> None:
-    kernels, menus = chain("sum", "halo", "sum"), [ways(), ways(), ways()]
+    kernels, menus = chain("mix", "mix", "mix"), [ways(columns=0.95)] * 3
     regions = ExactRegions(kernels)
     assert [one.plan.scheduler for one in schedule(kernels, menus, 2, FAR)] == ["sequential"]
     found = schedule(kernels, menus, 2, FAR, regions=regions)

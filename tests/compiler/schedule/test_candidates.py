@@ -15,6 +15,7 @@ NAMES = {
     "early_start alone",
     "early_start in order, alone",
     "early_start saturating alone",
+    "early_start beam",
     "allotted",
     "critical path",
     "greedy",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.schedule.candidates import candidates
+from compiler.schedule.candidates import candidates, named
 from compiler.schedule.optimal import optimum
 from compiler.schedule.problem import Move, lower_bound, makespan, verify_schedule
 from tests.compiler.schedule.cells import (
@@ -36,6 +36,8 @@ def test_a_block_ends_within_5_percent_of_the_optimum(cell: Cell, lanes: int) ->
     assert found.bound_s <= found.makespan_s * (1 + 1e-9)
     assert found.proven
     assert makespan(best) <= 1.05 * found.bound_s
+    without_annealing = [*named(problem, "stages"), *named(problem, "early_start")]
+    assert min(makespan(one.placed) for one in without_annealing) <= 1.05 * found.bound_s
 
 
 @pytest.mark.parametrize("lanes", [2, 4])

@@ -14,13 +14,13 @@ from tests.compiler.schedule.test_early_start import Graph, graphs
 GAP = 2.0
 
 
-def loads(lengths: Sequence[float], share: float, most: int) -> Callable[[Launch], Load | None]:
+def loads(lengths: Sequence[float], share: float, most: int, cross: float = 0.0) -> Callable[[Launch], Load | None]:
     """At most so many calls share a launch, which takes as long as the longest of them, or as all their work spread over the device."""
 
     def load(calls: Launch) -> Load | None:
         works = [lengths[call] for call in calls]
         work = max([*works, share * sum(works)])
-        return Load(GAP, 0.0, work, share, share * sum(works) / work) if len(calls) <= most else None
+        return Load(GAP, 0.0, work, share, share * sum(works) / work, cross, cross) if len(calls) <= most else None
 
     return load
 
@@ -46,6 +46,15 @@ BRANCHES = ((), (0,), (1,), (0,), (3,), (2, 4))
 def test_branches_are_merged_step_by_step_where_they_slow_each_other_less_than_launches_cost() -> None:
     found = stage_launches(BRANCHES, range(6), loads([1.0] * 6, 0.75, 2))
     assert [*map(frozenset, found)] == [frozenset(one) for one in ((0,), (1, 3), (2, 4), (5,))]
+
+
+def test_branches_are_merged_where_forking_and_joining_costs_more_than_waiting_for_the_longer_call() -> None:
+    """Side by side each branch takes 4 s and two gaps; step by step 3 s twice, as a short call waits for a long one."""
+    lengths = [1.0, 1.0, 3.0, 3.0, 1.0, 1.0]
+    assert {*stage_launches(BRANCHES, range(6), loads(lengths, 0.25, 2))} == {(call,) for call in range(6)}
+    assert {*stage_launches(BRANCHES, range(6), loads(lengths, 0.25, 2, cross=0.9))} == {(call,) for call in range(6)}
+    merged = stage_launches(BRANCHES, range(6), loads(lengths, 0.25, 2, cross=1.1))
+    assert [*map(frozenset, merged)] == [frozenset(one) for one in ((0,), (1, 3), (2, 4), (5,))]
 
 
 def test_branches_that_cannot_share_launches_stay_apart() -> None:

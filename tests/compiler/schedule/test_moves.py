@@ -7,9 +7,8 @@ import pytest
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import Beside, LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.schedule.candidates import candidates
 from compiler.schedule.dependencies import predecessors
-from compiler.schedule.instance import WAKE_LANES_S, Instance
+from compiler.schedule.instance import Instance
 from compiler.schedule.moves import moves_of
 from compiler.schedule.problem import Move
 from tests.compiler.schedule.kernel_graphs import (
@@ -121,19 +120,6 @@ def test_times_measured_on_so_many_lanes_are_taken_as_they_are() -> None:
     assert instance.problem.seconds[0] == pytest.approx((6e-6, 4.5e-6, 2e-6 * 1.4 + 1e-6))
     assert instance.options[0][1] == measured[1]
     assert instance.problem.beside[0] == Beside(0.5, 0.4)
-
-
-@pytest.mark.parametrize("seed", range(15))
-def test_plans_state_what_they_take_with_contention_and_moves(seed: int) -> None:
-    kernels = random_graph(Random(seed))
-    costs = LaneCosts(1e-7, BYTE_S, {f"w{at}": Beside(0.3, 0.5) for at in range(0, len(kernels.calls), 2)})
-    every = [
-        Menu(f"w{at}", tuple(one for one in (options[0],) if one)) for at, options in enumerate(variants(kernels, 2))
-    ]
-    instance = Instance.of(kernels, every, 2, costs, ExactRegions(kernels))
-    for one in candidates(instance.problem)[:3]:
-        plan = instance.plan(one.name, one.placed)
-        assert plan.predicted_s == one.predicted_s + WAKE_LANES_S
 
 
 class Clock:

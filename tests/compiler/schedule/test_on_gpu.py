@@ -24,16 +24,20 @@ from compiler.schedule.on_gpu import MARGIN, SEQUENTIAL, SHARED
 from tests.compiler.schedule.test_schedule import adder, chain, kernel_graphs, variant
 
 GAP = 1e-6
+FRUGAL = Tile("frugal")
 
 
-def device(most: int, share: float = 0.25, gap_s: float = GAP) -> Together:
-    """At most so many calls share a launch; each keeps the same part of the device at work."""
+def device(most: int, share: float = 0.25, gap_s: float = GAP, cross_s: float = 0.0, fan_in_s: float = 0.0) -> Together:
+    """At most so many calls share a launch; each keeps the same part of the device at work, under a frugal variant half of it."""
 
     def load(calls: list[tuple[int, Variant]]) -> Load | None:
         works = [one.cost.seconds - gap_s for _, one in calls]
-        work_s = max([*works, share * sum(works)])
-        kept = share * sum(works) / work_s if work_s else 0.0
-        return Load(gap_s, 0.0, work_s, share, kept) if len(calls) <= most else None
+        spread = sum(
+            work * share * (0.5 if one.tile == FRUGAL else 1.0) for work, (_, one) in zip(works, calls, strict=True)
+        )
+        work_s = max([*works, spread])
+        kept = spread / work_s if work_s else 0.0
+        return Load(gap_s, 0.0, work_s, share, kept, cross_s, fan_in_s) if len(calls) <= most else None
 
     return load  # type: ignore[return-value]  # it is given a list
 
@@ -64,13 +68,13 @@ def branches() -> tuple[KernelGraph, list[Menu]]:
     return KernelGraph(buffers, calls, (0, 1), (7,)), [Menu("", (variant(seconds=4e-6),))] * 6
 
 
-@given(kernel_graphs(), st.integers(1, 6), st.sampled_from([0.25, 1.0]), st.data())
+@given(kernel_graphs(), st.integers(1, 6), st.sampled_from([0.25, 1.0]), st.sampled_from([0.0, 1e-6]), st.data())
 @settings(max_examples=150, deadline=None)
 def test_every_graph_is_a_plan_the_sequential_one_first_and_one_is_trusted(
-    kernels: KernelGraph, most: int, share: float, data: st.DataObject
+    kernels: KernelGraph, most: int, share: float, cross_s: float, data: st.DataObject
 ) -> None:
-    menus = [Menu("", (drawn_variant(data),)) for _ in kernels.calls]
-    found = found_for(kernels, menus, device(most, share))
+    menus = [drawn_menu(data) for _ in kernels.calls]
+    found = found_for(kernels, menus, device(most, share, cross_s=cross_s, fan_in_s=cross_s / 4))
     launched = [call for call, menu in enumerate(menus) if menu.best.tiles]
     first, *others = found
     assert first.plan.scheduler == SEQUENTIAL
@@ -92,6 +96,13 @@ def drawn_variant(data: st.DataObject) -> Variant:
     return variant(
         tiles=data.draw(st.sampled_from([0, 1, 4, 4])), seconds=data.draw(st.sampled_from([1e-6, 3e-6, 4e-6]))
     )
+
+
+def drawn_menu(data: st.DataObject) -> Menu:
+    """A variant, and for some a frugal one."""
+    fast = drawn_variant(data)
+    frugal = replace(fast, tile=FRUGAL, cost=Cost(1.25 * fast.cost.seconds, "model"))
+    return Menu("", (fast, frugal) if fast.tiles and data.draw(st.booleans()) else (fast,))
 
 
 def apart(kernels: KernelGraph, plan: Plan, writer: int, other: int) -> bool:
@@ -178,6 +189,36 @@ def test_what_is_simpler_is_trusted_where_the_others_promise_little() -> None:
         found = found_for(kernels, menus, device(4, 1.0, gap_s))
         first, shared = found[0].plan, next(one for one in found if one.plan.scheduler == SHARED)
         assert shared.trusted == (shared.plan.predicted_s <= MARGIN * first.predicted_s)
+
+
+def test_streams_are_not_trusted_where_joining_them_costs_what_they_gain() -> None:
+    """Two of six calls of 4 us run beside others: 16 us instead of 24, and what the join at the end costs."""
+    assert trusted(device(1, share=0.25, cross_s=4e-6)) == "streams"
+    assert trusted(device(1, share=0.25, cross_s=6e-6)) == SEQUENTIAL
+    kernels, menus = branches()
+    for cross_s, fan_in_s in ((0.0, 0.0), (1e-6, 0.5e-6), (4e-6, 0.0)):
+        found = {
+            one.plan.scheduler: one.plan for one in found_for(kernels, menus, device(1, 0.25, GAP, cross_s, fan_in_s))
+        }
+        assert found["streams"].predicted_s == pytest.approx(16e-6 + cross_s)
+        assert found[SEQUENTIAL].predicted_s == pytest.approx(24e-6)
+
+
+def test_calls_that_share_a_launch_and_fill_the_device_run_under_variants_that_leave_each_other_room() -> None:
+    kernels, menus = branches()
+    fast = menus[0].best
+    frugal = replace(fast, tile=FRUGAL, cost=Cost(4.5e-6, "model"))
+    both = [Menu("", (fast, frugal))] * 6
+    alone, beside = (
+        {one.plan.scheduler: one.plan for one in found_for(kernels, given, device(4, share=0.75))}[SHARED]
+        for given in (menus, both)
+    )
+    assert beside.predicted_s < alone.predicted_s
+    beside.verify(kernels)
+    chosen = [tile for tile, _ in beside.tiles]
+    assert sorted(map(len, groups(beside))) == [1, 1, 2, 2]
+    for group in groups(beside):
+        assert (FRUGAL in [chosen[call] for call in group]) == (len(group) == 2)
 
 
 def test_where_there_is_no_room_a_call_runs_under_the_variant_that_leaves_some() -> None:

@@ -229,6 +229,11 @@ def test_a_variant_measured_on_many_lanes_keeps_its_lanes_and_is_left_out_where_
     assert choose_lanes(menu, 1, HANDOVER)[:2] == (alone, 1)
 
 
+def test_what_was_measured_on_as_many_lanes_counts_and_not_what_dividing_promises() -> None:
+    alone, both = variant(tiles=4, seconds=0.6e-3), variant(tiles=4, seconds=0.4e-3, lanes=2)
+    assert choose_lanes(Menu("", (alone, both)), 2, HANDOVER) == (both, 2, 0.4e-3)
+
+
 def test_a_model_too_small_for_two_lanes_stays_on_one() -> None:
     kernels = chain()
     plan = schedule(kernels, [Menu("", (variant(seconds=3e-6),))] * 4, 2, LaneCosts(HANDOVER))[0].plan

@@ -13,7 +13,6 @@ from compiler.ir.load import Load
 from compiler.schedule.slots import (
     NEEDS,
     TIES,
-    Before,
     SlotRules,
     Slotted,
     depth,
@@ -21,6 +20,7 @@ from compiler.schedule.slots import (
     makespan,
     simulated,
 )
+from compiler.schedule.streams import Before, reduced, streams
 from tests.compiler.schedule.test_early_start import Graph, graphs, longest_chain
 
 RULES = [SlotRules(need, tie) for need, tie in product(NEEDS, TIES)]
@@ -28,8 +28,19 @@ PARTS = (0.25, 0.5, 0.75, 1.0)
 NEARLY = 1e-9
 
 
-def work(seconds: float, share: float, gap: float = 0.0, start: float = 0.0, slots: float | None = None) -> Load:
-    return Load(gap, start, seconds, share if slots is None else slots, share)
+CROSS, FAN_IN = 0.75, 0.25
+
+
+def work(
+    seconds: float,
+    share: float,
+    gap: float = 0.0,
+    start: float = 0.0,
+    slots: float | None = None,
+    waits: tuple[float, float] = (0.0, 0.0),
+) -> Load:
+    """`waits` are what the first and each further launch of another stream cost."""
+    return Load(gap, start, seconds, share if slots is None else slots, share, *waits)
 
 
 @st.composite
@@ -37,12 +48,13 @@ def loaded(draw: st.DrawFn, most: int = 10, modes: int = 1) -> tuple[Before, lis
     """Predecessors and, for each call, its modes; eighths of a second, which are added up exactly."""
     graph: Graph = draw(graphs(most))
     gap, start = draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([0.0, 0.25]))
+    waits = draw(st.sampled_from([(0.0, 0.0), (CROSS, FAN_IN)]))
     options = []
     for seconds in graph[1]:
         every = []
         for _ in range(draw(st.integers(1, modes))):
             share = draw(st.sampled_from(PARTS))
-            every.append(work(seconds * draw(st.sampled_from([1.0, 2.0])), share, gap, start, share / 2))
+            every.append(work(seconds * draw(st.sampled_from([1.0, 2.0])), share, gap, start, share / 2, waits))
         options.append(every)
     return graph[0], options
 
@@ -55,17 +67,29 @@ def test_a_graph_takes_its_longest_chain_at_least_and_at_most_all_the_work_of_th
     """While the device is not full, a chain advances at full speed; it is full no longer than all work fills it (after Graham, 1966)."""
     before, options = drawn
     loads = [every[0] for every in options]
-    chain = longest_chain(before, [load.seconds for load in loads])
+    lengths = alone(loads, before)
+    chain = longest_chain(before, lengths)
     filled = sum(load.work_s * load.share for load in loads)
     found = makespan(loads, before)
     assert max(chain, filled) <= found + NEARLY
     assert found <= chain + filled + NEARLY
-    assert found <= sum(load.seconds for load in loads) + NEARLY
+    assert found <= sum(lengths) + NEARLY
+
+
+def alone(loads: Sequence[Load], before: Before) -> list[float]:
+    """Seconds of each launch if it had the device for itself, from when it could begin: with what it costs to wait for other streams."""
+    edges = reduced(before)
+    stream_of = streams(edges)
+    found = []
+    for at, load in enumerate(loads):
+        others = [one for one in edges[at] if stream_of[one] != stream_of[at]]
+        found.append(load.seconds + (load.cross_s if others else 0.0) + load.fan_in_s * len(others[1:]))
+    return found
 
 
 def stepped(loads: Sequence[Load], before: Before, steps: int) -> float:
     """The makespan by small steps of time: in each, launches at work get on by what the fullness at its beginning allows."""
-    left = [load.gap_s + load.start_s + load.work_s for load in loads]
+    left = alone(loads, before)
     now, step = 0.0, 1.0 / steps
     while any(one > NEARLY for one in left):
         open_ = [
@@ -106,6 +130,16 @@ def test_what_only_starts_takes_nothing_from_the_others() -> None:
     assert [span.ready for span in simulated(loads, ((), (0,)))] == [0.0, 4.0]
 
 
+def test_a_launch_that_waits_for_other_streams_begins_later() -> None:
+    """A fork into three and their join: two of the three wait for the first's stream, and the last for two streams beside its own."""
+    waits = (CROSS, FAN_IN)
+    first, branch, last = (work(seconds, 0.25, waits=waits) for seconds in (1.0, 2.0, 1.0))
+    fork = [first, branch, branch, branch, last]
+    assert makespan(fork, ((), (0,), (0,), (0,), (1, 2, 3))) == 1 + CROSS + 2 + CROSS + FAN_IN + 1
+    assert makespan(fork[:4], ((), (0,), (1,), (2,))) == 7.0
+    assert makespan([first, branch, last], ((), (0,), (0, 1))) == 4.0  # which edge 0, 1 implies
+
+
 def test_a_launch_without_work_ends_when_it_has_started() -> None:
     assert makespan([work(0.0, 1.0, gap=1.0, start=0.5), work(0.0, 1.0, gap=1.0)], ((), (0,))) == 2.5
     assert makespan([], ()) == 0.0
@@ -133,11 +167,13 @@ def test_each_call_runs_once_after_what_it_reads_and_there_is_room_for_it(
     runs = []
     for at, one in enumerate(placed):
         load = options[one.call][one.option]
-        assert one.end == pytest.approx(one.begin + load.seconds)
+        fewest, most = max(len(reduced(before)[one.call]) - 1, 0), len(reduced(before)[one.call])
+        assert load.gap_after(fewest) - NEARLY <= one.runs - one.begin <= load.gap_after(most) + NEARLY
+        assert one.end == pytest.approx(one.runs + load.run_s)
         assert all(ends[earlier] <= one.begin + NEARLY for earlier in before[one.call])
         assert {*before[one.call], *one.held} <= {other.call for other in placed[:at]}
-        assert all(abs(ends[other] - one.begin - load.gap_s) < NEARLY for other in one.held)
-        runs.append((one.begin + load.gap_s, one.end, need(options, one, rules)))
+        assert all(abs(ends[other] - one.runs) < NEARLY for other in one.held)
+        runs.append((one.runs, one.end, need(options, one, rules)))
     for begin, _, _ in runs:
         assert sum(part for first, last, part in runs if first <= begin + NEARLY < last) <= 1.0 + NEARLY
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -20,6 +21,46 @@ def test_a_lone_group_has_every_lane_that_helps_it() -> None:
 def test_the_slowest_group_gets_more_lanes() -> None:
     assert [(seat.lanes, seat.seconds) for seat in StageLanes(FOUR).seats([(0,), (1,)])] == [(2, 2.0), (2, 2.0)]
     assert [seat.lanes for seat in StageLanes(FOUR).seats([(0, 1), (2,)])] == [2, 1]
+
+
+def test_no_group_takes_lanes_that_the_next_slowest_needs() -> None:
+    """Call 0 is fastest on three lanes, but two are enough: call 1 is then no slower than it."""
+    problem = Problem(((), ()), ((6.0, 3.5, 3.0), (5.0, 3.4)), lanes=4)
+    assert [(one.lanes, one.seconds) for one in StageLanes(problem).seats([(0,), (1,)])] == [(2, 3.5), (2, 3.4)]
+
+
+def test_groups_that_split_well_take_turns_on_more_lanes_than_one() -> None:
+    """Three on two lanes: one after another on both they leave no lane idle."""
+    problem = Problem(((),) * 3, ((4.0, 2.0),) * 3, lanes=2)
+    assert [(one.lanes, len(one.groups), one.seconds) for one in StageLanes(problem).seats([(0,), (1,), (2,)])] == [
+        (2, 3, 6.0)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_other_numbers_of_lanes_make_a_stage_of_few_groups_shorter(seed: int) -> None:
+    problem = random_problem(seed, lanes=4)
+    lanes = StageLanes(problem)
+    groups = [(call,) for call in problem.calls][:4]
+    ends = []
+    for counts in product(range(1, 5), repeat=len(groups)):
+        if sum(counts) <= 4:
+            alone = zip(groups, counts, strict=True)
+            ends.append(max(lanes.fastest[group[0]][count - 1][1] for group, count in alone))
+    assert max(seat.seconds for seat in lanes.seats(groups)) == min(ends)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_groups_in_turn_end_no_later_than_packed_on_single_lanes(seed: int) -> None:
+    """LPT on single lanes, which is within 4/3 of the best packing there (Graham, 1969)."""
+    problem = random_problem(seed, most=12, least=5, lanes=4)
+    filled = [0.0] * problem.lanes
+    for length in sorted((problem.alone(call) for call in problem.calls), reverse=True):
+        filled[filled.index(min(filled))] += length
+    seats = StageLanes(problem).seats([(call,) for call in problem.calls])
+    assert max(seat.seconds for seat in seats) <= max(filled)
+    assert sorted(group for seat in seats for group in seat.groups) == [(call,) for call in problem.calls]
+    assert sum(seat.lanes for seat in seats) <= problem.lanes
 
 
 def test_more_groups_than_lanes_take_turns_longest_first() -> None:

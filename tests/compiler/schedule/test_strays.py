@@ -12,9 +12,8 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule.instance import Instance
 from compiler.schedule.strays import strays
-from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, points, read_at, tile_tasks
+from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, chain, points, read_at, tile_tasks
 from tests.compiler.schedule.test_aligned import ways
-from tests.compiler.schedule.test_crossing import chain
 
 BY_ROWS, BY_COLUMNS = SPLITS
 WIDE = (ROWS, 4)

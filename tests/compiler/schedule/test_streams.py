@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from hypothesis import given, settings
 
-from compiler.schedule.streams import crossings, reduced, streams
+from compiler.schedule.streams import crossings, elsewhere, reduced, streams
 from tests.compiler.schedule.test_early_start import Graph, graphs
 
 Before = Sequence[Sequence[int]]
@@ -39,12 +39,28 @@ def test_the_reduction_keeps_every_order_and_no_edge_that_others_imply(graph: Gr
 
 def most_joined(before: Before) -> int:
     """Of all ways to let each launch follow at most one predecessor, none of them twice, the most followers."""
-    best = 0
+    return max(sum(one is not None for one in chosen) for chosen in ways_to_follow(before))
+
+
+def ways_to_follow(before: Before) -> Iterator[tuple[int | None, ...]]:
+    """For each launch the predecessor that it follows, or None; no two follow the same."""
     for chosen in product(*((None, *earlier) for earlier in before)):
         taken = [one for one in chosen if one is not None]
         if len(taken) == len({*taken}):
-            best = max(best, len(taken))
-    return best
+            yield chosen
+
+
+@given(graphs(most=8))
+@settings(max_examples=200)
+def test_no_other_streams_leave_fewer_launches_that_wait_for_others(graph: Graph) -> None:
+    before = reduced(graph[0])
+    waits = elsewhere(before, streams(before))
+    least = min(
+        sum(bool({*earlier} - {one}) for one, earlier in zip(chosen, before, strict=True))
+        for chosen in ways_to_follow(before)
+    )
+    assert sum(map(bool, waits)) == least
+    assert sum(waits) == crossings(before, streams(before))
 
 
 @given(graphs(most=8))
@@ -75,6 +91,16 @@ def test_a_launch_whose_predecessor_has_a_follower_takes_it_where_that_can_follo
     before = ((), (), (0, 1), (0,))
     assert streams(before) == (0, 1, 1, 0)
     assert crossings(before, streams(before)) == 1
+
+
+def test_a_launch_with_one_predecessor_follows_it_before_one_with_several_and_the_longer_way_before_the_shorter() -> (
+    None
+):
+    """Launch 3 waits for two, whichever it follows; of 4 and 5, which both wait for 2, 5 leads further."""
+    before = ((), (), (0,), (0, 1), (2,), (2,), (5,))
+    found = streams(before)
+    assert (found[2], found[3]) == (found[0], found[1])
+    assert found[5] == found[6] == found[2] != found[4]
 
 
 def test_a_chain_is_one_stream_and_nothing_has_none() -> None:

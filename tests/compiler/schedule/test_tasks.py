@@ -36,7 +36,7 @@ def random_plan(seed: int, fine: bool, most: int = 12) -> tuple[KernelGraph, Pla
     else:
         placed = random_order(random, kernels, lanes, [count for _, count in tiles])
         before = [*predecessors(kernels)]
-    return kernels, plan_of(kernels, placed, tiles, lanes, before, "random", 0.0, regions), regions
+    return kernels, plan_of(kernels, placed, tiles, lanes, before, "random", regions), regions
 
 
 def reaches(plan: Plan) -> list[set[int]]:

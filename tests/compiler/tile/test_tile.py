@@ -17,8 +17,9 @@ from compiler.targets import cuda
 from compiler.targets.cpu import PROFILES, CpuTarget
 from compiler.tile import tile
 from compiler.tile.algorithms.cuda import CUDA_ALGORITHMS
+from compiler.tile.frugal import frugal
 from compiler.tile.search import Budget
-from compiler.tile.tile import Ranking, Tiled, propose, workload_key
+from compiler.tile.tile import MOST_FRUGAL, Ranking, Tiled, propose, workload_key
 from compiler.trace import Hurry, Trace, unhurried
 
 SETTING = Setting("cache", "gcc 12")
@@ -423,6 +424,66 @@ def test_a_cuda_target_is_tiled_like_any_other_by_its_own_algorithms(precision: 
     again = tile(WORKLOADS, target, 1, first.measured, SETTING, None, *arguments)
     assert [menu.best.tile for menu in again.menus] == [menu.best.tile for menu in first.menus]
     assert blocks
+
+
+@pytest.mark.parametrize("taken", ["first", "none", "measured"])
+def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> None:
+    """That which `choose` takes before the fastest one; of measured tiles the most frugal; none for calls that run alone, or on a CPU."""
+    target = cuda.resolve("cuda:sm_90")
+    work = workload(PRODUCT.format(m=512), (False, True))
+    options = propose(work, target, 1, precision="fp32")
+    seconds = {at: option.seconds for at, option in enumerate(options)}
+    saves = [options[at].tile for at in frugal(options, seconds, 0)]
+    assert saves
+    offered: list[Sequence[Tile]] = []
+
+    def choose(asked: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+        offered.extend(tiles for _, tiles in asked)
+        return [len(tiles) - 1 if taken == "none" and tiles[0] in saves else 0 for _, tiles in asked]
+
+    records = [record_of(Trial(work, workload_key(work), one.tile, 1), one.seconds) for one in options]
+    known = [replace(record, target=target.name, hardware="") for record in records] if taken == "measured" else []
+
+    def menu(*company: bool) -> list[Tile]:
+        (found,) = tile(
+            [work],
+            target,
+            1,
+            known,
+            SETTING,
+            None,
+            Budget(0.0),
+            lambda *_: 4,
+            Trace(),
+            choose=choose,
+            in_company=company,
+        ).menus
+        return [variant.tile for variant in found.variants]
+
+    assert menu() == menu(False) == [options[0].tile]
+    assert menu(True) == [options[0].tile, *([saves[0]] if taken != "none" else [])]
+    if taken != "measured":
+        assert [*offered[-1]] == [*saves[:MOST_FRUGAL], options[0].tile]
+    on_cpu = tile(
+        WORKLOADS, TARGET, 1, [], SETTING, None, Budget(0.0), lambda *_: 4, Trace(), in_company=(True,) * len(WORKLOADS)
+    )
+    assert all(len(one.variants) == 1 for one in on_cpu.menus)
+
+
+def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
+    """Records of near hardware say that another tile than the model's favourite is best; the model's seconds of both stand in the menu."""
+    target = cuda.resolve("cuda:sm_90")
+    work = workload(PRODUCT.format(m=512), (False, True))
+    options = propose(work, target, 1, precision="fp32")
+    for taken in options:
+        trials = [Trial(work, workload_key(work), option.tile, 1) for option in options]
+        found = [record_of(trial, 1e-6 if trial.tile == taken.tile else 9e-6) for trial in trials]
+        records = [replace(record, target=target.name) for record in found]
+        (menu,) = tile(
+            [work], target, 1, records, SETTING, None, Budget(0.0), lambda *_: 4, Trace(), in_company=(True,)
+        ).menus
+        assert menu.best.tile == taken.tile
+        assert all(one.cost.seconds >= menu.best.cost.seconds for one in menu.variants)
 
 
 class CudaFake(FakeMachine):

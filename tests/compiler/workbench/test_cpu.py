@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,15 @@ from compiler.schedule import schedule
 from compiler.targets.cpu import PROFILES, this_machine
 from compiler.tile.tile import propose, workload_key
 from compiler.workbench import cpu
-from compiler.workbench.cpu import HANDOVER, CpuBackend, LibraryStepper, build_trials, environment_compiler
+from compiler.workbench.cpu import (
+    HANDOVER,
+    CpuBackend,
+    LibraryStepper,
+    build_trials,
+    environment_compiler,
+    handover_record,
+)
+from compiler.workbench.lane_costs import byte_seconds, upgrade_seconds
 from tests.compiler.codegen.library import draws
 from tests.compiler.networks import Network, graph_of, networks
 
@@ -87,7 +96,8 @@ def test_trials_are_built_timed_and_recorded() -> None:
     assert [entry.tiles for entry in built.entries] == [count_tiles(t.workload, t.tile, TARGET) for t in trials]
     machine = BACKEND.cores(0)
     assert machine is not None
-    records = list(replace(machine, samples=3).measure(trials, 30.0))
+    # The clock stands still: however long the C compiler takes, the time is not over.
+    records = list(replace(machine, samples=3, clock=lambda: 0.0).measure(trials, 1.0))
     assert [record.workload for record in records] == [trial.key for trial in trials]
     assert all(record.seconds > 0 and record.hardware == TARGET.hardware for record in records)
 
@@ -122,24 +132,49 @@ def test_constants_that_fill_half_the_last_cache_are_found_in_memory() -> None:
         assert not records
 
 
-def handed_over(ns: float, *, hardware: str = TARGET.hardware) -> Record:
+def handed_over(ns: float, *, hardware: str = TARGET.hardware, upgrade_s: float | None = 0.0) -> Record:
+    """Of an earlier version, which did not ask for it, without an `upgrade_s`."""
     seconds = 1e-9 * ns
     spread = (seconds, seconds, seconds)
-    return Record(HANDOVER, "", "", "", TARGET.name, hardware, {}, 2, *spread, 1)
+    variant = {} if upgrade_s is None else {"upgrade_s": upgrade_s}
+    return Record(HANDOVER, "", "", "", TARGET.name, hardware, variant, 2, *spread, 1)
 
 
 @pytest.mark.parametrize(("measured", "counts"), [(55.0, 60.0), (150.0, 185.0)])
 def test_the_cores_state_is_measured_and_a_record_of_that_state_counts(
     measured: float, counts: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(measured, 2e-11))
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(measured, 2e-11, 1e-10))
     known = [handed_over(60.0), handed_over(185.0), handed_over(measured, hardware="elsewhere")]
     assert BACKEND.handover(known, measure=True) == handed_over(counts)
     (far,) = [one for one in (known[:1], known[1:2]) if handed_over(counts) not in one]
     new = BACKEND.handover(far, measure=True)
     assert new is not None
     assert new.seconds == pytest.approx(1e-9 * measured)
-    assert new.variant == {"state": Handover.of(measured).state, "byte_s": 2e-11}
+    assert new.variant == {"state": Handover.of(measured).state, "byte_s": 2e-11, "upgrade_s": 1e-10}
+    assert BACKEND.handover([*known, new], measure=True) == new
+
+
+def test_a_record_that_does_not_tell_of_upgrades_is_measured_again_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(55.0, 2e-11, 1e-10))
+    whole, earlier = handed_over(60.0), handed_over(60.0, upgrade_s=None)
+    new = BACKEND.handover([earlier], measure=True)
+    assert new is not None
+    assert new.seconds == pytest.approx(55e-9)
+    assert upgrade_seconds(new) == 1e-10
+    assert BACKEND.handover([whole, earlier], measure=True) == whole
+    assert BACKEND.handover([earlier], measure=False) == earlier
+    assert upgrade_seconds(earlier) == 0.0
+
+
+def test_what_a_handover_was_measured_to_cost_is_what_its_record_says_again() -> None:
+    measured = Handover.of(300.0, 3e-11, 1.5e-10)
+    record = Record.from_json(json.loads(json.dumps(handover_record(measured, TARGET).to_json())))
+    assert record.is_plausible
+    assert record.seconds == pytest.approx(300e-9)
+    assert (record.variant["state"], byte_seconds(record), upgrade_seconds(record)) == ("far", 3e-11, 1.5e-10)
 
 
 def test_without_measuring_the_last_record_of_a_handover_counts(monkeypatch: pytest.MonkeyPatch) -> None:

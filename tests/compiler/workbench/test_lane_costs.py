@@ -19,12 +19,15 @@ from compiler.workbench import lane_costs as measuring
 from compiler.workbench.cpu import HANDOVER, CpuBackend
 from compiler.workbench.lane_costs import (
     PART,
+    USUAL,
     WAKE_SECONDS,
     byte_seconds,
+    elsewhere,
     handovers,
     lane_costs,
     measured_beside,
     meeting_seconds,
+    upgrade_seconds,
 )
 from tests.compiler.networks import Network, graph_of
 
@@ -44,12 +47,13 @@ def pair(key: str, suffers: float, state: str = "near") -> Record:
 
 def test_lanes_cost_what_the_records_say() -> None:
     records = [pair("a", 0.1), pair("a", 0.3, "far"), pair("b", 0.2), pair("c", 0.2)]
-    near = lane_costs(handed_over(50.0, byte_s=5e-12), records, TARGET, SETTING, ["b", "a", "a", "d"])
+    near = lane_costs(handed_over(50.0, byte_s=5e-12, upgrade_s=2e-11), records, TARGET, SETTING, ["b", "a", "a", "d"])
     assert near.split_s == pytest.approx(2 * 50e-9 + WAKE_SECONDS)
     assert near.byte_s == 5e-12
+    assert near.upgrade_s == 2e-11
     assert near.beside == {"a": Beside(0.1, 0.5), "b": Beside(0.2, 0.5)}
     far = lane_costs(handed_over(200.0), records, TARGET, SETTING, ["a"])
-    assert far == LaneCosts(2 * 200e-9 + WAKE_SECONDS, 0.0, {"a": Beside(0.3, 0.5)})
+    assert far == LaneCosts(2 * 200e-9 + WAKE_SECONDS, 0.0, 0.0, {"a": Beside(0.3, 0.5)})
     assert lane_costs(None, [], TARGET, SETTING, ["a"]) == LaneCosts(meeting_seconds(None))
 
 
@@ -57,6 +61,8 @@ def test_lanes_cost_what_the_records_say() -> None:
 def test_a_record_that_says_nothing_true_of_bytes_counts_as_none(wrong: object) -> None:
     assert byte_seconds(handed_over(50.0, byte_s=wrong)) == 0.0
     assert byte_seconds(handed_over(50.0)) == byte_seconds(None) == 0.0
+    assert upgrade_seconds(handed_over(50.0, byte_s=1e-11, upgrade_s=wrong)) == 0.0
+    assert upgrade_seconds(handed_over(50.0, byte_s=1e-11)) == upgrade_seconds(None) == 0.0
 
 
 def test_the_last_record_of_each_state_of_the_cores_is_found() -> None:
@@ -64,6 +70,26 @@ def test_the_last_record_of_each_state_of_the_cores_is_found() -> None:
     elsewhere = [replace(handed_over(70.0), hardware="elsewhere"), replace(handed_over(70.0), kind="plan")]
     assert handovers([*records, *elsewhere], TARGET) == {"near": records[2], "far": records[1]}
     assert handovers(elsewhere, TARGET) == {}
+
+
+def test_what_a_handover_costs_in_the_other_state_is_told_by_its_record_or_usual() -> None:
+    near, far = handed_over(50.0, byte_s=5e-12, upgrade_s=2e-11), handed_over(250.0, byte_s=4e-11, upgrade_s=0.0)
+    assert elsewhere(near, [near, far], TARGET) == far
+    assert elsewhere(far, [near, far], TARGET) == near
+    usual = elsewhere(near, [near], TARGET)
+    assert usual is not None
+    assert (byte_seconds(usual), upgrade_seconds(usual)) == (USUAL["far"].byte_s, USUAL["far"].upgrade_s)
+    assert elsewhere(None, [near, far], TARGET) is None
+
+
+@pytest.mark.parametrize("variant", [{}, {"upgrade_s": None}, {"upgrade_s": float("nan")}, {"upgrade_s": -1e-11}])
+def test_a_record_of_the_other_state_that_does_not_tell_of_upgrades_is_completed_by_what_is_usual(
+    variant: dict[str, object],
+) -> None:
+    found = elsewhere(handed_over(50.0), [handed_over(250.0, byte_s=4e-11, **variant)], TARGET)
+    assert found is not None
+    assert (found.seconds, byte_seconds(found)) == (handed_over(250.0).seconds, 4e-11)
+    assert upgrade_seconds(found) == USUAL["far"].upgrade_s
 
 
 def network() -> KernelGraph:

@@ -127,5 +127,12 @@ def test_a_second_plan_that_stores_much_of_the_weights_twice_is_not_taken(monkey
         assert len(run(HERE, known).others) == others
 
 
+def test_the_record_of_a_handover_in_the_other_state_is_told_as_it_is() -> None:
+    """Also where what it lacks is completed: another compilation has to find it as this one did."""
+    earlier = replace(FAR, variant={"state": "far", "byte_s": 3e-11})
+    for known in (FAR, earlier):
+        assert [one for one in run(HERE, [NEAR, known]).records if one.kind == "handover"] == [known]
+
+
 def test_cores_whose_state_is_not_known_have_one_plan() -> None:
     assert run(replace(HERE, handover=None), []).others == ()

@@ -11,7 +11,7 @@ from itertools import product
 from compiler.ir.flash_attention import MOST_SPLIT_DEPTH, FlashAttention, FlashBlocks, as_flash_attention
 from compiler.ir.machine import Workload
 from compiler.targets.cuda import MOST_REGISTERS, CudaTarget
-from compiler.tile.algorithms.cuda.model import PORT_BYTES, moved_ns, seconds, waves
+from compiler.tile.algorithms.cuda.model import PORT_BYTES, moved_ns, seconds, share, waves
 from compiler.tile.model import Proposal
 
 WARPS = (1, 2, 4, 8)
@@ -47,7 +47,8 @@ def cuda_attention_tiles(workload: Workload, target: CudaTarget, precision: str)
     for query_warps, key_warps, warp_keys, stages in product(WARPS, WARPS, WARP_KEYS, STAGES):
         blocks = FlashBlocks(query_warps, key_warps, warp_keys, stages)
         if _is_sensible(form, blocks, target, passes):
-            found.append(Proposal(blocks.tile(algorithm), _seconds(form, blocks, target, passes)))
+            kept = share(_count(form, blocks), target)
+            found.append(Proposal(blocks.tile(algorithm), _seconds(form, blocks, target, passes), share=kept))
     return sorted(found, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
 
 
@@ -76,10 +77,14 @@ def _key_blocks(form: FlashAttention, blocks: FlashBlocks) -> int:
     return -(-form.view.keys.extent // blocks.keys)
 
 
+def _count(form: FlashAttention, blocks: FlashBlocks) -> int:
+    return form.view.batches * -(-form.view.queries // blocks.queries)
+
+
 def _seconds(form: FlashAttention, blocks: FlashBlocks, target: CudaTarget, passes: int) -> float:
     """Rounds of blocks, each as long as its warps' instructions or its bytes take, whichever is more, after the first bytes are there."""
-    view, steps = form.view, _key_blocks(form, blocks)
-    count = view.batches * -(-view.queries // blocks.queries)
+    steps = _key_blocks(form, blocks)
+    count = _count(form, blocks)
     held = target.blocks_at_once(blocks.threads, registers(form, blocks, passes), blocks.shared_bytes(form))
     together = min(max(held, 1), -(-count // target.multiprocessors))
     mma = 16 * 8 * 16 * QUARTERS / target.mma_per_clock

@@ -9,17 +9,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import ceil
 from typing import ClassVar
 
 from compiler.ir.contraction import Contraction, as_contraction, packing_of
-from compiler.ir.cuda_operand import Access, access_of, half_of
+from compiler.ir.cuda_operand import access_of, half_of
+from compiler.ir.expr import Expr
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import CudaTarget
-from compiler.tile.algorithms.cuda.model import PORT_BYTES, seconds
+from compiler.tile.algorithms.cuda.model import PORT_BYTES, seconds, share
 from compiler.tile.model import Proposal
 
 MOST_PROPOSALS = 60
@@ -72,16 +75,28 @@ ELEMENT_CYCLES = 12
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What an operand's `Access` costs: `count` elements at once, each of them made of so many loads."""
+
+    count: int
+    loads: int = 0
+    is_copy: bool = False
+
+
+@dataclass(frozen=True)
 class Shape:
-    """What all tiles of a workload share: extents, and how operands are reached as `element`; B is None where it is packed."""
+    """What all tiles of a workload share, and all that they cost depends on: extents, and how operands are read as `element`.
+
+    B is None where it is packed. Many workloads of a program, and more of those that choices and joins would make of it, have one shape.
+    """
 
     batches: int
     rows: int
     columns: int
     depth: int
     element: DType
-    a: Access
-    b: Access | None
+    a: Reading
+    b: Reading | None
 
     @property
     def is_held(self) -> bool:
@@ -97,13 +112,16 @@ def cuda_contraction_tiles(workload: Workload, target: CudaTarget, precision: st
         return []
     if not view.batches * view.rows * view.columns:
         return []
-    works = (
-        work
-        for algorithm, element in _products(view, workload, precision)
-        for work in _works(algorithm, shape_of(view, workload, element), target)
-    )
+    ways = [(name, shape_of(view, workload, element)) for name, element in _products(view, workload, precision)]
+    return [*_cheapest(tuple(ways), target)]
+
+
+@lru_cache(maxsize=256)
+def _cheapest(ways: tuple[tuple[str, Shape], ...], target: CudaTarget) -> tuple[Proposal, ...]:
+    """The most promising tiles of products by some algorithms, best first."""
+    works = (work for algorithm, shape in ways for work in _works(algorithm, shape, target))
     best = heapq.nsmallest(MOST_PROPOSALS, works, key=lambda work: seconds(work.ns(target), target))
-    return [work.proposal(target) for work in best]
+    return tuple(work.proposal(target) for work in best)
 
 
 def _products(view: Contraction, workload: Workload, precision: str) -> list[tuple[str, DType]]:
@@ -119,8 +137,13 @@ def _products(view: Contraction, workload: Workload, precision: str) -> list[tup
 def shape_of(view: Contraction, workload: Workload, element: DType) -> Shape:
     slots = Slots(workload)
     packed = packing_of(view, workload, 1) is not None
-    a, b = (access_of(value, view.k[-1], slots, element) for value in (view.a, view.b))
+    a, b = (_reading(value, view.k[-1], slots, element) for value in (view.a, view.b))
     return Shape(view.batches, view.rows, view.columns, view.depth, element, a, None if packed else b)
+
+
+def _reading(value: Expr, k: Axis, slots: Slots, element: DType) -> Reading:
+    access = access_of(value, k, slots, element)
+    return Reading(access.count, len(access.loads), access.is_copy)
 
 
 def _works(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[Work]:
@@ -176,7 +199,7 @@ class Work:
     """Steps behind that still read their stages while the next one begins."""
 
     def proposal(self, target: CudaTarget) -> Proposal:
-        return Proposal(self.tile, seconds(self.ns(target), target))
+        return Proposal(self.tile, seconds(self.ns(target), target), share=share(self.blocks, target))
 
     @property
     def tile(self) -> Tile:
@@ -190,31 +213,31 @@ class Work:
         """Who has a part of the block tile."""
         return "thread" if self.algorithm == "ffma" else "warp"
 
-    @property
+    @cached_property
     def threads(self) -> int:
         lanes = 1 if self.algorithm == "ffma" else WARP
         return self.m // self.part_m * (self.n // self.part_n) * lanes
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Of one block."""
         return ceil(ceil(self.shape.depth / self.depth) / self.parts)
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         shape = self.shape
         return shape.batches * -(-shape.rows // self.m) * -(-shape.columns // self.n) * self.parts
 
-    @property
+    @cached_property
     def step_bytes(self) -> int:
         return (self.m + self.n) * self.depth * self.shape.element.bytes
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         stages = self.stages * (self.step_bytes + 16 * (self.m + self.n))
         return max(stages, self.m * (self.n + 8) * 4)
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """An estimate: sums, operands of a step, addresses, what is gathered."""
         if self.algorithm == "ffma":
@@ -224,22 +247,22 @@ class Work:
             own = self.part_m * self.part_n // WARP + fragments * (4 if self.algorithm == "mma_3xtf32" else 2)
         return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
 
-    @property
-    def _sides(self) -> tuple[tuple[Access, int], ...]:
+    @cached_property
+    def _sides(self) -> tuple[tuple[Reading, int], ...]:
         """Operands that are not packed, with the elements that each thread takes in a step."""
         shape = self.shape
         sides = ((shape.a, self.m), *(((shape.b, self.n),) if shape.b else ()))
-        return tuple((access, rows * self.depth // self.threads) for access, rows in sides)
+        return tuple((reading, rows * self.depth // self.threads) for reading, rows in sides)
 
-    @property
+    @cached_property
     def _held(self) -> int:
         """Registers for what is not copied."""
-        return sum(count * max(len(access.loads), 1) for access, count in self._sides if not access.is_copy)
+        return sum(count * max(reading.loads, 1) for reading, count in self._sides if not reading.is_copy)
 
-    @property
+    @cached_property
     def _gathered(self) -> int:
         """Elements that a thread takes one by one."""
-        return sum(count for access, count in self._sides if access.count == 1)
+        return sum(count for reading, count in self._sides if reading.count == 1)
 
     def fits(self, target: CudaTarget) -> bool:
         """Whether the device has as much shared memory and as many registers, and threads take equal parts of what is gathered."""

@@ -20,6 +20,7 @@ from compiler.tile.algorithms.cuda.model import (
     TRIP_NS,
     moved_ns,
     seconds,
+    share,
     waves,
 )
 from compiler.tile.model import Proposal
@@ -50,7 +51,9 @@ def cuda_excitation_tiles(workload: Workload, target: CudaTarget, precision: str
         return []
     proposals = [
         Proposal(
-            _tile(shares, threads, cluster=cluster), _seconds(form, workload, shares, threads, target, cluster=cluster)
+            _tile(shares, threads, cluster=cluster),
+            _seconds(form, workload, shares, threads, target, cluster=cluster),
+            share=share(form.images * shares.blocks, target),
         )
         for shares, threads, cluster in _legal(form, workload, target)
     ]
@@ -69,8 +72,8 @@ def _legal(form: SharedOut, workload: Workload, target: CudaTarget) -> Iterator[
         if own * (channels - 1) >= form.excitation.channel.extent:
             continue
         groups = threads // (own // form.count)
-        share = -(-form.positions // positions)
-        if not groups or share * (positions - 1) >= form.positions or share > groups * MOST_ROUNDS:
+        each = -(-form.positions // positions)
+        if not groups or each * (positions - 1) >= form.positions or each > groups * MOST_ROUNDS:
             continue
         for cluster in (False, True):
             columns = form.excitation.second.column.extent
@@ -110,10 +113,10 @@ def _seconds(
     first, second = _weights(form, workload, shares, cluster=cluster)
     width = Slots(workload).buffers[form.load.slot].dtype.bytes
     blocks = form.images * shares.blocks
-    groups, share = threads // (own // count), -(-form.positions // shares.positions)
-    rounds = -(-share // groups)
+    groups, positions = threads // (own // count), -(-form.positions // shares.positions)
+    rounds = -(-positions // groups)
     stretch = max(own * width, 1)
-    nbytes = blocks * (share * own * width * max(SECTOR_BYTES / stretch, 1.0) + _nbytes(first))
+    nbytes = blocks * (positions * own * width * max(SECTOR_BYTES / stretch, 1.0) + _nbytes(first))
     shared = _shared_bytes(form, workload, shares, groups, cluster=cluster)
     at_once = target.blocks_at_once(threads, REGISTERS, shared)
     warps = min(-(-blocks // target.multiprocessors), at_once) * threads / WARP

@@ -14,7 +14,16 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import WARP, CudaTarget
 from compiler.tile.algorithms.blocking import in_registers
-from compiler.tile.algorithms.cuda.model import LARGEST_SPAN, MEETING_NS, STALL, TRIP_NS, moved_ns, seconds, waves
+from compiler.tile.algorithms.cuda.model import (
+    LARGEST_SPAN,
+    MEETING_NS,
+    STALL,
+    TRIP_NS,
+    moved_ns,
+    seconds,
+    share,
+    waves,
+)
 from compiler.tile.model import Proposal
 
 LANES = (1, 2, 4, 8, 16, 32)
@@ -79,7 +88,8 @@ def _proposals(view: Contraction, matrix: DType, per_lane: int, target: CudaTarg
             in_registers(view.kernel),
         )
         nbytes = padded * steps * width * parts * matrix.bytes
-        yield Proposal(tile, _seconds(view, tile, nbytes, groups * parts, steps, shared, target))
+        blocks = groups * parts
+        yield Proposal(tile, _seconds(view, tile, nbytes, blocks, steps, shared, target), share=share(blocks, target))
 
 
 def _seconds(

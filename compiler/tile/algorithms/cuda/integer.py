@@ -28,7 +28,7 @@ from compiler.tile.algorithms.cuda.contraction import (
     WARP,
     WARP_TILES,
 )
-from compiler.tile.algorithms.cuda.model import PORT_BYTES, seconds
+from compiler.tile.algorithms.cuda.model import PORT_BYTES, seconds, share
 from compiler.tile.model import Proposal
 
 FRAGMENT_DEPTH = 32
@@ -53,7 +53,11 @@ def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -
     a_count = access_of(form.a.value, view.k[-1], slots, form.a.value.dtype).count
     b_count = 16 if packed else access_of(form.b.value, view.k[-1], slots, form.b.value.dtype).count
     works = (_Work(form, tile, a_count, b_count) for tile in _tiles(view.depth))
-    found = [Proposal(work.tile, seconds(work.ns(target), target)) for work in works if work.fits(target)]
+    found = [
+        Proposal(work.tile, seconds(work.ns(target), target), share=share(work.blocks, target))
+        for work in works
+        if work.fits(target)
+    ]
     return sorted(found, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
 
 

@@ -32,6 +32,11 @@ def waves(blocks: int, at_once: int, target: CudaTarget) -> int:
     return -(-blocks // (max(at_once, 1) * target.multiprocessors))
 
 
+def share(blocks: int, target: CudaTarget) -> float:
+    """The part of the multiprocessors that so many blocks keep at work."""
+    return min(blocks / target.multiprocessors, 1.0)
+
+
 def seconds(ns: float, target: CudaTarget) -> float:
     """A kernel's share of an inference's time: its work of `ns` nanoseconds, its blocks' start and end, its launch."""
     return 1e-9 * (target.launch_ns + BLOCK_NS + ns)
@@ -42,13 +47,13 @@ def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget)
 
     They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks fill of it.
     """
+    cross_s, fan_in_s = 1e-9 * target.cross_ns, 1e-9 * target.fan_in_ns
     gap_s = 1e-9 * target.launch_ns
-    works = [
-        (max(alone - seconds(0.0, target), 0.0), min(blocks / target.multiprocessors, 1.0)) for alone, blocks in kernels
-    ]
-    longest, spread = max(work for work, _ in works), sum(work * share for work, share in works)
+    works = [(max(alone - seconds(0.0, target), 0.0), share(blocks, target)) for alone, blocks in kernels]
+    longest, spread = max(work for work, _ in works), sum(work * part for work, part in works)
     # Less than a launch where a kernel was measured to begin early.
     until_work = max(alone for alone, _ in kernels) - longest
     gap_s = min(gap_s, until_work)
     work_s = max(longest, spread)
-    return Load(gap_s, until_work - gap_s, work_s, min(slots, 1.0), spread / work_s if work_s else 0.0)
+    part = spread / work_s if work_s else 0.0
+    return Load(gap_s, until_work - gap_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s)

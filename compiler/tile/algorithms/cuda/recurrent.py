@@ -9,7 +9,7 @@ from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import CudaTarget
-from compiler.tile.algorithms.cuda.model import BLOCK_NS, PORT_BYTES, seconds, waves
+from compiler.tile.algorithms.cuda.model import BLOCK_NS, PORT_BYTES, seconds, share, waves
 from compiler.tile.model import Proposal
 
 CLUSTERS = (1, 2, 4, 8)
@@ -44,10 +44,10 @@ def cuda_recurrent_tiles(workload: Workload, target: CudaTarget, precision: str)
 
 def _state_bytes(chain: Chain, blocks: int, together: int) -> int:
     """Shared memory of a block beside its weights, and to spare."""
-    share = share_of(chain.units, blocks)
-    own = sum(gates * share for gates in chain.temps.values())
-    states = 2 * blocks * share * len(chain.exchanged)
-    widest = max(product.column.extent // chain.units * share for product in chain.products)
+    units = share_of(chain.units, blocks)
+    own = sum(gates * units for gates in chain.temps.values())
+    states = 2 * blocks * units * len(chain.exchanged)
+    widest = max(product.column.extent // chain.units * units for product in chain.products)
     parts = together * max(THREADS * COLUMNS, widest)
     return 4 * (together * (own + states) + parts + 32 * 160)
 
@@ -56,15 +56,15 @@ def _proposal(chains: Sequence[Chain], workload: Workload, blocks: int, together
     """Every step reads the weights of its units, those that stay in shared memory there, the others from the second-level cache."""
     slots, view = Slots(workload), chains[0].view
     chain = max(chains, key=lambda one: sum(p.column.extent * p.depth.extent for p in one.products))
-    share = share_of(chain.units, blocks)
+    units = share_of(chain.units, blocks)
     octets = sum(
-        product.column.extent // chain.units * share * product.depth.extent * slots.buffers[product.matrix].dtype.bytes
+        product.column.extent // chain.units * units * product.depth.extent * slots.buffers[product.matrix].dtype.bytes
         for product in chain.products
         if product.into not in view.ahead
     )
     kept = min(octets, max(target.block_shared_bytes - _state_bytes(chain, blocks, together), 0))
     multiplied = sum(
-        product.column.extent // chain.units * share * product.depth.extent * together for product in chain.products
+        product.column.extent // chain.units * units * product.depth.extent * together for product in chain.products
     )
     step = (
         STEP_NS
@@ -77,4 +77,4 @@ def _proposal(chains: Sequence[Chain], workload: Workload, blocks: int, together
     rounds = waves(grid, 1, target)
     levels = (Level("cluster", (("units", blocks),)), Level("block", (("sequences", together),)))
     ns = rounds * (BLOCK_NS + view.time.extent * step) + kept / (PORT_BYTES * target.clock_ghz)
-    return Proposal(Tile("recurrent", levels), seconds(ns, target))
+    return Proposal(Tile("recurrent", levels), seconds(ns, target), share=share(grid, target))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product as points
 from math import prod
 
 from compiler.ir.channelwise import Side
-from compiler.ir.cuda_operand import Access
 from compiler.ir.cuda_separable import Staged, as_staged, element_of
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.normal_form import Slots
 from compiler.ir.tensor import DType
@@ -32,6 +32,7 @@ from compiler.tile.algorithms.cuda.contraction import (
     THREAD_TILES,
     WARP,
     WARP_TILES,
+    Reading,
     Shape,
     Work,
     splits,
@@ -82,42 +83,46 @@ def cuda_separable_tiles(workload: Workload, target: CudaTarget, precision: str)
         return []
     half = element_of(staged, workload, precision)
     names = ("separable",) if half is not DType.F32 else EXACT if precision == "fp32" else ("separable_tf32",)
-    return sorted(
-        (work.proposal(target) for name in names for work in _best(name, len(names), staged, workload, half, target)),
-        key=lambda proposal: proposal.seconds,
-    )
+    return [*_cheapest(names, _pixels_of(staged, workload), _channels_of(staged), half, target)]
+
+
+@lru_cache(maxsize=256)
+def _cheapest(
+    names: tuple[str, ...], pixels: Pixels, channels: tuple[int, int], element: DType, target: CudaTarget
+) -> tuple[Proposal, ...]:
+    """The most promising tiles of some algorithms, best first. `channels`: those that the product sums over, and its columns."""
+    found = (work for name in names for work in _best(name, len(names), pixels, channels, element, target))
+    return tuple(sorted((work.proposal(target) for work in found), key=lambda proposal: proposal.seconds))
 
 
 def _best(
-    name: str, shares: int, staged: Staged, workload: Workload, element: DType, target: CudaTarget
+    name: str, shares: int, pixels: Pixels, channels: tuple[int, int], element: DType, target: CudaTarget
 ) -> Sequence[SeparableWork]:
     """The cheapest of one algorithm, which has its share of all proposals."""
-    works = ((work.ns(target), at, work) for at, work in enumerate(_works(name, staged, workload, element, target)))
+    works = ((work.ns(target), at, work) for at, work in enumerate(_works(name, pixels, *channels, element, target)))
     return [work for _, _, work in heapq.nsmallest(MOST_PROPOSALS // shares, works)]
 
 
 def _works(
-    name: str, staged: Staged, workload: Workload, element: DType, target: CudaTarget
+    name: str, window: Pixels, channels: int, columns: int, element: DType, target: CudaTarget
 ) -> Iterator[SeparableWork]:
     algorithm = PRODUCTS[name]
-    channels, columns = staged.separable.channel.extent, staged.separable.column.extent
-    whole = Access(max(16 // element.bytes, 1), (), True)
-    operand = Slots(workload).buffers[staged.load.slot].dtype
+    whole = Reading(max(16 // element.bytes, 1), is_copy=True)
     for m, n, part_m, part_n in THREAD_TILES if algorithm == "ffma" else (*WARP_TILES, *MORE_WARP_TILES):
         if (algorithm == "mma_3xtf32" and part_m * part_n > MOST_SPLIT_SUMS) or (n > 8 and n >= 2 * columns):
             continue
-        for rows in _rectangles(staged, m):
-            pixels = prod(_count(staged, rows, m // rows)) * m
+        for rows in _rectangles(window, m):
+            pixels = window.rectangles(rows, m // rows) * m
             shape = Shape(1, pixels, columns, channels, element, whole, None)
             for depth, steps in _steps(shape):
                 threads = m // part_m * (n // part_n) * (1 if algorithm == "ffma" else WARP)
-                strips = _strips(rows, m // rows, depth // staged.count, threads)
+                strips = _strips(rows, m // rows, depth // window.count, threads)
                 for parts, cluster in splits(shape, m, n, steps, target):
                     own = -(-steps // parts)
                     for stages, strip in points([count for count in STAGES if count <= own + 1] or (1,), strips):
                         work = SeparableWork(
                             *(algorithm, shape, m, n, part_m, part_n, depth, stages if own > 1 else 1, parts, cluster),
-                            *(staged, operand, rows, *strip),
+                            *(window, rows, *strip),
                         )
                         if work.fits(target):
                             yield work
@@ -142,22 +147,16 @@ def _steps(shape: Shape) -> Iterator[tuple[int, int]]:
         yield depth, -(-shape.depth // depth)
 
 
-def _rectangles(staged: Staged, m: int) -> list[int]:
+def _rectangles(window: Pixels, m: int) -> list[int]:
     """Rows of rectangles of m pixels, those first that look at the fewest positions in all."""
     sizes = [m // columns for columns in COLUMNS if columns <= m]
-    legal = [rows for rows in sizes if rows == 1 or rows < 2 * staged.window.rows.output.extent]
-    legal = [rows for rows in legal if m // rows == 4 or m // rows < 2 * staged.window.columns.output.extent]
+    legal = [rows for rows in sizes if rows == 1 or rows < 2 * window.rows.output.extent]
+    legal = [rows for rows in legal if m // rows == 4 or m // rows < 2 * window.columns.output.extent]
 
     def positions(rows: int) -> int:
-        spans = (_span(side, size) for side, size in zip(staged.sides, (rows, m // rows), strict=True))
-        return prod(spans) * prod(_count(staged, rows, m // rows))
+        return window.positions(rows, m // rows) * window.rectangles(rows, m // rows)
 
     return sorted(legal, key=lambda rows: (positions(rows), rows))[:MOST_RECTANGLES]
-
-
-def _count(staged: Staged, rows: int, columns: int) -> tuple[int, ...]:
-    """How many rectangles there are, along each axis."""
-    return tuple(axis.extent for axis in staged.tiles(rows, columns))
 
 
 def _span(side: Side, outputs: int) -> int:
@@ -165,11 +164,58 @@ def _span(side: Side, outputs: int) -> int:
 
 
 @dataclass(frozen=True)
-class SeparableWork(Work):
-    """One tile and what it costs. `operand` is what the window reads; `rows` those of a rectangle, `strip_rows` and `strip_columns` the pixels of a thread."""
+class Pixels:
+    """What all tiles of a window share, and all that they cost depends on beside the product's extents.
 
-    staged: Staged
+    images    of so many, each rectangle has the pixels of one
+    rows, columns  the sides, whatever their axes are called
+    count     channels that are copied at once
+    operand   of which elements the window reads
+    weights   of which elements its weights are; None where it has none
+    """
+
+    images: int
+    rows: Side
+    columns: Side
+    count: int
     operand: DType
+    weights: DType | None
+
+    @property
+    def taps(self) -> int:
+        return self.rows.taps * self.columns.taps
+
+    def positions(self, rows: int, columns: int) -> int:
+        """That the windows of a rectangle look at."""
+        return _span(self.rows, rows) * _span(self.columns, columns)
+
+    def rectangles(self, rows: int, columns: int) -> int:
+        """How many there are of so many pixels, those that are partly outside too."""
+        return self.images * -(-self.rows.output.extent // rows) * -(-self.columns.output.extent // columns)
+
+
+def _channels_of(staged: Staged) -> tuple[int, int]:
+    return staged.separable.channel.extent, staged.separable.column.extent
+
+
+def _pixels_of(staged: Staged, workload: Workload) -> Pixels:
+    images = prod(axis.extent for axis in staged.window.outer)
+    operand = Slots(workload).buffers[staged.load.slot].dtype
+    weights = staged.weights[1].dtype if staged.weights else None
+    rows, columns = map(_nameless, staged.sides)
+    return Pixels(images, rows, columns, staged.count, operand, weights)
+
+
+def _nameless(side: Side) -> Side:
+    tap = None if side.tap is None else Axis("tap", side.tap.extent)
+    return replace(side, output=Axis("output", side.output.extent), position=Axis("position", 1), tap=tap)
+
+
+@dataclass(frozen=True)
+class SeparableWork(Work):
+    """One tile and what it costs. `rows` are those of a rectangle, `strip_rows` and `strip_columns` the pixels of a thread."""
+
+    window: Pixels
     rows: int
     strip_rows: int
     strip_columns: int
@@ -190,20 +236,19 @@ class SeparableWork(Work):
     @cached_property
     def positions(self) -> int:
         """That the windows of a rectangle look at."""
-        sides = zip(self.staged.sides, (self.rows, self.columns), strict=True)
-        return prod(_span(side, size) for side, size in sides)
+        return self.window.positions(self.rows, self.columns)
 
     @property
     def _vectors(self) -> int:
-        return self.depth // self.staged.count
+        return self.depth // self.window.count
 
     @cached_property
     def _copied_bytes(self) -> int:
         """Positions, and weights of the window, of a step."""
-        weights = self.staged.window.taps * self.staged.weights[1].dtype.bytes if self.staged.weights else 0
-        return self.depth * (self.positions * self.operand.bytes + weights)
+        weights = self.window.taps * self.window.weights.bytes if self.window.weights else 0
+        return self.depth * (self.positions * self.window.operand.bytes + weights)
 
-    @property
+    @cached_property
     def step_bytes(self) -> int:
         return self._copied_bytes + self.n * self.depth * self.shape.element.bytes
 
@@ -224,9 +269,9 @@ class SeparableWork(Work):
 
     @cached_property
     def registers(self) -> int:
-        count = self.staged.count
+        count = self.window.count
         outputs = self.strip_rows * self.strip_columns * count
-        across = self.staged.window.columns.taps * self.strip_rows
+        across = self.window.columns.taps * self.strip_rows
         if self.algorithm == "ffma":
             own = self.part_m * self.part_n + 4 * (self.part_n + 1)
         else:
@@ -262,20 +307,20 @@ class SeparableWork(Work):
     @cached_property
     def _window_instructions(self) -> int:
         """Of a thread, in a step."""
-        strip = _strip_instructions(self.staged, self.strip_rows, self.strip_columns)
+        strip = _strip_instructions(self.window, self.strip_rows, self.strip_columns)
         return -(-self._strips // self.threads) * strip + self._copies * COPY
 
 
-def _strip_instructions(staged: Staged, rows: int, columns: int) -> int:
-    """What a thread executes for its window at so many pixels."""
-    window, count, outputs = staged.window, staged.count, rows * columns
-    down, across = _positions_and_taps(window.rows, rows), _positions_and_taps(window.columns, columns)
-    weights = down[1] * window.columns.taps if window.weight is not None else 0
-    reads = down[0] * across[0] + weights
-    return reads * (READ + count) + outputs * count * (window.taps + MAPPED) + outputs * READ
-
-
 @lru_cache(maxsize=256)
+def _strip_instructions(window: Pixels, rows: int, columns: int) -> int:
+    """What a thread executes for its window at so many pixels."""
+    outputs = rows * columns
+    down, across = _positions_and_taps(window.rows, rows), _positions_and_taps(window.columns, columns)
+    weights = down[1] * window.columns.taps if window.weights is not None else 0
+    reads = down[0] * across[0] + weights
+    return reads * (READ + window.count) + outputs * window.count * (window.taps + MAPPED) + outputs * READ
+
+
 def _positions_and_taps(side: Side, outputs: int) -> tuple[int, int]:
     """How many positions so many neighbours look at along a side, and the taps under which they do."""
     readers = side.readers(outputs).values()

@@ -9,7 +9,7 @@ from compiler.ir.normal_form import Slots
 from compiler.ir.tile import Level, Tile
 from compiler.ir.turn import Turn, as_turn
 from compiler.targets.cuda import CudaTarget
-from compiler.tile.algorithms.cuda.model import moved_ns, seconds
+from compiler.tile.algorithms.cuda.model import moved_ns, seconds, share
 from compiler.tile.model import Proposal
 
 SIDES = (16, 32, 64, 128)
@@ -54,4 +54,5 @@ def _proposal(turn: Turn, workload: Workload, reads: int, writes: int, target: C
     run = reads if turn.writes.extent <= writes else min(reads, writes)
     waste = max(1.0, SECTOR_BYTES / (narrowest * run))
     levels = (Level("block", (("reads", reads), ("writes", writes))),)
-    return Proposal(Tile("transpose", levels), seconds(moved_ns(moved * over * waste, blocks, target), target))
+    found = seconds(moved_ns(moved * over * waste, blocks, target), target)
+    return Proposal(Tile("transpose", levels), found, share=share(blocks, target))

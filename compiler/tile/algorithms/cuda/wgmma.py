@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 from compiler.ir.contraction import Contraction, as_contraction
@@ -61,7 +62,13 @@ def cuda_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> 
         return []
     if shape.b is not None or _is_read_again(view):
         return []
-    return sorted(_tiles(shape, target), key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
+    return [*_cheapest(shape, target)]
+
+
+@lru_cache(maxsize=256)
+def _cheapest(shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
+    """The most promising tiles of a product, best first."""
+    return tuple(sorted(_tiles(shape, target), key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS])
 
 
 def _is_read_again(view: Contraction) -> bool:
@@ -93,15 +100,15 @@ class WarpgroupWork(Work):
     def _inner(self) -> str:
         return "warpgroup"
 
-    @property
+    @cached_property
     def threads(self) -> int:
         return self.m // self.part_m * (self.n // self.part_n) * WARPGROUP
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         return max(self.stages * self.step_bytes, self.m * (self.n + 8) * 4) + 8 * self.stages
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """An estimate: sums, places of copies, addresses."""
         return self.part_m * self.part_n // WARPGROUP + 40 + 3 * self._copies

@@ -12,7 +12,16 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.targets.cuda import WARP, CudaTarget
 from compiler.tile.algorithms.blocking import in_registers
-from compiler.tile.algorithms.cuda.model import LARGEST_SPAN, MEETING_NS, STALL, TRIP_NS, moved_ns, seconds, waves
+from compiler.tile.algorithms.cuda.model import (
+    LARGEST_SPAN,
+    MEETING_NS,
+    STALL,
+    TRIP_NS,
+    moved_ns,
+    seconds,
+    share,
+    waves,
+)
 from compiler.tile.model import Proposal
 
 CHANNELS = (8, 4, 2, 1)
@@ -59,6 +68,7 @@ def cuda_window_tiles(workload: Workload, target: CudaTarget, precision: str) ->
         Proposal(
             _tile(view, rows, columns, channels, threads),
             _seconds(view, workload, rows, columns, channels, threads, target),
+            share=share(_blocks(view, rows, columns, channels, threads), target),
         )
         for channels in _channels(view, workload)
         for rows, columns in _outputs(view, channels)
@@ -114,14 +124,18 @@ def _moved(view: ChannelWindow, workload: Workload) -> int:
     return sum(buffer.type.elements * buffer.dtype.bytes for buffer in (*workload.inputs, *workload.outputs))
 
 
+def _blocks(view: ChannelWindow, rows: int, columns: int, channels: int, threads: int) -> int:
+    strips = prod(axis.extent for axis in view.outer) * -(-view.channel.extent // channels)
+    strips *= -(-view.rows.output.extent // rows) * -(-view.columns.output.extent // columns)
+    return -(-strips // threads)
+
+
 def _seconds(
     view: ChannelWindow, workload: Workload, rows: int, columns: int, channels: int, threads: int, target: CudaTarget
 ) -> float:
     """The slowest of the second-level cache, the first-level cache and the instructions of the busiest multiprocessor; and trips to memory."""
     width = _bytes(view, workload)[0]
-    strips = prod(axis.extent for axis in view.outer) * -(-view.channel.extent // channels)
-    strips *= -(-view.rows.output.extent // rows) * -(-view.columns.output.extent // columns)
-    blocks = -(-strips // threads)
+    blocks = _blocks(view, rows, columns, channels, threads)
     lines, across = len(view.rows.readers(rows)), len(view.columns.readers(columns))
     outputs = rows * columns
     positions = lines * across * view.depth
@@ -164,7 +178,8 @@ def _split_tiles(view: ChannelWindow, workload: Workload, target: CudaTarget) ->
                 ),
                 in_registers(view.kernel),
             )
-            yield Proposal(tile, _split_seconds(view, workload, groups, parts, blocks, channels, strips, target))
+            found = _split_seconds(view, workload, groups, parts, blocks, channels, strips, target)
+            yield Proposal(tile, found, share=share(groups * blocks, target))
 
 
 def _split_seconds(
@@ -181,10 +196,10 @@ def _split_seconds(
     width = _bytes(view, workload)[0]
     stretch = strips * channels * width  # bytes side by side; the memory is read by sectors of 32
     moved = _moved(view, workload) * max(32 / stretch, 1.0)
-    share = -(-view.depth // (parts * blocks))
-    trips = -(-share // AHEAD)
+    own = -(-view.depth // (parts * blocks))
+    trips = -(-own // AHEAD)
     warps = -(-groups * blocks // target.multiprocessors) * parts * strips / WARP
-    issue = max(warps / (target.fma_per_clock / WARP), STALL) * (SET_UP + share * channels * 3) / target.clock_ghz
+    issue = max(warps / (target.fma_per_clock / WARP), STALL) * (SET_UP + own * channels * 3) / target.clock_ghz
     combine = (parts if parts < 4 * channels else channels + parts // channels) * 4 / target.clock_ghz
     meeting = MEETING_NS + blocks * 4 / target.clock_ghz if blocks > 1 else 0.0
     work = max(moved_ns(moved, groups * blocks, target), issue)

@@ -87,12 +87,13 @@ class _Scheduled(Exception):
 
 @dataclass(frozen=True)
 class Network:
-    """A compiled network: all plans that were found, what goes in, and what has to come out."""
+    """A compiled network: all plans that were found, what goes in, what has to come out, and what was told of its tiles."""
 
     kernels: KernelGraph
     found: tuple[Found, ...]
     image: np.ndarray
     wanted: np.ndarray
+    told: str
 
     @property
     def plans(self) -> Mapping[str, Plan]:
@@ -137,16 +138,18 @@ def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp3
     model = folder / f"{name}.onnx"
     model.write_bytes(g.finish().SerializeToString())
     options = CompileOptions(target=target, precision=precision, tuning_budget_s=0.0)
+    dump = folder / f"{name} {target} {precision}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.workbench.cuda.gpu_here", lambda: None)
         patch.setattr("compiler.workbench.planning.choose_plan", caught_plans)
         with pytest.raises(_Scheduled):
-            compile_model(model, folder / "never.tw", options, measure=False)
+            compile_model(model, folder / "never.tw", options, measure=False, dump=dump)
     graph = load(model, options, OPERATORS).graph
     ((image,), (output,)) = graph.inputs, graph.outputs
     given = np.random.default_rng(5).standard_normal(graph.values[image].type.dims).astype(np.float32)
     ((kernels, found),) = caught
-    return Network(kernels, found, given, evaluate_graph(graph, {image: given}, OPERATORS)[output])
+    (told,) = (path.read_text() for path in dump.iterdir() if path.stem.endswith("_tile"))
+    return Network(kernels, found, given, evaluate_graph(graph, {image: given}, OPERATORS)[output], told)
 
 
 def launches_of(plan: Plan) -> int:
@@ -155,10 +158,11 @@ def launches_of(plan: Plan) -> int:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_schedule_gives_the_same_bits_in_every_order(folder: Path, name: str) -> None:
-    """All kernels are under the same tiles, so that nothing but the order differs."""
+    """Those of other schedules too, where all kernels are under the same tiles, so that nothing but the order differs."""
     whole = network(folder, name)
     assert {"sequential", "shared launches", "streams"} <= {*whole.plans}
-    first: np.ndarray | None = None
+    assert whole.plans["sequential"].tiles == whole.plans["streams"].tiles
+    first: dict[object, np.ndarray] = {}
     for plan in whole.plans.values():
         twin = whole.twin(plan, folder)
         for mode in ORDERS:
@@ -166,10 +170,20 @@ def test_every_schedule_gives_the_same_bits_in_every_order(folder: Path, name: s
             assert (outcome.error, outcome.fault, outcome.left) == ("", "", {}), plan.scheduler
             assert sum("cuGraphAddKernelNode" in call for call in outcome.calls) == launches_of(plan), plan.scheduler
             for found in outcome.outputs.values():
-                first = found if first is None else first
-                np.testing.assert_array_equal(found, first, err_msg=f"{plan.scheduler} in {mode}")
-    assert first is not None
-    np.testing.assert_allclose(first, whole.wanted, rtol=1e-4, atol=1e-4 * np.abs(whole.wanted).max())
+                same = first.setdefault(plan.tiles, found)
+                np.testing.assert_array_equal(found, same, err_msg=f"{plan.scheduler} in {mode}")
+    for found in first.values():
+        np.testing.assert_allclose(found, whole.wanted, rtol=1e-4, atol=1e-4 * np.abs(whole.wanted).max())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_tile_that_a_schedule_uses_is_told(folder: Path, name: str) -> None:
+    """Frugal ones too, of which some schedule has at least one here."""
+    whole = network(folder, name)
+    tiles = {tile for plan in whole.plans.values() for tile, _ in plan.tiles}
+    assert all(str(tile) in whole.told for tile in tiles)
+    if name == "fires":
+        assert tiles > {tile for tile, _ in whole.plans["sequential"].tiles}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import PROFILES, CudaTarget
-from compiler.tile.algorithms.cuda.contraction import MOST_PROPOSALS, cuda_contraction_tiles
+from compiler.tile.algorithms.cuda.contraction import MOST_PROPOSALS, Work, cuda_contraction_tiles
 
 H200 = next(profile for profile in PROFILES if profile.name == "cuda:sm_90")
 A100 = next(profile for profile in PROFILES if profile.name == "cuda:sm_80")
@@ -91,3 +91,34 @@ def test_the_model_counts_waves_and_steps() -> None:
     assert seconds(3136, 64) < seconds(3136, 512) < seconds(3136, 4608)
     assert seconds(784, 512) < seconds(12544, 512) < seconds(50176, 512)
     assert 2e-6 < seconds(784, 64) < 5e-6
+
+
+def test_products_that_differ_only_in_what_costs_nothing_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map behind the product is no part of the price; its extents, the way its operands are read and the target are."""
+    priced: list[Work] = []
+    counted = Work.ns
+
+    def ns(work: Work, target: CudaTarget) -> float:
+        priced.append(work)
+        return counted(work, target)
+
+    monkeypatch.setattr(Work, "ns", ns)
+    target = replace(H200, launch_ns=H200.launch_ns + 2)
+    plain = product(72, 56, 264)
+    mapped = parse_kernel(
+        """
+kernel Other(in x: f32[72, 264], in w: f32[264, 56]; temp t: f32[72, 56]; out y: f32[72, 56])
+  for r:72, c:56
+    t[r, c] = sum<f32> d:264 . mul(x[r, d], w[d, c])
+    y[r, c] = max(t[r, c], 0.0:f32)
+"""
+    )
+    proposals = cuda_contraction_tiles(plain, target, "fp16")
+    once = len(priced)
+    assert once > len(proposals) > 0
+    assert cuda_contraction_tiles(replace(plain, kernel=mapped), target, "fp16") == proposals
+    assert len(priced) == once
+    for other, device in ((product(72, 56, 256), target), (product(72, 56, 264, None), target), (plain, A100)):
+        before = len(priced)
+        assert cuda_contraction_tiles(other, device, "fp16") != proposals
+        assert len(priced) > before

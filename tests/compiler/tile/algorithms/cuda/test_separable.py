@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.targets.cuda import PROFILES, CudaTarget
 from compiler.tile.algorithms.cuda.contraction import MOST_PROPOSALS
-from compiler.tile.algorithms.cuda.separable import cuda_separable_tiles
+from compiler.tile.algorithms.cuda.separable import SeparableWork, cuda_separable_tiles
 from compiler.tile.model import Proposal
 from compiler.tile.tile import propose
 from tests.compiler.rewrite.sketch import Sketch
@@ -118,3 +119,34 @@ def test_channels_are_split_where_pixels_are_few() -> None:
 
     assert parts(tiles(separable(960, 160, 7))[0].tile) > 1
     assert parts(tiles(separable(64, 64, 112))[0].tile) == 1
+
+
+def test_joins_that_differ_only_in_what_costs_nothing_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The strides of the operand are no part of the price; the taps of the window are."""
+    priced: list[SeparableWork] = []
+    counted = SeparableWork.ns
+
+    def ns(work: SeparableWork, target: CudaTarget) -> float:
+        priced.append(work)
+        return counted(work, target)
+
+    monkeypatch.setattr(SeparableWork, "ns", ns)
+    target = replace(H200, launch_ns=H200.launch_ns + 1)
+    first, _ = workloads(separable(72, 56, 12), "fp16")
+    again, _ = workloads(separable(72, 56, 12, taps=5), "fp16")
+    proposals = cuda_separable_tiles(first, target, "fp16")
+    once = len(priced)
+    assert once > len(proposals) > 0
+
+    wider = tuple(
+        replace(buffer, strides=tuple(2 * stride if stride > 72 else stride for stride in buffer.strides))
+        if not constant and buffer.type.rank == 4
+        else buffer
+        for buffer, constant in zip(first.inputs, first.constant, strict=True)
+    )
+    apart = replace(first, inputs=wider)
+    assert apart != first
+    assert cuda_separable_tiles(apart, target, "fp16") == proposals
+    assert len(priced) == once
+    assert cuda_separable_tiles(again, target, "fp16") != proposals
+    assert len(priced) > once
