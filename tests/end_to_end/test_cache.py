@@ -76,7 +76,7 @@ def test_a_fresh_compilation_reuses_every_record_and_measures_none(client: Clien
     assert report["records_measured"] == 0
     assert report["records_reused"] == tiles_measured(client, first)
     kinds = [record.kind for record in client.tuning_records(job=job.id)]
-    assert kinds == [] or kinds[0] == "handover", (
+    assert kinds == [] or "handover" in kinds, (
         "only virtual cores that moved, near or far, make a plan worth measuring anew"
     )
     assert "kernel" not in kinds
