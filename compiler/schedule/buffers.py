@@ -61,18 +61,47 @@ Mover = Callable[[Sequence[Tenant], Sequence[Lease], int], list[Lease]]
 """Moves leases, of tenants in the same order, within so many bytes; those that exclude each other stay apart."""
 
 
-def place_buffers(
-    kernels: KernelGraph,
-    ended: Sequence[int] | None = None,
-    long_ended: Sequence[int] | None = None,
-    mover: Mover | None = None,
-) -> tuple[Mapping[int, Place], int]:
-    """A place for every storage and the arena's bytes.
+@dataclass(frozen=True)
+class Arena:
+    """Where every storage lies: `fixed` are those outside of the arena; `sizes` are bytes, by storage; leases are in the order of tenants."""
+
+    tenants: Sequence[Tenant]
+    leases: Sequence[Lease]
+    fixed: Mapping[int, Place]
+    sizes: Mapping[int, int]
+
+    @property
+    def bytes(self) -> int:
+        """Of the arena."""
+        return -(-self._end // ALIGNMENT) * ALIGNMENT
+
+    @property
+    def places(self) -> Mapping[int, Place]:
+        """Of every storage."""
+        return {**self.fixed} | {
+            storage: Place("arena", lease.at, self.sizes[storage])
+            for tenant, lease in zip(self.tenants, self.leases, strict=True)
+            for storage in tenant.storages
+        }
+
+    def moved(self, mover: Mover) -> Arena:
+        """With storages elsewhere in an arena at most MOST_MOVED times as large."""
+        return replace(self, leases=mover(self.tenants, self.leases, int(MOST_MOVED * self._end)))
+
+    @property
+    def _end(self) -> int:
+        return max((lease.at + lease.bytes for lease in self.leases), default=0)
+
+
+def laid_out(
+    kernels: KernelGraph, ended: Sequence[int] | None = None, long_ended: Sequence[int] | None = None
+) -> Arena:
+    """A place for every storage.
 
     `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it); `long_ended`, which so long ago
     that nobody waits for them any more (default: the same). Two storages may share memory where all users of one have ended long before the users of
     the other begin, or where a call writes one over the other, the other users of which have ended. Largest first, each at the lowest offset that is
-    free (greedy by size; Pisarchyk and Lee, 2020, section 5.2); then moved by `mover`.
+    free (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
     """
     ended = ended if ended is not None else [(1 << call) - 1 for call in range(len(kernels.calls))]
     long_ended = long_ended if long_ended is not None else ended
@@ -84,16 +113,15 @@ def place_buffers(
     leases: list[Lease] = []
     for tenant in tenants:
         leases.append(Lease.of(tenant, long_ended).lowest(leases))
-    if mover:
-        leases = mover(tenants, leases, int(MOST_MOVED * _end(leases)))
-    places = dict(fixed)
-    for tenant, lease in zip(tenants, leases, strict=True):
-        places |= {storage: Place("arena", lease.at, sizes[storage]) for storage in tenant.storages}
-    return places, -(-_end(leases) // ALIGNMENT) * ALIGNMENT
+    return Arena(tenants, leases, fixed, sizes)
 
 
-def _end(leases: Sequence[Lease]) -> int:
-    return max((lease.at + lease.bytes for lease in leases), default=0)
+def place_buffers(
+    kernels: KernelGraph, ended: Sequence[int] | None = None, long_ended: Sequence[int] | None = None
+) -> tuple[Mapping[int, Place], int]:
+    """The places of `laid_out`, and the arena's bytes."""
+    arena = laid_out(kernels, ended, long_ended)
+    return arena.places, arena.bytes
 
 
 def _sizes(kernels: KernelGraph) -> dict[int, int]:

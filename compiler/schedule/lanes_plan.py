@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.plan import Place, Plan, ended_before
+from compiler.ir.plan import Plan, ended_before
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
-from compiler.schedule.buffers import Mover, place_buffers
+from compiler.schedule.buffers import Arena, laid_out
 from compiler.schedule.by_owner import ByOwner
 from compiler.schedule.conflicts import Conflicts
 from compiler.schedule.problem import Placed
@@ -41,25 +41,24 @@ def plan_of(
     counts = [count for _, count in tiles]
     in_order = tasks_of(placed, before, counts, lanes)
     ended = ended_before(in_order, lanes, len(tiles))
-    mover = ByOwner(kernels, in_order, tiles, lanes, costs, regions) if costs.byte_s or costs.upgrade_s else None
-    places, arena = _with_slack(kernels, placed, ended, mover) if lanes > 1 else place_buffers(kernels, ended)
+    arena = _with_slack(kernels, placed, ended) if lanes > 1 else laid_out(kernels, ended)
+    if lanes > 1 and (costs.byte_s or costs.upgrade_s):
+        arena = arena.moved(ByOwner(kernels, in_order, tiles, lanes, costs, regions))
+    places = arena.places
     tasks = tasks_with(placed, counts, lanes, Conflicts(kernels, [tile for tile, _ in tiles], places, lanes, regions))
-    plan = Plan(lanes, tasks, tuple(tiles), places, arena, scheduler)
+    plan = Plan(lanes, tasks, tuple(tiles), places, arena.bytes, scheduler)
     plan.verify(kernels, regions)
     return plan
 
 
-def _with_slack(
-    kernels: KernelGraph, placed: Sequence[Placed], ended: Sequence[int], mover: Mover | None
-) -> tuple[Mapping[int, Place], int]:
-    """Places with as much slack as the arena may grow for."""
-    tight = place_buffers(kernels, ended)
+def _with_slack(kernels: KernelGraph, placed: Sequence[Placed], ended: Sequence[int]) -> Arena:
+    """With as much slack as the arena may grow for."""
+    tight = laid_out(kernels, ended)
     for slack in SLACKS:
-        long_ended = _long_ended(placed, ended, slack)
-        roomy = place_buffers(kernels, ended, long_ended)
-        if roomy[1] <= MOST_GROWTH * tight[1]:
-            return place_buffers(kernels, ended, long_ended, mover) if mover else roomy
-    return place_buffers(kernels, ended, mover=mover) if mover else tight
+        roomy = laid_out(kernels, ended, _long_ended(placed, ended, slack))
+        if roomy.bytes <= MOST_GROWTH * tight.bytes:
+            return roomy
+    return tight
 
 
 def _long_ended(placed: Sequence[Placed], ended: Sequence[int], slack: int) -> list[int]:

@@ -15,7 +15,7 @@ from compiler.ir.plan import Place, Plan, Task, ended_before
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
 from compiler.schedule import by_owner, lanes_plan
-from compiler.schedule.buffers import MOST_MOVED, Lease, Mover, Tenant, place_buffers
+from compiler.schedule.buffers import MOST_MOVED, Lease, Mover, Tenant, laid_out
 from compiler.schedule.by_owner import ByOwner, Use
 from compiler.schedule.dependencies import predecessors
 from compiler.schedule.lanes_plan import plan_of
@@ -68,7 +68,8 @@ class Scene:
         return ByOwner(self.kernels, self.tasks, self.tiles, self.lanes, costs, self.regions)
 
     def place(self, mover: Mover) -> tuple[Mapping[int, Place], int]:
-        return place_buffers(self.kernels, ended_before(self.tasks, self.lanes, len(self.tiles)), mover=mover)
+        layout = laid_out(self.kernels, ended_before(self.tasks, self.lanes, len(self.tiles))).moved(mover)
+        return layout.places, layout.bytes
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -131,7 +132,8 @@ def by_turns(kernels: KernelGraph, mover_of: Callable[[ByOwner], Mover]) -> Traf
     before = [(call - 1,) if call else () for call in range(len(tiles))]
     tasks = tasks_of(placed, before, [ROWS] * len(tiles), 2)
     ended = ended_before(tasks, 2, len(tiles))
-    places, arena = place_buffers(kernels, ended, mover=mover_of(ByOwner(kernels, tasks, tiles, 2, FAR)))
+    layout = laid_out(kernels, ended).moved(mover_of(ByOwner(kernels, tasks, tiles, 2, FAR)))
+    places, arena = layout.places, layout.bytes
     plan = Plan(2, tasks, tuple(tiles), places, arena, "")
     plan.verify(kernels)
     moved = zip(tasks, traffic(plan, kernels), strict=True)
@@ -240,7 +242,7 @@ def test_memory_that_is_written_over_in_place_is_met_by_its_first_writer_and_lef
         asked.extend(tenants)
         return [*leases]
 
-    place_buffers(kernels, mover=keep)
+    laid_out(kernels).moved(keep)
     assert [tenant.storages for tenant in asked] == [[1, 2]]
     (use,) = mover._uses(asked, LINE)
     assert use.begins == 0
