@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +21,7 @@ from compiler.measure.handover import cores
 from compiler.measure.machine import Built, CpuMachine, Entry
 from compiler.measure.timer import STREAM_CHUNK, TIMER_SOURCE, Sample, Timer
 from compiler.targets.cpu import CpuTarget
+from tests.compiler.measure.libraries import built
 
 TARGET = CpuTarget(
     "cpu:test",
@@ -67,12 +66,7 @@ needs_two = pytest.mark.skipif(cores() < 2, reason="this process has one core: n
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("beside")
-    (folder / "kernels.c").write_text(KERNELS)
-    (folder / "timer.c").write_text(TIMER_SOURCE)
-    command = [os.environ.get("CC", "gcc"), "-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wno-psabi"]
-    subprocess.run([*command, "-o", "library.so", "kernels.c", "timer.c"], cwd=folder, check=True)
-    return (folder / "library.so").read_bytes()
+    return built(tmp_path_factory.mktemp("beside"), KERNELS, TIMER_SOURCE, flags=("-Wno-psabi",))
 
 
 def sample(timer: Timer, symbol: str, table: np.ndarray, repeats: int) -> Sample:

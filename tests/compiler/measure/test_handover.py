@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from compiler.measure import handover
 from compiler.measure.handover import Handover, cores, measure_handover
 from compiler.measure.memory import GARBAGE, allocate
 from compiler.measure.timer import TIMER_SOURCE, Timer
+from tests.compiler.measure.libraries import built
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,6 @@ HOOK void __cyg_profile_func_exit(void *function, void *site) {
 }
 """
 """The order in which all is written (W), read (R), or the clock is looked at (T): in small letters what the other lane does."""
-
-
-def built(folder: Path, source: str, *flags: str) -> bytes:
-    (folder / "timer.c").write_text(source)
-    command = [os.environ.get("CC", "gcc"), "-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread"]
-    subprocess.run([*command, *flags, "-o", "timer.so", "timer.c"], cwd=folder, check=True)
-    return (folder / "timer.so").read_bytes()
 
 
 def test_near_and_far_are_told_apart() -> None:
@@ -119,7 +112,7 @@ def test_what_is_timed_is_the_first_core_after_the_other_had_the_bytes_or_nobody
     probe: str, apart: bool, touches: str, tmp_path: Path
 ) -> None:
     memory = allocate(4096)
-    with Timer(built(tmp_path, TIMER_SOURCE + TOUCHES, "-finstrument-functions")) as timer:
+    with Timer(built(tmp_path, TIMER_SOURCE + TOUCHES, flags=("-finstrument-functions",))) as timer:
         getattr(timer, probe)(memory.ctypes.data, 4096, 3, apart=apart)
         assert ctypes.string_at(timer.address("touches")).decode() == touches
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +18,7 @@ from compiler.measure.machine import LEAST_ROUNDS, Build, Built, CpuMachine, Ent
 from compiler.measure.timer import TIMER_SOURCE
 from compiler.targets.cpu import CpuTarget
 from compiler.trace import Hurry, unhurried
+from tests.compiler.measure import libraries
 
 TARGET = CpuTarget(
     "cpu:test", "any", (), (), vector_floats=4, vector_registers=16, l2_bytes=256 * 1024, hardware="cpu:test/0", lanes=2
@@ -62,24 +61,9 @@ void check(void *const *p, char *scratch, long begin, long end) {
 
 
 def library(tmp_path: Path, *sources: str) -> bytes:
-    units = []
-    for at, source in enumerate((*sources, TIMER_SOURCE)):
-        units.append(tmp_path / f"unit{at}.c")
-        units[-1].write_text(source)
-    output = tmp_path / "library.so"
-    flags = (
-        "-O2",
-        "-std=gnu11",
-        "-fPIC",
-        "-shared",
-        "-Wall",
-        "-Wextra",
-        "-Wno-unused-parameter",
-        "-Werror",
-        "-pthread",
+    return libraries.built(
+        tmp_path, *sources, TIMER_SOURCE, flags=("-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
     )
-    subprocess.run([os.environ.get("CC", "gcc"), *flags, "-o", output, *units], check=True)
-    return output.read_bytes()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +24,7 @@ from compiler.measure.timer import TIMER_SOURCE, TimedStage, TimedTask, TimedWai
 from compiler.targets.cpu import this_machine
 from compiler.tile.tile import propose, workload_key
 from compiler.workbench.cpu import build_trials
+from tests.compiler.measure.libraries import built
 from tests.compiler.networks import Network, graph_of
 
 TARGET = replace(this_machine(), lanes=2)
@@ -41,12 +40,7 @@ void logged(void *const *p, char *scratch, long begin, long end) {
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("stages")
-    (folder / "logged.c").write_text(LOGGED)
-    (folder / "timer.c").write_text(TIMER_SOURCE)
-    command = [os.environ.get("CC", "gcc"), "-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wno-psabi"]
-    subprocess.run([*command, "-o", "logged.so", "logged.c", "timer.c"], cwd=folder, check=True)
-    return (folder / "logged.so").read_bytes()
+    return built(tmp_path_factory.mktemp("stages"), LOGGED, TIMER_SOURCE, flags=("-Wno-psabi",))
 
 
 def random_tasks(random: np.random.Generator, lanes: int, count: int) -> list[Task]:
