@@ -16,10 +16,10 @@ from bench.engines.driver import Arrays
 from bench.subject import Subject
 from compiler.contract import CompileOptions, Event
 from compiler.frontend import load
-from compiler.measure.inputs import sample_inputs
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_model
+from compiler.prove.inputs import sample_inputs
+from compiler.prove.reference import evaluate_graph
 from tilewright.arrays import read_npz, write_npz
 
 SEED = 0

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines.catalogue import versions
-from compiler.codegen.build import find_toolchain
+from compiler.codegen.build import environment_compiler, find_toolchain
 from compiler.contract import COMPILER_VERSION
-from compiler.targets.cpu import this_machine
-from compiler.workbench import environment_compiler
+from compiler.devices.cpu.target import this_machine
 
 ROOT = Path(__file__).parents[1]
 

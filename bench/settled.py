@@ -10,19 +10,20 @@ from typing import Any
 from bench.stages import stages
 from bench.subject import Subject
 from compiler.contract import CompileOptions
+from compiler.devices.device import Backend
 from compiler.fuse.joins import MODEL, settle
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
-from compiler.measure.agree import DEFAULT_TOLERANCE
+from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import in_company
-from compiler.tile import tile
-from compiler.tile.search import Budget
+from compiler.steps import state_of
+from compiler.steps.lane_costs import lane_costs, meeting_seconds
 from compiler.trace import Trace
-from compiler.workbench import Backend, state_of
-from compiler.workbench.lane_costs import lane_costs, meeting_seconds
+from compiler.tuning.search import Budget
+from compiler.tuning.tune import tune
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     setting, lanes = backend.setting(begun.stored), options.threads or backend.target.lanes
     handover = backend.handover(known, measure=backend.target.is_here) if lanes > 1 else None
     calls = (*begun.stored.calls, *(join.call for join in begun.offered))
-    menus = tile(
+    menus = tune(
         [backend.workload_of(begun.stored, call) for call in calls],
         backend.target,
+        backend.legal_tiles,
         lanes,
         backend.starting_points(known, setting),
         setting,

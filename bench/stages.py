@@ -11,6 +11,8 @@ from typing import Any
 
 from bench.subject import Subject
 from compiler.contract import CompileOptions
+from compiler.devices.device import Backend
+from compiler.devices.kinds import backend_of
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
@@ -21,10 +23,9 @@ from compiler.left_out import remaining
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
-from compiler.workbench import Backend, backend_of
-from compiler.workbench.choosing import Offers, weigh_choices
-from compiler.workbench.costs import offered_joins
-from compiler.workbench.lane_costs import meeting_seconds
+from compiler.steps.choosing import Offers, weigh_choices
+from compiler.steps.costs import offered_joins
+from compiler.steps.lane_costs import meeting_seconds
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport
+from compiler.devices.device import Backend
+from compiler.devices.kinds import backend_of
 from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
@@ -22,29 +24,29 @@ from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload, plausible
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
+from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile
+from compiler.knowledge.known import AGAIN
 from compiler.left_out import remaining
-from compiler.measure.agree import DEFAULT_TOLERANCE, LARGEST, Agreement, agree
-from compiler.measure.bisect import bisect
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact, pack
+from compiler.prove.agree import DEFAULT_TOLERANCE, LARGEST, Agreement, agree
+from compiler.prove.bisect import bisect
 from compiler.rewrite import rewrite
 from compiler.schedule import in_company
-from compiler.targets.target import Target
-from compiler.tile import tile
-from compiler.tile.search import AGAIN, Budget
-from compiler.tile.tile import Tiled
+from compiler.steps import state_of
+from compiler.steps.choosing import Offers, weigh_choices
+from compiler.steps.costs import offered_joins
+from compiler.steps.explain import explain
+from compiler.steps.lane_costs import meeting_seconds
+from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
-from compiler.workbench import Backend, backend_of, state_of
-from compiler.workbench.choosing import Offers, weigh_choices
-from compiler.workbench.costs import offered_joins
-from compiler.workbench.explain import explain
-from compiler.workbench.lane_costs import meeting_seconds
-from compiler.workbench.planning import Planned, Scheduled, planned
+from compiler.tuning.search import Budget
+from compiler.tuning.tune import Tiled, tune
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
@@ -141,9 +143,10 @@ def compile_model(
             handover = backend.handover(known, measure=tunes and not hurry()) if lanes > 1 else None
             learn([handover] if handover else [])
             with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
-                tiled = tile(
+                tiled = tune(
                     workloads,
                     backend.target,
+                    backend.legal_tiles,
                     lanes,
                     backend.starting_points(known, setting),
                     setting,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import CompileOptions
+from compiler.devices.kinds import PROFILES, resolve
 from compiler.errors import (
     InternalError,
     OptionsError,
@@ -29,7 +30,6 @@ from compiler.ir.kernel import Kernel
 from compiler.left_out import known, remaining
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
-from compiler.targets.resolve import PROFILES, resolve
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import BenchmarkOptions, Event
+from compiler.devices.cpu.target import CpuTarget, this_machine
+from compiler.devices.cuda.measure.driver import bus_id, gpu_here
+from compiler.devices.cuda.measure.nvml import Clock, sensors
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
-from compiler.measure.cuda.driver import bus_id, gpu_here
-from compiler.measure.cuda.nvml import Clock, sensors
 from compiler.measure.npz import read_inputs, write_outputs
 from compiler.pack.loader import ArtifactError, Model, RunError, TensorSpec, WrongMachine
-from compiler.targets.cpu import CpuTarget, this_machine
 from compiler.trace import Observer, ignore
 
 SPIN_US = 2000

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compiler.codegen.cuda.lower import lower_cuda
-from compiler.codegen.cuda.lowered import PREAMBLE
-from compiler.codegen.lower import function_name, lower
+from compiler.devices import kinds
 from compiler.errors import InternalError, SourceUnavailable, TilewrightError
-from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_workload
 from compiler.ir.tile import Tile
-from compiler.targets.cpu import CpuTarget
-from compiler.targets.cuda import CudaTarget
-from compiler.targets.resolve import resolve
-
-HEADER = '#include "tw_kernel.h"\n'
-"""What a kernel in C stands after; the header is in `compiler/codegen`, those of PREAMBLE are in `compiler/codegen/cuda`."""
 
 
 def source_of(text: str, variant: Mapping[str, Any], target: str) -> str:
@@ -33,21 +24,12 @@ def source_of(text: str, variant: Mapping[str, Any], target: str) -> str:
     try:
         workload = parse_workload(text)
         workload.verify()
-        return _source(workload, Tile.from_json(variant), target)
+        return kinds.source_of(workload, Tile.from_json(variant), kinds.resolve(target))
     except TilewrightError as error:
         reason = "what it says is not consistent" if isinstance(error, InternalError) else error.message
         raise _unavailable(reason, error) from error
     except Exception as error:
         raise _unavailable("its workload or its variant cannot be read", error) from error
-
-
-def _source(workload: Workload, tile: Tile, name: str) -> str:
-    target = resolve(name)
-    called = function_name(workload, 0)
-    if isinstance(target, CudaTarget):
-        return f"{PREAMBLE}\n{lower_cuda(called, workload, tile, target).text}"
-    assert isinstance(target, CpuTarget)
-    return f"{HEADER}\n{lower(called, workload, tile, target).text}"
 
 
 def _unavailable(reason: str, error: Exception) -> SourceUnavailable:

@@ -15,6 +15,10 @@ from onnx import defs
 
 import compiler.ops
 from compiler.contract import PRECISIONS
+from compiler.devices.cpu import target as cpu
+from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.cuda import target as cuda
+from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import TargetUnavailable
 from compiler.frontend.contrib import CONTRIB
 from compiler.frontend.opsets import UPGRADES
@@ -22,9 +26,6 @@ from compiler.frontend.special import FOLDED
 from compiler.ir.graph import Node
 from compiler.ops import FAMILIES
 from compiler.ops.operator import Operator, Unsupported
-from compiler.targets import cpu, cuda
-from compiler.targets.cpu import CpuTarget
-from compiler.targets.cuda import CudaTarget
 
 ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
 INLINED = ("Dropout", "If", "Loop", "Scan")

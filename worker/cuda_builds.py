@@ -9,9 +9,9 @@ import json
 import subprocess
 from typing import Any
 
-from compiler.codegen.cuda import nvrtc
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda import target as cuda
 from compiler.errors import ToolchainFailed, ToolchainMissing
-from compiler.targets import cuda
 from service.logs import logger
 from worker import inquiry
 

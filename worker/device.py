@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from compiler.devices.cpu import target as cpu
+from compiler.devices.kinds import PROFILES
 from compiler.errors import TargetUnavailable
-from compiler.targets import cpu
-from compiler.targets.resolve import PROFILES
 from worker import gpu
 
 NO_DEVICE = ""

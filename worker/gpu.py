@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.devices.cuda import target as cuda
+from compiler.devices.cuda.target import Gpu
 from compiler.errors import TargetUnavailable
-from compiler.targets import cuda
-from compiler.targets.cuda import Gpu
 from worker import inquiry
 
 CUDA = "cuda"
@@ -86,7 +86,7 @@ def held(index: int) -> Held:
     """The GPU of this number. Raises TargetUnavailable with the driver's reason where it cannot be used."""
     visible = environment(f"{CUDA}:{index}")
     try:
-        facts = inquiry.answer("compiler.measure.cuda.facts", "0", environment=visible)
+        facts = inquiry.answer("compiler.devices.cuda.measure.facts", "0", environment=visible)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise TargetUnavailable(f"GPU {index} cannot be asked: {error}", fix="see what nvidia-smi says") from error
     if "refusal" in facts:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler.contract import Event
+from compiler.devices.kinds import PROFILES
 from compiler.errors import TilewrightError
-from compiler.targets.resolve import PROFILES
 from service.db.plain import storable
 from service.jobs.lease import Claim, Measured
 from service.jobs.records import FIELDS, LONGEST, MAX_TEXT_BYTES, MAX_VARIANT_BYTES, to_row

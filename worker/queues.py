@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.build import Toolchain, build_library, find_toolchain
+from compiler.codegen.build import Toolchain, find_toolchain
+from compiler.devices.cpu import target as cpu
+from compiler.devices.cpu.emit.library import build_library
+from compiler.devices.kinds import PROFILES
 from compiler.errors import TargetUnavailable, ToolchainFailed, ToolchainMissing
-from compiler.targets import cpu
-from compiler.targets.resolve import PROFILES
 from service.jobs.runs import RUN
 from service.logs import logger
 from worker import cuda_builds, gpu

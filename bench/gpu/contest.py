@@ -17,8 +17,8 @@ from bench.gpu.notebook import Deadline, Row
 from bench.gpu.subjects import TOLERANCE, floor_ms, inputs_of, model_file
 from bench.gpu.translation import translate
 from bench.race.spread import Ratio, Spread
-from compiler.measure.cuda.driver import gpu_here
-from compiler.targets.cuda import resolve
+from compiler.devices.cuda.measure.driver import gpu_here
+from compiler.devices.cuda.target import resolve
 
 ROUNDS = 9
 TURN = 20

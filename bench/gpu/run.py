@@ -18,7 +18,7 @@ from bench.gpu.parts import Asked
 from bench.gpu.subjects import NETWORKS, PRECISIONS
 from bench.gpu.table import markdown
 from bench.schedule import table as schedules
-from compiler.measure.cuda.driver import gpu_here, refusal
+from compiler.devices.cuda.measure.driver import gpu_here, refusal
 
 PARTS: Mapping[str, Callable[[Asked], bool]] = MappingProxyType(
     {"tests": parts.tests, "tune": parts.tune, "plans": parts.plans, "bench": parts.bench}

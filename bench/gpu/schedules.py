@@ -24,13 +24,13 @@ from bench.schedule.found import SEED, Schedules, find
 from bench.schedule.row import rows
 from bench.subject import Subject
 from compiler.contract import CompileOptions
+from compiler.devices.whole import race_programs
 from compiler.errors import TilewrightError
 from compiler.ir.program import Program
 from compiler.pack.bare import lay_out
 from compiler.pack.loader import Model
 from compiler.pack.pack import WEIGHTS
 from compiler.trace import unhurried
-from compiler.workbench.whole import race_programs
 
 RUNS = 20
 """Of each plan, whose outputs are compared."""

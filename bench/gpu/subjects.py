@@ -11,7 +11,7 @@ import onnx
 
 from bench.zoo import build
 from bench.zoo.flops import gflop, static_shapes
-from compiler.targets.cuda import CudaTarget
+from compiler.devices.cuda.target import CudaTarget
 
 NETWORKS = (
     "squeezenet1_0",

@@ -15,7 +15,7 @@ from bench.engines.process import Engine
 from bench.kernels.groups import Plan
 from bench.race.cores import Probe, held_to
 from bench.race.race import Contender
-from compiler.measure.machine import clean_rounds
+from compiler.measure.rounds import clean_rounds
 from tilewright.arrays import write_npz
 
 ROUNDS = 5

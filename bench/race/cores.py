@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.codegen.build import build_library, find_toolchain
-from compiler.measure.handover import Handover
-from compiler.measure.timer import TIMER_SOURCE, Timer
-from compiler.targets.cpu import this_machine
-from compiler.workbench import environment_compiler
+from compiler.codegen.build import environment_compiler, find_toolchain
+from compiler.devices.cpu.emit.library import build_library
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.devices.cpu.measure.timer import TIMER_SOURCE, Timer
+from compiler.devices.cpu.target import this_machine
 from tilewright.errors import UsageError
 
 PROBES = 3

@@ -17,8 +17,8 @@ from bench.engines.driver import Arrays
 from bench.engines.process import Engine
 from bench.race.cores import Probe, held_to
 from bench.race.spread import Ratio, Spread
-from compiler.measure.handover import Handover
-from compiler.measure.machine import clean_rounds
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.measure.rounds import clean_rounds
 from tilewright.arrays import read_npz, write_npz
 
 ROUNDS = 15

@@ -19,8 +19,8 @@ from bench.stages import Stages, stages
 from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.frontend import load
-from compiler.measure.inputs import sample_inputs
 from compiler.ops import OPERATORS
+from compiler.prove.inputs import sample_inputs
 from tilewright.arrays import write_npz
 
 RUN_S = 0.05

@@ -15,15 +15,15 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.measure.plans import Raced
 from compiler.schedule import schedule
-from compiler.schedule.candidates import candidates
-from compiler.schedule.found import Found
-from compiler.schedule.instance import Instance
-from compiler.schedule.optimal import optimum
-from compiler.schedule.ownership import crossing_bytes
+from compiler.schedule.memory.ownership import crossing_bytes
+from compiler.schedule.plans.found import Found
+from compiler.schedule.plans.instance import Instance
+from compiler.schedule.solvers.candidates import candidates
+from compiler.schedule.solvers.optimal import optimum
+from compiler.steps import state_of
+from compiler.steps.plans import Subject as OfPlans
+from compiler.steps.plans import choose_plan
 from compiler.trace import unhurried
-from compiler.workbench import state_of
-from compiler.workbench.plans import Subject as OfPlans
-from compiler.workbench.plans import choose_plan
 
 OPTIMAL = "optimal"
 SEED = 0

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.schedule.candidates import Candidate, best_of_blocks, descent_in_blocks, named
-from compiler.schedule.optimal import optimum
 from compiler.schedule.problem import Problem, lower_bound, makespan
-from compiler.schedule.stage_schedule import blocks
+from compiler.schedule.solvers.candidates import Candidate, best_of_blocks, descent_in_blocks, named
+from compiler.schedule.solvers.optimal import optimum
+from compiler.schedule.solvers.stage_schedule import blocks
 
 CLOSED = 1e-4
 """A schedule that is this part over a bound is the optimum: the solver counts in units."""

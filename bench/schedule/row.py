@@ -9,8 +9,8 @@ from bench.race.spread import geometric_mean
 from bench.schedule.found import Schedules
 from bench.schedule.plan_facts import depth, fan_in, handovers, joins, launches
 from compiler.measure.plans import Raced
-from compiler.schedule.instance import WAKE_LANES_S
-from compiler.workbench import state_of
+from compiler.schedule.plans.instance import WAKE_LANES_S
+from compiler.steps import state_of
 
 
 def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken: int) -> list[dict[str, Any]]:

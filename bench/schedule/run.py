@@ -28,8 +28,9 @@ from bench.settled import settled
 from bench.subject import Subject
 from bench.subjects import check, subject
 from compiler.contract import CompileOptions
+from compiler.devices.kinds import backend_of
 from compiler.errors import TilewrightError
-from compiler.workbench import backend_of, state_of
+from compiler.steps import state_of
 from tilewright.errors import ClientError, UsageError
 
 DEFAULT = ("squeezenet1_0", "inception_v3", "nasnet_a_mobile", "randwire_small", "shufflenet_v2", "densenet121")

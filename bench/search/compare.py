@@ -8,9 +8,9 @@ from typing import Any
 
 from compiler.ir.machine import Machine, Record, Trial, Workload
 from compiler.ir.tile import Tile
-from compiler.tile.belief import rank_correlation
-from compiler.tile.model import Proposal
-from compiler.tile.search import Budget, Contest, Search
+from compiler.tuning.belief import rank_correlation
+from compiler.tuning.proposal import Proposal
+from compiler.tuning.search import Budget, Contest, Search
 
 BATCH = 48
 AGAIN = 12

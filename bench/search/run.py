@@ -13,8 +13,8 @@ from bench.asked import CACHE
 from bench.search.compare import Compared, compare
 from bench.search.samples import SAMPLES, legal, workload
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.device import cpu_backend
 from compiler.ir.machine import Setting
-from compiler.workbench.cpu import cpu_backend
 
 
 def main(arguments: list[str]) -> int:

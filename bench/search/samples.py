@@ -9,17 +9,17 @@ from pathlib import Path
 import onnx
 
 from bench.zoo import build
-from compiler.codegen.lower import workload_of
+from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.kinds import propose
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
-from compiler.targets.cpu import CpuTarget
-from compiler.tile.model import Proposal
-from compiler.tile.tile import propose
+from compiler.tuning.proposal import Proposal
 
 ERROR = 1e-5
 """What a tile may add to the error: what one of some twenty layers is granted by default."""

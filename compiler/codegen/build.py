@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
 from compiler.errors import ToolchainFailed, ToolchainMissing
-from compiler.targets.cpu import CpuTarget
 from compiler.trace import Hurry, unhurried
 
 CANDIDATES = ("gcc", "cc", "clang")
@@ -39,17 +39,22 @@ LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread"
 UNIT_TIMEOUT_S = 300
 ASK_S = 0.05
 """How often a build is asked whether it shall stop."""
-HEADERS = (
-    "tw_kernel.h",
-    "tw_integer.h",
-    "tw_narrow.h",
-    "tw_transpose.h",
-    "tw_host.h",
-    "tw_handover.h",
-    "tw_lanes.h",
-    "tw_runtime.h",
-    "model.h",
-)
+
+
+HEADERS = ("model.h", "tw_host.h")
+"""What every program includes, whatever runs its kernels."""
+
+
+class Instructions(Protocol):
+    """What a C compiler is told of the machine that code is for."""
+
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+
+    @property
+    def vector_floats(self) -> int:
+        """fp32 elements of a vector, TW_LANES in the sources."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Toolchain:
     path: str
     version: str
 
-    def identity(self, target: CpuTarget) -> str:
+    def identity(self, target: Instructions) -> str:
         """Compiler and flags as one line: equal identities give equal code."""
         return f"{self.version}; {' '.join((*COMPILE_FLAGS, *target.flags, *LINK_FLAGS))}"
 
@@ -89,9 +94,10 @@ def find_toolchain(preferred: str = "") -> Toolchain:
     )
 
 
-def build_library(
+def compile_library(
     sources: Mapping[str, str],
-    target: CpuTarget,
+    headers: Mapping[str, str],
+    target: Instructions,
     toolchain: Toolchain,
     jobs: int = 2,
     optimise: str = "",
@@ -99,7 +105,7 @@ def build_library(
     binaries: Mapping[str, bytes] | None = None,
     objects: Objects | None = None,
 ) -> bytes:
-    """Compiles every `.c` of `sources` and links them; other files are headers beside them, `binaries` are what `.incbin` finds there.
+    """Compiles every `.c` of `sources` and links them; other files and `headers` lie beside them, `binaries` are what `.incbin` finds there.
 
     `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast. Object files are taken from
     `objects` where they are there, and left there, for sources without `binaries`.
@@ -109,12 +115,12 @@ def build_library(
     """
     with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
         root = Path(folder)
-        write_sources(root, sources)
+        write_sources(root, {**headers, **sources})
         for name, content in (binaries or {}).items():
             (root / name).write_bytes(content)
         units = sorted(name for name in sources if name.endswith(".c"))
         kept: Objects = {} if objects is None or binaries else objects
-        texts = {**runtime_headers(), **sources}
+        texts = {**headers, **sources}
 
         def compiled(unit: str) -> str:
             output = unit.removesuffix(".c") + ".o"
@@ -134,13 +140,13 @@ def build_library(
 
 
 def write_sources(root: Path, sources: Mapping[str, str]) -> None:
-    """Writes sources and the headers that generated code includes."""
-    for name, text in {**runtime_headers(), **sources}.items():
+    """Writes sources and the headers that they include."""
+    for name, text in sources.items():
         (root / name).write_text(text)
 
 
-def runtime_headers() -> dict[str, str]:
-    """The hand-written headers, by file name."""
+def host_headers() -> dict[str, str]:
+    """The hand-written headers of every program, by file name."""
     folder = files("compiler.codegen")
     return {name: (folder / name).read_text() for name in HEADERS}
 
@@ -158,7 +164,7 @@ def _with_headers(unit: str, texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _compile(
-    root: Path, unit: str, output: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: Hurry
+    root: Path, unit: str, output: str, target: Instructions, toolchain: Toolchain, optimise: str, stop: Hurry
 ) -> None:
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
@@ -207,3 +213,8 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: Hurry) -> tupl
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
+
+
+def environment_compiler(environment: Mapping[str, str]) -> str:
+    """The user's choice of C compiler."""
+    return environment.get("CC", "")

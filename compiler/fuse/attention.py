@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from compiler.forms.attention import MIN_QUERIES, as_attention, softmax_axis
+from compiler.forms.normal_form import rename_slots, substitute
 from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, store_axes
 from compiler.fuse.epilogue import join
 from compiler.fuse.refusal import Refusal, name_of
-from compiler.ir.attention import MIN_QUERIES, as_attention, softmax_axis
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot
-from compiler.ir.normal_form import rename_slots, substitute
 from compiler.ir.tensor import DType
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compiler.forms.normal_form import rename_slots
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
-from compiler.ir.normal_form import rename_slots
 from compiler.ir.tensor import TensorType
 
 FIRST_FRESH = 1 << 24

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compiler.forms.normal_form import rename_slots
 from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, size, store_axes, work
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.normal_form import rename_slots
 
 MAX_EXPR = 160
 CHEAP_WORK = 6

@@ -1,6 +1,6 @@
 """A mean over positions and the two small products that follow it, made one call: squeeze and excitation.
 
-Each is a launch of its own otherwise, and none has work for more than a fraction of it. `compiler.ir.excitation` is the form.
+Each is a launch of its own otherwise, and none has work for more than a fraction of it. `compiler.forms.excitation` is the form.
 """
 
 from __future__ import annotations
@@ -9,14 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from compiler.fuse.between import needed_elsewhere
-from compiler.fuse.draft import bind, joined_family
-from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.contraction import sums_products
-from compiler.ir.excitation import as_excitation
-from compiler.ir.index import Axis, Index
-from compiler.ir.kernel import Block, Kernel, Slot
-from compiler.ir.normal_form import (
+from compiler.forms.contraction import sums_products
+from compiler.forms.excitation import as_excitation
+from compiler.forms.normal_form import (
     accesses,
     contract_temps,
     reduces_then_maps,
@@ -25,6 +20,11 @@ from compiler.ir.normal_form import (
     substitute,
     without_unit_axes,
 )
+from compiler.fuse.between import needed_elsewhere
+from compiler.fuse.draft import bind, joined_family
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.tensor import DType
 
 LETTERS = ("s", "h", "e")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
+from compiler.forms.normal_form import substitute
 from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, joined_family, only_block, size, store_axes, work
 from compiler.ir.expr import Expr, Load, Position
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
 from compiler.ir.kernel import Block, Kernel
-from compiler.ir.normal_form import substitute
 
 MAX_EXPR = 160
 """Forms in one block's expressions after inlining: keeps generated code and compile times in bounds."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from compiler.forms.normal_form import substitute
 from compiler.fuse.alias import concat_parts
 from compiler.fuse.draft import Draft, Op, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
-from compiler.ir.normal_form import substitute
 
 
 def carry_past_concats(draft: Draft) -> None:

@@ -1,6 +1,6 @@
 """A window channel by channel and the pointwise product that alone reads it, made one call.
 
-What the window computes at a pixel becomes a row of the joined kernel: `compiler.ir.separable` is the form, and says what may be made of it.
+What the window computes at a pixel becomes a row of the joined kernel: `compiler.forms.separable` is the form, and says what may be made of it.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from compiler.forms.contraction import sums_products
+from compiler.forms.normal_form import contract_temps, reduces_then_maps, rename_slots, substitute, without_unit_axes
+from compiler.forms.separable import WINDOWS, as_separable
 from compiler.fuse.between import needed_elsewhere
 from compiler.fuse.draft import bind, joined_family
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.contraction import sums_products
 from compiler.ir.expr import Apply, Expr, Load
 from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.normal_form import contract_temps, reduces_then_maps, rename_slots, substitute, without_unit_axes
-from compiler.ir.separable import WINDOWS, as_separable
 from compiler.ir.tensor import DType
 
 

@@ -1,1 +1,15 @@
-"""Latency and agreement on a real device: knows nouns and targets, no other stage."""
+"""Measuring that no kind of device does in its own way.
+
+rounds      which rounds were undisturbed, when a trial has lost
+spread      median and deciles
+pattern     what operands are filled with
+memory      storages of a plan as arrays
+conditions  what else the machine does, and whether that disturbed a round
+benchmark   models timed in interleaved rounds
+compare     one latency beside another, with a confidence interval of their ratio
+plans       whole plans raced
+latency     one model's latency
+npz         inputs from and outputs to .npz files
+
+May know: `ir`. Must not know: how code is generated.
+"""

@@ -10,7 +10,7 @@ smaller is refused.
 
 A value keeps its meaning: an id that is in both graphs stands for the same tensor in both, up to the kinds of the rules applied.
 New values have new ids, and graph inputs and outputs keep theirs, with their names. Comparing the two programs value by value
-(`compiler.measure.bisect`) relies on this.
+(`compiler.prove.bisect`) relies on this.
 """
 
 from __future__ import annotations

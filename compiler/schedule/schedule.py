@@ -11,16 +11,16 @@ from compiler.ir.lanes import LaneCosts, StageClock
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
-from compiler.schedule.aligned import aligned
-from compiler.schedule.candidates import candidates, named
-from compiler.schedule.found import Found
-from compiler.schedule.instance import WAKE_LANES_S, Instance
-from compiler.schedule.lanes_plan import plan_of
-from compiler.schedule.launch_modes import Together
-from compiler.schedule.on_gpu import on_gpu
-from compiler.schedule.replay import Spans, last_end, replayed
-from compiler.schedule.sequential import choose_lanes, one_by_one, sequential
-from compiler.schedule.works import works_of
+from compiler.schedule.gpu.launch_modes import Together
+from compiler.schedule.gpu.on_gpu import on_gpu
+from compiler.schedule.plans.found import Found
+from compiler.schedule.plans.instance import WAKE_LANES_S, Instance
+from compiler.schedule.plans.lanes_plan import plan_of
+from compiler.schedule.plans.replay import Spans, last_end, replayed
+from compiler.schedule.plans.works import works_of
+from compiler.schedule.solvers.aligned import aligned
+from compiler.schedule.solvers.candidates import candidates, named
+from compiler.schedule.solvers.sequential import choose_lanes, one_by_one, sequential
 
 ALIGNED = "aligned"
 

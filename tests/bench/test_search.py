@@ -8,12 +8,12 @@ import pytest
 from bench.search.compare import compare
 from bench.search.run import _table
 from bench.search.samples import SAMPLES, legal
+from compiler.devices.cpu.target import PROFILES
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
-from compiler.targets.cpu import PROFILES
-from compiler.tile.model import Proposal
+from compiler.tuning.proposal import Proposal
 
 PRODUCT = parse_kernel(
     """kernel MatMul(in x: f32[48, 64], in w: f32[64, 96]; out y: f32[48, 96])

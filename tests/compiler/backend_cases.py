@@ -24,8 +24,8 @@ from compiler.frontend import load
 from compiler.ir.evaluate import evaluate
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
 
 TABLE = Path(__file__).with_name("backend_cases.txt")
 

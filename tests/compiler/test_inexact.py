@@ -10,8 +10,8 @@ import pytest
 
 from compiler.contract import CompileOptions, Event
 from compiler.errors import Disagreement
+from compiler.forms.winograd import TransformedPanels
 from compiler.ir.narrow import NarrowPanels
-from compiler.ir.winograd import TransformedPanels
 from compiler.pipeline import compile_model
 from tests.compiler.networks import Network
 
@@ -95,7 +95,7 @@ def test_what_is_measured_in_both_rounds_shares_one_budget(
 
 
 def test_what_is_wrong_without_them_too_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compiler.tile.error_budget.SHARE", 1e6)
+    monkeypatch.setattr("compiler.tuning.error_budget.SHARE", 1e6)
     with pytest.raises(Disagreement):
         compile_model(model, tmp_path / "model.tw", CompileOptions(threads=1, tuning_budget_s=0, tolerance=1e-9))
     assert not (tmp_path / "model.tw").exists()

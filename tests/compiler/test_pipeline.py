@@ -15,17 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.zoo import ZOO
 from compiler.__main__ import main
-from compiler.codegen import c_scalar
-from compiler.codegen.emit import emit
+from compiler.codegen import scalars as c_scalar
 from compiler.contract import PHASES, CompileOptions, Event
+from compiler.devices.cpu.device import handover_record
+from compiler.devices.cpu.emit.program import emit
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.devices.cpu.target import PROFILES, runs_here, this_machine
 from compiler.errors import Disagreement, UnsupportedModel
 from compiler.ir.plan import Plan, Task
-from compiler.measure.handover import Handover
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
-from compiler.targets.cpu import PROFILES, runs_here, this_machine
-from compiler.workbench.cpu import handover_record
-from compiler.workbench.guards import NEAR_S, Guarded
+from compiler.steps.guards import NEAR_S, Guarded
 from tests.compiler.conftest import Compiled
 from tests.compiler.networks import Network
 
@@ -137,7 +137,7 @@ def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Com
     state = Handover.of(70.0)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compiler.workbench.cpu.measure_handover", lambda library: state)
+        patch.setattr("compiler.devices.cpu.device.measure_handover", lambda library: state)
         compile_model(model, tmp_path / "0.tw", options, observe=events.append)
         records = [event.data for event in events if event.kind == "record"]
         kinds = {record["kind"] for record in records}
@@ -161,8 +161,8 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
     options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=80)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compiler.workbench.cpu.measure_handover", lambda library: Handover.of(70.0))
-        patch.setattr("compiler.workbench.plans.HOPE", 1e9)
+        patch.setattr("compiler.devices.cpu.device.measure_handover", lambda library: Handover.of(70.0))
+        patch.setattr("compiler.steps.plans.HOPE", 1e9)
         first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
         records = [dict(event.data) for event in events if event.kind == "record"]
         plans = [record for record in records if record["kind"] == "plan"]
@@ -213,7 +213,7 @@ def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compil
     judged(model, tmp_path / "m.tw")
     # A request that comes while the first batch's records arrive: those are kept, and no second batch is begun.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compiler.tile.search.FIRST_BATCH", 2)
+        patch.setattr("compiler.tuning.search.FIRST_BATCH", 2)
         report = compile_model(model, tmp_path / "n.tw", options, observe=events.append, hurry=hurry)
     assert report.records_measured == 2
     assert [notice for notice in report.notices if notice.startswith("finished early on request: 2 of ")]
@@ -240,7 +240,7 @@ def test_a_wrong_kernel_is_found_and_the_node_named(
         c_scalar.C,
         literal=lambda value, dtype: c_scalar.literal(0.9 if abs(float(value) - 0.7182) < 1e-6 else value, dtype),
     )
-    monkeypatch.setattr("compiler.codegen.c_expr.Emitter.dialect", wrong)
+    monkeypatch.setattr("compiler.codegen.expressions.Emitter.dialect", wrong)
     with pytest.raises(Disagreement) as caught:
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert "n2_Elu" in str(caught.value) or "n2_Elu" in str(caught.value.details)
@@ -261,7 +261,7 @@ def test_a_wrong_plan_for_cores_in_the_other_state_fails_and_is_named(
             return Guarded(replace(plan, most_handover_s=NEAR_S), (wrong,))
         return Guarded(plan, (replace(wrong, most_handover_s=NEAR_S),))
 
-    monkeypatch.setattr("compiler.workbench.planning.guarded", with_wrong)
+    monkeypatch.setattr("compiler.steps.planning.guarded", with_wrong)
     handed_over = handover_record(Handover.of(60.0 if state == "near" else 300.0), this_machine()).to_json()
     with pytest.raises(Disagreement) as caught:
         compile_model(model, tmp_path / "model.tw", CompileOptions(threads=2, tuning_budget_s=0), [handed_over])
@@ -282,7 +282,7 @@ def test_a_failed_compilation_leaves_an_older_artifact_as_it_was(
         program = right(*args)
         raise Disagreement(f"seeded, after {len(program.sources)} sources")
 
-    monkeypatch.setattr("compiler.workbench.cpu.emit", broken)
+    monkeypatch.setattr("compiler.devices.cpu.device.emit", broken)
     with pytest.raises(Disagreement, match="seeded"):
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert (tmp_path / "model.tw").read_bytes() == b"older"

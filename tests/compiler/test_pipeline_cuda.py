@@ -15,22 +15,23 @@ import onnx
 import pytest
 
 from compiler.__main__ import main
-from compiler.codegen.cuda import nvrtc
-from compiler.codegen.cuda.workload import cuda_workload_of
 from compiler.contract import PHASES, CompileOptions, CompileReport
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.measure.driver import gpu_here
+from compiler.devices.cuda.target import PROFILES, resolve
+from compiler.devices.kinds import propose
 from compiler.errors import OptionsError, TargetUnavailable
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.storage import with_storage
 from compiler.ir.machine import Record
 from compiler.ir.tensor import DType
-from compiler.measure.cuda.driver import gpu_here
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_model
 from compiler.rewrite import rewrite
-from compiler.targets.cuda import PROFILES, resolve
-from compiler.tile.tile import propose, workload_key
-from tests.compiler.codegen.cuda.artifact_on_double import on_double
+from compiler.tuning.tune import workload_key
+from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.networks import Network
 from tests.cuda_double import double
 
@@ -41,7 +42,7 @@ needs_double = pytest.mark.skipif(not double.compiler_there(), reason="the doubl
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without one, whatever this one has and whatever double another test left loaded."""
-    monkeypatch.setattr("compiler.workbench.cuda.gpu_here", lambda: None)
+    monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
 
 
 def branches(path: Path) -> Path:
@@ -176,7 +177,7 @@ def compiled_on_double(model: Path, folder: Path, options: CompileOptions, also:
     assert gpu is not None
     settings: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("compiler.workbench.cuda.gpu_here", lambda: replace(gpu, fingerprint=""))
+        patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: replace(gpu, fingerprint=""))
         for precision in (options.precision, *also):
             compile_model(model, folder / "image.tw", replace(options, precision=precision))
             settings += on_double(folder / "image.tw").settings.split()

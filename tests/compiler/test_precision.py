@@ -12,10 +12,10 @@ import onnxruntime
 import pytest
 
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.target import PROFILES, runs_here, this_machine
 from compiler.errors import TargetUnavailable
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
-from compiler.targets.cpu import PROFILES, runs_here, this_machine
 from tests.compiler.networks import Network
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)

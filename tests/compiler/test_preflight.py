@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.zoo import ZOO, build
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.target import this_machine
 from compiler.errors import InternalError
 from compiler.frontend import load
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.preflight import preflight
-from compiler.targets.cpu import this_machine
 from tests.compiler.networks import Network
 
 

@@ -21,19 +21,19 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from compiler import runner
-from compiler.codegen.cuda import nvrtc
 from compiler.contract import BenchmarkOptions, CompileOptions, Event
+from compiler.devices.cpu.target import this_machine
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda import target as cuda
 from compiler.errors import ArtifactUnusable, InputsError, InternalError, OptionsError, TargetUnavailable
 from compiler.fuse import fuse
 from compiler.measure.benchmark import added_seconds
 from compiler.pack.loader import Model, RunError, TensorSpec
 from compiler.pipeline import compile_model
 from compiler.runner import benchmark, infer
-from compiler.targets import cuda
-from compiler.targets.cpu import this_machine
-from tests.compiler.codegen.cuda.artifact_on_double import artifact_of, on_double, plan_of
 from tests.compiler.conftest import Compiled
-from tests.compiler.measure.cuda.fake_nvml import install
+from tests.compiler.devices.cuda.artifact_on_double import artifact_of, on_double, plan_of
+from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.compiler.networks import Network, graph_of
 from tests.cuda_double.double import compiler_there
 

@@ -11,10 +11,15 @@ import onnx
 import pytest
 
 from bench.zoo import build
-from compiler.codegen.build import build_library, find_toolchain
-from compiler.codegen.cuda.workload import cuda_workload_of
-from compiler.codegen.lower import workload_of
+from compiler.codegen.build import find_toolchain
+from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.emit.library import build_library
+from compiler.devices.cpu.target import PROFILES, CpuTarget, this_machine
+from compiler.devices.cuda import target as cuda
+from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.kinds import propose
 from compiler.errors import SourceUnavailable
 from compiler.frontend import load
 from compiler.fuse import fuse
@@ -27,10 +32,7 @@ from compiler.ir.tile import Tile
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.source import source_of
-from compiler.targets import cuda
-from compiler.targets.cpu import PROFILES, CpuTarget, this_machine
-from compiler.targets.cuda import CudaTarget
-from compiler.tile.tile import propose, workload_key
+from compiler.tuning.tune import workload_key
 from tests.compiler.backend_cases import by_operator
 from tests.compiler.backend_cases import loaded as loaded_case
 

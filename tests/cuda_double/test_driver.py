@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.codegen.cuda import nvrtc
+from compiler.devices.cuda import nvrtc
 from tests.cuda_double.demonstration import DEMONSTRATIONS, error
 from tests.cuda_double.double import (
     MODES,

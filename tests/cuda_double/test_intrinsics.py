@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler.codegen import cuda
+from compiler.devices.cuda import codegen as cuda
 from tests.cuda_double.demonstration import KERNELS, numbers
 from tests.cuda_double.double import HEADERS, MODES, Device, TensorMap, compile_kernels, compiler_there
 from tests.cuda_double.layouts import BOXES, LANES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, PRECISIONS, SCHEDULERS, CompileOptions, InputSpec
+from compiler.devices.kinds import PROFILES
 from compiler.fuse import STEPS
 from compiler.left_out import remaining
-from compiler.measure.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
-from compiler.targets.resolve import PROFILES
+from compiler.prove.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
 from tests.docs.pages import DOCS, blocks, first_cells
 
 PAGE = (DOCS / "options.md").read_text()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compiler.targets.cuda import CudaTarget
+from compiler.devices.cuda.target import CudaTarget
 from tests.cuda_double.double import Device, Mode, compile_kernels, compiler_there
 from tests.gpu import intrinsics, kernels
 from tests.gpu.device import GpuDevice, NoGpu, open_driver, target_here

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from compiler.codegen.cuda import nvrtc
-from compiler.targets.cuda import CudaTarget, Gpu, resolve
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.target import CudaTarget, Gpu, resolve
 from tests.cuda_double.double import SONAME, Buffer, Device, DriverError
 
 POISON = 0xFF

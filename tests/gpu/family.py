@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.targets.cuda import CudaTarget
+from compiler.devices.cuda.target import CudaTarget
 from tests.cuda_double.double import Device
 
 Open = Callable[["Family"], AbstractContextManager[Device]]

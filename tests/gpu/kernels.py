@@ -13,10 +13,12 @@ from typing import TypeVar
 import numpy as np
 
 from bench.zoo import build
-from compiler.codegen.cuda import lower
-from compiler.codegen.cuda.lowered import PREAMBLE, CudaLowered
-from compiler.codegen.lower import workload_of
+from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
+from compiler.devices.cuda.algorithms import ALGORITHMS, ALWAYS, BY_NAME
+from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
+from compiler.devices.cuda.emit import lower
+from compiler.devices.cuda.target import CudaTarget
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.joins import joins
@@ -28,12 +30,10 @@ from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
 from compiler.measure.memory import allocate, read_buffer, write_buffer
-from compiler.measure.operands import reads_indices
+from compiler.measure.pattern import reads_indices
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
-from compiler.targets.cuda import CudaTarget
-from compiler.tile.algorithms.cuda import CUDA_ALGORITHMS, cuda_loop_tiles
-from compiler.tile.model import Proposal
+from compiler.tuning.proposal import Proposal
 from tests.cuda_double.double import Device
 from tests.gpu.family import Family, Outcome, Trial
 
@@ -76,7 +76,7 @@ class Subject:
 
 def names() -> list[str]:
     """Of all families: each algorithm in each precision, whether or not it has something to do there."""
-    return [f"{algorithm} {precision}" for precision in PRECISIONS for algorithm in sorted(lower.CUDA_ALGORITHMS)]
+    return [f"{algorithm} {precision}" for precision in PRECISIONS for algorithm in sorted(BY_NAME)]
 
 
 def families(target: CudaTarget, asked: Sequence[str]) -> Iterator[Family]:
@@ -180,8 +180,7 @@ def _subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
 
 def proposals(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
     """All legal tiles, plain loops among them whatever else there is."""
-    found = [proposal for algorithm in CUDA_ALGORITHMS for proposal in algorithm(workload, target, precision)]
-    return found + [one for one in cuda_loop_tiles(workload, target, precision) if one not in found]
+    return [proposal for one in (*ALGORITHMS, *ALWAYS) for proposal in one.tiles(workload, target, precision)]
 
 
 @lru_cache(maxsize=4)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.codegen.cuda import nvrtc
-from compiler.codegen.cuda.lowered import PREAMBLE
-from compiler.targets.cuda import resolve
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.codegen.lowered import PREAMBLE
+from compiler.devices.cuda.target import resolve
 from tests.cuda_double.double import Device, Mode, build_runtime, cached, compile_kernels, compiler_there
 from tests.gpu import intrinsics, kernels
 from tests.gpu.__main__ import on_double, on_gpu

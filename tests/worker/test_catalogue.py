@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from compiler.contract import COMPILER_VERSION
+from compiler.devices.cpu import target as cpu
+from compiler.devices.cuda import target as cuda
 from compiler.ops import OPERATORS
-from compiler.targets import cpu, cuda
 from service.jobs import catalogue
 from worker.catalogue import operators, published, targets
 from worker.presence import Presence

@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from compiler.codegen.cuda import nvrtc
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda import target as cuda
 from compiler.errors import ToolchainFailed, ToolchainMissing
-from compiler.targets import cuda
 from worker import cuda_builds
 
 GPUS = [profile.name for profile in cuda.PROFILES]

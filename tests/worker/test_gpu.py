@@ -13,7 +13,7 @@ import pytest
 from compiler.errors import TargetUnavailable
 from service.db.models import JobState
 from service.jobs import lease
-from tests.compiler.measure.cuda.fake_nvml import install
+from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.cuda_double.double import build_runtime, compiler_there
 from worker import device, inquiry
 from worker.gpu import environment, held, index_of

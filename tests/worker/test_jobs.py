@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sa
 from onnx import TensorProto, helper
 
-from compiler.codegen.cuda import nvrtc
 from compiler.contract import BenchmarkOptions, bundle_digest
-from compiler.targets import cpu
+from compiler.devices.cpu import target as cpu
+from compiler.devices.cuda import nvrtc
 from service.blobs.members import member
 from service.blobs.store import StoredBlob
 from service.db import results

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from compiler.codegen.cuda import nvrtc
+from compiler.devices.cpu import target as cpu
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda import target as cuda
 from compiler.errors import TargetUnavailable
-from compiler.targets import cpu, cuda
 from tests.cuda_double.double import build_runtime, compiler_there
 from worker import cuda_builds, queues
 from worker.device import NO_DEVICE
@@ -90,7 +91,7 @@ def refusing(reason: str) -> Any:
     """What a process says that looks for a GPU and finds none."""
 
     def run(command: list[str], **given: Any) -> subprocess.CompletedProcess[bytes]:
-        assert "compiler.measure.cuda.facts" in command
+        assert "compiler.devices.cuda.measure.facts" in command
         return subprocess.CompletedProcess(command, 0, json.dumps({"refusal": reason}).encode())
 
     return run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from compiler.targets import cpu
+from compiler.devices.cpu import target as cpu
 from service.db import results
 from service.db.models import Artifact, Job, JobKind, JobState, TuningRecord, Workload
 from service.errors import DatabaseUnavailable

@@ -162,8 +162,8 @@ if os.geteuid():
 neighbour = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
 sandbox._GPU_WRITTEN = ("full",)  # what stands for /dev/nvidia0
 standing = sandbox.enter(Limits(wall_s=60, memory_bytes=1 << 30), scratch, [], [neighbour.stdin.fileno()], gpu=gpu)
-from compiler.measure.cuda.apart import BenchApart, Lost
-from compiler.measure.cuda.driver import gpu_here, refusal
+from compiler.devices.cuda.measure.apart import BenchApart, Lost
+from compiler.devices.cuda.measure.driver import gpu_here, refusal
 def attempt(action):
     try:
         action()

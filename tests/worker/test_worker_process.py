@@ -20,7 +20,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from compiler.contract import COMPILER_VERSION
-from compiler.targets import cpu
+from compiler.devices.cpu import target as cpu
 from service.db import workers
 from service.db.models import Artifact, Job, JobKind, JobState, Worker
 from service.jobs.doorbell import CeleryRing
@@ -172,7 +172,7 @@ def test_a_worker_for_a_gpu_holds_it_and_gives_it_to_the_job_alone(
 assert spec["measures"] and spec["gpu"], spec
 assert os.environ["CUDA_VISIBLE_DEVICES"] == "5", os.environ
 assert "CUDA_DEVICE_ORDER" not in os.environ, os.environ  # the numbers are the user's
-from compiler.measure.cuda.driver import gpu_here
+from compiler.devices.cuda.measure.driver import gpu_here
 assert gpu_here() is not None
 succeed()
 """

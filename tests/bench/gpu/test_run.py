@@ -10,7 +10,7 @@ import pytest
 
 from bench.gpu import check, run
 from bench.gpu.parts import Asked
-from compiler.targets.cuda import Gpu
+from compiler.devices.cuda.target import Gpu
 
 GPU = Gpu("NVIDIA X", (9, 0), 132, 1, 1, 1.0, "cuda:sm_90/1")
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ import pytest
 
 from bench.gpu.subjects import NETWORKS, floor_ms, inputs_of, model_file
 from bench.zoo import build, entry
-from compiler.targets.cuda import resolve
+from compiler.devices.cuda.target import resolve
 
 H200 = resolve("cuda:sm_90")
 

@@ -12,15 +12,15 @@ from bench.schedule.row import best, means, rows
 from bench.schedule.table import markdown
 from bench.settled import Settled
 from compiler.contract import CompileOptions
+from compiler.devices.kinds import backend_of
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan, Task, Wait
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
-from compiler.schedule.found import Found
-from compiler.schedule.instance import WAKE_LANES_S
-from compiler.workbench import backend_of
+from compiler.schedule.plans.found import Found
+from compiler.schedule.plans.instance import WAKE_LANES_S
 
 NOTHING = KernelGraph({}, (), (), ())
 FAR = Record("handover", "", "", "", "cpu", "here", {}, 2, 185e-9, 185e-9, 185e-9, 1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.schedule.run import main
-from compiler.codegen.cuda import nvrtc
-from compiler.targets.cpu import PROFILES, runs_here
+from compiler.devices.cpu.target import PROFILES, runs_here
+from compiler.devices.cuda import nvrtc
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
 
@@ -45,7 +45,7 @@ def test_schedules_for_another_machine_are_predicted_and_not_run(
 def test_a_plan_for_a_gpu_is_told_by_its_launches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.workbench.cuda.gpu_here", lambda: None)
+    monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
     told = tmp_path / "rows.json"
     arguments = ["tiny_inception", "--target", "cuda:sm_90", "--cache", str(tmp_path / "cache")]
     assert main([*arguments, "--json", str(told)]) == 0

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from compiler.codegen import build
-from compiler.codegen.build import Objects, Stopped, Toolchain, build_library, find_toolchain
+from compiler.codegen.build import Objects, Stopped, Toolchain, find_toolchain
+from compiler.devices.cpu.emit.library import build_library
+from compiler.devices.cpu.target import this_machine
 from compiler.errors import ToolchainFailed
-from compiler.targets.cpu import this_machine
 from compiler.trace import Hurry
 
 ENDLESS = """#!/bin/sh

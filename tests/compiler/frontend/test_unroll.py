@@ -15,8 +15,8 @@ from compiler.contract import CompileOptions, InputSpec
 from compiler.errors import ModelTooLarge, UnsupportedModel
 from compiler.frontend import Limits, load
 from compiler.ir.graph import Graph
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 node = helper.make_node

@@ -13,7 +13,7 @@ from compiler.fuse.joins import Join, joins
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Attr, Graph
 from compiler.ir.tensor import DType
-from tests.compiler.codegen.library import Case
+from tests.compiler.devices.cpu.library import Case
 from tests.compiler.rewrite.sketch import Sketch
 
 POOLS = ("MaxPool", "AveragePool")

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from compiler.codegen.cuda.lower import lower_cuda
+from compiler.devices.cpu.target import resolve
+from compiler.devices.cuda.emit.lower import lower_cuda
+from compiler.devices.cuda.target import resolve as resolve_cuda
+from compiler.devices.kinds import propose
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
-from compiler.targets.cpu import resolve
-from compiler.targets.cuda import resolve as resolve_cuda
-from compiler.tile.tile import propose
-from tests.compiler.codegen import library
-from tests.compiler.codegen.cuda import on_double
-from tests.compiler.codegen.cuda.on_double import Subject, needs_double
-from tests.compiler.codegen.library import Case, array_of
+from tests.compiler.devices.cpu import library
+from tests.compiler.devices.cpu.library import Case, array_of
+from tests.compiler.devices.cuda import on_double
+from tests.compiler.devices.cuda.on_double import Subject, needs_double
 from tests.compiler.fuse.test_fuse import cell, pointwise, shuffled
 from tests.compiler.networks import Network, graph_of
 

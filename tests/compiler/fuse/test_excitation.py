@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.forms.excitation import as_excitation
 from compiler.fuse import fuse
 from compiler.fuse.excitation import MOST_IMAGES, join_excitation
 from compiler.fuse.joins import Join, joins, replaced
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.excitation import as_excitation
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
-from tests.compiler.codegen.cuda import test_cu_loops
-from tests.compiler.codegen.cuda.on_double import needs_double
-from tests.compiler.codegen.library import check, draws
+from tests.compiler.devices.cpu.library import check, draws
+from tests.compiler.devices.cuda.algorithms import test_loops as test_cu_loops
+from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.fuse.excitations import excitation, excitations
 from tests.compiler.fuse.separables import joined_case
 from tests.compiler.fuse.test_fuse import stepped

@@ -15,9 +15,9 @@ from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.measure.memory import allocate, read_buffer, storage_bytes, write_buffer
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
-from tests.compiler.codegen.library import draws
+from compiler.prove.reference import evaluate_graph
+from tests.compiler.devices.cpu.library import draws
 from tests.compiler.networks import Network, graph_of, networks
 
 

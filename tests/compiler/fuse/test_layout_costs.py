@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from compiler.contract import CompileOptions
+from compiler.devices.kinds import backend_of
 from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.tile import Cost
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
-from compiler.workbench import backend_of
-from compiler.workbench.costs import KernelCosts
-from tests.compiler.codegen.library import draws
+from compiler.prove.reference import evaluate_graph
+from compiler.steps.costs import KernelCosts
+from tests.compiler.devices.cpu.library import draws
 from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.networks import Network, graph_of, networks
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.forms.separable import as_separable
 from compiler.fuse import fuse
 from compiler.fuse.joins import joins, replaced
 from compiler.fuse.separable import join_separable
-from compiler.ir.separable import as_separable
 from compiler.ir.tensor import DType
-from tests.compiler.codegen.cuda import test_cu_loops
-from tests.compiler.codegen.cuda.on_double import needs_double
-from tests.compiler.codegen.library import check, draws
+from tests.compiler.devices.cpu.library import check, draws
+from tests.compiler.devices.cuda.algorithms import test_loops as test_cu_loops
+from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.fuse.separables import joined_case, pair_of, separables
 from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.rewrite.sketch import Sketch

@@ -12,9 +12,9 @@ from compiler.fuse.storage import LEAST_CONSTANT, with_storage
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
-from tests.compiler.codegen.library import draws
+from compiler.prove.reference import evaluate_graph
+from tests.compiler.devices.cpu.library import draws
 from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.networks import Network, graph_of, networks
 

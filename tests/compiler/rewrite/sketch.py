@@ -8,8 +8,8 @@ import numpy as np
 
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.tensor import DType, TensorType
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
 from compiler.rewrite import Rewritten
 from tests.compiler.ops.single import defaults
 

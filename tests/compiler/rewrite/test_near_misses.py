@@ -9,8 +9,8 @@ import pytest
 
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
-from compiler.measure.reference import evaluate_graph
 from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
 from compiler.rewrite import Rewritten, rewrite
 from tests.compiler.rewrite.sketch import Sketch, assert_same_meaning, assert_same_values, feeds
 

@@ -25,7 +25,7 @@ from compiler.ir.plan import Plan, Task
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Stretch, Touched
-from compiler.schedule.dependencies import predecessors
+from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.problem import Placed
 
 ROWS = 6

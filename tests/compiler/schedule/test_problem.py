@@ -8,7 +8,6 @@ import pytest
 
 from compiler.errors import VerifyError
 from compiler.ir.lanes import Beside
-from compiler.schedule.early_start import Rules, early_start
 from compiler.schedule.problem import (
     Move,
     Placed,
@@ -19,6 +18,7 @@ from compiler.schedule.problem import (
     verify_schedule,
     ways_to_the_end,
 )
+from compiler.schedule.solvers.early_start import Rules, early_start
 from tests.compiler.schedule.problems import random_problem, shortest, with_loads, with_moves
 
 CHAIN = Problem(((), (0,), (1,)), ((4.0, 2.5), (1.0,), (4.0, 2.5)), lanes=2, handover_s=0.25)

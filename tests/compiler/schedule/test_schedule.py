@@ -15,9 +15,9 @@ from compiler.ir.plan import Plan, Task, Wait
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule import schedule
-from compiler.schedule.buffers import ALIGNMENT, place_buffers
-from compiler.schedule.sequential import choose_lanes, one_by_one, sequential
-from compiler.schedule.tasks import tasks_of
+from compiler.schedule.memory.buffers import ALIGNMENT, place_buffers
+from compiler.schedule.plans.tasks import tasks_of
+from compiler.schedule.solvers.sequential import choose_lanes, one_by_one, sequential
 
 HANDOVER = 1e-6
 

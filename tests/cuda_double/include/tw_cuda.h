@@ -1,4 +1,4 @@
-/* The intrinsics of compiler/codegen/cuda/tw_cuda.h for g++: the same names and types, carried out by the double's runtime. */
+/* The intrinsics of compiler/devices/cuda/runtime/tw_cuda.h for g++: the same names and types, carried out by the double's runtime. */
 #pragma once
 #include "double.h"
 

@@ -1,0 +1,56 @@
+"""Calls as workloads: what their code and measurements depend on, under which names they are generated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from compiler.forms.gemv import reads_once
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.kernel import Routine
+from compiler.ir.machine import Workload
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Tile
+
+T = TypeVar("T")
+
+
+def workload_of(kernels: KernelGraph, call: Call) -> Workload:
+    """A call's kernel with the geometry of its buffers: equal workloads share code and measurements."""
+    bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True))
+    return Workload(
+        call.kernel,
+        tuple(geometry(kernels.buffers[buffer]) for buffer in call.inputs),
+        tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
+        tuple(buffer in kernels.constants for buffer in call.inputs),
+        tuple(reads_once(call.kernel, slot) and kernels.is_narrow(id) for slot, id in bound),
+    )
+
+
+def lower_each(
+    workloads: Sequence[Workload],
+    plan: Plan,
+    lowered: Callable[[str, Workload, Tile], T],
+    known: dict[tuple[Workload, Tile], T],
+) -> list[T]:
+    """Every call's kernel under the plan's tile for it, in call order; equal workloads under equal tiles share one, also with those of `known`."""
+    result = []
+    for workload, (tile, _) in zip(workloads, plan.tiles, strict=True):
+        key = workload.nameless, tile
+        if key not in known:
+            known[key] = lowered(function_name(workload, len(known)), workload, tile)
+        result.append(known[key])
+    return result
+
+
+def geometry(buffer: Buffer) -> Buffer:
+    """A buffer without its identity: type, layout and strides."""
+    return replace(buffer, id=0, storage=0, offset=0, name="")
+
+
+def function_name(workload: Workload, number: int) -> str:
+    """A C identifier that tells what the kernel computes; operator names are ours, never the model's."""
+    words = re.sub(r"[^a-z0-9]+", "_", workload.kernel.family.lower()).strip("_")
+    return f"k{number}_{words[:40].strip('_')}" + ("_routine" if isinstance(workload.kernel, Routine) else "")

@@ -1,0 +1,65 @@
+"""The algorithms of CPU targets, one module each: which kernels it takes, its legal tiles with costs, its lowering.
+
+attention    two products and the softmax between them
+contraction  register-blocked matrix products and convolutions
+gated        the same for products with a gate on one operand, which is moved to the other
+gemv         a few rows times a constant matrix, read once
+integer      products of bytes, summed in int32
+recurrent    recurrent layers, step by step
+separable    a window channel by channel and the pointwise product that reads it, through rows that stay in a cache
+window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
+winograd     convolutions of unit stride with fewer multiplications
+bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
+loops        plain tiled, vectorised loops: any loop nest
+routine      what is no loop nest, written by hand
+
+algorithm    what an algorithm is
+dot          what integer and bf16 share: k in steps of a group that fills a lane
+blocking     what those that block products share: how axes are cut and registers filled
+row_cuts     what those that work on images share: tiles that give each lane some rows
+model        what all of them cost beside their work, and how fast caches are read
+"""
+
+from collections.abc import Mapping
+
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.attention import ATTENTION
+from compiler.devices.cpu.algorithms.bf16 import BF16
+from compiler.devices.cpu.algorithms.contraction import CONTRACTION
+from compiler.devices.cpu.algorithms.gated import GATED
+from compiler.devices.cpu.algorithms.gemv import GEMV
+from compiler.devices.cpu.algorithms.integer import INTEGER
+from compiler.devices.cpu.algorithms.loops import LOOPS
+from compiler.devices.cpu.algorithms.recurrent import RECURRENT
+from compiler.devices.cpu.algorithms.routine import ROUTINE
+from compiler.devices.cpu.algorithms.separable import SEPARABLE
+from compiler.devices.cpu.algorithms.window import WINDOW
+from compiler.devices.cpu.algorithms.winograd import WINOGRAD
+from compiler.devices.cpu.target import CpuTarget
+from compiler.ir.machine import Workload
+from compiler.tuning.proposal import Proposal
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    ATTENTION,
+    CONTRACTION,
+    GATED,
+    GEMV,
+    INTEGER,
+    RECURRENT,
+    SEPARABLE,
+    WINDOW,
+    WINOGRAD,
+    BF16,
+)
+"""All are asked; of several tiles that cost the same the first proposed is taken."""
+ALWAYS: tuple[Algorithm, ...] = (LOOPS, ROUTINE)
+"""Those that take whatever no other does."""
+BY_NAME: Mapping[str, Algorithm] = {name: one for one in (*ALGORITHMS, *ALWAYS) for name in one.names}
+"""By what tiles call them."""
+
+
+def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
+    """What every algorithm that a job of this precision asks proposes; plain loops and routines take what nothing else does."""
+    asked = [one for one in ALGORITHMS if one.precision in ("fp32", precision)]
+    proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
+    return proposed or [option for one in ALWAYS for option in one.tiles(workload, target, lanes)]

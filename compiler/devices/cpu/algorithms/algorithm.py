@@ -1,0 +1,31 @@
+"""What an algorithm of CPU targets is: the tiles that it proposes and how it lowers a kernel under one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.ir.machine import Workload
+from compiler.ir.tile import Tile
+from compiler.tuning.proposal import Proposal
+
+Tiles = Callable[[Workload, CpuTarget, int], list[Proposal]]
+"""The legal tiles of one workload on one target, for a plan of so many lanes; empty for a kernel that the algorithm does not take."""
+Lower = Callable[[str, Workload, Tile, CpuTarget], Lowering]
+"""A kernel as a C function of a name, under a tile that the algorithm proposed."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to carry out a kernel.
+
+    names      what its tiles call it (`Tile.algorithm`): one, or one for each form of its constants
+    precision  of the jobs that ask it beside those of fp32; what it rounds away is what they asked for, and no part of their tolerance
+    """
+
+    names: tuple[str, ...]
+    tiles: Tiles
+    lower: Lower
+    precision: str = "fp32"

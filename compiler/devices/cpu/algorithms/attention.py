@@ -1,0 +1,438 @@
+"""The `attention` algorithm: both products and the softmax between them, for a block of queries at a time.
+
+The keys and values of a head are packed in panels once. The scores of a block of queries lie in the cache: their maps and
+largest values are taken as the products are made, then they become exponentials of their distances to the largest, and are
+multiplied with the values; each row is divided by its sum at the end. Where there are more keys than a block of them, the sums so
+far are scaled to the new largest value block by block (the online softmax of Milakov and Gimelshein, arXiv 1805.02867; Dao et al.,
+FlashAttention, arXiv 2205.14135).
+
+A tile says which register tiles both products have, and the block of queries whose scores stay in a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.functions import decode
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.blocking import even_part, parts
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.codegen.epilogue import finish
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
+from compiler.devices.cpu.codegen.strips import copy_row, padded_strip, panel_strips, strips
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.attention import Attention, as_attention
+from compiler.forms.cache_lines import whole_lines
+from compiler.forms.contraction import axes_of
+from compiler.forms.normal_form import Slots, is_contiguous
+from compiler.ir.expr import Expr
+from compiler.ir.index import Axis, Index
+from compiler.ir.machine import Workload
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal
+
+QUERIES = 28
+"""Of a block: they reuse what they read of the keys and values often enough to hide where it lies."""
+KEYS = 1024
+"""Of a block: more have their softmax taken online."""
+TASKS_PER_LANE = 4
+MAX_VECTORS = 4
+PACK_NS = 0.05
+"""One element of the keys or values packed."""
+EXP_NS = 3.0
+"""One vector of scores through the maps, the largest value and the exponential."""
+
+
+def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """A tile for each width of the scores' panels, cheapest by the model first; empty for a kernel that is no attention."""
+    view = as_attention(workload.kernel)
+    if view is None:
+        return []
+    proposals = []
+    for vectors in range(1, MAX_VECTORS + 1):
+        if vectors > 1 and (vectors - 1) * target.vector_floats >= view.keys.extent:
+            break
+        proposals.append(_proposal(view, vectors, target, lanes))
+    return sorted(proposals, key=lambda proposal: proposal.seconds)
+
+
+def _most_rows(vectors: int, target: CpuTarget) -> int:
+    """Rows of a register tile of so many vectors: sums and a row of B fill the registers; elements of A are broadcast from memory."""
+    return max(target.vector_registers // vectors - 1, 1)
+
+
+def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> Proposal:
+    panel, floats = vectors * target.vector_floats, target.vector_floats
+    tasks = 1 if view.batches % lanes == 0 or view.batches >= TASKS_PER_LANE * lanes else lanes
+    task = parts(view.queries, tasks)
+    most = _most_rows(vectors, target)
+    block = even_part(task, max(QUERIES // most, 1) * most)
+    rows = even_part(block, most)
+    keys = view.keys.extent
+    if keys > KEYS:
+        keys = parts(even_part(keys, KEYS), panel) * panel
+    wide = _column_vectors(view, floats)
+    mixed = even_part(block, _most_rows(wide, target))
+    tile = Tile(
+        "attention",
+        (
+            Level("lane", (("m", task),)),
+            Level("block", (("m", block), ("n", keys))),
+            Level("register", (("m", rows), ("n", panel))),
+            Level("vector", (("m", mixed), ("n", wide * floats))),
+        ),
+    )
+    return Proposal(tile, _seconds(view, (rows, vectors), (mixed, wide), target))
+
+
+def _column_vectors(view: Attention, floats: int) -> int:
+    """Vectors of a panel of values: the width that pads least, the widest of those."""
+    needed = parts(view.columns.extent, floats)
+    return min(range(1, MAX_VECTORS + 1), key=lambda vectors: (parts(needed, vectors) * vectors, -vectors))
+
+
+def _seconds(view: Attention, scores: tuple[int, int], mixed: tuple[int, int], target: CpuTarget) -> float:
+    """Both products under register tiles of (rows, vectors), bound by arithmetic or loads, the exponentials, and packing."""
+    floats = target.vector_floats
+    loads_per_ns = target.rates.l1_per_ns / (4 * floats)
+
+    def product(shape: tuple[int, int], columns: int, depth: int) -> float:
+        rows, vectors = shape
+        panels = parts(parts(columns, floats), vectors)
+        step = max(rows * vectors / target.rates.fma_per_ns, (rows + vectors) / loads_per_ns)
+        return parts(view.queries, rows) * panels * (depth * step + rows * vectors)
+
+    keys, columns = view.keys.extent, view.columns.extent
+    both = product(scores, keys, view.deep) + product(mixed, columns, keys)
+    powers = view.queries * parts(keys, floats) * EXP_NS
+    packed = keys * (view.deep + columns) * PACK_NS
+    return 1e-9 * (CALL_NS + view.batches * (both + powers + packed))
+
+
+def attention(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `as_attention` accepts.
+
+    Levels: `lane` m, queries of a task; `block` m and n, queries and keys worked on at a time; `register` m and n, the register tile of the
+    scores; `vector` m and n, that of the product with the values.
+    """
+    view = as_attention(workload.kernel)
+    assert view is not None, "the tile stage offers `attention` only to kernels of that form"
+    return _Attention(name, workload, view, tile, target)
+
+
+@dataclass
+class _Attention(Lowering):
+    name: str
+    workload: Workload
+    view: Attention
+    tile: Tile
+    target: CpuTarget
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        self.slots = Slots(self.workload)
+        tile, view, self.lanes = self.tile, self.view, self.target.vector_floats
+        self.task = min(tile.extent("lane", "m"), view.queries)
+        self.block = min(tile.extent("block", "m"), view.queries)
+        self.key_block = tile.extent("block", "n")
+        self.key_blocks = -(-view.keys.extent // self.key_block)
+        self.score_rows, self.panel = tile.extent("register", "m"), tile.extent("register", "n")
+        self.mixed_rows, self.value_panel = tile.extent("vector", "m"), tile.extent("vector", "n")
+        assert self.key_blocks == 1 or self.key_block % self.panel == 0, "a block of keys holds whole panels"
+        self.panels = -(-view.keys.extent // self.panel)
+        self.value_panels = -(-view.columns.extent // self.value_panel)
+        self.row_floats = -(-min(self.key_block, view.keys.extent) // self.lanes) * self.lanes
+        self.parts = -(-view.queries // self.task)
+        self.scratch = 0
+
+    @property
+    def grid(self) -> TaskGrid:
+        return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), Cut(self.view.rows, self.task)))
+
+    def lower(self) -> Lowered:
+        view, writer = self.view, self.writer
+        self._micro_kernels()
+        notes = (
+            f"heads {axes_of(view.batch)}; queries {axes_of(view.rows)}; keys {axes_of((view.keys,))};",
+            f"depth {axes_of(view.depth)}; columns {axes_of((view.columns,))}",
+        )
+        with kernel_function(writer, self.name, self.workload, *notes):
+            self._declare()
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                writer.line(f"const long head = tile / {self.parts};")
+                decode(writer, view.batch, "head")
+                with writer.block("if (packed != head)"):
+                    writer.line("packed = head;")
+                    self._pack_keys()
+                    self._pack_values()
+                writer.line(f"const long first = tile % {self.parts} * {self.task};")
+                writer.line(f"const long past = tw_least_of(first + {self.task}, {view.queries});")
+                with writer.block(f"for (long row0 = first; row0 < past; row0 += {self.block})"):
+                    writer.line(f"const long count = tw_least_of(past - row0, {self.block});")
+                    self._queries()
+                    self._key_blocks()
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
+
+    # What lies in the scratch
+
+    def _declare(self) -> None:
+        view = self.view
+        self._region("keys", self.panels * self.panel * view.deep, "[panel][k][key]")
+        self._region("values", self.value_panels * self.value_panel * view.keys.extent, "[panel][key][column]")
+        self._region("queries", self.block * view.deep, "[query][k]")
+        self._region("weights", self.block * self.row_floats, "[query][key]: scores, then their exponentials")
+        if self.key_blocks > 1:
+            self._region("sums", self.block * self.value_panels * self.value_panel, "[panel][query][column]")
+        self.writer.line("long packed = -1;")
+        self.writer.line(f"vf most[{self.block}];")
+        self.writer.line(f"float total[{self.block}];")
+        if self.key_blocks > 1:
+            self.writer.line(f"float shift[{self.block}], scale[{self.block}];")
+
+    def _region(self, name: str, floats: int, what: str) -> None:
+        self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch}); /* {what} */")
+        self.scratch += whole_lines(4 * floats)
+
+    # Register tiles of both products
+
+    def _micro_kernels(self) -> None:
+        """A micro-kernel of each product for every number of rows that a block, whole or the last, is cut into."""
+        view = self.view
+        for rows in self._counts(self.score_rows):
+            offsets = tuple(row * view.deep for row in range(rows))
+            kernel = MicroKernel(offsets, ((view.deep, 1),), self.panel // self.lanes, self.lanes)
+            kernel.write(self.writer, f"{self.name}_scores_{rows}")
+        for rows in self._counts(self.mixed_rows):
+            for keys in sorted({min(self.key_block, view.keys.extent), self._last_keys}):
+                offsets = tuple(row * self.row_floats for row in range(rows))
+                kernel = MicroKernel(offsets, ((keys, 1),), self.value_panel // self.lanes, self.lanes)
+                kernel.write(self.writer, f"{self.name}_mixed_{rows}_{keys}")
+
+    @property
+    def _last_keys(self) -> int:
+        """Keys of the last block."""
+        return self.view.keys.extent - (self.key_blocks - 1) * self.key_block
+
+    def _sizes(self) -> list[int]:
+        """How many queries a block may have."""
+        tasks = {self.task, self.view.queries - (self.parts - 1) * self.task}
+        return sorted({size for task in tasks for size in (min(self.block, task), task % self.block) if size})
+
+    def _counts(self, rows: int) -> list[int]:
+        """Rows of the register tiles that blocks are cut into, `rows` at most."""
+        return sorted({part for size in self._sizes() for part in (min(rows, size), size % rows) if part})
+
+    def _row_tiles(self, rows: int, call: Callable[[int], None]) -> None:
+        """Register tiles of `rows` queries from `row` on, then what is left of the block."""
+        writer = self.writer
+        counts = self._counts(rows)
+        writer.line("long row = 0;")
+        if rows in counts:
+            with writer.block(f"for (; row + {rows} <= count; row += {rows})"):
+                call(rows)
+        for rest in (count for count in counts if count != rows):
+            with writer.block(f"if (count - row == {rest})"):
+                call(rest)
+
+    # Operands brought into the form that the micro-kernels read
+
+    def _pack_keys(self) -> None:
+        view, writer = self.view, self.writer
+        *outer, inner = view.depth
+        along_keys = is_contiguous(view.k, view.keys, self.slots) or not is_contiguous(view.k, inner, self.slots)
+        with ExitStack() as stack:
+            stack.enter_context(writer.block(f"for (long panel = 0; panel < {self.panels}; panel++)"))
+            place = Index.of(0)
+            for axis in outer:
+                stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
+                place = place * axis.extent + axis
+            if along_keys:
+                stack.enter_context(writer.block(f"for (long {inner} = 0; {inner} < {inner.extent}; {inner}++)"))
+                deep = self._index(place * inner.extent + inner)
+                writer.line(f"float *const line = keys + (panel * {view.deep} + {deep}) * {self.panel};")
+                self._line(view.keys, self.panel, view.k)
+            else:
+                self._pack_squares(place, inner)
+
+    def _pack_squares(self, outer: Index, inner: Axis) -> None:
+        """Keys that lie along k in memory, as many of them as a vector has lanes at a time, transposed in registers."""
+        view, writer = self.view, self.writer
+
+        def square(vector: Vector) -> None:
+            place = self._index(outer * inner.extent + inner)
+            writer.line("vf square[TW_LANES];")
+            with writer.block("for (long lane = 0; lane < TW_LANES; lane++)"):
+                writer.line(f"const long {view.keys} = panel * {self.panel} + column + lane;")
+                writer.line("square[lane] = (vf){0};")
+                with writer.block(f"if ({view.keys} < {view.keys.extent})"):
+                    writer.line(f"square[lane] = {self._emitter(vector).vf(view.k)};")
+            writer.line("tw_transpose(square);")
+            writer.line(f"float *const line = keys + (panel * {view.deep} + {place}) * {self.panel} + column;")
+            with writer.block(f"for (long lane = 0; lane < {vector.count or 'TW_LANES'}; lane++)"):
+                writer.line(f"tw_store(line + lane * {self.panel}, square[lane]);")
+
+        with writer.block(f"for (long column = 0; column < {self.panel}; column += TW_LANES)"):
+            strips(writer, inner, self.lanes, square)
+
+    def _pack_values(self) -> None:
+        view, writer = self.view, self.writer
+        keys = view.keys
+        with (
+            writer.block(f"for (long panel = 0; panel < {self.value_panels}; panel++)"),
+            writer.block(f"for (long {keys} = 0; {keys} < {keys.extent}; {keys}++)"),
+        ):
+            writer.line(f"float *const line = values + (panel * {keys.extent} + {keys}) * {self.value_panel};")
+            self._line(view.columns, self.value_panel, view.v)
+
+    def _line(self, axis: Axis, panel: int, value: Expr) -> None:
+        """line[column] = the value at the columns of a panel, zeros beyond the last."""
+        writer = self.writer
+        with writer.block(f"for (long column = 0; column < {panel}; column += TW_LANES)"):
+            padded_strip(writer, axis, panel, "line", lambda vector: self._emitter(vector).vf(value))
+
+    def _queries(self) -> None:
+        with self.writer.block("for (long row = 0; row < count; row++)"):
+            self.writer.line("const long query = row0 + row;")
+            decode(self.writer, self.view.rows, "query")
+            into = f"queries + row * {self.view.deep}"
+            copy_row(self.writer, self._emitter, self.lanes, self.view.depth, self.view.q, into)
+
+    def _emitter(self, vector: Vector | None = None) -> Emitter:
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+
+    def _index(self, index: Index) -> str:
+        return self._emitter().index(index)
+
+    # One block of queries against all keys
+
+    def _key_blocks(self) -> None:
+        writer = self.writer
+        start = "tw_splat(-INFINITY)"
+        if self.key_blocks == 1:
+            writer.line(f"for (long row = 0; row < count; row++) most[row] = {start};")
+            self._one_key_block("0", self._last_keys, first=True, last=True)
+            return
+        last = self.key_blocks - 1
+        with writer.block("for (long row = 0; row < count; row++)"):
+            writer.line(f"most[row] = {start};")
+            writer.line("total[row] = shift[row] = 0;")
+        writer.line(f"memset(sums, 0, {self.block * self.value_panels * self.value_panel} * sizeof(float));")
+        with writer.block(f"for (long part = 0; part < {last}; part++)"):
+            self._one_key_block(f"part * {self.key_block}", self.key_block, first=False, last=False)
+        self._one_key_block(str(last * self.key_block), self._last_keys, first=False, last=True)
+
+    def _one_key_block(self, first_key: str, keys: int, *, first: bool, last: bool) -> None:
+        with self.writer.block(""):
+            self.writer.line(f"const long first_key = {first_key};")
+            self._scores(keys)
+            self._exponentials(keys, first)
+            self._mixed(keys, first, last)
+
+    def _scores(self, keys: int) -> None:
+        """weights[row] = the scores of a block of keys, with what follows them; most[row], lane by lane, the largest."""
+        writer, panel = self.writer, self.panel
+        with writer.block(f"for (long place = 0; place < {keys}; place += {panel})"):
+            writer.line(f"const float *const b = keys + (first_key + place) * {self.view.deep}L;")
+
+            def tile(rows: int) -> None:
+                writer.line(f"float c[{rows * panel}] __attribute__((aligned(64)));")
+                writer.line(f"{self.name}_scores_{rows}(queries + row * {self.view.deep}, b, c);")
+                with writer.block(f"for (long at = 0; at < {rows}; at++)"):
+                    self._score_maps(keys)
+
+            self._row_tiles(self.score_rows, tile)
+
+    def _score_maps(self, keys: int) -> None:
+        """What follows the product on the scores of one query in one panel."""
+        view, writer, lanes, panel = self.view, self.writer, self.lanes, self.panel
+        writer.line("const long query = row0 + row + at;")
+        decode(writer, view.rows, "query")
+        writer.line(f"const float *const held = c + at * {panel};")
+        writer.line(f"float *const line = weights + (row + at) * {self.row_floats} + place;")
+        whole, rest = keys // lanes * lanes, keys % lanes
+        limit = "" if keys % panel == 0 else f" && place + column < {whole}"
+        with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
+            writer.line(f"const long {view.keys} = first_key + place + column;")
+            value = self._score(Vector(view.keys), "held + column")
+            writer.line(f"tw_store(line + column, {value});")
+            writer.line(f"most[row + at] = tw_max({value}, most[row + at]);")
+        if rest:
+            with writer.block(f"if (place + {panel} > {whole})"):
+                writer.line(f"const long column = {whole} - place, {view.keys} = first_key + {whole};")
+                value = self._score(Vector(view.keys, str(rest)), "held + column")
+                writer.line("tw_store(line + column, tw_splat(-INFINITY));")
+                writer.line(f"tw_store_n(line + column, {value}, {rest});")
+                writer.line("most[row + at] = tw_max(tw_load(line + column), most[row + at]);")
+
+    def _score(self, vector: Vector, place: str) -> str:
+        value = self.writer.name("score")
+        self.writer.line(f"const vf {value} = tw_load({place});")
+        return finish(self._emitter(vector), self.slots, self.view.scores, self.view.maps, value)
+
+    def _exponentials(self, keys: int, first: bool) -> None:
+        """weights[row] = exp(weights[row] - largest), and their sum; sums of earlier keys get the scale of the new largest.
+
+        A row without any score above -infinity keeps a sum of 0, so that later keys, if there are any, decide.
+        """
+        writer = self.writer
+        with writer.block("for (long row = 0; row < count; row++)"):
+            writer.line("const float largest = tw_greatest(most[row]);")
+            writer.line("const float from = largest == -INFINITY ? 0 : largest;")
+            writer.line(f"float *const line = weights + row * {self.row_floats};")
+            writer.line("vf sum = {0};")
+            width = -(-keys // self.lanes) * self.lanes
+            with writer.block(f"for (long at = 0; at < {width}; at += TW_LANES)"):
+                writer.line("const vf power = tw_exp(tw_load(line + at) - from);")
+                writer.line("tw_store(line + at, power);")
+                writer.line("sum += power;")
+            if first:
+                writer.line("total[row] = tw_sum(sum);")
+                return
+            writer.line("scale[row] = total[row] == 0 ? 0 : expf(shift[row] - from);")
+            writer.line("total[row] = total[row] * scale[row] + tw_sum(sum);")
+            writer.line("shift[row] = from;")
+            writer.line("most[row] = tw_splat(largest);")
+
+    def _mixed(self, keys: int, first: bool, last: bool) -> None:
+        """The weights times the values, added to the sums so far; at the last block of keys divided by the weights' sum and stored."""
+        writer, panel = self.writer, self.value_panel
+        with writer.block(f"for (long panel = 0; panel < {self.value_panels}; panel++)"):
+            size = self.view.keys.extent * panel
+            writer.line(f"const float *const b = values + panel * {size}L + first_key * {panel}L;")
+
+            def tile(rows: int) -> None:
+                writer.line(f"float c[{rows * panel}] __attribute__((aligned(64)));")
+                writer.line(f"{self.name}_mixed_{rows}_{keys}(weights + row * {self.row_floats}, b, c);")
+                with writer.block(f"for (long at = 0; at < {rows}; at++)"):
+                    self._mixed_row(first, last)
+
+            self._row_tiles(self.mixed_rows, tile)
+
+    def _mixed_row(self, first: bool, last: bool) -> None:
+        view, writer, panel = self.view, self.writer, self.value_panel
+        writer.line(f"float *const held = c + at * {panel};")
+        if not first:
+            writer.line(f"float *const sum = sums + (panel * {self.block} + row + at) * {panel};")
+            with writer.block(f"for (long column = 0; column < {panel}; column += TW_LANES)"):
+                writer.line("const vf so_far = tw_load(sum + column) * scale[row + at] + tw_load(held + column);")
+                writer.line(f"tw_store({'held' if last else 'sum'} + column, so_far);")
+        if not last:
+            return
+        writer.line("const long query = row0 + row + at;")
+        decode(writer, view.rows, "query")
+        writer.line("const float whole = 1 / total[row + at];")
+        panel_strips(writer, view.columns, panel, self.lanes, self._result)
+
+    def _result(self, vector: Vector, column: str) -> None:
+        value = self.writer.name("mixed")
+        self.writer.line(f"const vf {value} = tw_load(held + {column}) * whole;")
+        finish(self._emitter(vector), self.slots, self.view.mixed, self.view.epilogue, value)
+
+
+ATTENTION = Algorithm(("attention",), attention_tiles, attention)

@@ -1,0 +1,81 @@
+"""The `bf16` algorithm: fp32 contractions whose operands are rounded to bf16 and whose products are added in fp32 (VDPBF16PS)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compiler.codegen.expressions import Emitter
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.contraction import as_contraction, packing_of
+from compiler.forms.groups import Groups
+from compiler.forms.normal_form import Slots
+from compiler.forms.operand import guarded
+from compiler.ir.expr import Const, Expr, Load
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.tuning.proposal import Proposal
+
+
+def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no fp32 contraction."""
+    view = as_contraction(workload)
+    if view is None or not target.multiplies_bf16:
+        return []
+    return DotProduct(
+        "bf16",
+        view,
+        group=2,
+        steps_per_ns=target.rates.fma_per_ns,
+        staged=True,
+        packed=packing_of(view, workload, target.vector_floats) is not None,
+    ).tiles(target, lanes)
+
+
+def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
+    view = as_contraction(workload)
+    assert view is not None, "the tile stage offers `bf16` only to fp32 contractions"
+    shape = Shape.of(tile, view, target)
+    found = packing_of(view, workload, shape.panel)
+    panels = found[1] if found else Panels((0,), view.depth, view.columns, shape.panel, ())
+    groups = Groups(panels, DType.BF16)
+    packing = (found[0], groups) if found else None
+    return _Bf16(name, workload, view, Slots(workload), shape, target, packing, groups, _staged(view.a), 0)
+
+
+def _staged(a: Expr) -> Staged:
+    condition, value = guarded(a)
+    return Staged(value, Const(0.0, DType.F32), condition, value if isinstance(value, Load) else None)
+
+
+@dataclass
+class _Bf16(DotContraction):
+    dot: ClassVar[str] = "tw_dot_bf16"
+    total: ClassVar[DType] = DType.F32
+    suffix: ClassVar[str] = "bf16"
+
+    @property
+    def b(self) -> Expr:
+        return self.view.b
+
+    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        return f"tw_copy_bf16({to}, {source}, {count});"
+
+    def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        return f"memset({to}, 0, ({count}) * sizeof *row);"
+
+    def element_of(self, value: str) -> str:
+        return f"tw_to_bf16({value})"
+
+    def lane_of(self, values: Sequence[str]) -> str:
+        return f"tw_pair_bf16({', '.join(values)})"
+
+
+BF16 = Algorithm(("bf16",), bf16_tiles, bf16, precision="bf16")

@@ -1,0 +1,20 @@
+"""How axes are cut into parts, and registers filled with sums: what the algorithms that block products share."""
+
+from __future__ import annotations
+
+from compiler.devices.cpu.target import CpuTarget
+
+
+def parts(total: int, part: int) -> int:
+    """How many parts of a size cover a total."""
+    return -(-total // part)
+
+
+def even_part(total: int, most: int) -> int:
+    """The part that splits a total into as few parts as `most` allows, as evenly as possible."""
+    return parts(total, parts(total, most))
+
+
+def most_rows(vectors: int, target: CpuTarget) -> int:
+    """Rows of a register tile of so many vectors: their sums, a row of B and a broadcast element of A fill the registers."""
+    return max((target.vector_registers - vectors - 1) // vectors, 1)

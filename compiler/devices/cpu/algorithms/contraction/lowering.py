@@ -1,0 +1,471 @@
+"""The `contraction` algorithm: matrix products and convolutions as register-blocked C.
+
+A task works on a block of rows and columns. Rows of A are read in place where they lie in constant steps, else from an image of what the
+block needs, staged in the lane's scratch with its padding, or at last from rows gathered there (an implicit im2col). B is packed
+in panels of `n` columns, ahead of time when it is a constant. A register tile is a rectangle of rows along the two innermost m axes (output
+positions of a convolution), so that its rows lie at constant distances; what rectangles leave over at the ends has micro-kernels of its own.
+
+The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), the rectangle of output
+positions Georganas et al. (SC 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
+
+from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.functions import decode
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.epilogue import finish
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
+from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import ALIAS, LINE, whole_lines
+from compiler.forms.contraction import Contraction, as_contraction, axes_of, packing_of
+from compiler.forms.normal_form import Slots, substitute
+from compiler.forms.operand import InPlace, Staged, merged, offsets_of, operand, row_axes
+from compiler.ir.expr import Apply, Const, Load
+from compiler.ir.index import Axis, Index, row_major
+from compiler.ir.kernel import Store
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+
+Columns = tuple[int, ...]
+"""The live columns of each vector of a panel."""
+
+SIMPLE = frozenset(("add", "sub", "mul", "div", "min", "max", "neg", "abs"))
+"""Functions of a few instructions: maps of at most MAX_MAPS of them are applied to the sums while those are in registers."""
+MAX_MAPS = 6
+MOST_SHARING = 256
+"""Register tiles of a block that share the fetching of B."""
+
+
+def contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes y, m and n.
+
+    m is the innermost row axis, y the one around it; further ones have one point in a task. Without a y there is but one row
+    axis, or rows are gathered and counted over all of them. With a k the block's sums are taken stretch by stretch of k for all of its rows, so
+    that B is read once; else each register tile takes all of k.
+    """
+    view = as_contraction(workload)
+    assert view is not None, "the tile stage offers `contraction` only to kernels of that form"
+    return BlockedProduct(name, workload, view, tile, target, Writer())
+
+
+class BlockedProduct(Lowering):
+    """One lowering: the kernel in matrix form, how its operands are reached, and the text being written.
+
+    `rows` are the numbers of rows that a block may have along the innermost row axis, where they are not those that the tile's blocks leave.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        workload: Workload,
+        view: Contraction,
+        tile: Tile,
+        target: CpuTarget,
+        writer: Writer,
+        rows: Sequence[int] = (),
+    ) -> None:
+        self.name, self.workload, self.target = name, workload, target
+        self.writer, self.slots = writer, Slots(workload)
+        self.lanes = target.vector_floats
+        self.panel = tile.extent("register", "n")
+        self.packing: tuple[int, Panels] | None = packing_of(view, workload, self.panel)
+        self.access = operand(view, self.slots, _extents(view, tile, "register"))
+        self.gather: Gather | None = None
+        self.counted: dict[Axis, tuple[Axis, ...]] = {}
+        if self.access is None:
+            pitch = -(-view.depth // LINE) * LINE
+            pitch += LINE if pitch % ALIAS == 0 else 0
+            self.gather = Gather(self.writer, self.slots, view, pitch, self.lanes)
+            counted = view.m
+            view = _with_one_row_axis(view)
+            self.counted[view.m[0]] = counted
+        self.view = view
+        self.part, self.block = _extents(view, tile, "register"), _extents(view, tile, "block")
+        self.counts: dict[Axis, tuple[int, ...]] = {
+            axis: (self.block[axis], axis.extent % self.block[axis]) for axis in view.m
+        }
+        if rows:
+            self.counts[view.m[-1]] = tuple(rows)
+        for axis in view.m if not rows else ():
+            whole = self.block[axis] in (axis.extent, self.block[axis] // self.part[axis] * self.part[axis])
+            assert whole, "a block holds whole register tiles"
+        self.panels = -(-view.columns // self.panel)
+        self.block_panels = -(-tile.extent("block", "n") // self.panel)
+        self.column_blocks = -(-self.panels // self.block_panels)
+        left = view.columns - (self.panels - 1) * self.panel
+        self.full: Columns = (self.lanes,) * (self.panel // self.lanes)
+        last = tuple(min(self.lanes, left - at) for at in range(0, left, self.lanes))
+        self.tails = () if last == self.full else (last,)
+        self.steps = self._steps()
+        self.nest = merged([(axis.extent, self.steps[axis]) for axis in view.k])
+        self.stretches = stretches(self.nest)
+        self.in_registers = not self.stretches.outer and self._is_simple
+        self.tiles = prod(-(-self.block[axis] // self.part[axis]) for axis in view.m)
+        self.by_stretch = tile.extent("block", "k") > 0 and not self.in_registers
+        self.share = self._share()
+
+    def _share(self) -> int:
+        """Floats of B that each step of k fetches ahead: the tiles of a block share what is read next, the stretch or the panel after theirs.
+
+        B is read once from beyond the second-level cache, and the hardware's prefetch stops at each page. With many tiles it does not matter,
+        with one alone the hardware does better.
+        """
+        return -(-self.panel // self.tiles) if self.packing and 1 < self.tiles <= MOST_SHARING else 0
+
+    @property
+    def _innermost(self) -> Axis | None:
+        return self.view.m[-1] if self.view.m else None
+
+    def _steps(self) -> Mapping[Axis, int]:
+        """Distance in elements between neighbours along each m and k axis, as the micro-kernel finds them."""
+        if isinstance(self.access, InPlace):
+            return self.access.steps
+        if isinstance(self.access, Staged):
+            return self.access.steps((*self.view.m, *self.view.k), self.block, self._innermost)
+        assert self.gather is not None
+        dense, steps = 1, {self.view.m[0]: self.gather.pitch}
+        for axis in reversed(self.view.k):
+            steps[axis] = dense
+            dense *= axis.extent
+        return steps
+
+    @property
+    def _a_bytes(self) -> int:
+        if self.gather is not None:
+            return self.block[self.view.m[0]] * self.gather.pitch * 4
+        if isinstance(self.access, Staged):
+            return whole_lines(4 * self.access.floats(self.block, self._innermost))
+        return 0
+
+    @property
+    def _b_bytes(self) -> int:
+        return 0 if self.packing else self.block_panels * self.panel * self.view.depth * 4
+
+    @property
+    def c_bytes(self) -> int:
+        """Scratch of sums that do not stay in registers: `float *c`."""
+        rows = self.block if self.by_stretch else self.part
+        return 0 if self.in_registers else prod(rows.values()) * self.panel * 4
+
+    def lower(self) -> Lowered:
+        view = self.view
+        self.functions()
+        roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
+        with kernel_function(self.writer, self.name, self.workload, roles):
+            self._declare()
+            with self.writer.block("for (long tile = begin; tile < end; tile++)"):
+                self._task()
+        packings = {self.packing[0]: self.packing[1]} if self.packing else {}
+        scratch = self._a_bytes + self._b_bytes + self.c_bytes
+        return Lowered(self.name, self.writer.text(), self.tasks, scratch, packings, self.grid)
+
+    @property
+    def grid(self) -> TaskGrid:
+        """As `_task` takes a tile's number apart; a row axis that stands for several is cut where it counts them."""
+        view = self.view
+        rows = [Cut(self.counted.get(axis, (axis,)), self.block[axis]) for axis in view.m]
+        columns = Cut((view.n,), self.block_panels * self.panel)
+        return TaskGrid(view.kernel, (*one_by_one(view.batch), *rows, columns))
+
+    def functions(self) -> None:
+        """The C functions of all register tiles."""
+        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
+            for rows in self._variants():
+                self._function(rows, columns)
+
+    def _declare(self) -> None:
+        if self._a_bytes:
+            self.writer.line("float *const rows = (float *)scratch;")
+            self.writer.line("long rows_of = -1; /* the block whose rows are there */")
+        if self._b_bytes:
+            self.writer.line(f"float *const panels = (float *)(scratch + {self._a_bytes});")
+            self.writer.line("long panels_of = -1; /* the batch and block whose panels are there */")
+        if self.c_bytes:
+            self.writer.line(f"float *const c = (float *)(scratch + {self._a_bytes + self._b_bytes});")
+
+    # A task: one block of rows against one block of columns
+
+    def _task(self) -> None:
+        writer, view = self.writer, self.view
+        blocks = [Axis(f"block_{axis}", -(-axis.extent // self.block[axis])) for axis in view.m]
+        several = self.column_blocks > 1
+        writer.line(f"const long column_block = {f'tile % {self.column_blocks}' if several else '0'};")
+        writer.line(f"const long block = {f'tile / {self.column_blocks}' if several else 'tile'};")
+        decode(writer, (*view.batch, *blocks), "block")
+        for axis, block in zip(view.m, blocks, strict=True):
+            size = self.block[axis]
+            writer.line(f"const long first_{axis} = {f'{block} * {size}' if block.extent > 1 else '0'};")
+            past = (
+                f"tw_least_of({axis.extent}, first_{axis} + {size})" if axis.extent % size else f"first_{axis} + {size}"
+            )
+            writer.line(f"const long past_{axis} = {past};")
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of({self.panels}, first_panel + {self.block_panels});")
+        if self._a_bytes:
+            with writer.block("if (rows_of != block)"):
+                writer.line("rows_of = block;")
+                self._bring_rows()
+        if self._b_bytes:
+            batch = f"block / {prod(block.extent for block in blocks)} * {self.column_blocks} + column_block"
+            with writer.block(f"if (panels_of != {batch})"):
+                writer.line(f"panels_of = {batch};")
+                write_panels(writer, self.slots, view, self.panel)
+        for axis in view.m[:-2]:
+            writer.line(f"const long {axis} = first_{axis};")
+        self.products()
+
+    def products(self) -> None:
+        """A block of rows, from first_.. to past_.. along each m axis, against panels first_panel .. past_panel - 1."""
+        writer, whole = self.writer, self.panels - len(self.tails)
+        past = f"tw_least_of({whole}, past_panel)" if self.tails else "past_panel"
+        if whole:
+            with writer.block(f"for (long panel = first_panel; panel < {past}; panel++)"):
+                self._panel(self.full)
+        for tail in self.tails:
+            with writer.block(f"if (past_panel == {self.panels})"):
+                writer.line(f"const long panel = {whole};")
+                self._panel(tail)
+
+    def _panel(self, columns: Columns) -> None:
+        """The block's rows against one panel, of which each vector has so many live columns."""
+        size = self.panel * self.view.depth
+        b = "panels + (panel - first_panel)" if self._b_bytes else f"{self._packed_batch(size)} + panel"
+        self.writer.line(f"const float *const b = {b} * {size}L;")
+        if self.by_stretch:
+            self._stretch_by_stretch(columns)
+            return
+        if self.share:
+            self.writer.line(f"const float *next = b + {size}L;")
+        self._tiles(self.view.m[-2:], (), columns)
+
+    def _stretch_by_stretch(self, columns: Columns) -> None:
+        """The sums of a block against one panel, each stretch of k for all of its rows so that B is read once; then the maps."""
+        writer, inner = self.writer, self.view.m[-2:]
+        writer.line(f"memset(c, 0, {self.c_bytes});")
+        with self.stretches.loops(writer):
+            writer.line(f"const float *const b_at = b + done * {self.panel};")
+            writer.line(f"const float *next = b_at + {self.stretches.steps * self.panel}L;")
+            self._tiles(inner, (), columns)
+        self._finish({axis: (f"first_{axis}", f"past_{axis}", self.block[axis]) for axis in inner}, columns)
+
+    def _finish(self, rows: Mapping[Axis, tuple[str, str, int]], columns: Columns) -> None:
+        """The maps on sums in `c`, for rows from the first up to one past the last along each axis, which has room for so many."""
+        with ExitStack() as stack:
+            for axis, (first, past, _) in rows.items():
+                stack.enter_context(self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"))
+            self.writer.line(f"const float *const sums = {self._sums_of_row(rows)};")
+            self._rolled(columns)
+
+    def _sums_of_row(self, rows: Mapping[Axis, tuple[str, str, int]]) -> str:
+        """Where in `c` the sums of a row begin."""
+        row = "0"
+        for axis, (first, _, count) in rows.items():
+            row = f"{axis} - {first}" if row == "0" else f"({row}) * {count} + {axis} - {first}"
+        return f"c + ({row}) * {self.panel}"
+
+    def _packed_batch(self, size: int) -> str:
+        """Where the panels of the task's batch begin."""
+        assert self.packing is not None
+        batch = row_major([axis for axis in self.view.batch if axis in self.view.b.axes])
+        slot = self.workload.kernel.inputs[self.packing[0]].name
+        return slot if batch == Index.of(0) else f"{slot} + ({self._index(batch)}) * {self.panels * size}L"
+
+    def _bring_rows(self) -> None:
+        if self.gather is not None:
+            (row,) = self.view.m
+            self.gather.write(row, f"first_{row}", f"past_{row}")
+            return
+        assert isinstance(self.access, Staged)
+        pitches = self.access.pitches(self.block, self._innermost)
+        bounds = {axis: (f"first_{axis}", f"past_{axis}") for axis in self.view.m}
+        write_stage(self.writer, self.slots, self.access, pitches, bounds)
+
+    # Register tiles over the block's rows
+
+    def _variants(self) -> Iterator[tuple[int, ...]]:
+        """Rows along y and m of every kind of register tile: whole ones, and those at the ends of an axis."""
+        kinds: list[tuple[int, ...]] = [()]
+        for axis in self.view.m[-2:]:
+            kinds = [(*kind, rows) for kind in kinds for rows in self._lengths(axis)]
+        return iter(kinds)
+
+    def _lengths(self, axis: Axis) -> tuple[int, ...]:
+        """Of register tiles along an axis: whole ones, if any block holds one, and what blocks leave over."""
+        part, counts = self.part[axis], self.counts[axis]
+        rests = sorted({count % part for count in counts} - {0})
+        return (*((part,) if max(counts) >= part else ()), *rests)
+
+    def _tiles(self, axes: Sequence[Axis], rows: tuple[int, ...], columns: Columns) -> None:
+        """Loops over register tiles along `axes`; `rows` are the tile's rows along the axes outside."""
+        if not axes:
+            self._tile(rows, columns)
+            return
+        axis, part = axes[0], self.part[axes[0]]
+        lengths = self._lengths(axis)
+        with self.writer.block(""):
+            self.writer.line(f"long {axis} = first_{axis};")
+            if part in lengths:
+                with self.writer.block(f"for (; {axis} + {part} <= past_{axis}; {axis} += {part})"):
+                    self._tiles(axes[1:], (*rows, part), columns)
+            rests = [length for length in lengths if length != part]
+            for rest in rests:
+                test = f"past_{axis} - {axis} == {rest}" if len(rests) > 1 else f"{axis} < past_{axis}"
+                with self.writer.block(f"if ({test})"):
+                    self._tiles(axes[1:], (*rows, rest), columns)
+
+    def _kernel(self, rows: tuple[int, ...], columns: Columns, nest: Nest) -> MicroKernel:
+        tile = [*zip(self.view.m[-2:], rows, strict=True)]
+        return MicroKernel(offsets_of(tile, self.steps), nest, len(columns), self.lanes, wide=self.panel)
+
+    def _name(self, rows: tuple[int, ...], columns: Columns) -> str:
+        return f"{self.name}_{'x'.join(map(str, rows)) or '1'}_{sum(columns)}"
+
+    def _function(self, rows: tuple[int, ...], columns: Columns) -> None:
+        """The C function of a register tile: its sums with the maps after them, or the sums alone, all of them or those of one stretch."""
+        writer, name = self.writer, self._name(rows, columns)
+        writer.line(f"/* {' x '.join(map(str, rows)) or '1'} rows, {sum(columns)} columns */")
+        if self.in_registers:
+            slots = [f"{declaration} {slot}" for slot, declaration in self._mapped_slots().items()]
+            axes = [f"long {axis}" for axis in (*self._mapped_axes(), "panel")]
+            with self._kernel(rows, columns, self.nest).write_sums(writer, name, self.share, [*slots, *axes]):
+                self._unrolled(rows, columns)
+        elif self.by_stretch:
+            self._kernel(rows, columns, self.stretches.inner).write_adding(writer, name, self.share)
+        else:
+            self._kernel(rows, columns, self.nest).write(writer, name, self.share)
+
+    def _mapped(self) -> tuple[list[Load | Store], frozenset[Axis]]:
+        """What the maps load and store, and the axes they mention."""
+        blocks = (self.view.product, *self.view.epilogue)
+        values = [value for block in self.view.epilogue for value in block.values]
+        accesses: list[Load | Store] = [load for value in values for load in value.loads]
+        accesses += [store for block in blocks for store in block.stores]
+        places = [index for access in accesses if access.slot in self.slots.buffers for index in access.index]
+        return accesses, frozenset(axis for index in places for axis in index.axes)
+
+    def _mapped_slots(self) -> dict[str, str]:
+        """The buffers that the maps read and write, with their C types."""
+        accesses, _ = self._mapped()
+        inputs = {slot.name for slot in self.workload.kernel.inputs}
+        used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
+        return {slot: "const float *" if slot in inputs else "float *" for slot in used}
+
+    def _mapped_axes(self) -> list[Axis]:
+        """The axes, n apart, that tell where the maps read and write."""
+        _, axes = self._mapped()
+        return [axis for axis in (*self.view.batch, *self.view.m) if axis in axes]
+
+    @property
+    def _is_simple(self) -> bool:
+        """Whether the maps are a few cheap functions on fp32 at constant distances along rows and columns."""
+        accesses, _ = self._mapped()
+        parts = [part for block in self.view.epilogue for value in block.values for part in value.walk()]
+        functions = [part for part in parts if not isinstance(part, Load | Const)]
+        if len(functions) > MAX_MAPS or not all(isinstance(f, Apply) and f.function in SIMPLE for f in functions):
+            return False
+        places = [access for access in accesses if access.slot in self.slots.buffers]
+        if any(self.slots.buffers[place.slot].type.dtype is not DType.F32 for place in places):
+            return False
+        offsets = [self.slots.address(place.slot, place.index)[1] for place in places]
+        return all(
+            offset.coefficient(self.view.n) in (0, 1)
+            and all(offset.coefficient(axis) is not None for axis in self.view.m[-2:])
+            for offset in offsets
+        )
+
+    def _tile(self, rows: tuple[int, ...], columns: Columns) -> None:
+        """One register tile: all of its sums and the maps after them, or, stretch by stretch, one stretch of its sums."""
+        writer, axes, name = self.writer, self.view.m[-2:], self._name(rows, columns)
+        a = self._first_row()
+        if self.in_registers:
+            ahead = "next" if self.share else "b"
+            writer.line(
+                f"{name}({', '.join((a, 'b', ahead, *self._mapped_slots(), *map(str, self._mapped_axes()), 'panel'))});"
+            )
+        elif self.by_stretch:
+            extent = self.stretches.inner[0][0] if self.stretches.inner else 1
+            sums = self._sums_of_row({axis: (f"first_{axis}", "", self.block[axis]) for axis in axes})
+            writer.line(f"{name}({a} + a_at, b_at, {sums}, {extent or 'count'}, next);")
+        else:
+            writer.line(f"{name}({a}, b, c{', next' if self.share else ''});")
+            for axis in axes:
+                writer.line(f"const long from_{axis} = {axis};")
+            ends = zip(axes, rows, strict=True)
+            self._finish({axis: (f"from_{axis}", f"from_{axis} + {count}", count) for axis, count in ends}, columns)
+        if self.share:
+            steps = self.stretches.steps if self.by_stretch else self.view.depth
+            writer.line(f"next += {steps * self.share};")
+
+    def _first_row(self) -> str:
+        """Where the tile's first row begins."""
+        if isinstance(self.access, InPlace):
+            slot, offset = self.slots.address(self.access.load.slot, self.access.load.index)
+            return f"{slot} + {self._index(offset.substitute({axis: Index.of(0) for axis in self.view.k}))}"
+        places = [f"({axis} - first_{axis}) * {self.steps[axis]}" for axis in self.view.m[-2:]]
+        return " + ".join(["rows", *places])
+
+    def _index(self, index: Index) -> str:
+        return Emitter(self.writer, self.slots.address).index(index)
+
+    # What follows the product, on one finished tile
+
+    def _unrolled(self, rows: tuple[int, ...], columns: Columns) -> None:
+        """The maps on sums in registers; rows and vectors lie at constant distances from the tile's first."""
+        n = self.view.n
+        self.writer.line(f"const long {n} = panel * {self.panel};")
+        points: list[tuple[int, ...]] = [()]
+        for count in rows:
+            points = [(*point, at) for point in points for at in range(count)]
+        for row, point in enumerate(points):
+            moved = {axis: Index.of(axis) + at for axis, at in zip(self.view.m[-2:], point, strict=True)}
+            for vector, live in enumerate(columns):
+                self._maps(live, {**moved, n: Index.of(n) + vector * self.lanes}, f"acc[{row}][{vector}]")
+
+    def _rolled(self, columns: Columns) -> None:
+        """The maps on one row of sums in memory."""
+        writer, n, lanes = self.writer, self.view.n, self.lanes
+        whole = columns.count(lanes)
+        if whole:
+            with writer.block(f"for (long column = 0; column < {whole * lanes}; column += TW_LANES)"):
+                writer.line(f"const long {n} = panel * {self.panel} + column;")
+                self._maps(lanes, {}, "tw_load(sums + column)")
+        if whole < len(columns):
+            with writer.block(""):
+                writer.line(f"const long {n} = panel * {self.panel} + {whole * lanes};")
+                self._maps(columns[-1], {}, f"tw_load(sums + {whole * lanes})")
+
+    def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str) -> None:
+        """The product's stored value and the epilogue's maps, at one vector of a row, of which `live` columns exist."""
+        vector = Vector(self.view.n, str(live) if live < self.lanes else "")
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        value = self.writer.name("sum")
+        self.writer.line(f"const vf {value} = {sums};")
+        maps = [substitute(block, moved) for block in self.view.epilogue]
+        finish(emitter, self.slots, substitute(self.view.product, moved), maps, value)
+
+
+def _extents(view: Contraction, tile: Tile, level: str) -> dict[Axis, int]:
+    """How many points of each m axis a level works on."""
+    named = {axis: tile.extent(level, role, 1) for role, axis in row_axes(view).items()}
+    return {axis: min(named.get(axis, 1), axis.extent) for axis in view.m}
+
+
+def _with_one_row_axis(view: Contraction) -> Contraction:
+    """The same product with all m axes as one, in what stores its results; A keeps the axes it is gathered over."""
+    row = Axis("row", view.rows)  # in lower case, as no axis of the kernel is
+    moved, place = {}, Index.of(row)
+    for axis in reversed(view.m):
+        moved[axis], place = place % axis.extent, place // axis.extent
+    epilogue = tuple(substitute(block, moved) for block in view.epilogue)
+    return replace(view, product=substitute(view.product, moved), epilogue=epilogue, m=(row,))

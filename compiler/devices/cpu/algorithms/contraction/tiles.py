@@ -1,0 +1,230 @@
+"""Register tiles for matrix products and convolutions: as many accumulators as the vector file holds, blocks that fit the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from compiler.devices.cpu.algorithms.blocking import even_part, most_rows
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.row_cuts import busiest, sizes, with_row_cuts
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.contraction import Contraction, as_contraction, packing_of
+from compiler.forms.normal_form import Slots
+from compiler.forms.operand import InPlace, operand, row_axes
+from compiler.ir.index import Axis
+from compiler.ir.machine import Workload
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal, in_registers
+
+MOST_VECTORS = 6
+TASKS_PER_LANE = 4
+"""Into how many tasks per lane the rows may be cut."""
+IN_FLIGHT = 8
+"""Accumulators that keep two multiply-add units of latency 4 busy."""
+GATHER_NS = 0.12
+"""One element of A gathered into packed rows."""
+STRETCH = 256
+"""About so many products are summed in registers before the sums go to memory."""
+MOST_BY_STRETCH = 32
+"""Register tiles of a block up to which reading B once, stretch by stretch, may repay keeping all of the block's sums in memory."""
+SPLITS = 2
+"""Blocks proposed for each register tile."""
+TILE_LOADS = 60
+"""What a register tile costs beside its sums, in loads."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A register tile of y x m rows and `vectors` vectors."""
+
+    y: int
+    m: int
+    vectors: int
+
+
+def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """Tiles of rows x columns of registers, cheapest by the model first; empty for a kernel that is no matrix product."""
+    view = as_contraction(workload)
+    if view is None:
+        return []
+    slots = Slots(workload)
+    costs = [
+        _Costs(workload, view, slots, shape, target, lanes) for shape in dict.fromkeys(_shapes(view, slots, target))
+    ]
+    options = [proposal for one in costs for proposal in one.proposals()]
+    return with_row_cuts(options, (cut for one in costs for cut in one.row_cuts()), lanes)
+
+
+def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Shape]:
+    """Rectangles of rows that fill the registers which `vectors` vectors of B and a broadcast element of A leave free."""
+    y, m = _row_extents(view, operand(view, slots, {}) is None)
+    for vectors in range(1, MOST_VECTORS + 1):
+        if vectors > 1 and vectors * target.vector_floats - view.columns >= target.vector_floats:
+            break
+        most = most_rows(vectors, target)
+        yield _Shape(1, even_part(m, most), vectors)
+        if m <= most // 2 and y > 1:
+            yield _Shape(even_part(y, most // m), m, vectors)
+
+
+def _row_extents(view: Contraction, gathered: bool) -> tuple[int, int]:
+    """Of the two innermost row axes, 1 for those there are not; gathered rows are one axis."""
+    extents = [view.rows] if gathered else [axis.extent for axis in view.m[-2:]]
+    return (1, 1, *extents)[-2], (1, 1, *extents)[-1]
+
+
+def _cuts(extent: int, part: int) -> list[tuple[int, int]]:
+    """How an axis is cut into parts: (how many, how long), the remainder last."""
+    whole, rest = divmod(extent, part)
+    return [*([(whole, part)] if whole else []), *([(1, rest)] if rest else [])]
+
+
+class _Costs:
+    """Blocks for one register tile and what they should cost, in nanoseconds of one core."""
+
+    def __init__(
+        self, workload: Workload, view: Contraction, slots: Slots, shape: _Shape, target: CpuTarget, lanes: int
+    ) -> None:
+        self.workload, self.view, self.shape, self.target, self.lanes = workload, view, shape, target, lanes
+        self.rates = target.rates
+        self.panel = shape.vectors * target.vector_floats
+        self.packed = packing_of(view, workload, self.panel) is not None
+        self.access = operand(view, slots, self._blocks(shape.y, shape.m))
+        self.y, self.m = _row_extents(view, self.access is None)
+        self.outer = 1 if self.access is None else prod(axis.extent for axis in view.m[:-2])
+        self.panels = -(-view.columns // self.panel)
+
+    def proposals(self) -> list[Proposal]:
+        """The cheapest blocks of rows and columns; where B is large, read once stretch by stretch and not."""
+        found = []
+        for by_stretch in self._ways:
+            splits = {split: self._busiest(*split, by_stretch) for split in self._splits(by_stretch)}
+            best = sorted(splits, key=lambda split: splits[split])[:SPLITS]
+            found += [self._proposal(*split, by_stretch, splits[split]) for split in best]
+        return found
+
+    def row_cuts(self) -> Iterator[tuple[float, Proposal]]:
+        """Blocks of which each lane has some rows, with what the slowest lane takes; none of batches, whose tasks are cut there first."""
+        for by_stretch in self._ways if self.view.batches == 1 else ():
+            for y, m, panels in self._splits(by_stretch):
+                if self._row_blocks(y, m) >= self.lanes:
+                    ns, columns = self._busiest(y, m, panels, by_stretch), sizes(self.panels, panels)
+                    rows = [tall * long for tall in sizes(self.y, y) * self.outer for long in sizes(self.m, m)]
+                    tasks = len(rows) * len(columns)
+                    uneven = busiest(rows, columns, self.lanes) * tasks / -(-tasks // self.lanes)
+                    yield ns * uneven, self._proposal(y, m, panels, by_stretch, ns)
+
+    @property
+    def _ways(self) -> tuple[bool, ...]:
+        """Whether B is read stretch by stretch."""
+        return (False, True) if self.packed and self.view.depth > STRETCH else (False,)
+
+    def _proposal(self, y: int, m: int, panels: int, by_stretch: bool, ns: float) -> Proposal:
+        lines = (("y", y),) if self.y > 1 else ()
+        depth = (("k", STRETCH),) if by_stretch else ()
+        tile = Tile(
+            "contraction",
+            (
+                Level("block", (*lines, ("m", m), ("n", panels * self.panel), *depth)),
+                Level("register", (*((("y", self.shape.y),) if lines else ()), ("m", self.shape.m), ("n", self.panel))),
+                Level("vector", (("n", self.target.vector_floats),)),
+            ),
+            in_registers(self.view.kernel),
+        )
+        blocks = self._row_blocks(y, m) if self.view.batches == 1 else 1
+        return Proposal(tile, 1e-9 * (CALL_NS + ns * self.lanes), row_blocks=blocks)
+
+    # Blocks
+
+    def _splits(self, by_stretch: bool) -> Iterator[tuple[int, int, int]]:
+        """Rows along y and m of a block, and its panels: as few blocks as fit half the second-level cache, up to some for each lane."""
+        parts_of_columns = (1, self.lanes, 2 * self.lanes) if self.lanes > 1 else (1,)
+        column_parts = {-(-self.panels // parts) for parts in parts_of_columns if parts <= self.panels}
+        whole, part = (self.y, self.shape.y) if self.y > 1 else (self.m, self.shape.m)
+        lines = -(-whole // part)
+        for size in sorted({-(-lines // parts) for parts in range(1, lines + 1)}, reverse=True):
+            rows = min(size * part, whole)
+            y, m = (rows, self.m) if self.y > 1 else (1, rows)
+            too_large = self._block_bytes(y, m) > self.target.l2_bytes // 2 or (
+                by_stretch and self._tiles(y, m) > MOST_BY_STRETCH
+            )
+            if not (too_large and size > 1):
+                yield from ((y, m, panels) for panels in column_parts)
+            if not too_large and -(-lines // size) >= TASKS_PER_LANE * self.lanes:
+                break
+
+    def _row_blocks(self, y: int, m: int) -> int:
+        return self.outer * -(-self.y // y) * -(-self.m // m)
+
+    def _tiles(self, y: int, m: int) -> int:
+        return -(-y // self.shape.y) * -(-m // self.shape.m)
+
+    def _staged(self, y: int, m: int) -> int:
+        """Elements of A copied for a block of rows."""
+        if self.access is None:
+            return y * m * self.view.depth
+        if isinstance(self.access, InPlace):
+            return 0
+        return self.access.floats(self._blocks(y, m), self.view.m[-1] if self.view.m else None)
+
+    def _blocks(self, y: int, m: int) -> dict[Axis, int]:
+        extents = {"y": y, "m": m}
+        return {**dict.fromkeys(self.view.m, 1), **{axis: extents[role] for role, axis in row_axes(self.view).items()}}
+
+    def _block_bytes(self, y: int, m: int) -> int:
+        """What a block keeps in the second-level cache: its rows of A and of the result."""
+        return 4 * (self._staged(y, m) or y * m * self.view.depth) + 4 * y * m * self.view.columns
+
+    # Costs
+
+    def _busiest(self, y: int, m: int, panels: int, by_stretch: bool) -> float:
+        """Nanoseconds of the lane with most to do when a task has `panels` panels and blocks of y x m rows."""
+        row_blocks = self._row_blocks(y, m)
+        column_blocks = -(-self.panels // panels)
+        tasks = self.view.batches * row_blocks * column_blocks
+        mine = -(-tasks // self.lanes)
+        share = mine / tasks * self.view.batches
+        products = share * self.outer * self._products(by_stretch)
+        copied = -(-mine // column_blocks) * self._staged(y, m) * (GATHER_NS if self.access is None else self._copy_ns)
+        if not self.packed:
+            again = mine if column_blocks > 1 else min(mine, self.view.batches)
+            return products + copied + again * panels * self.panel * self.view.depth * 2 * self._copy_ns
+        streamed = share * 4 * self.view.depth * self.view.columns / self.rates.weights_per_ns
+        hidden = by_stretch or 4 * self.view.depth * self.panel < self.target.l2_bytes // 3
+        fetched = (
+            max(products, streamed) if hidden and self._tiles(y, m) > 1 else max(products, streamed) + streamed / 2
+        )
+        return fetched + copied
+
+    @property
+    def _copy_ns(self) -> float:
+        """One element read from the second-level cache and written to it."""
+        return 8 / self.rates.l2_per_ns
+
+    def _products(self, by_stretch: bool) -> float:
+        """All rows of a batch's point of the outer axes against all columns: whole register tiles, and those at the ends."""
+        vectors = -(-self.view.columns // self.target.vector_floats)
+        whole, rest = divmod(vectors, self.shape.vectors)
+        return sum(
+            count * ways * panels * self._tile(y * m, wide, by_stretch)
+            for ways, y in _cuts(self.y, self.shape.y)
+            for count, m in _cuts(self.m, self.shape.m)
+            for panels, wide in ((whole, self.shape.vectors), (1, rest))
+            if wide
+        )
+
+    def _tile(self, rows: int, vectors: int, by_stretch: bool) -> float:
+        return tile_ns(rows, vectors, self.view.depth, self.panel, self.target, by_stretch)
+
+
+def tile_ns(rows: int, vectors: int, depth: int, panel: int, target: CpuTarget, by_stretch: bool) -> float:
+    """One register tile: bound by multiply-adds, by their latency, by loads (as many start in a cycle) or by B's level; then its results."""
+    sums, rates = rows * vectors, target.rates
+    near = 4 * depth * panel <= target.l1_bytes // 2
+    b_ns = 4 * target.vector_floats * vectors / (rates.l1_per_ns if near else rates.l2_per_ns)
+    step = max(max(sums, IN_FLIGHT, rows + vectors) / rates.fma_per_ns, b_ns)
+    stretches = -(-depth // STRETCH)
+    passes = stretches + 1 + by_stretch if stretches > 1 else 1
+    return depth * step + (2 * passes * sums + TILE_LOADS) / rates.fma_per_ns

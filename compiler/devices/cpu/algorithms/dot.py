@@ -1,0 +1,528 @@
+"""Contractions whose inner step is a dot product: each 32-bit lane takes in a group of four bytes, two 16-bit integers or two bf16.
+
+As in a contraction of fp32, a task works on a block of rows; B is packed in panels of `n` columns, and the inner kernel keeps the sums of
+m x n results in registers. Here k is taken a group at a time: a step loads vectors of B with one group of a column in each lane, and
+broadcasts one group of each row of A. Rows of A are read where they lie, or staged in the lane's scratch: copied along k, with padding
+written between, and in the form that the instruction wants. The maps that follow run on a finished tile, column by column, so
+that what they compute of a column alone is computed once for all rows.
+
+A register tile has as many accumulators as the vector file holds; its blocks fit the caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from compiler.codegen.expressions import Emitter, Vector, has_vectors
+from compiler.codegen.functions import decode
+from compiler.codegen.scalars import C_TYPES
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.blocking import even_part, most_rows
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.row_cuts import busiest, sizes, with_row_cuts
+from compiler.devices.cpu.codegen.epilogue import finish
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
+from compiler.forms.contraction import Contraction, axes_of
+from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.normal_form import Slots, is_contiguous
+from compiler.forms.operand import bound_of
+from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
+from compiler.ir.index import Axis, Index, row_major
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal, in_registers
+
+MAX_VECTORS = 4
+TASKS_PER_LANE = 4
+"""Into how many tasks per lane the rows may be cut."""
+STAGE_BYTES_PER_NS = 16.0
+"""Bytes of A's rows staged in one nanosecond."""
+PACK_NS = 0.25
+"""One element of B brought into a panel when the program runs."""
+FINISH_NS = 1.5
+"""One vector of results through the maps that follow."""
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """A contraction as these tiles see it: k in steps of one group.
+
+    steps_per_ns  vectors of products that one core adds in a nanosecond
+    staged        whether rows of A are copied before they are multiplied
+    packed        whether B is packed ahead of time
+    """
+
+    algorithm: str
+    view: Contraction
+    group: int
+    steps_per_ns: float
+    staged: bool
+    packed: bool
+
+    @property
+    def steps(self) -> int:
+        return -(-self.view.depth // self.group)
+
+    def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
+        """Tiles m x n of registers, cheapest by the model first."""
+        proposals, cuts = [], []
+        for vectors in range(1, MAX_VECTORS + 1):
+            panel = vectors * target.vector_floats
+            if vectors > 1 and panel - self.view.columns >= target.vector_floats:
+                break
+            rows = even_part(self.view.rows, most_rows(vectors, target))
+            proposals.append(self._proposal(rows, panel, target, lanes))
+            if self.view.batches == 1 and -(-self.view.rows // rows) >= lanes:
+                cut = self._proposal(rows, panel, target, lanes, lanes)
+                tall, wide = (cut.tile.extent("block", axis) for axis in "mn")
+                part = busiest(sizes(self.view.rows, tall), sizes(self.view.columns, wide), lanes)
+                cuts.append((cut.seconds * part, cut))
+        return with_row_cuts(proposals, cuts, lanes)
+
+    def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int, row_blocks: int = 1) -> Proposal:
+        """With so many blocks of rows at least."""
+        row_tiles, panels = -(-self.view.rows // rows), -(-self.view.columns // panel)
+        fit = max(target.l2_bytes // 2 // (self.steps * LANE_BYTES * rows), 1)
+        fewest = -(-row_tiles // min(fit, row_tiles))
+        row_parts = {-(-row_tiles // parts) for parts in range(fewest, max(fewest, TASKS_PER_LANE * lanes) + 1)}
+        column_parts = [parts for parts in (1, lanes, 2 * lanes) if parts <= panels]
+        heights = [tall for tall in sorted(row_parts, reverse=True) if -(-row_tiles // tall) >= row_blocks]
+        splits = [(tall, -(-panels // parts)) for tall in heights for parts in column_parts]
+        tall, wide = min(splits, key=lambda split: self._nanoseconds(split, rows, panel, target, lanes))
+        levels = (
+            Level("block", (("m", tall * rows), ("n", wide * panel))),
+            Level("register", (("m", rows), ("n", panel))),
+            Level("vector", (("n", target.vector_floats),)),
+        )
+        scopes = in_registers(self.view.kernel)
+        seconds = 1e-9 * self._nanoseconds((row_tiles, panels), rows, panel, target, 1)
+        blocks = -(-row_tiles // tall) if self.view.batches == 1 else 1
+        return Proposal(Tile(self.algorithm, levels, scopes), seconds, row_blocks=blocks)
+
+    def _nanoseconds(self, split: tuple[int, int], rows: int, panel: int, target: CpuTarget, lanes: int) -> float:
+        """Of the lane with most tasks of `split` (register tiles down, panels across)."""
+        tall, wide = split
+        vectors, rates = panel // target.vector_floats, target.rates
+        row_blocks = -(-self.view.rows // (rows * tall))
+        column_blocks = -(-self.view.columns // (panel * wide))
+        tasks = -(-self.view.batches * row_blocks * column_blocks // lanes)
+        loads = (rows + vectors) * LANE_BYTES * target.vector_floats / rates.l1_per_ns
+        step = max(rows * vectors / self.steps_per_ns, loads)
+        tile = self.steps * step + rows * vectors * FINISH_NS
+        row_bytes = self.steps * LANE_BYTES
+        staged = -(-tasks // column_blocks) * tall * rows * row_bytes / STAGE_BYTES_PER_NS if self.staged else 0.0
+        packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * PACK_NS
+        bytes_of_b = wide * panel * row_bytes
+        streams = tasks * bytes_of_b / rates.weights_per_ns if bytes_of_b > target.l2_bytes // 2 else 0.0
+        return CALL_NS + max(tasks * tall * wide * tile, streams) + staged + packed
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Register tile of rows x vectors; panel columns; block of rows and columns of a task."""
+
+    rows: int
+    vectors: int
+    panel: int
+    block_m: int
+    block_n: int
+
+    @staticmethod
+    def of(tile: Tile, view: Contraction, target: CpuTarget) -> Shape:
+        """The levels `block` and `register` of a tile."""
+        vectors = tile.extent("register", "n") // target.vector_floats
+        return Shape(
+            rows=min(tile.extent("register", "m"), view.rows),
+            vectors=vectors,
+            panel=vectors * target.vector_floats,
+            block_m=tile.extent("block", "m"),
+            block_n=tile.extent("block", "n"),
+        )
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a row of A is made of: `value` where `condition` holds, else `padding`. `source` is the load that is copied, if it is one."""
+
+    value: Expr
+    padding: Expr
+    condition: Expr | None
+    source: Load | None
+
+
+@dataclass
+class DotContraction(Lowering):
+    """One lowering. Subclasses say in which form operands are held and what a finished sum means.
+
+    `row_step` is the distance in bytes of A's rows where they are read in place, 0 where they are staged.
+    """
+
+    name: str
+    workload: Workload
+    view: Contraction
+    slots: Slots
+    shape: Shape
+    target: CpuTarget
+    packing: tuple[int, Groups] | None
+    groups: Groups
+    """How B is packed: ahead of time, or in the same order by the task itself."""
+    staged: Staged
+    row_step: int
+    dot: ClassVar[str]
+    """The C function of a step."""
+    total: ClassVar[DType]
+    """Of the sums."""
+    suffix: ClassVar[str]
+    """Of the C functions that store elements of A."""
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        view, shape = self.view, self.shape
+        self.row_bytes = whole_lines(self.groups.groups * LANE_BYTES)
+        if self.row_bytes % ALIAS_BYTES == 0:
+            self.row_bytes += LINE_BYTES
+        self.panel_bytes = self.groups.panel_elements * self.groups.dtype.bytes
+        self.panels = -(-view.columns // shape.panel)
+        self.block_panels = -(-shape.block_n // shape.panel)
+        self.row_blocks = -(-view.rows // shape.block_m)
+        assert self.row_blocks == 1 or shape.block_m % shape.rows == 0, "a block holds whole register tiles"
+        self.column_blocks = -(-self.panels // self.block_panels)
+        self.element = C_TYPES[self.groups.dtype] if self.groups.dtype is not DType.I8 else "uint8_t"
+        self.row_elements = self.row_bytes // self.groups.dtype.bytes
+        self.vector_type = "vf" if self.total is DType.F32 else "vi"
+        self.scalar_type = C_TYPES[self.total]
+
+    # What subclasses say
+
+    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """A statement that stages `count` contiguous elements of A."""
+        raise NotImplementedError
+
+    def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        """A statement that stages padding."""
+        raise NotImplementedError
+
+    def element_of(self, value: str) -> str:
+        """A scalar of A as it is staged."""
+        raise NotImplementedError
+
+    def lane_of(self, values: Sequence[str]) -> str:
+        """Vectors of B at consecutive k as one vector of groups."""
+        raise NotImplementedError
+
+    @property
+    def b(self) -> Expr:
+        """An element of B as it is packed, before it is cut to its width."""
+        raise NotImplementedError
+
+    @property
+    def extra_bytes(self) -> int:
+        """Scratch beside rows and panels."""
+        return 0
+
+    def after_row(self) -> None:
+        """What else is kept of the staged `row` number `m - first_row`."""
+
+    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
+        """What corrects the sums of a vector of columns, computed once for all rows."""
+
+    def corrected(self, emitter: Emitter, value: str) -> str:
+        """A vector of sums with that correction."""
+        return value
+
+    # The function
+
+    @property
+    def _a_bytes(self) -> int:
+        return 0 if self.row_step else self.shape.block_m * self.row_bytes
+
+    @property
+    def _b_bytes(self) -> int:
+        return 0 if self.packing else self.block_panels * self.panel_bytes
+
+    @property
+    def grid(self) -> TaskGrid:
+        rows, columns = Cut(self.view.m, self.shape.block_m), Cut((self.view.n,), self.block_panels * self.shape.panel)
+        return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), rows, columns))
+
+    def lower(self) -> Lowered:
+        view, writer, shape = self.view, self.writer, self.shape
+        tail = view.rows % shape.rows
+        for rows in sorted({shape.rows, tail} - {0}, reverse=True):
+            self._micro(rows)
+        roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
+        with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
+            self._declare()
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                self._task()
+        packings = {self.packing[0]: self.packing[1]} if self.packing else {}
+        scratch = self._a_bytes + self._b_bytes + self.extra_bytes
+        return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
+
+    def _micro(self, rows: int) -> None:
+        """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart."""
+        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
+        step = self.row_step or self.row_bytes
+        kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
+        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
+            with writer.block(f"for (long k = 0; k < {self.groups.groups}; k++)"):
+                for vector in range(shape.vectors):
+                    place = f"b + (k * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
+                    writer.line(f"const vi y{vector} = tw_groups({place});")
+                for row in range(rows):
+                    writer.line(f"const vi x{row} = tw_group(a + k * {LANE_BYTES} + {row * step}L);")
+                    for vector in range(shape.vectors):
+                        acc = f"acc[{row}][{vector}]"
+                        writer.line(f"{acc} = {self.dot}({acc}, x{row}, y{vector});")
+            writer.line(f"#pragma GCC unroll {rows}")
+            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
+                for vector in range(shape.vectors):
+                    writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
+        writer.line()
+
+    def _declare(self) -> None:
+        if not self.row_step:
+            self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
+        if not self.packing:
+            self.writer.line(f"char *const panels = scratch + {self._a_bytes};")
+        self.writer.line("long packed_rows = -1, packed_panels = -1;")
+        self.writer.line("(void)packed_rows, (void)packed_panels;")
+
+    # A task: one block of rows against one block of columns
+
+    def _task(self) -> None:
+        writer, view, shape = self.writer, self.view, self.shape
+        writer.line(f"const long column_block = tile % {self.column_blocks};")
+        writer.line(f"const long row_block = tile / {self.column_blocks} % {self.row_blocks};")
+        writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
+        decode(writer, view.batch, "batch")
+        writer.line(f"const long first_row = row_block * {shape.block_m};")
+        writer.line(f"const long past_row = tw_least_of(first_row + {shape.block_m}, {view.rows});")
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
+        if not self.row_step:
+            with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
+                writer.line(f"packed_rows = tile / {self.column_blocks};")
+                self._stage_rows()
+        if not self.packing:
+            with writer.block(f"if (packed_panels != batch * {self.column_blocks} + column_block)"):
+                writer.line(f"packed_panels = batch * {self.column_blocks} + column_block;")
+                self._pack_panels()
+        with (
+            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
+            writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
+        ):
+            self._product()
+            self._epilogue()
+
+    def _product(self) -> None:
+        writer, view, shape = self.writer, self.view, self.shape
+        if self.packing:
+            batch = row_major([axis for axis in view.batch if axis in view.b.axes])
+            slot = self.workload.kernel.inputs[self.packing[0]].name
+            place = f"(({self._index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"
+            writer.line(f"const char *const b = (const char *){slot} + {place};")
+        else:
+            writer.line(f"const char *const b = panels + (panel - first_panel) * {self.panel_bytes}L;")
+        if self.row_step:
+            assert self.staged.source is not None
+            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
+            first = offset.substitute({axis: Index.of(0) for axis in (*view.m, *view.k)})
+            writer.line(f"const char *const a = (const char *){slot} + {self._index(first)} + row0 * {self.row_step}L;")
+        else:
+            writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
+        writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
+        tail = view.rows % shape.rows
+        if not tail:
+            writer.line(f"const long count = {shape.rows};")
+            writer.line(f"{self.name}_{shape.rows}(a, b, c);")
+            return
+        writer.line(f"const long count = tw_least_of(past_row - row0, {shape.rows});")
+        if view.rows > shape.rows:
+            writer.line(f"if (count == {shape.rows}) {self.name}_{shape.rows}(a, b, c);")
+            writer.line(f"else {self.name}_{tail}(a, b, c);")
+        else:
+            writer.line(f"{self.name}_{tail}(a, b, c);")
+
+    def _index(self, index: Index) -> str:
+        return Emitter(self.writer, self.slots.address).index(index)
+
+    # What follows the product, on one finished tile
+
+    def _epilogue(self) -> None:
+        panel_strips(self.writer, self.view.n, self.shape.panel, self.target.vector_floats, self._columns)
+
+    def _columns(self, vector: Vector, column: str) -> None:
+        """One vector of columns, row by row."""
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        self.column_terms(emitter, column, vector)
+        for block in self.view.epilogue:
+            for value in block.values:
+                self._hoist(emitter, value)
+        with self.writer.block("for (long row = 0; row < count; row++)"), emitter.scope():
+            self.writer.line("const long m = row0 + row;")
+            decode(self.writer, self.view.m, "m")
+            load = "tw_load" if self.total is DType.F32 else "tw_load_i"
+            sums = self.writer.name("sums")
+            self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
+            sums = self.corrected(emitter, sums)
+            finish(emitter, self.slots, self.view.product, self.view.epilogue, sums, self.total)
+
+    def _hoist(self, emitter: Emitter, expr: Expr) -> None:
+        """Computes the largest parts of an expression that read inputs at positions all rows share."""
+        inputs = {slot.name for slot in self.workload.kernel.inputs}
+        if isinstance(expr, Where):
+            return
+        same = expr.axes <= {self.view.n, *self.view.batch} and all(load.slot in inputs for load in expr.loads)
+        if same and expr.loads and has_vectors(expr.dtype):
+            emitter.vector_of(expr)
+            return
+        for child in expr.children:
+            self._hoist(emitter, child)
+
+    # Rows of A, staged
+
+    def _stage_rows(self) -> None:
+        """rows[m - first_row][k] = A[m][k] for the task's block of rows, in groups; what fills the last group is 0."""
+        view, writer = self.view, self.writer
+        guards = conjuncts(self.staged.condition) if self.staged.condition is not None else []
+        with writer.block("for (long m = first_row; m < past_row; m++)"):
+            decode(writer, view.m, "m")
+            writer.line(f"{self.element} *const row = rows + (m - first_row) * {self.row_elements}L;")
+            self._gather(list(view.k), guards, Index.of(0), Emitter(writer, self.slots.address))
+            past = self.row_elements if self.extra_bytes else self.groups.groups * self.groups.group
+            if past > view.depth:
+                writer.line(f"memset(row + {view.depth}, 0, {past - view.depth} * sizeof *row);")
+            self.after_row()
+
+    def _gather(self, axes: list[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
+        """Loops over k, testing each guard as soon as its axes are known; what it excludes is padding."""
+        writer = self.writer
+        inner = prod(axis.extent for axis in axes)
+        ready = [guard for guard in guards if not guard.axes & set(axes)]
+        waiting = [guard for guard in guards if guard not in ready]
+        with ExitStack() as stack, emitter.scope():
+            if ready:
+                test = " && ".join(emitter.scalar(guard) for guard in ready)
+                with writer.block(f"if (!({test}))"), emitter.scope():
+                    writer.line(self.fill(f"row + {emitter.index(place * inner)}", str(inner), emitter))
+                stack.enter_context(writer.block("else"))
+                stack.enter_context(emitter.scope())
+            if axes and len(axes) == self._run(waiting):
+                self._copy_run(axes, waiting, place * inner, emitter)
+            elif not axes:
+                writer.line(f"row[{emitter.index(place)}] = {self.element_of(emitter.scalar(self.staged.value))};")
+            elif len(axes) == 1 and is_contiguous(self.staged.value, axes[0], self.slots):
+                self._strips(axes[0], waiting, place * inner + axes[0], emitter)
+            else:
+                with writer.block(f"for (long {axes[0]} = 0; {axes[0]} < {axes[0].extent}; {axes[0]}++)"):
+                    self._gather(axes[1:], waiting, place * axes[0].extent + axes[0], emitter)
+
+    def _run(self, guards: Sequence[Expr]) -> int:
+        """How many of the innermost axes of k A lies densely along, where guards at most bound the outermost of them; 0 for none."""
+        if self.staged.source is None:
+            return 0
+        offset = self.slots.address(self.staged.source.slot, self.staged.source.index)[1]
+        step, count = 1, 0
+        for axis in reversed(self.view.k):
+            mine = [guard for guard in guards if axis in guard.axes]
+            if offset.coefficient(axis) != step or any(bound_of(guard, axis) is None for guard in mine):
+                break
+            step, count = step * axis.extent, count + 1
+            if mine:
+                break
+        return count
+
+    def _copy_run(self, axes: Sequence[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
+        """A dense stretch of A, bounded by guards on its outermost axis."""
+        writer, source = self.writer, self.staged.source
+        assert source is not None
+        pointer, offset = self.slots.address(source.slot, source.index)
+        start = f"{pointer} + {emitter.index(offset.substitute({axis: Index.of(0) for axis in axes}))}"
+        to, extent, inner = f"row + {emitter.index(place)}", axes[0].extent, prod(axis.extent for axis in axes[1:])
+        if not guards:
+            writer.line(self.copy(to, start, str(extent * inner), emitter))
+            return
+        writer.line(f"long from = 0, past = {extent};")
+        for guard in guards:
+            bound = bound_of(guard, axes[0])
+            assert bound is not None
+            name, test = ("from", ">") if bound[0] == "ge" else ("past", "<")
+            writer.line(f"if ({emitter.index(bound[1])} {test} {name}) {name} = {emitter.index(bound[1])};")
+        writer.line(f"if (from > {extent}) from = {extent};")
+        writer.line("if (past < from) past = from;")
+        writer.line(f"if (from > 0) {self.fill(to, f'from * {inner}', emitter)}")
+        writer.line(
+            self.copy(f"{to} + from * {inner}", f"{start} + from * {inner}", f"(past - from) * {inner}", emitter)
+        )
+        rest = f"({extent} - past) * {inner}"
+        writer.line(f"if (past < {extent}) {self.fill(f'{to} + past * {inner}', rest, emitter)}")
+
+    def _strips(self, axis: Axis, guards: Sequence[Expr], position: Index, emitter: Emitter) -> None:
+        """The innermost k axis in vectors; guards along it become conditions on lanes."""
+        condition, value = conjunction(list(guards)), self.staged.value
+        expr = value if condition is None else Where(condition, value, self.staged.padding)
+
+        def strip(vector: Vector) -> None:
+            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents)
+            result = inner.vector_of(expr)
+            store_vector(self.writer, f"row + {inner.index(position)}", result, vector, f"_{self.suffix}")
+
+        strips(self.writer, axis, self.target.vector_floats, strip)
+
+    # Panels of B, packed by the task
+
+    def _pack_panels(self) -> None:
+        """panels[panel - first_panel][group][column] = B[k][n] for the task's block of columns, padded with zeros."""
+        view, writer, shape = self.view, self.writer, self.shape
+        n = view.n
+        with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
+            writer.line(f"char *const packed = panels + (panel - first_panel) * {self.panel_bytes}L;")
+            with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
+                writer.line(f"const long {n} = panel * {shape.panel} + column;")
+                with writer.block(f"if ({n} + TW_LANES <= {view.columns})"):
+                    self._pack_columns(Vector(n))
+                with writer.block("else"):
+                    writer.line(f"const long live = {n} < {view.columns} ? {view.columns} - {n} : 0;")
+                    self._pack_columns(Vector(n, "live"))
+
+    def _pack_columns(self, vector: Vector) -> None:
+        """All groups of one vector of columns, and below them the sums if they are wanted."""
+        writer, group = self.writer, self.groups.group
+        depth, place = self.view.depth, f"((int32_t *)packed + {{at}} * {self.shape.panel} + column)"
+        if self.groups.sums:
+            writer.line("vi below = {0};")
+        with writer.block(f"for (long group = 0; group < {depth // group}; group++)"):
+            self._pack_group(vector, [f"(group * {group} + {at})" for at in range(group)], place.format(at="group"))
+        if depth % group:
+            rest = [f"{depth - depth % group + at}L" for at in range(depth % group)]
+            with writer.block(""):
+                self._pack_group(vector, rest, place.format(at=depth // group))
+        if self.groups.sums:
+            writer.line(f"tw_store_i({place.format(at=self.groups.groups)}, below);")
+
+    def _pack_group(self, vector: Vector, positions: Sequence[str], place: str) -> None:
+        values = []
+        for position in positions:
+            emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+            inner = self.view.depth
+            for axis in self.view.k:
+                inner //= axis.extent
+                emitter.names[axis] = f"({position} / {inner} % {axis.extent})" if len(self.view.k) > 1 else position
+            values.append(emitter.vector_of(self.b))
+        if self.groups.sums:
+            self.writer.line(f"below = below + {' + '.join(values)};")
+        zero = f"({self.vector_type}){{0}}"
+        padded = values + [zero] * (self.groups.group - len(values))
+        self.writer.line(f"tw_store_i({place}, {self.lane_of(padded)});")

@@ -1,0 +1,230 @@
+"""The `integer` algorithm: products of bytes with zero points, summed exactly in int32.
+
+Two forms. Where the target multiplies bytes (VPDPBUSD), A is held as unsigned and B as signed bytes: what is of the other kind is moved by
+128, and its zero point with it. With a' = A + s, p' = p + s, b' = B - t, q' = q - t,
+
+    sum (A - p)(B - q) = sum a' b'  -  p' (sum b' - K q')  -  q' sum a'
+
+The sums of b' over k are packed behind each panel, those of a' are taken of staged rows, and only where q' may differ from 0. Anywhere
+else both operands are held in 16 bits (VPMADDWD), A less its zero point, and only the last term is left. All of it is exact modulo 2**32,
+and so is the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compiler.codegen.expressions import INTEGERS, Emitter, Vector
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import whole_lines
+from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.integer import IntegerContraction, as_integer, row_step
+from compiler.forms.normal_form import Slots
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.tuning.proposal import Proposal
+
+
+def integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no product of bytes."""
+    form = as_integer(workload)
+    if form is None:
+        return []
+    bytes_too = target.multiplies_bytes
+    return DotProduct(
+        "integer",
+        form.view,
+        group=4 if bytes_too else 2,
+        steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else 0.5),
+        staged=not (bytes_too and row_step(form, Slots(workload))),
+        packed=form.packing(workload, target.vector_floats) is not None,
+    ).tiles(target, lanes)
+
+
+I32 = DType.I32
+
+
+def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `as_integer` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
+    form = as_integer(workload)
+    assert form is not None, "the tile stage offers `integer` only to kernels of that form"
+    shape = Shape.of(tile, form.view, target)
+    found = form.packing(workload, shape.panel)
+    panels = found[1] if found else Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
+    lowering: type[_Bytes | _Halves] = _Bytes if target.multiplies_bytes else _Halves
+    groups = lowering.groups_of(form, panels)
+    packing = (found[0], groups) if found else None
+    slots = Slots(workload)
+    return lowering(
+        name,
+        workload,
+        form.view,
+        slots,
+        shape,
+        target,
+        packing,
+        groups,
+        lowering.staged_of(form),
+        lowering.row_step_of(form, slots),
+        form=form,
+    )
+
+
+def _plus(expr: Expr | None, number: int) -> Expr:
+    """An int32 expression, 0 when absent, and a number."""
+    if expr is None:
+        return Const(number, I32)
+    return Apply("add", (expr, Const(number, I32))) if number else expr
+
+
+@dataclass
+class _Integer(DotContraction):
+    """What both forms share: the terms that zero points add to a sum."""
+
+    form: IntegerContraction
+    total: ClassVar[DType] = I32
+
+    @property
+    def b_zero(self) -> Expr | None:
+        """The zero point of B as it is packed; None where it is 0."""
+        fixed, shift = self.form.b.fixed_zero, self.groups.shift
+        return None if fixed == shift else _plus(self.form.b.zero, -shift)
+
+    @property
+    def b(self) -> Expr:
+        return _plus(Cast(self.form.b.value, I32), -self.groups.shift)
+
+    @property
+    def extra_bytes(self) -> int:
+        return 0 if self.b_zero is None else whole_lines(self.shape.block_m * LANE_BYTES)
+
+    @property
+    def _row_sums(self) -> str:
+        return f"((int32_t *)(scratch + {self._a_bytes + self._b_bytes}))"
+
+    def after_row(self) -> None:
+        if self.b_zero is not None:
+            ones = {4: "0x01010101", 2: "0x00010001"}[self.groups.group]
+            self.writer.line("vi along = {0};")
+            with self.writer.block(f"for (long at = 0; at < {self.row_bytes}; at += {LANE_BYTES} * TW_LANES)"):
+                groups = "tw_groups((const char *)row + at)"
+                self.writer.line(f"along = {self.dot}(along, {groups}, tw_splat_i({ones}));")
+            self.writer.line(f"{self._row_sums}[m - first_row] = tw_sum_i(along);")
+
+    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
+        if self.b_zero is not None:
+            self.writer.line(f"const vi b_zero = {emitter.vi(self.b_zero)};")
+
+    def corrected(self, emitter: Emitter, value: str) -> str:
+        if self.b_zero is None:
+            return value
+        name = self.writer.name("sums")
+        product = f"tw_mul_i(b_zero, tw_splat_i({self._row_sums}[m - first_row]))"
+        self.writer.line(f"const vi {name} = tw_sub_i({value}, {product});")
+        return name
+
+
+@dataclass
+class _Bytes(_Integer):
+    """Unsigned bytes of A with signed ones of B."""
+
+    dot: ClassVar[str] = "tw_dot_bytes"
+    suffix: ClassVar[str] = "u8"
+
+    @staticmethod
+    def groups_of(form: IntegerContraction, panels: Panels) -> Groups:
+        moved = form.a.fixed_zero is None or form.a.fixed_zero + form.a_shift != 0
+        return Groups(panels, DType.I8, form.b_shift, sums=moved)
+
+    @staticmethod
+    def staged_of(form: IntegerContraction) -> Staged:
+        a, moved = form.a, form.a_shift
+        source = a.value if isinstance(a.value, Load) else None
+        return Staged(_plus(Cast(a.value, I32), moved), _plus(a.zero, moved), a.condition, source)
+
+    @staticmethod
+    def row_step_of(form: IntegerContraction, slots: Slots) -> int:
+        return row_step(form, slots)
+
+    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        return f"tw_copy_bytes({to}, {source}, {count}, {self.form.a_shift});"
+
+    def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        return f"memset({to}, {emitter.scalar(self.staged.padding)}, {count});"
+
+    def element_of(self, value: str) -> str:
+        return f"(uint8_t){value}"
+
+    def lane_of(self, values: Sequence[str]) -> str:
+        return f"tw_four({', '.join(values)})"
+
+    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
+        super().column_terms(emitter, column, vector)
+        if self.groups.sums:
+            below = f"tw_load_i((const int32_t *)b + {self.groups.groups * self.shape.panel} + {column})"
+            if self.b_zero is not None:
+                below = f"tw_sub_i({below}, tw_mul_i(b_zero, tw_splat_i({self.view.depth})))"
+            if not self._zero_by_row:
+                below = f"tw_mul_i({emitter.vi(self.staged.padding)}, {below})"
+            self.writer.line(f"const vi below = {below};")
+
+    def corrected(self, emitter: Emitter, value: str) -> str:
+        value = super().corrected(emitter, value)
+        if not self.groups.sums:
+            return value
+        name = self.writer.name("sums")
+        product = f"tw_mul_i({emitter.vi(self.staged.padding)}, below)" if self._zero_by_row else "below"
+        self.writer.line(f"const vi {name} = tw_sub_i({value}, {product});")
+        return name
+
+    @property
+    def _zero_by_row(self) -> bool:
+        """Whether rows have zero points of their own."""
+        return bool(self.staged.padding.axes & {*self.view.m})
+
+
+@dataclass
+class _Halves(_Integer):
+    """Both operands in 16 bits."""
+
+    dot: ClassVar[str] = "tw_dot_halves"
+    suffix: ClassVar[str] = "i16"
+
+    @staticmethod
+    def groups_of(form: IntegerContraction, panels: Panels) -> Groups:
+        return Groups(panels, DType.I16, form.b.fixed_zero or 0)
+
+    @staticmethod
+    def staged_of(form: IntegerContraction) -> Staged:
+        a = form.a
+        wide: Expr = Cast(a.value, I32)
+        value = wide if a.zero is None else Apply("sub", (wide, a.zero))
+        return Staged(value, Const(0, I32), a.condition, a.value if isinstance(a.value, Load) else None)
+
+    @staticmethod
+    def row_step_of(form: IntegerContraction, slots: Slots) -> int:
+        return 0
+
+    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        zero = emitter.scalar(self.form.a.zero) if self.form.a.zero is not None else "0"
+        return f"tw_copy_halves_{INTEGERS[self.form.a.value.dtype]}({to}, {source}, {count}, {zero});"
+
+    def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        return f"memset({to}, 0, ({count}) * sizeof *row);"
+
+    def element_of(self, value: str) -> str:
+        return f"(int16_t){value}"
+
+    def lane_of(self, values: Sequence[str]) -> str:
+        return f"tw_pair({', '.join(values)})"
+
+
+INTEGER = Algorithm(("integer",), integer_tiles, integer)

@@ -1,0 +1,12 @@
+"""Plain tiled, vectorised loops: any kernel; maps that are transposed in registers.
+
+tiles      the one tile and what it should take
+lowering   the C function
+transpose  maps whose operands are contiguous along another axis than their results
+"""
+
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.loops.lowering import loops
+from compiler.devices.cpu.algorithms.loops.tiles import loop_tiles
+
+LOOPS = Algorithm(("loops",), loop_tiles, loops)

@@ -1,0 +1,475 @@
+"""The `loops` algorithm: any kernel as tiled, vectorised loops in C.
+
+Shared axes become the outer loops, split into tile tasks; each block becomes a loop nest inside. One axis is vectorised: a shared
+one when loads and stores are contiguous along it, else, block by block, an axis of its own or the innermost of its
+reduction. Temporaries that live at one point are C variables, those over a block's own axes lie in the lane's scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+
+from compiler.codegen.expressions import INTEGERS, Emitter, Vector, is_vectorised
+from compiler.codegen.functions import decode
+from compiler.codegen.reductions import (
+    by_stride,
+    identity,
+    pair_step,
+    reduction_order,
+    single_step,
+    temp_aware,
+    widened,
+)
+from compiler.codegen.scalars import C_TYPES, convert
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.loops.transpose import turn_of, turned
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.strips import strips
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import whole_lines
+from compiler.forms.normal_form import (
+    Address,
+    Slots,
+    carried_temps,
+    contract_temps,
+    join_shared,
+    split_shared,
+    without_unit_axes,
+)
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
+from compiler.ir.index import Axis, Index, flatten
+from compiler.ir.kernel import Block, Kernel, Slot
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+
+MAX_TILES = 512
+MIN_VECTOR_EXTENT = 4
+FLAT_CHUNK = 4096
+"""Elements of one tile task of a kernel that is a single loop."""
+
+SUM_STRETCH = 64
+"""Elements of a long sum that are added one by one before the total is."""
+
+CHAINS = 4
+"""Accumulators of a reduction along memory that take turns: one alone would wait for each addition to end before the next."""
+
+HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
+
+
+def loops(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
+    assert isinstance(workload.kernel, Kernel)
+    slots = Slots(workload)
+    kernel = without_unit_axes(contract_temps(widened(workload.kernel)))
+    kernel = split_shared(kernel, temp_aware(kernel, slots))
+    kernel = join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
+    if turn := turn_of(kernel, slots, target):
+        return turned(name, workload, kernel, slots, turn, target)
+    return _Loops(name, workload, kernel, slots, target)
+
+
+@dataclass
+class _Loops(Lowering):
+    """One lowering: the kernel in normal form, and the text being written."""
+
+    name: str
+    workload: Workload
+    kernel: Kernel
+    slots: Slots
+    target: CpuTarget
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        self.scratch = 0
+        self.temps = {temp.name: temp for temp in self.kernel.temps}
+        self.carried = carried_temps(self.kernel)
+        self.plain = temp_aware(self.kernel, self.slots)
+        self.vector = None if self.kernel.sequential else self._shared_vector()
+
+    # Choice of the vector axis
+
+    def _shared_vector(self) -> Axis | None:
+        """The shared axis along which most accesses are contiguous, when every block can be computed in vectors."""
+        if not self.kernel.shared or not all(
+            _has_vectors(block) and self._stores_vectors(block) for block in self.kernel.blocks
+        ):
+            return None
+        best = max(self.kernel.shared, key=lambda axis: self._contiguity(self.kernel.blocks, axis))
+        if best.extent < MIN_VECTOR_EXTENT or self._contiguity(self.kernel.blocks, best) <= 0:
+            return None
+        own = [self._block_vector(block) for block in self.kernel.blocks]
+        inner = sum(
+            self._contiguity((block,), axis) for block, axis in zip(self.kernel.blocks, own, strict=True) if axis
+        )
+        return best if self._contiguity(self.kernel.blocks, best) >= inner else None
+
+    def _stores_vectors(self, block: Block) -> bool:
+        """Whether results are stored as they are computed: a reduction may be cast to its slot's dtype."""
+        kinds = [block.accumulator or value.dtype for value in block.values]
+        return all(self._dtype(store.slot) is kind for store, kind in zip(block.stores, kinds, strict=True))
+
+    def _dtype(self, slot: str) -> DType:
+        return (self.temps[slot] if slot in self.temps else self.slots.buffers[slot]).type.dtype
+
+    def _contiguity(self, blocks: Sequence[Block], axis: Axis) -> int:
+        score = 0
+        for block in blocks:
+            weight = 4 if block.monoid else 1
+            for value in block.values:
+                for load in value.loads:
+                    score += weight * self._step_score(self.plain(load.slot, load.index)[1], axis)
+            for store in block.stores:
+                score += 2 * self._step_score(self.plain(store.slot, store.index)[1], axis)
+        return score
+
+    def _step_score(self, offset: Index, axis: Axis) -> int:
+        step = offset.coefficient(axis)
+        return {0: 0, 1: 2}.get(step, -3) if step is not None else -4
+
+    def _block_vector(self, block: Block) -> Axis | None:
+        """The axis of a block's own (parallel, or its reduction) along which it is vectorised when no shared axis is."""
+        if not _has_vectors(block):
+            return None
+        candidates = [axis for axis in block.axes if axis not in block.sequential and self._stores_vectors(block)]
+        if block.monoid in HORIZONTAL:
+            candidates += block.reduction
+        candidates = [axis for axis in candidates if axis.extent >= MIN_VECTOR_EXTENT]
+        scored = [(self._contiguity((block,), axis), -position, axis) for position, axis in enumerate(candidates)]
+        best = max(scored, default=None, key=lambda entry: entry[:2])
+        return best[2] if best and best[0] > 0 else None
+
+    # The function
+
+    @property
+    def grid(self) -> TaskGrid:
+        is_flat = self.vector is not None and self.kernel.shared == (self.vector,)
+        return TaskGrid(self.kernel, (Cut(self.kernel.shared, FLAT_CHUNK),) if is_flat else one_by_one(self._tiled))
+
+    @property
+    def _outer(self) -> list[Axis]:
+        """The shared axes that are loops around vectors."""
+        return [axis for axis in self.kernel.shared if axis != self.vector]
+
+    @property
+    def _tiled(self) -> list[Axis]:
+        """Of these the ones that tile tasks count."""
+        return [] if self.kernel.sequential else _tiled(self._outer)
+
+    def lower(self) -> Lowered:
+        chunked = self.vector is not None and len(self.kernel.shared) == 1
+        outer, tiled = self._outer, self._tiled
+        writer = self.writer
+        with kernel_function(writer, self.name, self.workload):
+            self._declare_temps()
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                decode(writer, tiled, "tile")
+                with ExitStack() as stack:
+                    for axis in outer:
+                        if axis not in tiled:
+                            stack.enter_context(writer.block(_for(axis)))
+                    self._points(chunked)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
+
+    def _is_register(self, temp: Slot) -> bool:
+        return not temp.type.rank and temp.name not in self.carried
+
+    def _declare_temps(self) -> None:
+        for temp in self.kernel.temps:
+            if not self._is_register(temp):
+                ctype = C_TYPES[temp.type.dtype]
+                self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)(scratch + {self.scratch});")
+                lanes = self.target.vector_floats if self.vector else 1
+                self.scratch += whole_lines(temp.type.bytes * lanes)
+
+    def _points(self, chunked: bool) -> None:
+        """The blocks at each point of the outer loops, over the vector axis if there is one."""
+        if self.vector is None:
+            self._blocks(None)
+            return
+        axis = self.vector
+        if chunked:
+            self.writer.line(f"const long first = tile * {FLAT_CHUNK};")
+            self.writer.line(f"const long past = tw_least_of(first + {FLAT_CHUNK}, {axis.extent});")
+            self.writer.line(f"long {axis} = first;")
+            with self.writer.block(f"for (; {axis} + TW_LANES <= past; {axis} += TW_LANES)"):
+                self._blocks(Vector(axis))
+            if axis.extent % self.target.vector_floats:
+                with self.writer.block(f"if ({axis} < past)"):
+                    self.writer.line(f"const long count = past - {axis};")
+                    self._blocks(Vector(axis, "count"))
+            return
+        self._strips(axis, self._blocks)
+
+    def _strips(self, axis: Axis, body: Callable[[Vector], None], first: int = 0) -> None:
+        strips(self.writer, axis, self.target.vector_floats, body, first)
+
+    def _blocks(self, vector: Vector | None) -> None:
+        extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
+        emitter = Emitter(self.writer, self._address(vector), vector, extents)
+        for block in self.kernel.blocks:
+            self._block(block, emitter)
+
+    def _address(self, vector: Vector | None) -> Address:
+        """Addresses; a temporary over a block's axes holds a whole vector per element when a shared axis is vectorised."""
+
+        def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+            if slot not in self.temps:
+                return self.slots.address(slot, index)
+            flat = flatten(index, self.temps[slot].type.dims)
+            if vector is None:
+                return slot, flat
+            return f"({slot} - {vector.axis})", flat * self.target.vector_floats + vector.axis
+
+        return address
+
+    # One block
+
+    def _block(self, block: Block, emitter: Emitter) -> None:
+        vector = None if emitter.vector else self._block_vector(block)
+        loops = [axis for axis in block.axes if axis != vector]
+        order = [*block.sequential, *(axis for axis in loops if axis not in block.sequential)]
+        with ExitStack() as stack:
+            for axis in order:
+                stack.enter_context(self.writer.block(_for(axis)))
+            if block.axes:
+                stack.enter_context(emitter.scope())
+            if vector in block.axes and vector is not None:
+                self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None))
+            else:
+                self._body(block, emitter, vector)
+        emitter.forget(block.writes)
+
+    def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
+        """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""
+        inner = Emitter(self.writer, emitter.address, strip, emitter.extents)
+        inner.names = dict(emitter.names)
+        inner.fixed = {**emitter.fixed, **emitter.held}
+        return inner
+
+    def _body(self, block: Block, emitter: Emitter, along: Axis | None) -> None:
+        """The values of a block at one point (or one vector of points), stored, or held in registers for the blocks that follow."""
+        if block.monoid:
+            values = self._reduce(block, emitter, along)
+        else:
+            values = [emitter.value(value) for value in block.values]
+        for store, value, expr in zip(block.stores, values, block.values, strict=True):
+            dtype = self._dtype(store.slot)
+            value = convert(value, block.accumulator or expr.dtype, dtype)
+            if store.slot in self.temps and self._is_register(self.temps[store.slot]):
+                name = self.writer.name(f"held_{store.slot}")
+                self.writer.line(f"const {_type(dtype, emitter.vector is not None)} {name} = {value};")
+                emitter.held[Load(store.slot, (), dtype)] = name
+            else:
+                emitter.store(store.slot, store.index, value, dtype)
+
+    # Reductions
+
+    def _reduce(self, block: Block, emitter: Emitter, along: Axis | None) -> list[str]:
+        """The accumulated values: vectors when the emitter is vectorised, else scalars (summed across lanes when `along` is)."""
+        accumulator = block.accumulator
+        assert accumulator is not None
+        wide = emitter.vector is not None or along is not None
+        names = [self.writer.name("acc") for _ in block.values]
+        kinds = [accumulator, *(value.dtype for value in block.values[1:])]
+        starts = identity(block, kinds)
+        others = [self.writer.name("acc") for _ in range(1, self._chains(along))]
+        for name, kind, start in zip(
+            (*names, *others),
+            (*kinds, *(accumulator for _ in others)),
+            (*starts, *(starts[0] for _ in others)),
+            strict=True,
+        ):
+            text = f"tw_splat{_mark(kind)}({start})" if wide else start
+            self.writer.line(f"{_type(kind, wide)} {name} = {text};")
+        guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
+        order = reduction_order(block, guards, self.plain, along)
+        nest = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
+        self._nest(nest, order, guards, names, emitter)
+        for other in others:
+            self.writer.line(single_step(block.monoid, names[0], other, accumulator, wide=True))
+        if block.monoid.startswith("arg"):
+            unset = identity(block, kinds)[1]
+            self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
+        if along is None:
+            return names
+        total = self.writer.name("total")
+        across = f"{HORIZONTAL[block.monoid]}{_mark(accumulator)}"
+        self.writer.line(f"const {C_TYPES[accumulator]} {total} = {across}({names[0]});")
+        return [total]
+
+    def _nest(
+        self, nest: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+    ) -> None:
+        """Reduction loops, each guard tested as soon as its axes are known."""
+        inner_axes = set(order)
+        ready = [guard for guard in guards if not (guard.axes & inner_axes)]
+        waiting = [guard for guard in guards if guard not in ready]
+        with ExitStack() as stack, emitter.scope():
+            if ready:
+                test = " && ".join(emitter.scalar(guard) for guard in ready)
+                stack.enter_context(self.writer.block(f"if ({test})"))
+            if not order:
+                self._accumulate(nest.block, nest.values, names, emitter)
+            elif order[0] == nest.along:
+                self._take_turns(nest, order[0], names, emitter)
+            elif nest.splits and len(order) == 1:
+                self._partial_sums(nest, order[0], waiting, names, emitter)
+            else:
+                with self.writer.block(_for(order[0])), emitter.scope():
+                    self._nest(nest, order[1:], waiting, names, emitter)
+
+    def _chains(self, along: Axis | None) -> int:
+        return max(min(CHAINS, along.extent // self.target.vector_floats), 1) if along else 1
+
+    def _take_turns(self, nest: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
+        """A reduction along memory, its accumulators taking turns at whole vectors; what is left goes to the first of them."""
+        lanes, chains = self.target.vector_floats, (names[0], *nest.others)
+        step = lanes * len(chains)
+        whole = axis.extent // step * step if nest.others else 0
+        if whole:
+            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {step})"):
+                for turn, name in enumerate(chains):
+                    inner = self._along(emitter, Vector(axis))
+                    inner.names[axis] = f"({axis} + {turn * lanes})"
+                    self._accumulate(nest.block, nest.values, (name,), inner)
+        self._strips(
+            axis,
+            lambda strip: self._accumulate(nest.block, nest.values, names, self._along(emitter, strip)),
+            whole,
+        )
+
+    def _partial_sums(
+        self, nest: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+    ) -> None:
+        """The innermost loop of a long sum in stretches of SUM_STRETCH, each summed on its own before it is added.
+
+        Rounding errors grow with the length of a stretch plus the number of stretches, instead of with their product.
+        """
+        kind = "vf" if emitter.vector else C_TYPES[nest.block.accumulator or DType.F32]
+        part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
+        with self.writer.block(f"for (long {first} = 0; {first} < {axis.extent}; {first} += {SUM_STRETCH})"):
+            self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {axis.extent});")
+            self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
+            with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
+                self._nest(nest, (), guards, (part, *names[1:]), emitter)
+            self.writer.line(f"{names[0]} += {part};")
+
+    def _accumulate(self, block: Block, values: Sequence[Expr], names: Sequence[str], emitter: Emitter) -> None:
+        if block.monoid in ("sum", "prod", "max", "min", "and", "or"):
+            self._accumulate_one(block, values[0], names[0], emitter)
+            return
+        first, second = (emitter.scalar(value) for value in values)
+        self.writer.line(pair_step(block.monoid, names[0], names[1], first, second))
+
+    def _accumulate_one(self, block: Block, expr: Expr, acc: str, emitter: Emitter) -> None:
+        accumulator = block.accumulator
+        assert accumulator is not None
+        if expr.dtype is not accumulator:
+            expr = Cast(expr, accumulator)
+        value, vector = emitter.value(expr), emitter.vector
+        if vector and vector.count and vector.axis in block.reduction:
+            padded, (neutral,) = self.writer.name("v"), identity(block, [accumulator])
+            first = f"tw_first_n{_mark(accumulator)}({value}, {vector.count}, tw_splat{_mark(accumulator)}({neutral}))"
+            self.writer.line(f"const {_type(accumulator, True)} {padded} = {first};")
+            value = padded
+        self.writer.line(single_step(block.monoid, acc, value, accumulator, wide=vector is not None))
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A reduction being written: its values without what guards skip, its vectorised axis, whether its sum is split, further accumulators."""
+
+    block: Block
+    values: tuple[Expr, ...]
+    along: Axis | None
+    splits: bool
+    others: tuple[str, ...]
+
+
+def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:
+    """Whether a sum is so long that adding element by element would lose digits."""
+    points = prod(axis.extent for axis in order)
+    return block.monoid == "sum" and (block.accumulator or DType.F32).is_float and points > 2 * SUM_STRETCH
+
+
+def _has_vectors(block: Block) -> bool:
+    """Whether vectors can hold a block's values, and its reduction be carried out in them."""
+    if (
+        block.sequential
+        or (block.monoid and block.monoid not in HORIZONTAL)
+        or not all(map(is_vectorised, block.values))
+    ):
+        return False
+    if block.accumulator is None:
+        return True
+    kinds = {value.dtype for value in block.values}
+    if DType.F32 in (block.accumulator, *kinds):
+        return {block.accumulator} == kinds
+    return (
+        block.accumulator is DType.I32
+        if block.monoid == "sum"
+        else {block.accumulator} == kinds and block.monoid != "prod"
+    )
+
+
+def _type(dtype: DType, wide: bool) -> str:
+    """The C type of a value, or of a vector of them."""
+    return ("vi" if dtype in INTEGERS else "vf") if wide else C_TYPES[dtype]
+
+
+def _mark(dtype: DType) -> str:
+    """What ends the names of C functions on vectors of integers."""
+    return "_i" if dtype in INTEGERS else ""
+
+
+def _for(axis: Axis) -> str:
+    return f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"
+
+
+def _tiled(outer: Sequence[Axis]) -> list[Axis]:
+    """The outermost axes whose points are tile tasks: as many as stay within MAX_TILES, at least one."""
+    tiled: list[Axis] = []
+    tiles = 1
+    for axis in outer:
+        if tiled and tiles * axis.extent > MAX_TILES:
+            break
+        tiled.append(axis)
+        tiles *= axis.extent
+    return tiled
+
+
+def _guards(block: Block, varies: Callable[[Expr], bool]) -> tuple[list[Expr], tuple[Expr, ...]]:
+    """Splits conditions off a reduction's value where the other branch is the identity: those points are skipped.
+
+    Conditions that differ from lane to lane (`varies`) stay where they are.
+    """
+    if len(block.values) != 1:
+        return [], block.values
+    value = block.values[0]
+    if block.monoid == "sum" and isinstance(value, Apply) and value.function == "mul":
+        for position, arg in enumerate(value.args):
+            if isinstance(arg, Where) and _is_number(arg.otherwise, 0.0):
+                guards, kept = _split_condition(arg, varies)
+                args = tuple(kept if at == position else other for at, other in enumerate(value.args))
+                return guards, (Apply("mul", args),)
+    skipped = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}.get(block.monoid)
+    if isinstance(value, Where) and skipped is not None and _is_number(value.otherwise, skipped):
+        guards, kept = _split_condition(value, varies)
+        return guards, (kept,)
+    return [], block.values
+
+
+def _split_condition(value: Where, varies: Callable[[Expr], bool]) -> tuple[list[Expr], Expr]:
+    parts = conjuncts(value.condition)
+    same = [part for part in parts if not varies(part)]
+    different = conjunction([part for part in parts if varies(part)])
+    return same, value.then if different is None else Where(different, value.then, value.otherwise)
+
+
+def _is_number(expr: Expr, number: float) -> bool:
+    return isinstance(expr, Const) and float(expr.value) == number

@@ -1,0 +1,182 @@
+"""Maps whose operand is contiguous along one axis and whose result along another, as loops over squares turned in registers.
+
+A square of TW_LANES x TW_LANES elements is read along memory, transposed and written along memory. Where the result's axis is a short
+one inside the operand's (the channels of two groups shuffled into one another), that many vectors are interleaved instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.functions import decode
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.strips import strips
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.normal_form import Slots
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis
+from compiler.ir.kernel import Kernel, Store
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+
+ZIPPED = (2, 4, 8)
+"""Numbers of vectors that can be interleaved."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The axis along which operands are contiguous, the one along which the result is, and whether they are interleaved."""
+
+    reads: Axis
+    writes: Axis
+    zips: bool
+
+
+def turn_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> Turn | None:
+    """How a kernel in normal form is turned; None for one that is no fp32 map with one result, or contiguous along one axis already."""
+    stores = [store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers]
+    if kernel.sequential or len(stores) != 1 or any(temp.type.rank for temp in kernel.temps):
+        return None
+    if any(
+        block.axes or block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in kernel.blocks
+    ):
+        return None
+    if slots.buffers[stores[0].slot].type.dtype is not DType.F32:
+        return None
+    written = slots.address(stores[0].slot, stores[0].index)[1]
+    loads = [
+        load for block in kernel.blocks for value in block.values for load in value.loads if load.slot in slots.buffers
+    ]
+    read = [slots.address(load.slot, load.index)[1] for load in loads]
+    for writes in kernel.shared:
+        if written.coefficient(writes) != 1 or any(offset.coefficient(writes) in (1, None) for offset in read):
+            continue
+        for reads in kernel.shared:
+            steps = {offset.coefficient(reads) for offset in read}
+            if reads != writes and 1 in steps and steps <= {0, 1} and all(load.type is DType.F32 for load in loads):
+                zips = written.coefficient(reads) == writes.extent and writes.extent in ZIPPED
+                wide = min(reads.extent, writes.extent) >= target.vector_floats // 2
+                return Turn(reads, writes, zips) if zips or (wide and written.coefficient(reads)) else None
+    return None
+
+
+def turned(name: str, workload: Workload, kernel: Kernel, slots: Slots, turn: Turn, target: CpuTarget) -> Lowering:
+    """A kernel that `turn_of` accepts."""
+    return _Turned(name, workload, kernel, slots, turn, target)
+
+
+@dataclass
+class _Turned(Lowering):
+    name: str
+    workload: Workload
+    kernel: Kernel
+    slots: Slots
+    turn: Turn
+    target: CpuTarget
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        self.outer = [axis for axis in self.kernel.shared if axis not in (self.turn.reads, self.turn.writes)]
+
+    @property
+    def grid(self) -> TaskGrid:
+        cut = (Cut((self.turn.writes,), self.target.vector_floats),) if self._bands > 1 else ()
+        return TaskGrid(self.kernel, (*one_by_one(self.outer), *cut))
+
+    @property
+    def _bands(self) -> int:
+        """Into how many stretches the result's axis is cut."""
+        return 1 if self.turn.zips else -(-self.turn.writes.extent // self.target.vector_floats)
+
+    def lower(self) -> Lowered:
+        writer, bands = self.writer, self._bands
+        with (
+            kernel_function(writer, self.name, self.workload),
+            writer.block("for (long tile = begin; tile < end; tile++)"),
+        ):
+            if bands > 1:
+                writer.line(f"const long first = tile % {bands} * TW_LANES;")
+                decode(writer, self.outer, f"(tile / {bands})")
+            else:
+                decode(writer, self.outer, "tile")
+            if self.turn.zips:
+                self._zip()
+            else:
+                self._band(bands)
+        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
+
+    # Squares
+
+    def _band(self, bands: int) -> None:
+        """TW_LANES places along the result's axis, or what is left of it, and all of the operands' axis."""
+        writer, rest = self.writer, self.turn.writes.extent % self.target.vector_floats
+        if bands == 1:
+            writer.line("const long first = 0;")
+        if not rest:
+            self._squares("")
+        elif bands == 1:
+            self._squares(str(rest))
+        else:
+            with writer.block(f"if (first + TW_LANES <= {self.turn.writes.extent})"):
+                self._squares("")
+            with writer.block("else"):
+                self._squares(str(rest))
+
+    def _squares(self, width: str) -> None:
+        """Squares along the operands' axis; `width` is how many places along the result's axis they have, empty for all lanes."""
+        strips(
+            self.writer, self.turn.reads, self.target.vector_floats, lambda vector: self._square(vector.count, width)
+        )
+
+    def _square(self, height: str, width: str) -> None:
+        writer, turn = self.writer, self.turn
+        writer.line("vf rows[TW_LANES] = {{0}};" if width else "vf rows[TW_LANES];")
+        writer.line("#pragma GCC unroll 16")
+        with writer.block(f"for (long row = 0; row < {width or 'TW_LANES'}; row++)"):
+            writer.line(f"const long {turn.writes} = first + row;")
+            store, value = self._maps(Vector(turn.reads, height), {})
+            writer.line(f"rows[row] = {value};")
+        writer.line("tw_transpose(rows);")
+        writer.line("#pragma GCC unroll 16")
+        with writer.block(f"for (long row = 0; row < {height or 'TW_LANES'}; row++)"):
+            emitter = Emitter(writer, self.slots.address, Vector(turn.writes, width))
+            emitter.names = {turn.reads: f"({turn.reads} + row)", turn.writes: "first"}
+            emitter.store(store.slot, store.index, "rows[row]")
+
+    # Interleaved vectors
+
+    def _zip(self) -> None:
+        """All places along the result's axis at once: their vectors interleaved are contiguous."""
+        strips(self.writer, self.turn.reads, self.target.vector_floats, self._zipped)
+
+    def _zipped(self, vector: Vector) -> None:
+        writer, writes, lanes = self.writer, self.turn.writes, self.target.vector_floats
+        writer.line(f"vf rows[{writes.extent}];")
+        for place in range(writes.extent):
+            store, value = self._maps(vector, {writes: f"{place}L"})
+            writer.line(f"rows[{place}] = {value};")
+        writer.line(f"tw_zip(rows, {writes.extent});")
+        emitter = Emitter(writer, self.slots.address)
+        emitter.names = {writes: "0"}
+        slot, offset = self.slots.address(store.slot, store.index)
+        elements = int(vector.count or lanes) * writes.extent
+        for place in range(-(-elements // lanes)):
+            to, left = f"{slot} + {emitter.index(offset + place * lanes)}", elements - place * lanes
+            count = f", {left}" if left < lanes else ""
+            writer.line(f"tw_store{'_n' if count else ''}({to}, rows[{place}]{count});")
+
+    def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:
+        """The blocks at one vector along the operands' axis: where the result goes, and its C name."""
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter.names = dict(names)
+        for block in self.kernel.blocks:
+            for store, expr in zip(block.stores, block.values, strict=True):
+                value = emitter.vf(expr)
+                if store.slot in self.slots.buffers:
+                    found = store, value
+                emitter.held[Load(store.slot, store.index, DType.F32)] = value
+        return found

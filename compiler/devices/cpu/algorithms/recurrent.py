@@ -1,0 +1,327 @@
+"""The `recurrent` algorithm: recurrent layers as one task that goes through time.
+
+What the gates get from the input needs no earlier step: for some steps at a time it is one matrix product by the micro-kernel. Then,
+step by step, products of the state with packed weights, read at the speed of the cache they stay in, and maps along the hidden
+units. All elements of the batch go through a block before the next block begins, so that up to MAX_ROWS of them share what is
+read of the weights.
+
+A tile says for how many steps at a time the products of the input are made, and the panels of both kinds of products.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.blocking import most_rows
+from compiler.devices.cpu.algorithms.gemv import NARROW_ERROR
+from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
+from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
+from compiler.devices.cpu.codegen.strips import copy_row, strips
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import whole_lines
+from compiler.forms.gemv import MAX_ROWS, group_of
+from compiler.forms.normal_form import Slots
+from compiler.forms.recurrence import Product, Recurrence, as_recurrence
+from compiler.ir.index import Index, flatten
+from compiler.ir.kernel import Block
+from compiler.ir.machine import Workload
+from compiler.ir.narrow import NARROW_BYTES, NarrowPanels
+from compiler.ir.packing import Packing
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal
+
+STEPS = 64
+"""Whose input products are made at a time: enough rows to be bound by arithmetic, few enough to stay in a cache."""
+VECTORS = 4
+MAP_NS = 20.0
+"""One vector of hidden units through the gates' functions."""
+
+
+def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """One tile, and where the workload allows it the same with the weights of the state in 24 bits; empty for a kernel that is no recurrence."""
+    view = as_recurrence(workload)
+    if view is None:
+        return []
+    floats = target.vector_floats
+    streams, vectors = _group(view, target)
+    wide = VECTORS if target.vector_registers >= 32 else 2
+    levels = (
+        Level("block", (("t", STEPS), ("n", streams * vectors * floats))),
+        Level("register", (("m", most_rows(wide, target)), ("n", wide * floats))),
+        Level("vector", (("n", vectors * floats),)),
+    )
+    proposals = [Proposal(Tile("recurrent", levels), _seconds(view, DType.F32.bytes, target))]
+    narrow = {slot.name for slot, may in zip(workload.kernel.inputs, workload.narrow, strict=True) if may}
+    if all(product.matrix in narrow for product in view.products if product.into not in view.ahead):
+        proposals.append(Proposal(Tile("recurrent24", levels), _seconds(view, NARROW_BYTES, target), NARROW_ERROR))
+    return sorted(proposals, key=lambda proposal: proposal.seconds)
+
+
+def _group(view: Recurrence, target: CpuTarget) -> tuple[int, int]:
+    """Panels read side by side, and vectors in each, for the narrowest of the products that wait for the state."""
+    floats = target.vector_floats
+    columns = min((view.unit(p.matrix) for p in view.products if p.into not in view.ahead), default=floats)
+    return group_of(min(view.sequences, MAX_ROWS), columns, target.vector_registers, floats)
+
+
+def _seconds(view: Recurrence, element_bytes: int, target: CpuTarget) -> float:
+    """Every step reads the weights from where they stay, or multiplies with them if that takes longer, and maps the hidden units."""
+    floats = target.vector_floats
+    elements = sum(product.column.extent * product.depth.extent for product in view.products)
+    compute = view.sequences * elements / floats / target.rates.fma_per_ns
+    octets = element_bytes * elements
+    read = -(-view.sequences // MAX_ROWS) * octets / read_rate(octets, target)
+    maps = view.sequences * sum(temp.type.dims[1] for temp in view.kernel.temps) / floats * MAP_NS
+    return 1e-9 * (CALL_NS + view.time.extent * (max(compute, read) + maps))
+
+
+def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `as_recurrence` accepts.
+
+    Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at a time; `register`
+    m and n, the register tile of the former; `vector` n, columns of a panel of the latter, which under `recurrent24` holds 24 bits for each
+    element (`compiler.ir.narrow`).
+    """
+    view = as_recurrence(workload)
+    assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"
+    return _Recurrent(name, workload, view, tile, target)
+
+
+@dataclass
+class _Recurrent(Lowering):
+    name: str
+    workload: Workload
+    view: Recurrence
+    tile: Tile
+    target: CpuTarget
+
+    def __post_init__(self) -> None:
+        self.writer = Writer()
+        self.slots = Slots(self.workload)
+        self.lanes = self.target.vector_floats
+        self.steps = min(self.tile.extent("block", "t"), self.view.time.extent)
+        self.rows = self.tile.extent("register", "m")
+        self.narrow = self.tile.algorithm == "recurrent24"
+        self.temps = {temp.name: temp.type.dims for temp in self.view.kernel.temps}
+        self.scratch = 0
+
+    @property
+    def grid(self) -> None:
+        """None: one task does it all."""
+
+    def lower(self) -> Lowered:
+        view, writer = self.view, self.writer
+        for number, product in enumerate(view.products):
+            if product.into in view.ahead:
+                self._write_tiles(f"{self.name}_{number}", product)
+            else:
+                self._write_rows(f"{self.name}_{number}", product)
+        with kernel_function(writer, self.name, self.workload):
+            self._declare()
+            writer.line("if (begin == end) return;")
+            with writer.block(f"for (long first = 0; first < {view.time.extent}; first += {self.steps})"):
+                writer.line(f"const long past = tw_least_of(first + {self.steps}, {view.time.extent});")
+                for number, product in enumerate(view.products):
+                    if product.into in view.ahead:
+                        self._many_steps(f"{self.name}_{number}", product)
+                with self._each_step():
+                    self._one_step()
+        names = [slot.name for slot in view.kernel.inputs]
+        matrices = dict.fromkeys(product.matrix for product in view.products)
+        packings = {names.index(matrix): self._packing(matrix) for matrix in matrices}
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings)
+
+    def _one_step(self) -> None:
+        """Every block that is not made ahead, for all elements of the batch."""
+        products = {id(product): number for number, product in enumerate(self.view.products)}
+        for block in self.view.blocks:
+            if isinstance(block, Block):
+                with self._each_sequence():
+                    self._map(block)
+            elif block.into not in self.view.ahead:
+                self._product(f"{self.name}_{products[id(block)]}", block)
+
+    def _each_step(self) -> AbstractContextManager[None]:
+        time = self.view.time
+        return self.writer.block(f"for (long {time} = first; {time} < past; {time}++)")
+
+    def _each_sequence(self) -> AbstractContextManager[None]:
+        batch = self.view.batch
+        return self.writer.block(f"for (long {batch} = 0; {batch} < {batch.extent}; {batch}++)" if batch else "")
+
+    # Memory
+
+    def _declare(self) -> None:
+        view = self.view
+        for temp, (_, width) in self.temps.items():
+            self._region(temp, self._steps_of(temp) * view.sequences * width)
+        gathered = (self._steps_of(product.into) * product.depth.extent for product in view.products)
+        self._region("rows", max(gathered) * view.sequences)
+
+    def _steps_of(self, temp: str) -> int:
+        """For how many steps a temporary has places."""
+        return self.steps if temp in self.view.ahead else 1
+
+    def _region(self, name: str, floats: int) -> None:
+        self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch});")
+        self.scratch += whole_lines(4 * floats)
+
+    def _address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
+        if slot not in self.temps:
+            return self.slots.address(slot, index)
+        flat = flatten(index, self.temps[slot])
+        if slot not in self.view.ahead:
+            return slot, flat
+        size = self.view.sequences * self.temps[slot][1]
+        return f"({slot} - first * {size})", flat + Index.of(self.view.time) * size
+
+    def _emitter(self, vector: Vector | None) -> Emitter:
+        return Emitter(self.writer, self._address, vector, {**self.slots.extents, **self.temps})
+
+    # Matrices
+
+    def _panel(self, product: Product) -> int:
+        """Columns of a panel of the product's matrix."""
+        level = "register" if product.into in self.view.ahead else "vector"
+        return self.tile.extent(level, "n")
+
+    def _packing(self, matrix: str) -> Packing:
+        product = next(product for product in self.view.products if product.matrix == matrix)
+        panels = self.view.panels(matrix, self._panel(product))
+        return NarrowPanels(panels) if self.narrow and product.into not in self.view.ahead else panels
+
+    @contextmanager
+    def _each_piece(self, product: Product, apart: int, ctype: str = "float") -> Iterator[int]:
+        """A loop over the pieces of a product's matrix, `piece_b` being a piece's first panel, the next one `apart`; columns of a piece."""
+        unit = self.view.unit(product.matrix)
+        size = -(-unit // self._panel(product)) * apart
+        first, count = self.view.first_piece(product), product.column.extent // unit
+        with self.writer.block(f"for (long piece = 0; piece < {count}; piece++)"):
+            matrix = f"(const {ctype} *){product.matrix}"
+            self.writer.line(f"const {ctype} *const piece_b = {matrix} + ({first} + piece) * {size}L;")
+            yield unit
+
+    def _store(self, product: Product, unit: int, rows: int, width: int) -> None:
+        """The sums `c` of some rows from `row` on, as wide as `width`, to the product's temporary from `column` of the piece on."""
+        writer = self.writer
+        writer.line(f"const long live = tw_least_of({unit} - column, {width});")
+        place = f"{product.into} + (row + at) * {product.column.extent} + piece * {unit} + column"
+        with writer.block(f"for (long at = 0; at < {rows}; at++)"):
+            writer.line(f"memcpy({place}, c + at * {width}, live * sizeof(float));")
+
+    def _gather(self, product: Product, into: str, factor: str = "") -> None:
+        """A row of the left operand at this step and element of the batch."""
+        copy_row(self.writer, self._emitter, self.lanes, (product.depth,), product.a, into, factor)
+
+    # Products of many steps at a time
+
+    def _write_tiles(self, name: str, product: Product) -> None:
+        for rows in sorted({self.rows, 1}):
+            offsets = tuple(row * product.depth.extent for row in range(rows))
+            vectors = self._panel(product) // self.lanes
+            MicroKernel(offsets, ((product.depth.extent, 1),), vectors, self.lanes).write(self.writer, f"{name}_{rows}")
+
+    def _many_steps(self, name: str, product: Product) -> None:
+        """The product for the steps first .. past: [step][b][column]."""
+        writer, view, deep, panel = self.writer, self.view, product.depth.extent, self._panel(product)
+        with self._each_step(), self._each_sequence():
+            place = f"(({view.time} - first) * {view.sequences} + {view.batch or 0}) * {deep}"
+            self._gather(product, f"rows + {place}")
+        with (
+            self._each_piece(product, panel * deep) as unit,
+            writer.block(f"for (long column = 0; column < {unit}; column += {panel})"),
+        ):
+            writer.line("long row = 0;")
+            for rows in sorted({self.rows, 1}, reverse=True):
+                with writer.block(f"for (; row + {rows} <= (past - first) * {view.sequences}; row += {rows})"):
+                    writer.line(f"float c[{rows * panel}] __attribute__((aligned(64)));")
+                    writer.line(f"{name}_{rows}(rows + row * {deep}, piece_b + column * {deep}L, c);")
+                    self._store(product, unit, rows, panel)
+
+    # Products of one step
+
+    def _write_rows(self, name: str, product: Product) -> None:
+        for rows, panels in itertools.product(self._row_counts(), self._group_sizes(product)):
+            self._rows_kernel(product, rows, panels).write(self.writer, f"{name}_{rows}_{panels}")
+
+    def _rows_kernel(self, product: Product, rows: int, panels: int) -> RowsKernel:
+        fetch = is_fetched(self._packing(product.matrix), self.target.l2_bytes)
+        vectors = self._panel(product) // self.lanes
+        return RowsKernel(rows, product.depth.extent, panels, vectors, self.lanes, self.narrow, fetch)
+
+    def _row_counts(self) -> list[int]:
+        """How many elements of the batch share what is read of the weights: the most there are, and those left over."""
+        most = min(self.view.sequences, MAX_ROWS)
+        return sorted({most, self.view.sequences % most} - {0}, reverse=True)
+
+    def _group_sizes(self, product: Product) -> list[int]:
+        """Panels that are read side by side in a piece, and those left over."""
+        panels = -(-self.view.unit(product.matrix) // self._panel(product))
+        most = min(self.tile.extent("block", "n") // self._panel(product), panels)
+        return sorted({most, panels % most} - {0}, reverse=True)
+
+    def _product(self, name: str, product: Product) -> None:
+        """The product at this step, for all elements of the batch."""
+        writer, deep, panel = self.writer, product.depth.extent, self._panel(product)
+        matrix = self._rows_kernel(product, 1, 1)
+        with self._each_sequence():
+            self._gather(product, f"rows + {self.view.batch or 0} * {deep}", "0x1p-31f" if self.narrow else "")
+        with self._each_piece(product, matrix.apart, matrix.ctype) as unit:
+            writer.line("long column = 0;")
+            wide = -(-unit // panel) * panel
+            for panels in self._group_sizes(product):
+                width = panels * panel
+                with writer.block(f"for (; column + {width} <= {wide}; column += {width})"):
+                    writer.line(f"const {matrix.ctype} *const b = piece_b + column / {panel} * {matrix.apart}L;")
+                    writer.line("long row = 0;")
+                    for rows in self._row_counts():
+                        with writer.block(f"for (; row + {rows} <= {self.view.sequences}; row += {rows})"):
+                            writer.line(f"float c[{rows * width}] __attribute__((aligned(64)));")
+                            writer.line(f"{name}_{rows}_{panels}(rows + row * {deep}, b, c);")
+                            if self.narrow:
+                                self._scale(matrix, rows, width)
+                            self._store(product, unit, rows, width)
+
+    def _scale(self, matrix: RowsKernel, rows: int, width: int) -> None:
+        """The sums of 24-bit numbers times their columns' factors."""
+        writer = self.writer
+        with writer.block(f"for (long at = 0; at < {width}; at += TW_LANES)"):
+            writer.line(f"const vf factor = {matrix.factor('at')};")
+            for row in range(rows):
+                place = f"c + {row * width} + at"
+                writer.line(f"tw_store({place}, tw_load({place}) * factor);")
+
+    # Maps
+
+    def _map(self, block: Block) -> None:
+        """A map at this step and element of the batch, along its axis."""
+
+        def values(vector: Vector | None) -> None:
+            emitter = self._emitter(vector)
+            computed = [emitter.value(value) for value in block.values]
+            for store, value in zip(block.stores, computed, strict=True):
+                emitter.store(store.slot, store.index, value)
+
+        if block.axes:
+            strips(self.writer, block.axes[0], self.lanes, values)
+        else:
+            values(None)
+
+
+RECURRENT = Algorithm(
+    (
+        "recurrent",
+        "recurrent24",
+    ),
+    recurrent_tiles,
+    recurrent,
+)

@@ -1,0 +1,11 @@
+"""Sums and extremes over a window, channel by channel: depthwise convolution, pooling.
+
+tiles     the legal tiles and what they should take
+lowering  the C function
+"""
+
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.window.lowering import window
+from compiler.devices.cpu.algorithms.window.tiles import window_tiles
+
+WINDOW = Algorithm(("window",), window_tiles, window)

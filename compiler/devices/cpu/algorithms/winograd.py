@@ -1,0 +1,517 @@
+"""The `winograd` algorithm: convolutions of unit stride by minimal filtering (`compiler.forms.winograd`) as C.
+
+A task is a block of output tiles against a block of output channels. It transforms the inputs of its tiles, V = B^T d B, one vector of
+channels at a time, into the lane's scratch: a matrix of tiles x channels for each element of a transformed tile. Panel by panel of output
+channels it multiplies each of them with the transformed weights, M = V U, and transforms back, Y = A^T M A, with the maps that follow
+applied on the way to memory. V and one panel's M stay in the second-level cache; the weights stream through once per block of tiles.
+
+A transform is written out for one axis and applied along each axis in turn. Points come in pairs +-p, whose rows share what is even and
+what is odd in p.
+
+A tile says how many outputs it has along each axis, and how many tiles and channels are worked on at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.functions import decode
+from compiler.codegen.scalars import literal
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
+from compiler.devices.cpu.codegen.epilogue import finish
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
+from compiler.devices.cpu.codegen.strips import panel_strips, strips
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import LINE
+from compiler.forms.contraction import axes_of
+from compiler.forms.normal_form import Slots
+from compiler.forms.winograd import (
+    POSITIVE_POINTS,
+    Convolution,
+    Form,
+    Inside,
+    as_convolution,
+    form,
+    inside_of,
+    relative_error,
+    transformed_panels,
+    transforms_of,
+)
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal, in_registers
+
+LEAST_OUTPUTS = 2
+MOST_VECTORS = 4
+TASKS_PER_LANE = 4
+"""Blocks for each lane from which on it does not matter that the lanes' shares differ by one."""
+INPUT_NS, OUTPUT_NS = 3.0, 2.0
+"""One vector of one element, transformed along both axes."""
+ARRIVING, STREAMING = 2.0, 1.5
+"""How much longer than by themselves weights take to arrive, and to come from the second-level cache, in the midst of arithmetic."""
+BLOCK_L2 = 0.5
+"""The part of the second-level cache that a block's V and M may fill; weights stream through the rest."""
+WORTHWHILE = 1.25
+"""A form is left out where the model thinks another one, no less exact, this much faster."""
+
+
+def winograd_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """Tiles of every form, cheapest by the model first; empty for a kernel that is no convolution of unit stride.
+
+    Each states the error that its form adds; whoever asks chooses what a job can bear.
+    """
+    view = as_convolution(workload)
+    if view is None or view.column.extent < target.vector_floats:
+        return []
+    choices = [_outputs(sweep.tap.extent, sweep.output.extent) for sweep in view.sweeps]
+    widths = range(1, min(MOST_VECTORS, -(-view.column.extent // target.vector_floats)) + 1)
+    forms = {
+        outputs: _cheapest_first([one for vectors in widths for one in _tiles(view, outputs, vectors, target, lanes)])
+        for outputs in product(*choices)
+    }
+    heads = [options[0] for options in forms.values()]
+    kept = [outputs for outputs, own in forms.items() if not any(_outdoes(head, own[0]) for head in heads)]
+    cuts = [
+        (cut.seconds * busiest(*_blocks(view, outputs, cut.tile), lanes), cut)
+        for outputs in kept
+        for vectors in widths
+        for count in (lanes, PER_LANE * lanes)
+        for cut in _tiles(view, outputs, vectors, target, lanes, count)
+    ]
+    return with_row_cuts([one for outputs in kept for one in forms[outputs]], cuts, lanes)
+
+
+def _blocks(view: Convolution, outputs: tuple[int, ...], tile: Tile) -> tuple[list[int], list[int]]:
+    """Tiles and channels of the blocks of an image."""
+    tiles, columns = prod(view.tiles(outputs)), view.column.extent
+    return sizes(tiles, tile.extent("block", "m")), sizes(columns, tile.extent("block", "n"))
+
+
+def _cheapest_first(proposals: list[Proposal]) -> list[Proposal]:
+    """Cheapest by the model first."""
+    return sorted(proposals, key=lambda proposal: proposal.seconds)
+
+
+def _outdoes(one: Proposal, other: Proposal) -> bool:
+    return one.error <= other.error and one.seconds * WORTHWHILE < other.seconds
+
+
+def _outputs(taps: int, extent: int) -> list[int]:
+    """How many outputs a tile may have along an axis: where two choices make equally many tiles, the smaller has the smaller error."""
+    possible = [elements - taps + 1 for elements in POSITIVE_POINTS if elements - taps + 1 >= LEAST_OUTPUTS]
+    fewest: dict[int, int] = {}
+    for outputs in sorted(possible, reverse=True):
+        fewest[-(-extent // outputs)] = outputs
+    return sorted(fewest.values())
+
+
+def _tiles(
+    view: Convolution, outputs: tuple[int, ...], vectors: int, target: CpuTarget, lanes: int, count: int = 0
+) -> list[Proposal]:
+    """One form with register tiles of so many vectors, at blocks of different size, or at `count` equal ones."""
+    elements = prod(many + sweep.tap.extent - 1 for many, sweep in zip(outputs, view.sweeps, strict=True))
+    tiles, panel = prod(view.tiles(outputs)), vectors * target.vector_floats
+    rows = even_part(tiles, most_rows(vectors, target))
+    tile_bytes = elements * (view.depth.extent + panel) * 4
+    fit = max(int(BLOCK_L2 * target.l2_bytes) // tile_bytes // rows, 1)
+    panels = -(-view.column.extent // panel)
+    error = relative_error(
+        [form(m, s.tap.extent) for m, s in zip(outputs, view.sweeps, strict=True)], view.depth.extent
+    )
+    proposals = []
+    groups, all_rows = prod(axis.extent for axis in view.groups), parts(tiles, rows)
+    for block in {min(parts(all_rows, count), fit) * rows} if count else {rows, min(fit, all_rows) * rows}:
+        blocks = -(-tiles // block) * groups
+        # the lanes share the blocks of tiles, or, where those are too few, the panels: then each transforms all inputs
+        across = 1 if blocks % lanes == 0 or blocks >= TASKS_PER_LANE * lanes else min(lanes, panels)
+        width = max(panels // across, 1) * panel
+        names = "yx"[-len(outputs) :]
+        levels = (
+            Level("transform", tuple(zip(names, outputs, strict=True))),
+            Level("block", (("m", block), ("n", width))),
+            Level("register", (("m", rows), ("n", panel))),
+        )
+        scopes = in_registers(view.kernel)
+        seconds = _seconds(view, elements, tiles, rows, vectors, block, target)
+        proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error, blocks if groups == 1 else 1))
+    return proposals
+
+
+def _seconds(
+    view: Convolution, elements: int, tiles: int, rows: int, vectors: int, block: int, target: CpuTarget
+) -> float:
+    """Products; weights that arrive once, and come from the second-level cache for each register tile; transforms."""
+    rates, vector_bytes = target.rates, target.vector_floats * 4
+    groups, depth = prod(axis.extent for axis in view.groups), view.depth.extent
+    panels = -(-view.column.extent // (vectors * target.vector_floats))
+    last = tiles % block or block
+    register_tiles = tiles // block * -(-block // rows) + (-(-last // rows) if tiles % block else 0)
+    products = elements * panels * depth * tiles * vectors / rates.fma_per_ns
+    weights = elements * panels * depth * vectors * vector_bytes
+    arriving = ARRIVING * weights / rates.weights_per_ns + STREAMING * register_tiles * weights / rates.l2_per_ns
+    moved = elements * tiles * (INPUT_NS * -(-depth // target.vector_floats) + OUTPUT_NS * panels * vectors)
+    return 1e-9 * (CALL_NS + groups * (products + arriving + moved))
+
+
+AHEAD = 128
+"""Steps of k by which weights are fetched before they are read: each is read once per block of tiles, from beyond the second-level cache."""
+
+
+def winograd(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `as_convolution` accepts.
+
+    Levels of `tile`: `transform` (outputs of a tile along y and x), `block` (m tiles and n channels of a task), `register` (m tiles, n channels).
+    """
+    return _Winograd(name, workload, tile, target)
+
+
+class _Winograd(Lowering):
+    """`v_row`, `v_plane` and `m_plane` are distances in floats: between tiles, and between elements of V and of M."""
+
+    def __init__(self, name: str, workload: Workload, tile: Tile, target: CpuTarget) -> None:
+        view = as_convolution(workload)
+        assert view is not None, "the tile stage offers `winograd` only to kernels of that form"
+        self.name, self.workload, self.view = name, workload, view
+        self.writer, self.slots, self.lanes = Writer(), Slots(workload), target.vector_floats
+        outputs = transforms_of(tile)
+        self.forms = [form(many, sweep.tap.extent) for many, sweep in zip(outputs, view.sweeps, strict=True)]
+        self.elements = prod(one.elements for one in self.forms)
+        counts = view.tiles(outputs)
+        names = [f"tile_{sweep.output.name.lower()}" for sweep in view.sweeps]
+        self.places = [Axis(name, count) for name, count in zip(names, counts[len(view.free) :], strict=True)]
+        self.tiles = prod(counts)
+        self.rows, self.panel = tile.extent("register", "m"), tile.extent("register", "n")
+        self.block = min(tile.extent("block", "m"), self.tiles)
+        self.row_blocks = -(-self.tiles // self.block)
+        self.panels = -(-view.column.extent // self.panel)
+        self.block_panels = tile.extent("block", "n") // self.panel
+        self.column_blocks = -(-self.panels // self.block_panels)
+        self.v_row = _apart(-(-view.depth.extent // self.lanes) * self.lanes)
+        self.v_plane = _apart(self.block * self.v_row)
+        self.m_plane = _apart(self.block * self.panel)
+        self.weights = [slot.name for slot in workload.kernel.inputs].index(view.weights.slot)
+        self.packing = transformed_panels(view, outputs, self.panel)
+
+    def lower(self) -> Lowered:
+        writer = self.writer
+        for rows in self._row_counts():
+            offsets = tuple(row * self.v_row for row in range(rows))
+            vectors = self.panel // self.lanes
+            kernel = MicroKernel(offsets, ((self.view.depth.extent, 1),), vectors, self.lanes, AHEAD)
+            kernel.write(writer, f"{self.name}_{rows}")
+        self._input_transform()
+        self._output_transform()
+        with kernel_function(writer, self.name, self.workload, *self._notes()):
+            writer.line("/* v[element][tile][channel], m[element][tile][channel of the panel] */")
+            writer.line("float *const v = (float *)scratch;")
+            writer.line(f"float *const m = v + {self.elements * self.v_plane};")
+            writer.line("long transformed = -1;")
+            with writer.block("for (long tile = begin; tile < end; tile++)"):
+                self._task()
+        scratch = 4 * self.elements * (self.v_plane + self.m_plane)
+        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.weights: self.packing}, self.grid)
+
+    @property
+    def grid(self) -> TaskGrid:
+        """As `_task` takes a tile's number apart."""
+        view = self.view
+        tiles = (*view.free, *(sweep.output for sweep in view.sweeps))
+        steps = (*(1 for _ in view.free), *(one.outputs for one in self.forms))
+        columns = Cut((view.column,), self.block_panels * self.panel)
+        return TaskGrid(view.kernel, (*one_by_one(view.groups), Cut(tiles, self.block, steps), columns))
+
+    def _row_counts(self) -> list[int]:
+        """Heights of the register tiles that occur: whole ones, and what remains of a block and of the last block."""
+        last = self.tiles - (self.row_blocks - 1) * self.block
+        blocks = {last, self.block}
+        whole = {self.rows} if self.block >= self.rows else set()
+        return sorted(whole | {block % self.rows for block in blocks} - {0}, reverse=True)
+
+    def _notes(self) -> tuple[str, str]:
+        """For the comment above the kernel: its forms, tiles and channels."""
+        view = self.view
+        pairs = zip(self.forms, view.sweeps, strict=True)
+        swept = ", ".join(f"{one} along {sweep.output}:{sweep.output.extent}" for one, sweep in pairs)
+        return (
+            f"{swept}; {self.tiles} tiles of {self.elements} elements",
+            f"groups {axes_of(view.groups)}; channels {axes_of((view.depth,))} -> {axes_of((view.column,))}",
+        )
+
+    # Transforms of one tile at one vector of channels
+
+    def _input_transform(self) -> None:
+        """name_input: v = B^T d B for the inputs at d + i * row + j * step."""
+        writer, name, forms = self.writer, f"{self.name}_input", self.forms
+        self._along_one_axis(name, _write_input)
+        *outer, inner = forms
+        with writer.block(f"static void {name}(const float *d, long row, long step, float *v)"):
+            if not outer:
+                writer.line("(void)row;")
+                writer.line(f"{name}_{_suffix(inner)}(d, step, v, {self.v_plane});")
+            else:
+                self._nested(
+                    (outer[0].elements, inner.elements),
+                    f"{name}_{_suffix(outer[0])}(d + j * step, row, {{half}}, {{row}});",
+                    f"{name}_{_suffix(inner)}({{half}}, {{step}}, v + i * {inner.elements * self.v_plane}, {self.v_plane});",
+                )
+        writer.line()
+
+    def _output_transform(self) -> None:
+        """name_output: y = A^T m A, the outputs of a tile as dense rows of vectors."""
+        writer, name, forms = self.writer, f"{self.name}_output", self.forms
+        self._along_one_axis(name, _write_output)
+        *outer, inner = forms
+        with writer.block(f"static void {name}(const float *m, float *y)"):
+            if not outer:
+                writer.line(f"{name}_{_suffix(inner)}(m, {self.m_plane}, y, {self.lanes});")
+            else:
+                self._nested(
+                    (outer[0].outputs, inner.elements),
+                    f"{name}_{_suffix(outer[0])}(m + j * {self.m_plane}, {inner.elements * self.m_plane}, {{half}}, {{row}});",
+                    f"{name}_{_suffix(inner)}({{half}}, {{step}}, y + i * {inner.outputs * self.lanes}, {self.lanes});",
+                )
+        writer.line()
+
+    def _along_one_axis(self, name: str, write: Callable[[Writer, Form], None]) -> None:
+        """A function for each form, which transforms along one axis: y from x, both in constant steps."""
+        for one in dict.fromkeys(self.forms):
+            head = f"static inline void {name}_{_suffix(one)}(const float *x, long x_step, float *y, long y_step)"
+            with self.writer.block(head):
+                write(self.writer, one)
+            self.writer.line()
+
+    def _nested(self, half: tuple[int, int], along_y: str, along_x: str) -> None:
+        """Each column along y into `half`, then each row of that along x."""
+        writer, lanes, (high, wide) = self.writer, self.lanes, half
+        writer.line(f"float half[{high * wide * lanes}] __attribute__((aligned(64)));")
+        line = along_y.format(half=f"half + j * {lanes}", row=wide * lanes)
+        writer.line(f"for (long j = 0; j < {wide}; j++) {line}")
+        line = along_x.format(half=f"half + i * {wide * lanes}", step=lanes)
+        writer.line(f"for (long i = 0; i < {high}; i++) {line}")
+
+    # A task: one block of tiles against one block of panels
+
+    def _task(self) -> None:
+        writer = self.writer
+        writer.line(f"const long column_block = tile % {self.column_blocks};")
+        writer.line(f"const long row_block = tile / {self.column_blocks} % {self.row_blocks};")
+        writer.line(f"const long group = tile / {self.column_blocks * self.row_blocks};")
+        decode(writer, self.view.groups, "group")
+        writer.line(f"const long first = row_block * {self.block};")
+        writer.line(f"const long count = tw_least_of({self.tiles} - first, {self.block});")
+        with writer.block(f"if (transformed != tile / {self.column_blocks})"):
+            writer.line(f"transformed = tile / {self.column_blocks};")
+            self._transform_inputs()
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
+        with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
+            self._multiply()
+            self._transform_outputs()
+
+    def _tile_of(self, at: str) -> None:
+        """Declares the free axes and the tile's place along each sweep."""
+        decode(self.writer, (*self.view.free, *self.places), at)
+
+    def _transform_inputs(self) -> None:
+        """v[element][t] for each tile t of the block: read in place where all of it lies inside the padding, else by way of a patch."""
+        writer, depth, lanes = self.writer, self.view.depth, self.lanes
+        whole = depth.extent // lanes * lanes
+        with writer.block("for (long t = 0; t < count; t++)"):
+            self._tile_of("(first + t)")
+            writer.line(f"float *const to = v + t * {self.v_row};")
+            inside = inside_of(self.view)
+            if whole:
+                with ExitStack() as stack:
+                    if inside is not None:
+                        with writer.block(f"if ({self._meets_no_padding(inside)})"):
+                            self._read_in_place(inside.load, whole)
+                        stack.enter_context(writer.block("else"))
+                    stack.enter_context(writer.block(f"for (long {depth} = 0; {depth} < {whole}; {depth} += TW_LANES)"))
+                    self._read_patch(Vector(depth))
+            if whole < depth.extent:
+                strips(writer, depth, lanes, self._read_patch, whole)
+
+    def _meets_no_padding(self, inside: Inside) -> str:
+        """The condition that all of a tile lies inside the padding."""
+        tests = []
+        for place, one, (begin, end) in zip(self.places, self.forms, inside.bounds, strict=True):
+            first, past = -(-begin // one.outputs), (end - one.elements) // one.outputs + 1
+            tests += [f"{place} >= {first}"] if first > 0 else []
+            tests += [f"{place} < {past}"] if past < place.extent else []
+        return " && ".join(tests) or "1"
+
+    def _read_in_place(self, load: Load, whole: int) -> None:
+        view, writer = self.view, self.writer
+        slot, offset = self.slots.address(load.slot, load.index)
+        emitter = Emitter(writer, self.slots.address)
+        for sweep, place, one in zip(view.sweeps, self.places, self.forms, strict=True):
+            emitter.names[sweep.position] = f"({place} * {one.outputs})"
+        row, step = (0, *(offset.coefficient(sweep.position) or 0 for sweep in view.sweeps))[-2:]
+        with writer.block(f"for (long {view.depth} = 0; {view.depth} < {whole}; {view.depth} += TW_LANES)"):
+            place_of = emitter.index(offset)
+            writer.line(f"{self.name}_input({slot} + {place_of}, {row}, {step}, to + {view.depth});")
+
+    def _read_patch(self, vector: Vector) -> None:
+        """The tile's inputs, at one vector of channels, in a patch with zeros where the image ends; then their transform."""
+        view, writer, lanes = self.view, self.writer, self.lanes
+        writer.line(f"float patch[{self.elements * lanes}] __attribute__((aligned(64)));")
+        inner = self.forms[-1].elements
+        with ExitStack() as stack:
+            tests, at = [], Index.of(0)
+            for letter, sweep, place, one in zip(
+                "ij"[-len(self.forms) :], view.sweeps, self.places, self.forms, strict=True
+            ):
+                stack.enter_context(writer.block(f"for (long {letter} = 0; {letter} < {one.elements}; {letter}++)"))
+                writer.line(f"const long {sweep.position} = {place} * {one.outputs} + {letter};")
+                at = at * one.elements + Axis(letter, one.elements)
+                if (place.extent - 1) * one.outputs + one.elements > sweep.position.extent:
+                    tests.append(f"{sweep.position} < {sweep.position.extent}")
+            emitter = Emitter(writer, self.slots.address, vector, self.slots.extents)
+            writer.line("vf value = {0};")
+            with ExitStack() as inside:
+                if tests:
+                    inside.enter_context(writer.block(f"if ({' && '.join(tests)})"))
+                writer.line(f"value = {emitter.vf(view.image.value)};")
+            writer.line(f"tw_store(patch + ({emitter.index(at)}) * {lanes}, value);")
+        writer.line(f"{self.name}_input(patch, {inner * lanes}, {lanes}, to + {vector.axis});")
+
+    def _multiply(self) -> None:
+        """m[element] = v[element] u[element] for one panel of output channels."""
+        writer, size = self.writer, self.view.depth.extent * self.panel
+        slot = self.workload.kernel.inputs[self.weights].name
+        writer.line(f"const float *const u = {slot} + (group * {self.panels} + panel) * {self.elements * size}L;")
+        with (
+            writer.block(f"for (long element = 0; element < {self.elements}; element++)"),
+            writer.block(f"for (long t = 0; t < count; t += {self.rows})"),
+        ):
+            writer.line(f"const float *const a = v + element * {self.v_plane} + t * {self.v_row};")
+            writer.line(f"float *const c = m + element * {self.m_plane} + t * {self.panel};")
+            counts = self._row_counts()
+            if len(counts) > 1:
+                writer.line(f"const long rows = tw_least_of(count - t, {self.rows});")
+            for at, rows in enumerate(counts):
+                test = f"if (rows == {rows}) " if at + 1 < len(counts) else ""
+                writer.line(f"{'else ' * (at > 0)}{test}{self.name}_{rows}(a, u + element * {size}, c);")
+
+    # Back to outputs, and what follows
+
+    def _transform_outputs(self) -> None:
+        """The outputs of each tile of the block at one panel; tiles at the far borders are cut off there."""
+        with self.writer.block("for (long t = 0; t < count; t++)"):
+            self._tile_of("(first + t)")
+
+            def outputs(vector: Vector, column: str) -> None:
+                self._outputs(vector, f"m + t * {self.panel} + {column}")
+
+            panel_strips(self.writer, self.view.column, self.panel, self.lanes, outputs)
+
+    def _outputs(self, vector: Vector, source: str) -> None:
+        view, writer = self.view, self.writer
+        many = prod(one.outputs for one in self.forms)
+        writer.line(f"float outputs[{many * self.lanes}] __attribute__((aligned(64)));")
+        writer.line(f"{self.name}_output({source}, outputs);")
+        with ExitStack() as stack:
+            at = Index.of(0)
+            for letter, sweep, place, one in zip(
+                "ij"[-len(self.forms) :], view.sweeps, self.places, self.forms, strict=True
+            ):
+                left = f"{sweep.output.extent} - {place} * {one.outputs}"
+                cut = sweep.output.extent % one.outputs > 0
+                limit = f"tw_least_of({left}, {one.outputs})" if cut else str(one.outputs)
+                writer.line(f"const long past_{letter} = {limit};")
+                stack.enter_context(writer.block(f"for (long {letter} = 0; {letter} < past_{letter}; {letter}++)"))
+                writer.line(f"const long {sweep.output} = {place} * {one.outputs} + {letter};")
+                at = at * one.outputs + Axis(letter, one.outputs)
+            place_of = Emitter(writer, self.slots.address).index(at)
+            self._maps(vector, f"tw_load(outputs + ({place_of}) * {self.lanes})")
+
+    def _maps(self, vector: Vector, product: str) -> None:
+        """The product's stored value and the epilogue's maps, at one vector of one output position."""
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        value = self.writer.name("product")
+        self.writer.line(f"const vf {value} = {product};")
+        finish(emitter, self.slots, self.view.product, self.view.epilogue, value)
+
+
+def _apart(floats: int) -> int:
+    """A distance of whole cache lines, an odd number of them: neither planes nor rows may share the sets of a cache."""
+    lines = -(-floats // LINE)
+    return LINE * (lines + (lines % 2 == 0))
+
+
+def _suffix(one: Form) -> str:
+    return f"f{one.outputs}_{one.taps}"
+
+
+def _write_input(writer: Writer, one: Form) -> None:
+    """y = B^T x. The rows of a pair +-p are even + p odd and even - p odd."""
+    points = ", ".join(map(str, one.points))
+    writer.line(f"/* B^T of {one} at {points} and infinity */")
+    for at in range(one.elements):
+        writer.line(f"const vf x{at} = tw_load(x + {at} * x_step);")
+    for element, row in enumerate(one.input):
+        point = one.points[element] if element < len(one.points) else None
+        if point is None or point == 0:
+            writer.line(f"tw_store(y + {element} * y_step, {_sum_of(_terms(row))});")
+        elif point > 0:
+            twin = one.input[element + 1]
+            even = [value if value == other else Fraction(0) for value, other in zip(row, twin, strict=True)]
+            odd = [value / point if value != other else Fraction(0) for value, other in zip(row, twin, strict=True)]
+            writer.line(f"const vf even{element} = {_sum_of(_terms(even))}, odd{element} = {_sum_of(_terms(odd))};")
+            writer.line(
+                f"tw_store(y + {element} * y_step, {_sum_of([(Fraction(1), f'even{element}'), (point, f'odd{element}')])});"
+            )
+            writer.line(
+                f"tw_store(y + {element + 1} * y_step, {_sum_of([(Fraction(1), f'even{element}'), (-point, f'odd{element}')])});"
+            )
+
+
+def _write_output(writer: Writer, one: Form) -> None:
+    """y = A^T x. Outputs of even number take the sums of pairs, those of odd number the differences."""
+    points = ", ".join(map(str, one.points))
+    writer.line(f"/* A^T of {one} at {points} and infinity */")
+    for at in range(one.elements):
+        writer.line(f"const vf x{at} = tw_load(x + {at} * x_step);")
+    pairs = [(element, point) for element, point in enumerate(one.points) if point > 0]
+    for element, _ in pairs:
+        writer.line(
+            f"const vf sum{element} = x{element} + x{element + 1}, difference{element} = x{element} - x{element + 1};"
+        )
+    for output in range(one.outputs):
+        part = "difference" if output % 2 else "sum"
+        terms = [(point**output, f"{part}{element}") for element, point in pairs]
+        terms += [(Fraction(1), "x0")] if output == 0 and 0 in one.points else []
+        terms += [(Fraction(1), f"x{one.elements - 1}")] if output == one.outputs - 1 else []
+        writer.line(f"tw_store(y + {output} * y_step, {_sum_of(terms)});")
+
+
+def _terms(row: Sequence[Fraction]) -> list[tuple[Fraction, str]]:
+    return [(number, f"x{at}") for at, number in enumerate(row) if number]
+
+
+def _sum_of(terms: Sequence[tuple[Fraction, str]]) -> str:
+    """A sum of multiples, one that needs no multiplication first."""
+    ordered = sorted(terms, key=lambda term: (term[0] != 1, term[0] != -1))
+    text = ""
+    for factor, name in ordered:
+        body = name if abs(factor) == 1 else f"{literal(float(abs(factor)), DType.F32)} * {name}"
+        sign = "-" if factor < 0 else "+" if text else ""
+        text += f" {sign} {body}" if text else f"{sign}{body}"
+    return text
+
+
+WINOGRAD = Algorithm(("winograd",), winograd_tiles, winograd)

@@ -1,0 +1,106 @@
+"""The innermost loops of a product of few rows: several panels of the matrix read side by side, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
+from compiler.forms.cache_lines import LINE_BYTES
+from compiler.ir.narrow import NARROW_BYTES
+from compiler.ir.packing import Packing
+
+AHEAD = 2048
+"""Bytes of a stream that are asked for ahead of their use."""
+
+
+@dataclass(frozen=True)
+class RowsKernel:
+    """c[row][panel][column] = sum over k of x[row][k] b[panel][k][column], for adjacent panels.
+
+    rows     of x, dense
+    depth    extent of k
+    panels   read side by side
+    vectors  of a panel, of `lanes` floats each
+    narrow   whether panels hold 24-bit numbers, each 256 times too large (`tw_load_24`), with a factor for each column behind them
+    fetch    whether lines are asked for ahead, because the matrix comes from beyond this core's caches
+    """
+
+    rows: int
+    depth: int
+    panels: int
+    vectors: int
+    lanes: int
+    narrow: bool = False
+    fetch: bool = False
+
+    @property
+    def panel(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def width(self) -> int:
+        """Columns of all panels."""
+        return self.panels * self.panel
+
+    @property
+    def ctype(self) -> str:
+        """Of the matrix."""
+        return "uint8_t" if self.narrow else "float"
+
+    @property
+    def apart(self) -> int:
+        """Elements of `ctype` from one panel to the next."""
+        return self.panel * (NARROW_BYTES * self.depth + 4) if self.narrow else self.panel * self.depth
+
+    def factor(self, column: str) -> str:
+        """A vector of what the sums at a column, counted from panel `b` on, are multiplied by where the matrix is narrow."""
+        behind = NARROW_BYTES * self.panel * self.depth
+        place = f"b + {column} / {self.panel} * {self.apart}L + {behind}L + {column} % {self.panel} * 4"
+        return f"tw_load((const float *)({place}))"
+
+    def write(self, writer: Writer, name: str) -> None:
+        """A C function `name(const float *x, const ctype *b, float *c)`, inlined where it is called."""
+        arguments = f"const float *x, const {self.ctype} *b, float *c"
+        with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
+            if self.depth <= MAX_STRETCH:
+                self._stretch(writer, "0", str(self.depth))
+                self._each_place(writer, "tw_store({c}, {acc});")
+            else:
+                self._each_place(writer, "tw_store({c}, (vf){{0}});")
+                with writer.block(f"for (long k0 = 0; k0 < {self.depth}; k0 += {STRETCH})"):
+                    writer.line(f"const long past = tw_least_of(k0 + {STRETCH}, {self.depth});")
+                    self._stretch(writer, "k0", "past")
+                    self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
+        writer.line()
+
+    def _stretch(self, writer: Writer, first: str, past: str) -> None:
+        """acc = x b over a stretch of k."""
+        step = NARROW_BYTES if self.narrow else 1
+        line = self.panel * step
+        writer.line(f"vf acc[{self.rows}][{self.panels}][{self.vectors}] = {{0}};")
+        with writer.block(f"for (long k = {first}; k < {past}; k++)"):
+            for row in range(self.rows):
+                writer.line(f"const vf x{row} = tw_splat(x[k + {row * self.depth}]);")
+            for panel in range(self.panels):
+                writer.line(f"const {self.ctype} *const b{panel} = b + k * {line}L + {panel * self.apart}L;")
+                for at in range(0, line * (1 if self.narrow else 4), LINE_BYTES) if self.fetch else ():
+                    writer.line(f"__builtin_prefetch((const char *)b{panel} + {AHEAD + at});")
+                for vector in range(self.vectors):
+                    load = "tw_load_24" if self.narrow else "tw_load"
+                    writer.line(f"const vf y{panel}_{vector} = {load}(b{panel} + {vector * self.lanes * step});")
+                    for row in range(self.rows):
+                        writer.line(f"acc[{row}][{panel}][{vector}] += x{row} * y{panel}_{vector};")
+
+    def _each_place(self, writer: Writer, statement: str) -> None:
+        """A statement for each sum `{acc}` and its place `{c}`."""
+        for row in range(self.rows):
+            for panel in range(self.panels):
+                for vector in range(self.vectors):
+                    place = f"c + {row * self.width + panel * self.panel + vector * self.lanes}"
+                    writer.line(statement.format(c=place, acc=f"acc[{row}][{panel}][{vector}]"))
+
+
+def is_fetched(packing: Packing, l2_bytes: int) -> bool:
+    """Whether a packed matrix does not stay in this core's caches between two runs."""
+    return packing.elements * packing.dtype.bytes > l2_bytes

@@ -1,0 +1,81 @@
+"""Loops over vectors along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.writer import Writer
+from compiler.ir.expr import Expr
+from compiler.ir.index import Axis, row_major
+
+
+def strips(writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None], first: int = 0) -> None:
+    """Whole vectors along an axis, from `first` on, then the rest as one partial vector."""
+    whole = axis.extent // lanes * lanes
+    if whole > first:
+        with writer.block(f"for (long {axis} = {first}; {axis} < {whole}; {axis} += TW_LANES)"):
+            body(Vector(axis))
+    if axis.extent % lanes:
+        with writer.block(""):
+            writer.line(f"const long {axis} = {whole};")
+            body(Vector(axis, str(axis.extent % lanes)))
+
+
+def panel_strips(writer: Writer, axis: Axis, panel: int, lanes: int, body: Callable[[Vector, str], None]) -> None:
+    """Strips along the part of an axis that falls into the panel number `panel` (a C variable), of so many columns.
+
+    `body` is given the vector and the C expression of its column in the panel.
+    """
+    whole, rest = axis.extent // lanes * lanes, axis.extent % lanes
+    limit = f" && panel * {panel} + column < {whole}" if axis.extent % panel else ""
+    if whole:
+        with writer.block(f"for (long column = 0; column < {panel}{limit}; column += TW_LANES)"):
+            writer.line(f"const long {axis} = panel * {panel} + column;")
+            body(Vector(axis), "column")
+    if rest:
+        with writer.block(f"if (panel == {axis.extent // panel})"):
+            writer.line(f"const long {axis} = {whole};")
+            body(Vector(axis, str(rest)), str(whole % panel))
+
+
+def padded_strip(writer: Writer, axis: Axis, panel: int, line: str, value: Callable[[Vector], str]) -> None:
+    """line[column] = the value at one vector of columns of the panel number `panel`, from `column` on, and zeros past the axis's end."""
+    writer.line(f"const long {axis} = panel * {panel} + column;")
+    with writer.block(f"if ({axis} + TW_LANES <= {axis.extent})"):
+        writer.line(f"tw_store({line} + column, {value(Vector(axis))});")
+    with writer.block(f"else if ({axis} < {axis.extent})"):
+        writer.line(f"const long live = {axis.extent} - {axis};")
+        writer.line(f"tw_store({line} + column, {value(Vector(axis, 'live'))});")
+    writer.line(f"else tw_store({line} + column, tw_splat(0.0f));")
+
+
+def copy_row(
+    writer: Writer,
+    at: Callable[[Vector], Emitter],
+    lanes: int,
+    axes: Sequence[Axis],
+    value: Expr,
+    into: str,
+    factor: str = "",
+) -> None:
+    """into[k] = value at each point k of the axes, the last one fastest; times `factor` if given. `at` gives the emitter at a vector."""
+    *outer, inner = axes
+    with ExitStack() as stack:
+        for axis in outer:
+            stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
+        place = row_major(axes)
+
+        def copy(vector: Vector) -> None:
+            emitter = at(vector)
+            text = f"{emitter.vf(value)} * {factor}" if factor else emitter.vf(value)
+            store_vector(writer, f"{into} + {emitter.index(place)}", text, vector)
+
+        strips(writer, inner, lanes, copy)
+
+
+def store_vector(writer: Writer, place: str, value: str, vector: Vector, suffix: str = "") -> None:
+    """The live lanes of a vector, to memory; `suffix` ends the name of the C function that stores elements of their type."""
+    tail = f"_n({place}, {value}, {vector.count})" if vector.count else f"({place}, {value})"
+    writer.line(f"tw_store{suffix}{tail};")

@@ -1,0 +1,264 @@
+"""Cores of a machine: candidates built for it to time, its facts, single calls run for bisection."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from compiler.codegen.build import Objects, Stopped, Toolchain, environment_compiler, find_toolchain
+from compiler.codegen.calls import function_name, workload_of
+from compiler.contract import CompileOptions
+from compiler.devices.cpu.algorithms import legal_tiles
+from compiler.devices.cpu.codegen.lowered import Lowered
+from compiler.devices.cpu.emit.library import build_library
+from compiler.devices.cpu.emit.lower import count_tiles, lower
+from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
+from compiler.devices.cpu.emit.regions import KernelRegions
+from compiler.devices.cpu.measure.handover import Handover, measure_handover
+from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
+from compiler.devices.cpu.measure.rates import measure_rates, rates_of
+from compiler.devices.cpu.measure.timer import TIMER_SOURCE
+from compiler.devices.cpu.rates import Rates
+from compiler.devices.cpu.target import CpuTarget, resolve
+from compiler.devices.device import JOBS
+from compiler.devices.whole import race_programs
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import STATE, Record, Setting, Trial, Workload
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.ir.tile import Tile
+from compiler.measure.plans import Raced
+from compiler.trace import Hurry, unhurried
+from compiler.tuning.proposal import Proposal
+from compiler.tuning.tune import best_by_model
+
+HANDOVER = "handover"
+"""The kind of record that says what a hand-over between two cores costs."""
+BYTE_S = "byte_s"
+"""In the variant of such a record: how much longer a byte takes to be read that another core wrote. Left out: not known, counted as 0."""
+UPGRADE_S = "upgrade_s"
+"""There, too: how much longer a byte takes to be written that another core has read since the writer wrote it. Left out: measured where that
+is allowed, else counted as 0."""
+
+
+def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
+    """For a job's target, with the user's C compiler. Raises TargetUnavailable, also for a precision that it lacks, ToolchainMissing."""
+    target = resolve(options.target)
+    target.check_precision(options.precision)
+    return CpuBackend(target, find_toolchain(environment_compiler(environment)))
+
+
+@dataclass(frozen=True)
+class CpuBackend:
+    """`Backend` for a CPU target and a C compiler."""
+
+    target: CpuTarget
+    toolchain: Toolchain
+    objects: Objects = field(default_factory=dict, repr=False, compare=False)
+    """What was compiled for whole programs so far."""
+
+    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
+        """As they are: what bf16 rounds, it rounds inside of contractions."""
+        return kernels
+
+    @property
+    def joins(self) -> frozenset[str]:
+        return frozenset({"separable"})
+
+    def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
+        return workload_of(kernels, call)
+
+    def setting(self, kernels: KernelGraph) -> Setting:
+        """From one run to the next a model's constants stay in a last cache that holds twice as much."""
+        whole = sum(array.nbytes for array in kernels.constants.values())
+        return Setting("cache" if 2 * whole <= self.target.l3_bytes else "memory", self.toolchain.version)
+
+    def prepared(
+        self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
+    ) -> tuple[CpuBackend, list[Record]]:
+        """The target with the rates of its cores, and the records they are from."""
+        backend, records = self.with_rates(known, measure=measure)
+        rates = replace(backend.target.rates, in_memory=self.setting(kernels).weights == "memory")
+        return replace(backend, target=replace(backend.target, rates=rates)), records
+
+    def with_rates(self, known: Sequence[Record], *, measure: bool) -> tuple[CpuBackend, list[Record]]:
+        """The target with the rates of its cores, and the records they are from.
+
+        Records of this hardware if there are any, else measured now if `measure` holds; else the target keeps the rates it came with.
+        """
+        target = self.target
+        found = rates_of(known, target)
+        if found is None and measure and target.is_here:
+            found = rates_of(measure_rates(self._timer_library(), target), target)
+        if found is None:
+            return self, []
+        rates, records = found
+        return replace(self, target=replace(target, rates=rates)), records
+
+    def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
+        return known
+
+    def machine(
+        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+    ) -> AbstractContextManager[CpuMachine | None]:
+        return nullcontext(self.cores(seed, hurry, setting))
+
+    def cores(self, seed: int, hurry: Hurry = unhurried, setting: Setting | None = None) -> CpuMachine | None:
+        """This machine as one on which trials can be measured; None for a target that does not run here."""
+        if not self.target.is_here:
+            return None
+        build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=JOBS)
+        return CpuMachine(self.target, build, seed, setting or Setting(), hurry=hurry)
+
+    def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
+        return legal_tiles(workload, self.target, lanes, precision)
+
+    def count_tiles(self, workload: Workload, tile: Tile) -> int:
+        return count_tiles(workload, tile, self.target)
+
+    def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+        return best_by_model(options)
+
+    def told(self, workload: Workload, tile: Tile) -> str:
+        return ""
+
+    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
+        """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
+
+        Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in this state says what
+        that costs, if there is one that tells of UPGRADE_S, so that equal records give equal plans; else what was measured does. Without
+        `measure` the last record counts.
+        """
+        target = self.target
+        records = [
+            record
+            for record in known
+            if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware)
+        ]
+        if not measure or not target.is_here:
+            return records[-1] if records else None
+        measured = measure_handover(self._timer_library())
+        if measured is None:
+            return None
+        complete = [record for record in records if UPGRADE_S in record.variant]
+        alike = [record for record in complete if Handover.of(1e9 * record.seconds).state == measured.state]
+        return alike[-1] if alike else handover_record(measured, target)
+
+    def regions(self, kernels: KernelGraph) -> KernelRegions:
+        return KernelRegions(kernels, self.target)
+
+    def together(self, kernels: KernelGraph) -> None:
+        """None: a kernel is no launch."""
+
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """Kernels are compiled once for all plans, which share one weights file; each is run as artifacts are, on lanes of its own."""
+        if not self.target.is_here:
+            return None
+        try:
+            programs = emit_each(kernels, plans, self.target, self.toolchain, JOBS, self.objects, hurry)
+        except Stopped:
+            return None
+        return race_programs(programs, plans, self.target.name, seed, hurry, place)
+
+    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others)
+
+    def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
+        return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))
+
+    def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
+        """An algorithm of a precision is named after it."""
+        return frozenset(tile.algorithm for tile, _ in plan.tiles if tile.algorithm == precision)
+
+    def _timer_library(self) -> bytes:
+        return _timer_library(replace(self.target, rates=Rates()), self.toolchain)
+
+    def __str__(self) -> str:
+        return f"{self.target.name}: {self.target.rates}"
+
+
+def build_trials(
+    trials: Sequence[Trial], target: CpuTarget, toolchain: Toolchain, jobs: int, hurry: Hurry = unhurried
+) -> Built | None:
+    """A library of trials with the timer, and how each is called; None when `hurry` called it off."""
+    candidates = []
+    for number, trial in enumerate(trials):
+        name = function_name(trial.workload, number)
+        candidates.append(Candidate(trial.workload, lower(name, trial.workload, trial.tile, target)))
+    try:
+        library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, hurry)
+    except Stopped:
+        return None
+    return Built(library, tuple(_entry(candidate) for candidate in candidates))
+
+
+def _entry(candidate: Candidate) -> Entry:
+    lowered, operands = candidate.lowered, []
+    for position, buffer in enumerate((*candidate.workload.inputs, *candidate.workload.outputs)):
+        packing = lowered.packings.get(position)
+        operands.append((packing.dtype, packing.elements) if packing else (buffer.type.dtype, buffer.span))
+    return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
+
+
+def handover_record(measured: Handover, target: CpuTarget) -> Record:
+    """A hand-over between this hardware's cores as a record."""
+    return Record(
+        kind=HANDOVER,
+        workload=HANDOVER,
+        operator=HANDOVER,
+        description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
+        target=target.name,
+        hardware=target.hardware,
+        variant={STATE: measured.state, BYTE_S: measured.byte_s, UPGRADE_S: measured.upgrade_s},
+        threads=2,
+        seconds=1e-9 * measured.ns,
+        p10=1e-9 * measured.ns,
+        p90=1e-9 * measured.ns,
+        samples=1,
+    )
+
+
+@lru_cache(maxsize=1)
+def _timer_library(target: CpuTarget, toolchain: Toolchain) -> bytes:
+    return build_library({"timer.c": TIMER_SOURCE}, target, toolchain)
+
+
+class LibraryStepper:
+    """Runs single calls of a plan from a library of its kernels: `measure.bisect.Stepper`."""
+
+    def __init__(self, kernels: KernelGraph, plan: Plan, target: CpuTarget, toolchain: Toolchain) -> None:
+        self._lowered = lower_calls(kernels, plan, target)
+        self._constants = {
+            (position, slot): kernels.constants[id]
+            for position, call in enumerate(kernels.calls)
+            for slot, id in enumerate(call.inputs)
+            if id in kernels.constants
+        }
+        distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
+        code = build_library(kernel_sources(distinct), target, toolchain)
+        with tempfile.TemporaryDirectory(prefix="tw-step-") as folder:
+            path = Path(folder) / "kernels.so"
+            path.write_bytes(code)
+            self._library = ctypes.CDLL(str(path))
+
+    def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
+        """Runs all tiles of a call on flat operands, packing what its kernel wants packed."""
+        kernel = self._lowered[position]
+        arrays = [self._operand(position, slot, kernel, array) for slot, array in enumerate(operands)]
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        scratch = np.empty(kernel.scratch_bytes + 4096, np.uint8)
+        aligned = ctypes.c_void_p(-(-scratch.ctypes.data // 64) * 64)
+        getattr(self._library, kernel.name)(pointers, aligned, ctypes.c_long(0), ctypes.c_long(kernel.tiles))
+
+    def _operand(self, position: int, slot: int, kernel: Lowered, array: np.ndarray) -> np.ndarray:
+        packing = kernel.packings.get(slot)
+        return packing.pack(self._constants[position, slot]) if packing else array

@@ -1,0 +1,145 @@
+"""model.c: the plans as tables, before the runtime that is the same for every model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compiler.codegen.host_tables import c_string, description, nanoseconds, operand, ports, table
+from compiler.codegen.weights import Weights
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.lowered import Lowered
+from compiler.devices.cpu.target import CpuTarget
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.guards import verify_guards
+from compiler.ir.plan import Plan
+
+C_FEATURES = {
+    "sse4_2": "sse4.2",
+    "avx512_vnni": "avx512vnni",
+    "avx512_bf16": "avx512bf16",
+    "avx_vnni": "avxvnni",
+}
+"""Features that C compilers spell in another way than /proc/cpuinfo."""
+
+
+def host_source(
+    kernels: KernelGraph,
+    plans: Sequence[Plan],
+    lowered: Sequence[Sequence[Lowered]],
+    weights: Weights,
+    target: CpuTarget,
+    headers: Sequence[str] = ("kernels.h",),
+) -> str:
+    """The text of model.c; `lowered` is in call order for each plan, `headers` declare it. Constants are added to `weights` as they are met.
+
+    Of several plans the runtime takes the first whose limit is at least what a hand-over costs. Raises VerifyError unless limits rise to infinity.
+    """
+    if len(plans) > 1:
+        verify_guards(plans)
+    writer = Writer()
+    writer.line("#define _GNU_SOURCE /* for the cores that threads are kept on */")
+    for header in ("model.h", *headers):
+        writer.line(f'#include "{header}"')
+    writer.line("#include <math.h>")
+    writer.line("#include <stddef.h>")
+    writer.line()
+    _structs(writer)
+    ports(writer, kernels)
+    _counts(writer, kernels, plans)
+    for number, (plan, chosen) in enumerate(zip(plans, lowered, strict=True), 1):
+        writer.line(f"/* Plan {number}: {plan.scheduler}, {plan.lanes} lanes{_limit(plan)} */")
+        _calls(writer, number, kernels, chosen)
+        table(writer, "operand", f"operands_{number}", f"OPERANDS_{number}", _operands(kernels, plan, chosen, weights))
+        _tasks(writer, number, plan)
+    _plans(writer, plans)
+    scratch = max((-(-kernel.scratch_bytes // 4096) * 4096 for each in lowered for kernel in each), default=0)
+    size = weights.size
+    writer.line(f"#define WEIGHT_BYTES {size}UL")
+    writer.line(f"#define SCRATCH_BYTES {scratch}UL")
+    writer.line(f"static const char description[] = {c_string(description(kernels, plans[0], size, plans[1:]))};")
+    writer.line()
+    _cpu_check(writer, target)
+    writer.line('#include "tw_runtime.h"')
+    return writer.text()
+
+
+def _structs(writer: Writer) -> None:
+    writer.line("typedef void kernel_function(void *const *p, char *scratch, long begin, long end);")
+    writer.line("enum space { SPACE_INPUT, SPACE_OUTPUT, SPACE_ARENA, SPACE_WEIGHTS };")
+    writer.line("struct port { int32_t code, bits, ndim; const int64_t *shape; size_t bytes; };")
+    writer.line("struct call { kernel_function *kernel; int first_operand; };")
+    writer.line("struct operand { enum space space; int port; long offset; };")
+    writer.line("struct wait { int lane; long count; };")
+    writer.line("struct task { int call, lane; long first, last; int first_wait, waits; };")
+    writer.line("/* For cores between which a hand-over takes at most so long; `count` tasks. */")
+    with writer.block("struct plan", "};"):
+        writer.line("double most_handover_ns;")
+        writer.line("int lanes;")
+        writer.line("size_t arena_bytes;")
+        writer.line("const struct call *calls;")
+        writer.line("const struct operand *operands;")
+        writer.line("int count;")
+        writer.line("const struct task *tasks;")
+        writer.line("const struct wait *waits;")
+    writer.line()
+
+
+def _counts(writer: Writer, kernels: KernelGraph, plans: Sequence[Plan]) -> None:
+    """What is the same for all plans, and the most that one of them has."""
+    operands = sum(len(call.inputs) + len(call.outputs) for call in kernels.calls)
+    writer.line(f"enum {{ CALLS = {len(kernels.calls)}, OPERANDS = {operands} }};")
+    tasks, lanes = max(len(plan.tasks) for plan in plans), max(plan.lanes for plan in plans)
+    writer.line(f"enum {{ TASKS = {tasks}, LANES = {lanes} }};")
+    writer.line()
+
+
+def _limit(plan: Plan) -> str:
+    return "" if plan.most_handover_s == math.inf else f", where a hand-over takes at most {nanoseconds(plan)} ns"
+
+
+def _plans(writer: Writer, plans: Sequence[Plan]) -> None:
+    rows = [
+        f"{{{nanoseconds(plan)}, {plan.lanes}, {plan.arena_bytes}UL, calls_{number}, operands_{number}, "
+        f"TASKS_{number}, tasks_{number}, waits_{number}}}"
+        for number, plan in enumerate(plans, 1)
+    ]
+    table(writer, "plan", "plans", "PLANS", rows)
+
+
+def _operands(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights) -> list[str]:
+    return [
+        operand(kernels, plan, id, kernel.packings.get(position), weights)
+        for call, kernel in zip(kernels.calls, lowered, strict=True)
+        for position, id in enumerate((*call.inputs, *call.outputs))
+    ]
+
+
+def _calls(writer: Writer, number: int, kernels: KernelGraph, lowered: Sequence[Lowered]) -> None:
+    rows, first = [], 0
+    for call, kernel in zip(kernels.calls, lowered, strict=True):
+        rows.append(f"{{{kernel.name}, {first}}}")
+        first += len(call.inputs) + len(call.outputs)
+    table(writer, "call", f"calls_{number}", f"CALLS_{number}", rows)
+
+
+def _tasks(writer: Writer, number: int, plan: Plan) -> None:
+    waits: list[str] = []
+    rows = []
+    for task in plan.tasks:
+        rows.append(f"{{{task.call}, {task.lane}, {task.first}, {task.last}, {len(waits)}, {len(task.waits)}}}")
+        waits += [f"{{{wait.lane}, {wait.count}}}" for wait in task.waits]
+    table(writer, "wait", f"waits_{number}", f"WAITS_{number}", waits)
+    table(writer, "task", f"tasks_{number}", f"TASKS_{number}", rows)
+
+
+def _cpu_check(writer: Writer, target: CpuTarget) -> None:
+    """A function that names the first feature this CPU lacks, or returns NULL."""
+    with writer.block("static const char *cpu_is_missing(void)"):
+        if target.machine == "x86_64":
+            writer.line("__builtin_cpu_init();")
+            for feature in target.features:
+                name = C_FEATURES.get(feature, feature)
+                writer.line(f'if (!__builtin_cpu_supports("{name}")) return "{name}";')
+        writer.line("return NULL;")
+    writer.line()

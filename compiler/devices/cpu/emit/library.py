@@ -1,0 +1,39 @@
+"""Kernels in C, with the headers that they are written with, as one shared library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from compiler.codegen.build import Objects, Toolchain, compile_library, host_headers
+from compiler.devices.cpu.target import CpuTarget
+from compiler.trace import Hurry, unhurried
+
+HEADERS = (
+    "tw_kernel.h",
+    "tw_integer.h",
+    "tw_narrow.h",
+    "tw_transpose.h",
+    "tw_handover.h",
+    "tw_lanes.h",
+    "tw_runtime.h",
+)
+
+
+def runtime_headers() -> dict[str, str]:
+    """The hand-written headers of a program for a CPU, by file name."""
+    folder = files("compiler.devices.cpu.runtime")
+    return {**{name: (folder / name).read_text() for name in HEADERS}, **host_headers()}
+
+
+def build_library(
+    sources: Mapping[str, str],
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int = 2,
+    optimise: str = "",
+    stop: Hurry = unhurried,
+    objects: Objects | None = None,
+) -> bytes:
+    """`compile_library` with `runtime_headers` beside the sources."""
+    return compile_library(sources, runtime_headers(), target, toolchain, jobs, optimise, stop, objects=objects)

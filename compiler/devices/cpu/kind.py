@@ -1,0 +1,18 @@
+"""CPUs: cores of a machine, C, the machine's C compiler."""
+
+from __future__ import annotations
+
+from compiler.devices.cpu.algorithms import legal_tiles
+from compiler.devices.cpu.device import cpu_backend
+from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve
+from compiler.devices.kind import DeviceKind
+from compiler.ir.machine import Workload
+from compiler.ir.tile import Tile
+
+
+def _source(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> str:
+    return f'#include "tw_kernel.h"\n\n{lower(name, workload, tile, target).text}'
+
+
+CPU = DeviceKind("cpu", PROFILES, resolve, cpu_backend, legal_tiles, _source)

@@ -1,0 +1,291 @@
+"""Kernels timed on this machine's cores."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.devices.cpu.measure.operands import Operands, lay_out
+from compiler.devices.cpu.measure.timer import Sample, Timer
+from compiler.devices.cpu.target import CpuTarget
+from compiler.errors import InternalError, TargetUnavailable
+from compiler.ir.machine import STATE, Record, Setting, Trial
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
+from compiler.measure.spread import Spread
+from compiler.trace import Hurry, unhurried
+
+LEAST_SAMPLE_S = 20e-6
+"""Short kernels are repeated until one sample lasts this long: a thousand times the clock's own cost."""
+MOST_REPEATS = 100_000
+COLD_L2 = 2
+"""Copies of the weights fill this many L2 caches."""
+STATE_ROUNDS = 100
+"""Of handing over, to see in which state the cores are; some 10 to 100 microseconds."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A built trial: its function, its pointers in order (inputs, then outputs) as (dtype, elements), its tile tasks, its scratch."""
+
+    symbol: str
+    operands: tuple[tuple[DType, int], ...]
+    tiles: int
+    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Built:
+    """A shared library that holds TIMER_SOURCE and one `void symbol(void *const *p, char *scratch, long begin, long end)` for each trial."""
+
+    library: bytes
+    entries: tuple[Entry, ...]
+
+
+class Build(Protocol):
+    """Makes a library of trials; None when `hurry`, which is asked all the time, stopped it."""
+
+    def __call__(self, trials: Sequence[Trial], *, hurry: Hurry) -> Built | None: ...
+
+
+@dataclass
+class Run:
+    """A trial under way: what it runs on, and its samples in seconds by round."""
+
+    trial: Trial
+    entry: Entry
+    timer: Timer
+    address: int
+    operands: Operands
+    repeats: int = 0
+    turns: int = 0
+    samples: dict[int, float] = field(default_factory=dict)
+    is_lost: bool = False
+
+    def sample(self, repeats: int) -> Sample:
+        """What the timer is to run next: it goes on with the copy of the weights that is in turn."""
+        operands = self.operands
+        copies, pointers = operands.tables.shape
+        first = self.turns % copies
+        self.turns = first + repeats
+        return Sample(
+            kernel=self.address,
+            tables=operands.tables.ctypes.data,
+            pointers=pointers,
+            copies=copies,
+            first=first,
+            scratch=operands.scratch.ctypes.data,
+            scratch_stride=operands.scratch_stride,
+            tiles=self.entry.tiles,
+            lanes=self.trial.lanes,
+            repeats=repeats,
+            cold=operands.cold,
+            colds=len(operands.cold),
+            warm=operands.warm,
+            warms=len(operands.warm),
+        )
+
+
+@dataclass(frozen=True)
+class CpuMachine:
+    """`ir.machine.Machine` for the cores of this machine.
+
+    build         makes a library of trials
+    setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read once before
+                  each sample, so that they lie where a producer would have left them
+    samples       clean rounds wanted of each trial
+    hurry         asked before each trial is prepared and before each sample; once it answers True no more are taken
+
+    Raises TargetUnavailable when the target cannot run here.
+    """
+
+    target: CpuTarget
+    build: Build
+    seed: int = 0
+    setting: Setting = field(default_factory=Setting)
+    samples: int = 9
+    clock: Callable[[], float] = time.monotonic
+    hurry: Hurry = unhurried
+    _known: dict[tuple[str, Tile], tuple[Timer, Entry]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was built so far, loaded: a trial that is measured again is not built again."""
+
+    def __post_init__(self) -> None:
+        if not self.target.is_here:
+            raise TargetUnavailable(
+                f"target {self.target.name} cannot be measured on this machine",
+                fix="measure on a machine of that kind, or set tuning_budget_s to 0",
+            )
+
+    @property
+    def hardware(self) -> str:
+        return self.target.hardware
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes
+
+    def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
+        """Builds the trials not built before, then times all of them interleaved: nothing is built while anything is timed.
+
+        Yields one record for each trial that ran within `deadline_s` seconds from now, before `hurry`. One on several lanes counts in the
+        state in which the cores were most of the time; its record says in which (STATE).
+
+        Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
+        """
+        end = self.clock() + deadline_s
+        wanted = max((trial.lanes for trial in trials), default=0)
+        if wanted > self.lanes:
+            raise TargetUnavailable(
+                f"a trial wants {wanted} lanes of {self.lanes}", fix=f"set threads to at most {self.lanes}"
+            )
+        if not trials or self.clock() >= end or self.hurry():
+            return
+        if not self.built(trials, lambda: self.hurry() or self.clock() >= end):
+            return
+        runs = [self.prepare(trial) for trial in trials if not self.hurry()]
+        rounds = self._sample(runs, wanted, end)
+        for run in runs:
+            if run.samples:
+                yield self._record(run, rounds)
+
+    def built(self, trials: Sequence[Trial], stop: Hurry) -> bool:
+        """Builds and loads what was not built before; False when `stop` called it off."""
+        unknown = [*{_identity(trial): trial for trial in trials if _identity(trial) not in self._known}.values()]
+        return not unknown or self._build(unknown, stop)
+
+    def entry(self, trial: Trial) -> tuple[Timer, Entry]:
+        """The library of a trial that was built, and how it is called."""
+        return self._known[_identity(trial)]
+
+    def _build(self, trials: Sequence[Trial], stop: Hurry) -> bool:
+        built = self.build(trials, hurry=stop)
+        if built is None:
+            return False
+        if len(built.entries) != len(trials):
+            raise InternalError(f"{len(trials)} trials were built into {len(built.entries)} entries")
+        timer = Timer(built.library)
+        for trial, entry in zip(trials, built.entries, strict=True):
+            self._known[_identity(trial)] = timer, entry
+        return True
+
+    def prepare(self, trial: Trial, weights_bytes: int | None = None) -> Run:
+        """Operands for a trial that was built, with copies of the weights that fill so many bytes, else COLD_L2 caches."""
+        timer, entry = self.entry(trial)
+        workload = trial.workload
+        writes = len(workload.outputs)
+        if len(entry.operands) != len(workload.inputs) + writes:
+            raise InternalError(
+                f"{entry.symbol} has {len(entry.operands)} operands for a workload of {len(workload.inputs) + writes}"
+            )
+        operands = lay_out(
+            entry.operands,
+            (*workload.constant, *(False for _ in workload.outputs)),
+            writes,
+            workload.kernel,
+            entry.scratch_bytes,
+            trial.lanes,
+            COLD_L2 * self.target.l2_bytes if weights_bytes is None else weights_bytes,
+            self.seed,
+            in_memory=self.setting.weights == "memory",
+        )
+        return Run(trial, entry, timer, timer.address(entry.symbol), operands)
+
+    def _sample(self, runs: Sequence[Run], lanes: int, end: float) -> _Rounds:
+        """Takes samples round by round, every run once a round, until enough rounds are clean or the time is up."""
+        rates: list[float] = []
+        states: list[str] = []
+        over = False
+        for turn in range(2 * self.samples if runs else 0):
+            states.append(state_now(runs[0].timer) if lanes > 1 else "")
+            before = runs[0].timer.probe(lanes)
+            for run in runs:
+                over = over or self.clock() >= end or self.hurry()
+                if over:
+                    break
+                if not run.is_lost:
+                    run.samples[turn] = _time(run)
+            rates.append(min(before, runs[0].timer.probe(lanes)))
+            _drop_losers(runs)
+            if over or self.clock() >= end or len(clean_rounds(rates)) >= self.samples:
+                break
+        return _Rounds(clean_rounds(rates), tuple(states))
+
+    def _record(self, run: Run, rounds: _Rounds) -> Record:
+        trial = run.trial
+        shared = trial.lanes > 1
+        state = rounds.state(run.samples) if shared else ""
+        alike = {turn: took for turn, took in run.samples.items() if not shared or rounds.states[turn] == state}
+        kept = [took for turn, took in alike.items() if turn in rounds.clean] or [*alike.values()]
+        spread = Spread.of(kept)
+        variant = {**trial.tile.to_json(), "lanes": trial.lanes, **self.setting.to_json()}
+        return Record(
+            kind="kernel",
+            workload=trial.key,
+            operator=trial.workload.kernel.family,
+            description=trial.workload.shapes,
+            target=self.target.name,
+            hardware=self.hardware,
+            variant={**variant, STATE: state} if shared else variant,
+            threads=trial.lanes,
+            seconds=spread.median,
+            p10=spread.p10,
+            p90=spread.p90,
+            samples=len(kept),
+        )
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """What is known of the rounds in which samples were taken: those that were clean, and the state of the cores in each."""
+
+    clean: frozenset[int]
+    states: tuple[str, ...]
+
+    def state(self, turns: Iterable[int]) -> str:
+        """In which the cores were in most of these rounds, of the clean ones if there are any."""
+        wanted = [*turns]
+        seen = [self.states[turn] for turn in wanted if turn in self.clean] or [self.states[turn] for turn in wanted]
+        return max(sorted({*seen}), key=seen.count)
+
+
+def state_now(timer: Timer) -> str:
+    """Whether the first two cores of this process are `near` or `far` at this moment."""
+    return Handover.of(timer.handover(STATE_ROUNDS)).state
+
+
+def _identity(trial: Trial) -> tuple[str, Tile]:
+    """What its code depends on: any number of lanes may share its tile tasks."""
+    return trial.key, trial.tile
+
+
+def _time(run: Run) -> float:
+    """One sample; the first one of a run comes after a trial run that faults memory in and says how often to repeat."""
+    timer = run.timer
+    if not run.repeats:
+        once = timer.time(run.sample(1))
+        run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
+        if run.repeats > 1:  # the first run was slowed by page faults: ask again, on the way to the right number
+            once = timer.time(run.sample(run.repeats))
+            run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
+    return timer.time(run.sample(run.repeats))
+
+
+def _drop_losers(runs: Sequence[Run]) -> None:
+    best: dict[tuple[str, int], float] = {}
+    middles: Mapping[int, float] = {
+        at: float(np.median([*run.samples.values()])) for at, run in enumerate(runs) if len(run.samples) >= LEAST_ROUNDS
+    }
+    for at, middle in middles.items():
+        key = runs[at].trial.key, runs[at].trial.lanes
+        best[key] = min(best.get(key, math.inf), middle)
+    for at, middle in middles.items():
+        runs[at].is_lost = runs[at].is_lost or middle > LOSER * best[runs[at].trial.key, runs[at].trial.lanes]

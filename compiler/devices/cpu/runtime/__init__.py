@@ -1,0 +1,1 @@
+"""Headers that programs for CPUs are made with: kernels, lanes, hand-overs."""

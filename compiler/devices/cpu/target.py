@@ -1,0 +1,204 @@
+"""CPU targets: instruction-set profiles, and what this machine is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from compiler.devices.cpu.rates import Rates
+from compiler.errors import TargetUnavailable
+
+CPUINFO = Path("/proc/cpuinfo")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+BYTE_DOT, BF16_DOT = "avx512_vnni", "avx512_bf16"
+"""Dot products of four bytes (VPDPBUSD) and of two bf16 (VDPBF16PS) for each lane of a 512-bit vector."""
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """One kind of CPU. `vector_floats` is the width of a vector register in fp32, `vector_registers` how many there are.
+
+    `flags` go to the C compiler; `features` are names of /proc/cpuinfo that a machine needs to run the code, checked when an
+    artifact is opened. Caches are bytes per core, but `l3_bytes`, which its cores share; a cross-compiled profile states modest ones.
+    `rates` are those of an unknown machine until somebody has measured this one.
+    """
+
+    name: str
+    machine: str
+    flags: tuple[str, ...]
+    features: tuple[str, ...]
+    vector_floats: int
+    vector_registers: int
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    l3_bytes: int = 8 * 1024**2
+    hardware: str = ""
+    """Fingerprint of the machine that measures; empty when cross-compiling."""
+    lanes: int = 1
+    rates: Rates = field(default_factory=Rates)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether code for this target can be measured on this machine."""
+        return bool(self.hardware)
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether one instruction adds four products of bytes to each 32-bit lane of a whole vector."""
+        return bool({BYTE_DOT, "avx_vnni"} & {*self.features})
+
+    @property
+    def multiplies_bf16(self) -> bool:
+        """Whether one instruction adds two products of bf16 to each fp32 lane of a whole vector."""
+        return BF16_DOT in self.features
+
+    def check_precision(self, precision: str) -> None:
+        """Raises TargetUnavailable where the target has no arithmetic of this precision."""
+        if precision == "bf16" and not self.multiplies_bf16:
+            able = ", ".join(profile.name for profile in PROFILES if profile.multiplies_bf16)
+            raise TargetUnavailable(
+                f"precision bf16 needs the CPU feature {BF16_DOT}, which target {self.name} has not",
+                fix=f"use precision fp32, or one of the targets {able}",
+            )
+
+
+_V4 = CpuTarget(
+    "cpu:x86-64-v4",
+    "x86_64",
+    ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma"),
+    vector_floats=16,
+    vector_registers=32,
+    rates=Rates.modest(16),
+)
+_V3 = CpuTarget(
+    "cpu:x86-64-v3",
+    "x86_64",
+    ("-march=x86-64-v3",),
+    ("avx2", "fma", "bmi2"),
+    vector_floats=8,
+    vector_registers=16,
+    rates=Rates.modest(8),
+)
+
+
+def _with(profile: CpuTarget, suffix: str, *features: str) -> CpuTarget:
+    """A profile of its own for machines that have these features too; the C compiler's flags are named after them."""
+    flags = tuple(f"-m{feature.replace('_', '')}" for feature in features)
+    return replace(
+        profile,
+        name=f"{profile.name}-{suffix}",
+        flags=(*profile.flags, *flags),
+        features=(*profile.features, *features),
+    )
+
+
+PROFILES: tuple[CpuTarget, ...] = (
+    _with(_V4, "bf16", BYTE_DOT, BF16_DOT),
+    _with(_V4, "vnni", BYTE_DOT),
+    _V4,
+    _with(_V3, "vnni", "avx_vnni"),
+    _V3,
+    CpuTarget(
+        "cpu:x86-64-v2",
+        "x86_64",
+        ("-march=x86-64-v2",),
+        ("sse4_2", "popcnt"),
+        vector_floats=4,
+        vector_registers=16,
+        rates=Rates.modest(4),
+    ),
+    CpuTarget(
+        "cpu:aarch64",
+        "aarch64",
+        ("-march=armv8-a",),
+        ("asimd",),
+        vector_floats=4,
+        vector_registers=32,
+        rates=Rates.modest(4),
+    ),
+)
+"""Best first: this machine is the first profile whose features it has."""
+
+
+def resolve(name: str) -> CpuTarget:
+    """The target a name stands for: `cpu` is this machine. Raises TargetUnavailable for an unknown profile."""
+    here = this_machine()
+    if name in ("cpu", here.name):
+        return here
+    for profile in PROFILES:
+        if profile.name == name:
+            if runs_here(profile):
+                return replace(
+                    profile,
+                    l1_bytes=here.l1_bytes,
+                    l2_bytes=here.l2_bytes,
+                    l3_bytes=here.l3_bytes,
+                    hardware=here.hardware,
+                    lanes=here.lanes,
+                )
+            return profile
+    known = ", ".join(profile.name for profile in PROFILES)
+    raise TargetUnavailable(f"target {name!r} is unknown", fix=f"use cpu, or one of {known}")
+
+
+def runs_here(profile: CpuTarget) -> bool:
+    """Whether this machine has the features of a profile."""
+    return profile.machine == platform.machine() and set(profile.features) <= _features()
+
+
+def this_machine() -> CpuTarget:
+    """This machine: the best profile it has, its caches, its cores. Raises TargetUnavailable on an unknown architecture."""
+    for profile in PROFILES:
+        if runs_here(profile):
+            l1 = _cache_bytes(1, profile.l1_bytes)
+            l2 = _cache_bytes(2, profile.l2_bytes)
+            l3 = _cache_bytes(3, profile.l3_bytes)
+            lanes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            facts = (platform.machine(), _model(), *sorted(_features()), l1, l2)
+            print_of = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+            hardware = f"{profile.name}/{print_of}"
+            return replace(profile, l1_bytes=l1, l2_bytes=l2, l3_bytes=l3, lanes=lanes, hardware=hardware)
+    raise TargetUnavailable(
+        f"no CPU profile fits this {platform.machine()} machine",
+        fix="compile for a named profile, such as cpu:x86-64-v3",
+    )
+
+
+def _features() -> frozenset[str]:
+    try:
+        text = CPUINFO.read_text()
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def _model() -> str:
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU part")
+    try:
+        lines = CPUINFO.read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return " ".join(
+        dict.fromkeys(line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() in wanted)
+    )
+
+
+def _cache_bytes(level: int, otherwise: int) -> int:
+    """Size of this core's data or unified cache at a level, as the kernel states it."""
+    for entry in sorted(CACHES.glob("index*")):
+        try:
+            if int((entry / "level").read_text()) == level and (entry / "type").read_text().strip() != "Instruction":
+                text = (entry / "size").read_text().strip()
+                return int(text[:-1]) * {"K": 1024, "M": 1024**2}[text[-1]]
+        except (OSError, ValueError, KeyError):
+            continue
+    return otherwise

@@ -1,0 +1,455 @@
+"""Matrix products and convolutions (implicit GEMM) as one CUDA kernel: `wgmma`, `mma`, `mma_tf32`, `mma_3xtf32` and `ffma`.
+
+A block computes a tile of m x n, step by step along k. Steps come into shared memory through a pipeline of `stages`: while one is multiplied, the
+next ones are under way (`codegen.operands`, `codegen.fragments`, `contraction.wgmma`). A packed B is fetched before the kernel waits for its predecessor. The sums then go through
+shared memory to the maps (`codegen.epilogue`).
+
+With k split in parts, each block leaves its part of the sums in scratch memory; the last one of a tile to arrive, which a counter tells,
+adds all parts in their order, so that results do not depend on who came last, and goes on with the maps. On sm_90 the parts may be the
+blocks of a cluster: each then adds a share of the sums from the shared memory of all.
+
+Pipelining as in NVIDIA's CUTLASS ("Efficient GEMM in CUDA"); split k by "the last block reduces" as in threadFenceReduction of the CUDA samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.contraction.operand import half_of, without_widening
+from compiler.devices.cuda.algorithms.contraction.reading import reading
+from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
+from compiler.devices.cuda.codegen.axes import declare_axes, value_axes
+from compiler.devices.cuda.codegen.epilogue import Epilogue
+from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
+from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed, Side
+from compiler.devices.cuda.codegen.panels import BlockPanels
+from compiler.devices.cuda.codegen.rows import Swizzled
+from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
+from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.contraction import Contraction, as_contraction, axes_of, packing_of
+from compiler.forms.normal_form import Slots
+from compiler.ir.expr import Expr, Load
+from compiler.ir.index import Axis, Index, row_major
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+
+MBARRIER_BYTES = 8
+
+
+def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
+    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`: levels `grid` (parts of k), `block` (m, n, k, stages), `warpgroup`, `warp` or `thread`."""
+    view = as_contraction(workload)
+    assert view is not None, "the tile stage offers products only to kernels of that form"
+    return CudaContraction(name, workload, view, tile).lower()
+
+
+def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
+    """How a tile multiplies."""
+    m, n = tile.extent("block", "m"), tile.extent("block", "n")
+    if tile.algorithm == "ffma":
+        return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
+    if tile.algorithm == "wgmma":
+        return WgmmaProduct(_half(view, workload), m, n, tile.extent("warpgroup", "m"), tile.extent("warpgroup", "n"))
+    warps = tile.extent("warp", "m"), tile.extent("warp", "n")
+    if tile.algorithm == "mma_3xtf32":
+        return SplitProduct(DType.F32, m, n, *warps)
+    if tile.algorithm == "mma_tf32":
+        return MmaProduct(DType.F32, m, n, *warps)
+    return MmaProduct(_half(view, workload), m, n, *warps)
+
+
+def _half(view: Contraction, workload: Workload) -> DType:
+    half = half_of(view, workload, exact=False)
+    assert half is not None, "`mma` and `wgmma` are for operands of 16 bits"
+    return half
+
+
+@dataclass(frozen=True)
+class CudaContraction:
+    name: str
+    workload: Workload
+    view: Contraction
+    tile: Tile
+    total: ClassVar[DType] = DType.F32
+    """What sums are."""
+    called: ClassVar[Mapping[str, str]] = {
+        "wgmma": "16-bit tensor cores, by warpgroups",
+        "mma": "16-bit tensor cores",
+        "mma_tf32": "tf32 tensor cores",
+        "mma_3xtf32": "fp32 by three tf32 products",
+        "ffma": "fp32 multiply-adds",
+    }
+    """How algorithms multiply, for comments."""
+
+    @cached_property
+    def slots(self) -> Slots:
+        return Slots(self.workload)
+
+    @cached_property
+    def product(self) -> Product:
+        return product_of(self.view, self.workload, self.tile)
+
+    @cached_property
+    def m(self) -> int:
+        return self.tile.extent("block", "m")
+
+    @cached_property
+    def n(self) -> int:
+        return self.tile.extent("block", "n")
+
+    @cached_property
+    def depth(self) -> int:
+        """Elements of k in a step."""
+        return self.tile.extent("block", "k")
+
+    @cached_property
+    def stages(self) -> int:
+        return self.tile.extent("block", "stages")
+
+    @cached_property
+    def steps(self) -> int:
+        return -(-self.view.depth // self.depth)
+
+    @cached_property
+    def part_steps(self) -> int:
+        """Steps of one part of k."""
+        return max(-(-self.steps // max(self.tile.extent("grid", "k", 1), self.cluster)), 1)
+
+    @cached_property
+    def parts(self) -> int:
+        return self.cluster if self.cluster > 1 else max(-(-self.steps // self.part_steps), 1)
+
+    @cached_property
+    def cluster(self) -> int:
+        """Parts of k that the blocks of a cluster take."""
+        return self.tile.extent("cluster", "k", 1)
+
+    @cached_property
+    def down(self) -> int:
+        """Tiles along m."""
+        return -(-self.view.rows // self.m)
+
+    @cached_property
+    def across(self) -> int:
+        """Tiles along n."""
+        return -(-self.view.columns // self.n)
+
+    @cached_property
+    def tiles(self) -> int:
+        return self.view.batches * self.down * self.across
+
+    def _side(self, name: str, value: Expr, axes: tuple[Axis, ...], first: str, rows: int) -> Side:
+        product = self.product
+        return Side(
+            *(name, value, axes, self.view.k, first, rows, self.depth),
+            *(product.element, product.as_tf32, product.threads, product.layout(self.depth)),
+        )
+
+    @cached_property
+    def a(self) -> Operand:
+        return reading(self._side("a", self.view.a, self.view.m, "first_m", self.m), self.slots)
+
+    @cached_property
+    def b(self) -> Operand:
+        return self.reading_b(self._side("b", self.view.b, (self.view.n,), "first_n", self.n))
+
+    def reading_b(self, side: Side) -> Operand:
+        """B as it is packed, or where it lies."""
+        view, packing = self.view, self.packing
+        if packing is None:
+            return reading(side, self.slots)
+        position, panels = packing
+        batch = row_major([axis for axis in view.batch if axis in side.value.axes])
+        place = f"first_n / {self.n}"
+        if batch.terms:
+            place = f"({index_text(batch)}) * {self.across} + {place}"
+        slot = self.workload.kernel.inputs[position].name
+        if self.product.is_asynchronous:
+            return Bulk(side, panels, slot, place, f"shared + {self.barriers_at}", self.stages)
+        return Packed(side, panels, slot, place)
+
+    @cached_property
+    def packing(self) -> tuple[int, BlockPanels] | None:
+        """How B is packed ahead, if it is a constant that lies in constant steps of k and n and is read nowhere else."""
+        plain = replace(self.view, b=_as_fp32(self.view.b))
+        found = packing_of(plain, self.workload, self.n)
+        if found is None or times_loaded(self.view, self.workload.kernel.inputs[found[0]].name) > 1:
+            return None
+        position, matrix = found
+        product = self.product
+        swizzled = isinstance(product.layout(self.depth), Swizzled)
+        matrix = replace(matrix, panel=0)
+        return position, BlockPanels(matrix, self.n, self.depth, product.element, product.as_tf32, swizzled)
+
+    @property
+    def packings(self) -> Mapping[int, Packing]:
+        """Inputs that are given packed."""
+        return {} if self.packing is None else dict([self.packing])
+
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        return Epilogue(self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster)
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        layout = self.product.layout(self.depth)
+        return (self.m + self.n) * layout.pitch
+
+    @cached_property
+    def ahead(self) -> int:
+        """Steps that are fetched before they are multiplied: the others' stages are being read."""
+        ahead = self.stages - 1 - self.product.lag
+        assert ahead > 0, "a stage is filled while others are read"
+        return ahead
+
+    @cached_property
+    def barriers_at(self) -> int:
+        """Where in shared memory mbarriers are, one a stage: behind the stages, and behind the sums that take their place."""
+        return max(self.stages * self.stage_bytes, self.epilogue.shared_bytes)
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.barriers_at + MBARRIER_BYTES * self.stages * self.b.is_bulk
+
+    @property
+    def _guard(self) -> str:
+        """The macro under which the target has what the kernel is made of; "" where every target has."""
+        if self.product.is_asynchronous:
+            return "TW_SM90A"
+        return "TW_SM90" if self.cluster > 1 else ""
+
+    # The text
+
+    def lower(self) -> CudaLowered:
+        writer = Writer()
+        threads = self.product.threads
+        self._declare_places(writer)
+        self.declare_operands(writer)
+        self.product.declare(writer, self.depth)
+        self._fill(writer)
+        self._steps(writer)
+        in_memory = self.parts > 1 and self.cluster == 1
+        if in_memory:
+            self._add_parts(writer)
+        self._finish(writer)
+        empty = not self.view.rows * self.view.columns * self.view.batches
+        return framed(
+            self.name,
+            self.workload,
+            writer.lines,
+            grid=0 if empty else self.tiles * self.parts,
+            block=threads,
+            shared_bytes=self.shared_bytes,
+            scratch_bytes=self.tiles * self.parts * self.m * self.n * 4 * in_memory,
+            counters=self.tiles * in_memory,
+            cluster=self.cluster,
+            packings=self.packings,
+            waits=True,
+            notes=self.notes(),
+            resident=1,
+            condition=self._guard,
+        )
+
+    def notes(self) -> list[str]:
+        view = self.view
+        over = f"batch {axes_of(view.batch)}, m {axes_of(view.m)}, n {axes_of((view.n,))}, k {axes_of(view.k)}"
+        parts = f", k in {self.parts} parts" if self.parts > 1 else ""
+        parts += " of a cluster" if self.cluster > 1 else ""
+        return [
+            f"sums of products over {over}",
+            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: {self.called[self.tile.algorithm]}",
+        ]
+
+    def declare_operands(self, writer: Writer) -> None:
+        """What threads keep of both operands, and the functions that bring them."""
+        for operand in (self.a, self.b):
+            operand.declare(writer)
+            self._functions(writer, operand)
+
+    def _declare_places(self, writer: Writer) -> None:
+        """The thread, and where its block's tile lies."""
+        view = self.view
+        writer.line("const int thread = threadIdx.x;")
+        if not isinstance(self.product, FmaProduct):
+            writer.line("const int lane = thread % 32, warp = thread / 32;")
+        place = "tile"
+        if self.parts > 1:
+            place = "place"
+            order = (f"tile / {self.parts}", f"tile % {self.parts}")
+            if self.cluster == 1:
+                order = (f"tile % {self.tiles}", f"tile / {self.tiles}")
+            if self.tiles > 1 or self.cluster == 1:
+                writer.line(f"const int place = {order[0]};")
+            writer.line(f"const int part = {order[1]}, first_step = part * {self.part_steps};")
+            writer.line(f"const int past_step = min({self.steps}, first_step + {self.part_steps});")
+        else:
+            writer.line(f"const int first_step = 0, past_step = {self.steps};")
+        down = f" % {self.down}" if view.batches > 1 else ""
+        row = f"{place}{f' / {self.across}' if self.across > 1 else ''}{down} * {self.m}"
+        column = f"{place}{f' % {self.across}' if self.tiles > self.across else ''} * {self.n}"
+        writer.line(f"const int first_m = {row if self.down > 1 else 0};")
+        writer.line(f"const int first_n = {column if self.across > 1 else 0};")
+        values = (view.a, view.b, *(value for block in view.epilogue for value in block.values))
+        used = frozenset[Axis]().union(*(value_axes(value, self.slots) for value in values))
+        stores = [store for block in (view.product, *view.epilogue) for store in block.stores]
+        used = used.union(
+            *(self.slots.address(one.slot, one.index)[1].axes for one in stores if one.slot in self.slots.buffers)
+        )
+        if view.batch:
+            writer.line(f"const int batch = {place} / {self.across * self.down};")
+            declare_axes(writer, view.batch, "batch", used)
+
+    def _functions(self, writer: Writer, operand: Operand) -> None:
+        """`fetch_a`, and `put_a` for what goes through registers."""
+        name = operand.side.name
+        into = "" if operand.in_registers else ", unsigned char *into"
+        into += ", unsigned long long *arrival" * operand.is_bulk
+        with writer.block(f"const auto fetch_{name} = [&](int step{into})", "};"):
+            operand.fetch(writer)
+        if operand.in_registers:
+            with writer.block(f"const auto put_{name} = [&](unsigned char *into)", "};"):
+                operand.put(writer)
+
+    def _place(self, operand: Operand, stage: str) -> str:
+        """Where a stage's tile of an operand lies in shared memory."""
+        offset = self.a.side.bytes if operand is self.b else 0
+        return f"shared + {f'{offset} + ' if offset else ''}{stage} * {self.stage_bytes}"
+
+    def _fetch(self, writer: Writer, operand: Operand, step: str, stage: str) -> None:
+        name = operand.side.name
+        into = "" if operand.in_registers else f", {self._place(operand, stage)}"
+        into += f", landed + {stage}" * operand.is_bulk
+        writer.line(f"fetch_{name}({step}{into});")
+
+    def _put(self, writer: Writer, operand: Operand, stage: str) -> None:
+        if operand.in_registers:
+            writer.line(f"put_{operand.side.name}({self._place(operand, stage)});")
+
+    def _fill(self, writer: Writer) -> None:
+        """The first stages: constants before the wait for the predecessor."""
+        ahead = self.ahead
+        for constant in (True, False):
+            operands = [operand for operand in (self.b, self.a) if operand.is_constant is constant]
+            if not constant:
+                writer.line("tw_grid_dependency_wait();")
+            if not operands:
+                continue
+            with unrolled(writer, ahead, "stage"):
+                with writer.block("if (first_step + stage < past_step)"):
+                    for operand in operands:
+                        self._fetch(writer, operand, "first_step + stage", "stage")
+                        self._put(writer, operand, "stage")
+                if not constant:
+                    writer.line("tw_cp_async_commit();")
+
+    def _steps(self, writer: Writer) -> None:
+        """The loop over steps: wait for this one, start the one that the stage of an earlier one has room for, multiply."""
+        last = self.stages - 1
+        writer.line(f"int stage = 0, free_stage = {self.ahead};")
+        if self.b.is_bulk:
+            writer.line("unsigned parity = 0;")
+        with writer.block("for (int step = first_step; step < past_step; step++)"):
+            writer.line(f"tw_cp_async_wait<{self.ahead - 1}>();")
+            if self.product.is_asynchronous:
+                writer.line("tw_fence_proxy_async();")
+            writer.line("__syncthreads();")
+            writer.line(f"const bool more = step + {self.ahead} < past_step;")
+            with writer.block("if (more)"):
+                for operand in (self.b, self.a):
+                    self._fetch(writer, operand, f"step + {self.ahead}", "free_stage")
+            writer.line("tw_cp_async_commit();")
+            if self.b.is_bulk:
+                writer.line("tw_mbarrier_wait(landed + stage, parity);")
+            writer.line(f"const unsigned char *const a_tile = {self._place(self.a, 'stage')};")
+            writer.line(f"const unsigned char *const b_tile = {self._place(self.b, 'stage')};")
+            self.product.multiply(writer, self.depth, (self.a.rounded, self.b.rounded))
+            if self.a.in_registers or self.b.in_registers:
+                with writer.block("if (more)"):
+                    for operand in (self.b, self.a):
+                        self._put(writer, operand, "free_stage")
+            if self.b.is_bulk:
+                writer.line(f"parity ^= stage == {last};")
+            writer.line(f"stage = stage == {last} ? 0 : stage + 1;")
+            writer.line(f"free_stage = free_stage == {last} ? 0 : free_stage + 1;")
+        self.product.finish(writer)
+
+    def _add_parts(self, writer: Writer) -> None:
+        """Leaves the block's sums in scratch memory; the last block of the tile adds those of all parts, the others are done."""
+        *outer, inner = self.product.sums
+        threads = self.product.threads
+        size, kind = self.m * self.n, CUDA_TYPES[self.total]
+        start = f"({kind} *)scratch + (size_t)place * {self.parts * size} + thread * {inner}"
+        writer.line(f"{kind} *const parts = {start};")
+        kind = f"tw_vector<{kind}, {inner}>"
+        at = {1: f"i * {threads * inner}", 2: f"(i * {outer[-1]} + j) * {threads * inner}"}[len(outer)]
+        sum_of_thread = self.product.sum(*"ij"[: len(outer)], "element")
+
+        def loops(stack: ExitStack) -> None:
+            for name, extent in zip("ij", outer, strict=False):
+                stack.enter_context(unrolled(writer, extent, name))
+
+        with ExitStack() as stack:
+            loops(stack)
+            writer.line(f"{kind} own;")
+            with unrolled(writer, inner, "element"):
+                writer.line(f"own.element[element] = {sum_of_thread};")
+            writer.line(f"*({kind} *)(parts + part * {size} + {at}) = own;")
+        writer.line("__syncthreads();")
+        writer.line("int arrived = 0;")
+        writer.line("if (thread == 0) arrived = tw_add_release(counters + place, 1);")
+        writer.line(f"if (!__syncthreads_or(arrived == {self.parts - 1})) return;")
+        writer.line("if (thread == 0) counters[place] = 0;")
+        with ExitStack() as stack:
+            loops(stack)
+            with unrolled(writer, inner, "element"):
+                writer.line(f"{sum_of_thread} = 0;")
+        with writer.block(f"for (int other = 0; other < {self.parts}; other++)"), ExitStack() as stack:
+            loops(stack)
+            writer.line(f"const {kind} added = *(const {kind} *)(parts + other * {size} + {at});")
+            with unrolled(writer, inner, "element"):
+                writer.line(f"{sum_of_thread} += added.element[element];")
+
+    def _finish(self, writer: Writer) -> None:
+        writer.line("__syncthreads();")
+        kind = CUDA_TYPES[self.total]
+        writer.line(f"{kind} *const sums = ({kind} *)shared;")
+        self.product.put(writer, self.epilogue.pitch)
+        if self.cluster == 1:
+            writer.line("__syncthreads();")
+            self.epilogue.write(writer)
+            return
+        self._meet(writer)
+        writer.line(f"const {kind} *parts[{self.cluster}];")
+        with unrolled(writer, self.cluster, "rank"):
+            writer.line(f"parts[rank] = (const {kind} *)tw_cluster_map(sums, rank);")
+        self.epilogue.write(writer)
+        self._meet(writer)
+
+    def _meet(self, writer: Writer) -> None:
+        """All blocks of the cluster have their sums in shared memory, or have read those of the others."""
+        writer.line("tw_cluster_arrive();")
+        writer.line("tw_cluster_wait();")
+
+
+def index_text(index: Index) -> str:
+    """A row-major position of declared axes as C."""
+    return " + ".join([*(f"{atom} * {factor}" for atom, factor in index.terms), str(index.const)])
+
+
+def _as_fp32(value: Expr) -> Expr:
+    """A load of 16-bit floats, widened, as the fp32 load that its packing sees."""
+    inner = without_widening(value)
+    return Load(inner.slot, inner.index, DType.F32) if isinstance(inner, Load) else value
+
+
+def times_loaded(view: Contraction, slot: str) -> int:
+    values = [value for block in (view.product, *view.epilogue) for value in block.values]
+    return len({load for value in values for load in value.loads if load.slot == slot})

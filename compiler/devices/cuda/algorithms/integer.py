@@ -1,0 +1,380 @@
+"""The `integer` algorithm of CUDA: products of bytes with zero points by 8-bit tensor cores, summed exactly in int32 (`compiler.forms.integer`).
+
+Bytes are multiplied as they lie in memory, signed or not. With zero points p of A and q of B,
+
+    sum (A - p)(B - q) = sum A B  -  p sum B  -  q (sum A - K p)
+
+The sums of B over k, and those of A, are one more product of the same fragments with ones, and are taken only where p, or q, may differ from
+0. Where A is padded it is p, so that nothing is added. All of it is exact modulo 2**32, and so is the result. Pipeline, split k and
+maps are those of any contraction (`contraction`).
+
+Tiles are those of other products, with 32 elements of k in a fragment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+from typing import ClassVar
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, times_loaded
+from compiler.devices.cuda.algorithms.contraction.operand import access_of
+from compiler.devices.cuda.algorithms.contraction.reading import Computed, reading
+from compiler.devices.cuda.algorithms.contraction.tiles import (
+    CHAIN_CYCLES,
+    ELEMENT_CYCLES,
+    LATENCY_NS,
+    MEETING_NS,
+    MOST_HELD,
+    MOST_OFFSET,
+    MOST_PROPOSALS,
+    MOST_REGISTERS,
+    PARTS,
+    STAGES,
+    STEP_BYTES,
+    STEP_NS,
+    WARP,
+    WARP_TILES,
+)
+from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
+from compiler.devices.cuda.codegen.axes import declare_axes
+from compiler.devices.cuda.codegen.fragments import (
+    MMA_M,
+    MMA_N,
+    MmaProduct,
+    declare_fragment_places,
+    multiply_fragments,
+    row_pitch,
+    unrolled,
+)
+from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.operands import Operand, Side
+from compiler.devices.cuda.codegen.panels import BlockPanels
+from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
+from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.contraction import axes_of
+from compiler.forms.integer import IntegerContraction, as_integer
+from compiler.forms.integer import Operand as Bytes
+from compiler.forms.normal_form import Slots
+from compiler.ir.expr import Cast, Const, Expr, Where
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal
+
+FRAGMENT_DEPTH = 32
+"""Bytes of k in one matrix instruction."""
+RATE = 2 * 0.8
+"""Multiply-adds of bytes for one of fp16, and how near a warp comes to that."""
+
+
+def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """The most promising tiles by the model, best first; none for what is no product of bytes, or pads rows of many zero points."""
+    form = as_integer(workload)
+    buffers = (*workload.inputs, *workload.outputs)
+    if form is None or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+        return []
+    view, a_zero = form.view, form.a.zero
+    if not view.batches * view.rows * view.columns * view.depth:
+        return []
+    if form.a.condition is not None and a_zero is not None and a_zero.axes:
+        return []
+    slots = Slots(workload)
+    packed = form.packing(workload, 1) is not None
+    a_count = access_of(form.a.value, view.k[-1], slots, form.a.value.dtype).count
+    b_count = 16 if packed else access_of(form.b.value, view.k[-1], slots, form.b.value.dtype).count
+    works = (_Work(form, tile, a_count, b_count) for tile in _tiles(view.depth))
+    found = [
+        Proposal(work.tile, seconds(work.ns(target), target), share=share(work.blocks, target))
+        for work in works
+        if work.fits(target)
+    ]
+    return sorted(found, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
+
+
+def _tiles(depth: int) -> Iterator[Tile]:
+    for m, n, warp_m, warp_n in WARP_TILES:
+        for step in STEP_BYTES:
+            steps = -(-depth // step)
+            for stages in STAGES:
+                for parts in PARTS:
+                    whole = -(-steps // -(-steps // parts)) == parts
+                    if stages <= max(steps + 1, 2) and whole:
+                        grid = (Level("grid", (("k", parts),)),) if parts > 1 else ()
+                        block = Level("block", (("m", m), ("n", n), ("k", step), ("stages", stages)))
+                        yield Tile("integer", (*grid, block, Level("warp", (("m", warp_m), ("n", warp_n)))))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One tile and what it costs; operands are brought `a_count` and `b_count` bytes at once."""
+
+    form: IntegerContraction
+    tile: Tile
+    a_count: int
+    b_count: int
+
+    @property
+    def _block(self) -> tuple[int, int, int, int]:
+        """m, n, k and stages."""
+        m, n, k, stages = (self.tile.extent("block", axis) for axis in ("m", "n", "k", "stages"))
+        return m, n, k, stages
+
+    @property
+    def _warp(self) -> tuple[int, int]:
+        return self.tile.extent("warp", "m"), self.tile.extent("warp", "n")
+
+    @property
+    def parts(self) -> int:
+        return self.tile.extent("grid", "k", 1)
+
+    @property
+    def threads(self) -> int:
+        (m, n, _, _), (warp_m, warp_n) = self._block, self._warp
+        return m // warp_m * (n // warp_n) * WARP
+
+    @property
+    def blocks(self) -> int:
+        view, (m, n, _, _) = self.form.view, self._block
+        return view.batches * -(-view.rows // m) * -(-view.columns // n) * self.parts
+
+    @property
+    def shared_bytes(self) -> int:
+        m, n, k, stages = self._block
+        return max(stages * (m + n) * (k + 16), m * (n + 8) * 4)
+
+    @property
+    def _gathered(self) -> int:
+        """Bytes that a thread takes one by one in a step."""
+        m, n, k, _ = self._block
+        rows = m * (self.a_count == 1) + n * (self.b_count == 1)
+        return rows * k // self.threads
+
+    @property
+    def registers(self) -> int:
+        warp_m, warp_n = self._warp
+        return warp_m * warp_n // WARP + (warp_m + warp_n) // 2 + self._gathered + 56
+
+    def fits(self, target: CudaTarget) -> bool:
+        m, n, k, _ = self._block
+        return (
+            self.shared_bytes <= target.block_shared_bytes
+            and self.registers <= MOST_REGISTERS
+            and self._gathered <= MOST_HELD
+            and k * min(m, n) % self.threads == 0
+        )
+
+    def ns(self, target: CudaTarget) -> float:
+        """Nanoseconds of all waves of blocks: each the latency of its first bytes, its steps, and its results."""
+        m, n, k, stages = self._block
+        held = max(target.blocks_at_once(self.threads, self.registers, self.shared_bytes), 1)
+        together = min(held, -(-self.blocks // target.multiprocessors))
+        waves = -(-self.blocks // (together * target.multiprocessors))
+        steps = ceil(ceil(self.form.view.depth / k) / self.parts)
+        busy = min(self.blocks, target.multiprocessors)
+        per_ns = min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
+        cycles = m * n * k / (target.mma_per_clock * RATE) + self._gathered * self.threads / WARP * ELEMENT_CYCLES / 4
+        chain = k // FRAGMENT_DEPTH * CHAIN_CYCLES / target.clock_ghz
+        waiting = LATENCY_NS if self._gathered else LATENCY_NS / (stages - 1)
+        step = max(
+            together * (m + n) * k / per_ns, together * cycles / target.clock_ghz + STEP_NS, chain + STEP_NS, waiting
+        )
+        sums = m * n * 4 / per_ns
+        end = sums * together if self.parts == 1 else MEETING_NS + sums * (together + self.parts)
+        return waves * (LATENCY_NS + steps * step + end)
+
+
+INSTRUCTIONS: Mapping[tuple[DType, DType], str] = {
+    (DType.I8, DType.I8): "tw_mma_m16n8k32_s8",
+    (DType.U8, DType.U8): "tw_mma_m16n8k32_u8",
+    (DType.U8, DType.I8): "tw_mma_m16n8k32_u8_s8",
+    (DType.I8, DType.U8): "tw_mma_m16n8k32_s8_u8",
+}
+"""By the dtypes of A and B."""
+ONES = "0x01010101"
+"""Four bytes in a register."""
+
+
+def lower_cuda_integer(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
+    """A kernel that `as_integer` accepts, under levels `grid` (parts of k), `block` (m, n, k, stages) and `warp`."""
+    form = as_integer(workload)
+    assert form is not None, "the tile stage offers `integer` only to kernels of that form"
+    return _CudaInteger(name, workload, form.view, tile, form).lower()
+
+
+@dataclass(frozen=True)
+class IntegerProduct(MmaProduct):
+    """A times B of 8 bits; `row_sums` and `column_sums` say whether those of A and B are taken as well."""
+
+    b_element: DType
+    row_sums: bool
+    column_sums: bool
+    sum_type: ClassVar[str] = "int"
+
+    def declare(self, writer: Writer, depth: int) -> None:
+        across = self.n // self.warp_n
+        rows, columns, _ = self.sums
+        writer.line(f"const int warp_m = warp / {across} * {self.warp_m}, warp_n = warp % {across} * {self.warp_n};")
+        declare_fragment_places(writer, row_pitch(depth, self.element), "warp_m", "warp_n")
+        writer.line(f"int acc[{rows}][{columns}][4] = {{}};")
+        if self.row_sums:
+            writer.line(f"int row_sums[{rows}][4] = {{}}; /* of A, the same in all columns */")
+        if self.column_sums:
+            writer.line(f"int column_sums[{columns}][4] = {{}}; /* of B, the same in all rows */")
+
+    def _multiply_step(self, writer: Writer, rows: int, columns: int, rounded: tuple[bool, bool]) -> None:
+        instruction = INSTRUCTIONS[self.element, self.b_element]
+        multiply_fragments(writer, instruction, "acc", "a", "b", rows, columns)
+        if self.row_sums:
+            writer.line(f"const unsigned ones_b[2] = {{{ONES}, {ONES}}};")
+            with unrolled(writer, rows, "i"):
+                writer.line(f"{instruction}(row_sums[i], a[i], ones_b);")
+        if self.column_sums:
+            writer.line(f"const unsigned ones_a[4] = {{{', '.join([ONES] * 4)}}};")
+            with unrolled(writer, columns, "j"):
+                writer.line(f"{instruction}(column_sums[j], ones_a, b[j]);")
+
+
+@dataclass(frozen=True)
+class Filled(Computed):
+    """Pieces of bytes that go through registers, because what pads them is `padding` instead of 0."""
+
+    padding: Expr
+
+    @property
+    def _is_plain(self) -> bool:
+        return False
+
+    def put(self, writer: Writer) -> None:
+        side, name, count = self.side, self.side.name, self.access.count
+        ctype = CUDA_TYPES[side.element]
+        kind = f"tw_vector<{ctype}, {count}>"
+        writer.line(f"const {ctype} padding = {self._emitter(writer).scalar(self.padding)};")
+        with unrolled(writer, self._passes, "i"):
+            writer.line(f"{kind} piece = {name}_held[i];")
+            with writer.block(f"if (!{name}_there[i])"), unrolled(writer, count, "part"):
+                writer.line("piece.element[part] = padding;")
+            row = f"{name}_row + i * {self._down}"
+            skip = f"if ({row} < {side.tile}) " if self._may_overrun else ""
+            writer.line(f"{skip}*({kind} *)(into + ({row}) * {side.pitch} + {name}_piece) = piece;")
+
+
+@dataclass(frozen=True)
+class _CudaInteger(CudaContraction):
+    form: IntegerContraction
+
+    total: ClassVar[DType] = DType.I32
+
+    @cached_property
+    def product(self) -> IntegerProduct:
+        tile, form = self.tile, self.form
+        return IntegerProduct(
+            form.a.value.dtype,
+            tile.extent("block", "m"),
+            tile.extent("block", "n"),
+            tile.extent("warp", "m"),
+            tile.extent("warp", "n"),
+            form.b.value.dtype,
+            row_sums=form.b.fixed_zero != 0,
+            column_sums=form.a.fixed_zero != 0,
+        )
+
+    @cached_property
+    def a(self) -> Operand:
+        a = self.form.a
+        element = a.value.dtype
+        side = self._side("a", _or(a, Const(0, element)), self.view.m, "first_m", self.m)
+        if a.condition is None or a.fixed_zero == 0:
+            return reading(side, self.slots)
+        padding = _zero_of(a)
+        access = access_of(side.value, side.k[-1], self.slots, element)
+        if access.is_copy and side.depth % access.count == 0:
+            return Filled(side, self.slots, access, padding)
+        return reading(replace(side, value=_or(a, padding)), self.slots)
+
+    @cached_property
+    def _b_side(self) -> Side:
+        side = self._side("b", self.form.b.value, (self.view.n,), "first_n", self.n)
+        return replace(side, element=self.form.b.value.dtype)
+
+    @cached_property
+    def packing(self) -> tuple[int, BlockPanels] | None:
+        found = self.form.packing(self.workload, self.n)
+        if found is None or times_loaded(self.view, self.workload.kernel.inputs[found[0]].name) > 1:
+            return None
+        position, matrix = found
+        return position, BlockPanels(replace(matrix, panel=0), self.n, self.depth, self.form.b.value.dtype)
+
+    @cached_property
+    def b(self) -> Operand:
+        return self.reading_b(self._b_side)
+
+    def notes(self) -> list[str]:
+        view = self.view
+        parts = f", k in {self.parts} parts" if self.parts > 1 else ""
+        return [
+            f"sums of products over batch {axes_of(view.batch)}, m {axes_of(view.m)}, n {axes_of((view.n,))}, k {axes_of(view.k)}",
+            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: 8-bit tensor cores",
+        ]
+
+    def _steps(self, writer: Writer) -> None:
+        super()._steps(writer)
+        if self.product.row_sums or self.product.column_sums:
+            self._correct(writer)
+
+    def _correct(self, writer: Writer) -> None:
+        """What zero points take from the sums of this part of k. Unsigned, for they wrap around."""
+        view, product = self.view, self.product
+        a_zero, b_zero = self.form.a.zero, self.form.b.zero
+        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
+        emitter = CudaEmitter(writer, self.slots.address, elements)
+        rows, columns, _ = product.sums
+        filled = isinstance(self.a, Filled)
+        depth = self.steps * self.depth if filled else view.depth
+        if product.row_sums and product.column_sums:
+            past = f"past_step * {self.depth}"
+            writer.line(f"const int part_depth = min({past}, {depth}) - first_step * {self.depth};")
+        with unrolled(writer, rows, "i"), unrolled(writer, 2, "half"), emitter.scope():
+            if a_zero is not None and a_zero.axes & {*view.m}:
+                row = f"first_m + warp_m + i * {MMA_M} + half * 8 + lane / 4"
+                writer.line(f"const int row = min({row}, {view.rows - 1});")
+                declare_axes(writer, view.m, "row", a_zero.axes)
+            if product.column_sums and a_zero is not None:
+                writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(a_zero)};")
+            if product.row_sums:
+                less = " - (unsigned)part_depth * a_zero" if product.column_sums else ""
+                writer.line(f"const unsigned row_sum = (unsigned)row_sums[i][2 * half]{less};")
+            with unrolled(writer, columns, "j"), unrolled(writer, 2, "odd"), emitter.scope():
+                taken = []
+                if product.column_sums:
+                    taken.append("a_zero * (unsigned)column_sums[j][odd]")
+                if product.row_sums and b_zero is not None:
+                    if view.n in b_zero.axes:
+                        column = f"first_n + warp_n + j * {MMA_N} + lane % 4 * 2 + odd"
+                        writer.line(f"const int {view.n} = min({column}, {view.columns - 1});")
+                    writer.line(f"const unsigned b_zero = (unsigned){emitter.scalar(b_zero)};")
+                    taken.append("b_zero * row_sum")
+                writer.line("int &sum = acc[i][j][2 * half + odd];")
+                writer.line(f"sum = (int)((unsigned)sum - {' - '.join(taken)});")
+
+
+def _or(operand: Bytes, otherwise: Expr) -> Expr:
+    """The bytes of an operand, `otherwise` where it is padded."""
+    if operand.condition is None:
+        return operand.value
+    return Where(operand.condition, operand.value, otherwise)
+
+
+def _zero_of(operand: Bytes) -> Expr:
+    """The zero point as a byte."""
+    fixed, dtype = operand.fixed_zero, operand.value.dtype
+    if fixed is not None or operand.zero is None:
+        return Const(fixed or 0, dtype)
+    return Cast(operand.zero, dtype)
+
+
+INTEGER = CudaAlgorithm(("integer",), cuda_integer_tiles, lower_cuda_integer)

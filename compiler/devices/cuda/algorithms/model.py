@@ -1,0 +1,59 @@
+"""What a tile should cost on a GPU: the floor of bytes and arithmetic, at the rate of as many multiprocessors as have something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.devices.cuda.target import CudaTarget
+from compiler.schedule.gpu.launch_load import Load
+
+BLOCK_NS = 700.0
+"""From a block's start to its first result: addresses, a first trip to memory, a last one."""
+TRIP_NS = 250.0
+"""One more dependent trip to the second-level cache."""
+MEETING_NS = 1000.0
+"""What it costs that blocks leave partial results and the last one fetches them."""
+STALL = 2.0
+"""Cycles between two instructions of a warp that has its scheduler for itself."""
+LARGEST_SPAN = 2**30
+"""Elements of a buffer that an int counts with room to spare."""
+PORT_BYTES = 64
+"""Bytes that one multiprocessor takes from the second-level cache in a cycle."""
+
+
+def moved_ns(nbytes: float, blocks: int, target: CudaTarget) -> float:
+    """Nanoseconds of moving bytes from or to the second-level cache, where at batch 1 activations and most weights are found."""
+    busy = max(min(blocks, target.multiprocessors), 1)
+    return nbytes / min(target.l2_per_ns, busy * PORT_BYTES * target.clock_ghz)
+
+
+def waves(blocks: int, at_once: int, target: CudaTarget) -> int:
+    """Rounds in which blocks run when a multiprocessor holds `at_once` of them."""
+    return -(-blocks // (max(at_once, 1) * target.multiprocessors))
+
+
+def share(blocks: int, target: CudaTarget) -> float:
+    """The part of the multiprocessors that so many blocks keep at work."""
+    return min(blocks / target.multiprocessors, 1.0)
+
+
+def seconds(ns: float, target: CudaTarget) -> float:
+    """A kernel's share of an inference's time: its work of `ns` nanoseconds, its blocks' start and end, its launch."""
+    return 1e-9 * (target.launch_ns + BLOCK_NS + ns)
+
+
+def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> Load:
+    """What kernels ask of the device as one launch, from each one's seconds alone, launch included, and its blocks.
+
+    They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks fill of it.
+    """
+    cross_s, fan_in_s = 1e-9 * target.cross_ns, 1e-9 * target.fan_in_ns
+    gap_s = 1e-9 * target.launch_ns
+    works = [(max(alone - seconds(0.0, target), 0.0), share(blocks, target)) for alone, blocks in kernels]
+    longest, spread = max(work for work, _ in works), sum(work * part for work, part in works)
+    # Less than a launch where a kernel was measured to begin early.
+    until_work = max(alone for alone, _ in kernels) - longest
+    gap_s = min(gap_s, until_work)
+    work_s = max(longest, spread)
+    part = spread / work_s if work_s else 0.0
+    return Load(gap_s, until_work - gap_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s)

@@ -1,0 +1,11 @@
+"""What the algorithms of CUDA targets print CUDA C++ with.
+
+lowered       what lowering a kernel gives; entry: the __global__ function of a launch
+scalars       scalar functions, casts and literals, where they differ from C's
+fragments     fragments of tensor cores; rows: how rows lie in shared memory
+operands      operands on their way to fragments; axes: positions decoded
+epilogue      what follows a product on its results
+panels        constants packed for tensor cores; lane_columns: for the lanes of warps
+rounds        work that threads share out in rounds
+last_block    what the last of several blocks does that share a result
+"""

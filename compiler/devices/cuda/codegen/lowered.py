@@ -1,0 +1,127 @@
+"""What lowering one kernel to CUDA gives, and the frame that every kernel's text has.
+
+    __device__ void name_tile(inputs..., outputs..., [scratch], [counters], [shared], tile)     what one block does
+    extern "C" __global__ void name(inputs..., outputs..., [scratch], [counters])               one launch (`entry`)
+
+A __global__ function may call the tile functions of several kernels, some blocks by each (`side_by_side`). So a tile function learns which block
+it is from `tile` alone, and how many threads there are from its own text: the block may have had more, which have ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler.codegen.functions import describe
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.codegen.entry import Part, TileFunction, declaration, entry_text, under
+from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
+
+PREAMBLE = '#include "tw_cuda.h"\n#include "tw_scalar.h"\n'
+"""What the texts of kernels stand below."""
+OF_THE_LAUNCH = re.compile(r"\b(blockIdx|blockDim|gridDim|tw_registers_\w+)\b")
+"""What is the launch's and not one tile function's: a kernel that asks for it shares no launch."""
+
+
+@dataclass(frozen=True)
+class CudaLowered:
+    """A kernel as CUDA C++, launched once: `name(inputs..., outputs..., [unsigned char *scratch], [unsigned *counters])`.
+
+    `grid` blocks of `block` threads, in clusters of `cluster` of them, with `shared_bytes` of dynamic shared memory; a grid of 0 is not to be
+    launched. Arguments point to the buffers' first elements, whose dtypes are `Buffer.dtype`; an input with a Packing is given packed.
+    `scratch` points to `scratch_bytes` that hold anything; `counters` to so many 32-bit words that are zero when the kernel begins and that it
+    leaves zero. `text` stands below PREAMBLE. Of a kernel that can share a launch it consists of its `tiles`, the functions that its blocks
+    carry out, and its `entry`; other kernels have neither.
+    """
+
+    name: str
+    text: str
+    grid: int
+    block: int
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    counters: int = 0
+    cluster: int = 1
+    packings: Mapping[int, Packing] = field(default_factory=dict)
+    tiles: tuple[TileFunction, ...] = ()
+    entry: str = ""
+
+
+def unit_text(kernels: Sequence[CudaLowered]) -> str:
+    """Source of a unit that holds kernels: each tile function once, however many of them call it."""
+    functions = dict.fromkeys(tile.text for kernel in kernels for tile in kernel.tiles)
+    return "\n".join([PREAMBLE, *functions, *(kernel.entry or kernel.text for kernel in kernels)])
+
+
+def framed(
+    name: str,
+    workload: Workload,
+    body: Sequence[str],
+    *,
+    grid: int,
+    block: int,
+    shared_bytes: int = 0,
+    scratch_bytes: int = 0,
+    counters: int = 0,
+    cluster: int = 1,
+    packings: Mapping[int, Packing] | None = None,
+    waits: bool = False,
+    notes: Sequence[str] = (),
+    index: str = "int",
+    resident: int = 0,
+    header: str = "",
+    condition: str = "",
+) -> CudaLowered:
+    """A kernel around the lines of its tile function, which may use the slots' names, `scratch`, `counters`, `shared` and `tile`, of type `index`.
+
+    `waits` says that the body itself calls `tw_grid_dependency_wait`. `notes` are further lines of the comment. `resident` blocks at least
+    are to fit a multiprocessor: left out, the assembler may spill a few registers for the sake of occupancy. `header` is a file that the body
+    needs, `condition` what the architecture must have, such as TW_SM90.
+    """
+    packings = packings or {}
+    parameters = [*_slots(workload, packings)]
+    parameters += [("unsigned char *", "scratch")] * (scratch_bytes > 0)
+    parameters += [("unsigned *", "counters")] * (counters > 0)
+    shared = shared_bytes > 0
+    taken = [*parameters, *[("unsigned char *", "shared")] * shared, (f"{index} ", "tile")]
+    writer = Writer()
+    if header:
+        writer.line(f'#include "{header}"')
+    describe(writer, workload, *notes)
+    with writer.block(f"__device__ __forceinline__ void {name}_tile({declaration(taken)})"):
+        for line in body:
+            writer.line(line)
+    text = under(condition, writer.text())
+    tile = TileFunction(name, text, tuple(parameters), block, shared, waits, resident, condition)
+    entry = entry_text(name, [Part(tile)])
+    shares = not any(OF_THE_LAUNCH.search(line) for line in body)
+    return CudaLowered(
+        name,
+        f"{text}\n{entry}",
+        grid,
+        block,
+        shared_bytes,
+        scratch_bytes,
+        counters,
+        cluster,
+        packings,
+        (tile,) if shares else (),
+        entry if shares else "",
+    )
+
+
+def _slots(workload: Workload, packings: Mapping[int, Packing]) -> Sequence[tuple[str, str]]:
+    """Pointers to the kernel's inputs and outputs: type and name. Only constants are known to overlap with no output."""
+    kernel = workload.kernel
+    slots = (*kernel.inputs, *kernel.outputs)
+    buffers = (*workload.inputs, *workload.outputs)
+    found = []
+    for at, (slot, buffer) in enumerate(zip(slots, buffers, strict=True)):
+        const = "const " if at < len(kernel.inputs) else ""
+        restrict = "__restrict__ " if const and workload.constant[at] else ""
+        dtype = packings[at].dtype if at in packings else buffer.dtype
+        found.append((f"{const}{CUDA_TYPES[dtype]} *{restrict}", slot.name))
+    return found

@@ -1,0 +1,100 @@
+"""Scalar functions, casts and literals as CUDA C++: as in C, but that 16-bit floats are storage only.
+
+A function of 16-bit floats is computed in fp32 and rounded, as `compiler.ir.arithmetic` means it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from compiler.codegen import scalars as c_scalar
+from compiler.codegen.expressions import Emitter
+from compiler.codegen.scalars import C_TYPES, Dialect
+from compiler.codegen.writer import Writer
+from compiler.ir.arithmetic import bounds
+from compiler.ir.expr import FUNCTIONS, Cast, Expr, Load
+from compiler.ir.index import Index
+from compiler.ir.tensor import DType
+
+HALVES = (DType.F16, DType.BF16)
+CUDA_TYPES: Mapping[DType, str] = {**C_TYPES, DType.F16: "tw_f16", DType.BF16: "tw_bf16"}
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A literal that has exactly this value; of a 16-bit float, its bits."""
+    if dtype not in HALVES:
+        return c_scalar.literal(value, dtype)
+    with np.errstate(over="ignore"):
+        bits = np.asarray(value, dtype.numpy).view(np.uint16)
+    return f"{CUDA_TYPES[dtype]}{{{int(bits):#06x}}}"
+
+
+def convert(arg: str, source: DType, target: DType) -> str:
+    """A value of one dtype as another: bool is 0 or 1, floats are truncated to integers and rounded to shorter floats."""
+    if source is target:
+        return arg
+    if source in HALVES:
+        arg, source = f"tw_to_float({arg})", DType.F32
+    if target in HALVES:
+        return f"{CUDA_TYPES[target].replace('tw_', 'tw_to_')}((float)({arg}))"
+    return c_scalar.convert(arg, source, target)
+
+
+def cast(arg: str, expr: Cast) -> str:
+    """A conversion; see `c_scalar.cast`."""
+    source, target = expr.arg.dtype, expr.type
+    if source not in HALVES and target not in HALVES:
+        return c_scalar.cast(arg, expr)
+    if not expr.saturate or source is target or DType.BOOL in (source, target):
+        return convert(arg, source, target)
+    if source in HALVES:
+        arg = convert(arg, source, DType.F32)
+        source = DType.F32
+    low, high = bounds(target)
+    if target.is_float:
+        limits = (c_scalar.literal(low, DType.F64), c_scalar.literal(high, DType.F64))
+        return convert(f"tw_clamp({arg}, {', '.join(limits)})", DType.F64, target)
+    ends = [c_scalar.literal(end, of) for of in (source, target) for end in (low, high)]
+    return f"tw_saturate({CUDA_TYPES[target]}, {arg}, {', '.join(ends)})"
+
+
+def apply(function: str, args: list[str], dtype: DType) -> str:
+    """A scalar function on arguments of one dtype."""
+    if function == "sigmoid" and dtype not in HALVES:
+        return f"tw_sigmoid({args[0]})"
+    if dtype not in HALVES:
+        return c_scalar.apply(function, args, dtype)
+    wide = apply(function, [convert(arg, dtype, DType.F32) for arg in args], DType.F32)
+    return wide if FUNCTIONS[function].returns == "bool" else convert(wide, DType.F32, dtype)
+
+
+class CudaEmitter(Emitter):
+    """Writes expressions of one thread as CUDA C++; it has no vectors.
+
+    `elements` are the dtypes in memory of slots whose elements are kept in another dtype than they are computed with: they are
+    converted where they are loaded and stored. What is `held` is in the dtype of the arithmetic.
+    """
+
+    dialect = Dialect(CUDA_TYPES, literal, convert, cast, apply)
+
+    def __init__(
+        self,
+        writer: Writer,
+        address: Callable[[str, tuple[Index, ...]], tuple[str, Index]],
+        elements: Mapping[str, DType] | None = None,
+    ) -> None:
+        super().__init__(writer, address)
+        self.elements = elements or {}
+
+    def _scalar(self, expr: Expr) -> str:
+        if isinstance(expr, Load) and self.elements.get(expr.slot, expr.dtype) is not expr.dtype:
+            pointer, offset = self.address(expr.slot, expr.index)
+            element = f"{pointer}[{self.index(offset)}]"
+            return self._define(expr, CUDA_TYPES[expr.dtype], convert(element, self.elements[expr.slot], expr.dtype))
+        return super()._scalar(expr)
+
+    def store(self, slot: str, index: tuple[Index, ...], value: str, dtype: DType = DType.F32) -> None:
+        """Writes a value of `dtype` to an element of a slot, in the dtype that the slot has in memory."""
+        super().store(slot, index, convert(value, dtype, self.elements.get(slot, dtype)), dtype)

@@ -1,0 +1,219 @@
+"""GPUs: CUDA kernels compiled by NVRTC, measured where a GPU is, chosen by the model and what the compiler says where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from compiler.codegen.build import environment_compiler
+from compiler.contract import CompileOptions
+from compiler.devices.cuda.algorithms import legal_tiles, model
+from compiler.devices.cuda.candidates import Candidate, Candidates
+from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.emit.program import emit_cuda
+from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
+from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.measure.driver import gpu_here
+from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
+from compiler.devices.cuda.stepper import CudaStepper
+from compiler.devices.cuda.target import CudaTarget, resolve
+from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
+from compiler.devices.device import JOBS
+from compiler.devices.whole import race_programs
+from compiler.errors import ToolchainFailed, VerifyError
+from compiler.fuse.storage import with_storage
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile, Variant
+from compiler.knowledge.shipped import starting_points
+from compiler.measure.plans import Raced
+from compiler.schedule import Together
+from compiler.schedule.gpu.launch_load import Load
+from compiler.trace import Hurry, unhurried
+from compiler.tuning.proposal import Proposal
+
+ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
+"""What fp32 tensors are in memory, by precision; in others they are themselves."""
+TRIES = 8
+"""Of a kernel's tiles, best by the model first, that are compiled until one needs no memory for want of registers."""
+
+
+def cuda_backend(options: CompileOptions, environment: Mapping[str, str]) -> CudaBackend:
+    """For a job's target, this machine's GPU if it is of that kind. Raises TargetUnavailable, ToolchainMissing."""
+    target = resolve(options.target, gpu_here())
+    return CudaBackend(target, find_cuda_toolchain(environment_compiler(environment)))
+
+
+@dataclass(frozen=True)
+class CudaBackend:
+    """`Backend` for a CUDA target, NVRTC and a C compiler for the host's side."""
+
+    target: CudaTarget
+    toolchain: CudaToolchain
+    candidates: Candidates = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", Candidates(self.target))
+
+    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
+        return with_storage(kernels, ELEMENTS[precision]) if precision in ELEMENTS else kernels
+
+    @property
+    def joins(self) -> frozenset[str]:
+        return frozenset({"separable", "excitation"})
+
+    def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
+        return cuda_workload_of(kernels, call)
+
+    def setting(self, kernels: KernelGraph) -> Setting:
+        """From one run to the next a model's constants stay in a second-level cache that holds twice as much."""
+        whole = sum(array.size * kernels.buffers[id].dtype.bytes for id, array in kernels.constants.items())
+        major, minor = self.toolchain.nvrtc
+        return Setting("cache" if 2 * whole <= self.target.l2_bytes else "memory", f"NVRTC {major}.{minor}")
+
+    def prepared(
+        self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
+    ) -> tuple[CudaBackend, list[Record]]:
+        """As it is: the facts of a GPU are its profile's, and what its driver says."""
+        return self, []
+
+    def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
+        return starting_points(known, self.target, setting)
+
+    def machine(
+        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+    ) -> AbstractContextManager[CudaMachine | None]:
+        """This machine's GPU, which is free again afterwards; None where the target is another."""
+        if not self.target.is_here:
+            return nullcontext()
+        return CudaMachine(self.target, self.build, seed, setting, hurry=hurry, notice=notice)
+
+    def build(self, trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Sequence[BuiltKernel | None] | None:
+        """Each trial compiled, None for one that is not worth measuring; None when `hurry` called it off."""
+
+        def built(trial: Trial) -> BuiltKernel | None:
+            candidate = None if hurry() else self.candidates.sound(trial.workload, trial.tile)
+            return None if candidate is None else _built(candidate, trial.workload)
+
+        with ThreadPoolExecutor(JOBS) as pool:
+            kernels = list(pool.map(built, trials))
+        return None if hurry() else kernels
+
+    def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
+        return legal_tiles(workload, self.target, lanes, precision)
+
+    def count_tiles(self, workload: Workload, tile: Tile) -> int:
+        return self.candidates.lowered(workload, tile).grid
+
+    def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+        """The first that is worth measuring, of at most TRIES."""
+        with ThreadPoolExecutor(JOBS) as pool:
+            return list(pool.map(lambda option: self._soundest(*option), options))
+
+    def _soundest(self, workload: Workload, tiles: Sequence[Tile]) -> int:
+        """The first tile that is worth measuring; else, of those that can run, the one that spills least. Raises ToolchainFailed."""
+        spilled: dict[int, int] = {}
+        failures: list[ToolchainFailed] = []
+        for at, tile in enumerate(tiles[:TRIES]):
+            try:
+                candidate = self.candidates.compiled(workload, tile)
+            except ToolchainFailed as error:
+                failures.append(error)
+                continue
+            if candidate.is_sound(self.target):
+                return at
+            if candidate.fits(self.target):
+                spilled[at] = candidate.spilled_bytes
+        if not spilled:
+            raise (
+                failures[0]
+                if failures
+                else ToolchainFailed(f"no tile of this kernel fits a multiprocessor:\n{workload}")
+            )
+        return min(spilled, key=lambda at: (spilled[at], at))
+
+    def told(self, workload: Workload, tile: Tile) -> str:
+        """Registers, threads and shared memory, of kernels that were compiled."""
+        return str(self.candidates.known(workload, tile) or "")
+
+    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
+        """None: a launch after another is part of what each kernel was measured to take."""
+        return None
+
+    def regions(self, kernels: KernelGraph) -> None:
+        """None: launches share no tile tasks."""
+
+    def together(self, kernels: KernelGraph) -> Together:
+        """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""
+        workloads = [self.workload_of(kernels, call) for call in kernels.calls]
+
+        @cache
+        def lowered(call: int, tile: Tile) -> CudaLowered:
+            return self.candidates.lowered(workloads[call], tile)
+
+        def load(calls: Sequence[tuple[int, Variant]]) -> Load | None:
+            members = [lowered(call, variant.tile) for call, variant in calls]
+            if len(calls) > 1 and not fit_together(members, self.target):
+                return None
+            kernels = [(variant.cost.seconds, variant.tiles) for _, variant in calls]
+            return model.load(kernels, slots_of(members, self.target), self.target)
+
+        return load
+
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """Each plan is run as artifacts are, from and to memory of the GPU: one CUDA graph a run, until its outputs are there."""
+        if not self.target.is_here:
+            return None
+        programs = []
+        for plan in plans:
+            if hurry():
+                return None
+            programs.append(self.emit(kernels, plan))
+        return race_programs(programs, plans, self.target.name, seed, hurry, place)
+
+    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+        if others:
+            raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
+        return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS)
+
+    def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
+        return CudaStepper(kernels, plan, self.candidates)
+
+    def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
+        """All that goes through memory, or that tensor cores multiply."""
+        return frozenset({precision} - {"fp32"})
+
+    def __str__(self) -> str:
+        target = self.target
+        return (
+            f"{target.name}: {target.product}, {target.multiprocessors} multiprocessors, L2 {target.l2_bytes >> 20} MiB"
+        )
+
+
+def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
+    """A candidate as it is launched, with its operands in order: what is packed as it is packed."""
+    lowered = candidate.lowered
+    operands = []
+    for position, buffer in enumerate((*workload.inputs, *workload.outputs)):
+        packing = lowered.packings.get(position)
+        operands.append((packing.dtype, packing.elements) if packing else (buffer.dtype, buffer.span))
+    return BuiltKernel(
+        image=candidate.image,
+        name=lowered.name,
+        grid=lowered.grid,
+        block=lowered.block,
+        operands=tuple(operands),
+        shared_bytes=lowered.shared_bytes,
+        scratch_bytes=lowered.scratch_bytes,
+        counters=lowered.counters,
+        cluster=lowered.cluster,
+    )

@@ -1,0 +1,190 @@
+"""model.c of a CUDA program: the images of its kernels and the plan as tables, before the runtime that is the same for every model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.codegen.host_tables import SPACES, c_string, description, operand, ports, table
+from compiler.codegen.weights import Weights
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.emit.launches import Launch, scratch_offsets
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.plan import Plan
+
+WAITS = "tw_grid_dependency_wait"
+"""A kernel that calls this may be started before the one that it depends on has ended."""
+COUNTER_BYTES = 4
+EMBED = r"""
+/* An image of compiled kernels, in a section of its own, from which it can be taken out again. */
+#define EMBED(symbol, file)                                            \
+    __asm__(".pushsection .tw." file ", \"a\"\n"                      \
+            ".balign 64\n"                                             \
+            ".globl " #symbol "\n"                                     \
+            ".hidden " #symbol "\n"                                    \
+            #symbol ":\n"                                              \
+            ".incbin \"" file "\"\n"                                   \
+            ".popsection\n");                                          \
+    extern const unsigned char symbol[] __attribute__((visibility("hidden")));
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What one unit was compiled to for one architecture: `sm_90a` (machine code) or `compute_90` (PTX)."""
+
+    unit: int
+    architecture: str
+    content: bytes
+
+    @property
+    def file(self) -> str:
+        """Where `.incbin` finds it."""
+        return f"kernels_{self.unit}.{self.architecture}.{'cubin' if self.architecture.startswith('sm_') else 'ptx'}"
+
+    @property
+    def symbol(self) -> str:
+        return f"image_{self.unit}_{self.architecture}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """For each launch, rows of `operands`: where what its kernel is given lies. And the bytes that scratch and counters need in all."""
+
+    operands: tuple[tuple[str, ...], ...]
+    scratch_bytes: int
+    counter_bytes: int
+
+    @staticmethod
+    def of(
+        kernels: KernelGraph, plan: Plan, lowered: Sequence[CudaLowered], nodes: Sequence[Launch], weights: Weights
+    ) -> Given:
+        """`lowered` is in call order. Constants are added to `weights` as they are met."""
+        pieces, scratch_bytes = scratch_offsets(plan, lowered, nodes)
+        counters = 0
+        operands: list[tuple[str, ...]] = []
+        for node in nodes:
+            rows: list[str] = []
+            for position in node.calls:
+                call, kernel = kernels.calls[position], lowered[position]
+                rows += [
+                    operand(kernels, plan, id, kernel.packings.get(slot), weights)
+                    for slot, id in enumerate((*call.inputs, *call.outputs))
+                ]
+                rows += [f"{{SPACE_SCRATCH, 0, {pieces[position]}}}"] * (kernel.scratch_bytes > 0)
+                rows += [f"{{SPACE_COUNTERS, 0, {COUNTER_BYTES * counters}}}"] * (kernel.counters > 0)
+                counters += kernel.counters
+            operands.append(tuple(rows))
+        return Given(tuple(operands), scratch_bytes, COUNTER_BYTES * counters)
+
+
+def cuda_host_source(
+    kernels: KernelGraph,
+    plan: Plan,
+    nodes: Sequence[Launch],
+    launched: Sequence[CudaLowered],
+    given: Given,
+    units: Sequence[Sequence[CudaLowered]],
+    images: Sequence[Image],
+    weight_bytes: int,
+    nvrtc: tuple[int, int],
+) -> str:
+    """The text of model.c; `launched` are the kernels of `nodes`."""
+    writer = Writer()
+    writer.line('#include "model.h"')
+    writer.line("#include <stddef.h>")
+    writer.line()
+    _structs(writer)
+    _images(writer, images, len(units))
+    ports(writer, kernels)
+    order = {kernel.name: at for at, kernel in enumerate(kernel for unit in units for kernel in unit)}
+    _kernels(writer, units)
+    _nodes(writer, nodes, [order[kernel.name] for kernel in launched], given)
+    writer.line(f"enum {{ CALLS = {len(kernels.calls)} }};")
+    major, minor = nvrtc
+    port_bytes = sum(kernels.buffers[port].type.bytes for port in (*kernels.inputs, *kernels.outputs))
+    sizes = {
+        "ARENA_BYTES": plan.arena_bytes,
+        "WEIGHT_BYTES": weight_bytes,
+        "SCRATCH_BYTES": given.scratch_bytes,
+        "COUNTER_BYTES": given.counter_bytes,
+    }
+    for name, size in (*sizes.items(), ("NEEDED_BYTES", sum(sizes.values()) + port_bytes)):
+        writer.line(f"#define {name} {size}UL")
+    writer.line(f"#define NVRTC_VERSION {1000 * major + 10 * minor}")
+    architectures = list(dict.fromkeys(image.architecture for image in images))
+    writer.line(f"#define ARCHITECTURES {c_string(', '.join(architectures))}")
+    told = json.loads(description(kernels, plan, weight_bytes)) | {"architectures": architectures}
+    writer.line(f"static const char description[] = {c_string(json.dumps(told, sort_keys=True))};")
+    writer.line()
+    writer.line('#include "tw_cuda_runtime.h"')
+    return writer.text()
+
+
+def _structs(writer: Writer) -> None:
+    spaces = [*SPACES.values(), "SPACE_SCRATCH", "SPACE_COUNTERS"]
+    writer.line(f"enum space {{ {', '.join(spaces)} }};")
+    writer.line("enum kind { IMAGE_CODE, IMAGE_SPECIFIC, IMAGE_PTX }; /* SPECIFIC: for one compute capability alone */")
+    writer.line("struct port { int32_t code, bits, ndim; const int64_t *shape; size_t bytes; };")
+    writer.line(
+        "struct kernel { const char *name; int unit; unsigned grid, block, shared_bytes, cluster; int waits; };"
+    )
+    writer.line("struct operand { enum space space; int port; long offset; };")
+    writer.line("struct node { int kernel, first_operand, operands, first_call, calls, first_edge, edges; };")
+    writer.line()
+
+
+def _images(writer: Writer, images: Sequence[Image], units: int) -> None:
+    """The images, each in a section of its own, and the table of architectures."""
+    for line in EMBED.strip().splitlines():
+        writer.line(line)
+    for image in images:
+        writer.line(f'EMBED({image.symbol}, "{image.file}")')
+    writer.line(f"enum {{ UNITS = {units} }};")
+    writer.line(
+        "struct image { const char *architecture; int capability; enum kind kind; const unsigned char *units[UNITS]; };"
+    )
+    architectures = dict.fromkeys(image.architecture for image in images)
+    rows = []
+    for name in architectures:
+        symbols = ", ".join(image.symbol for image in images if image.architecture == name)
+        rows.append(f'{{"{name}", {int(re.sub(r"[^0-9]", "", name))}, {_kind(name)}, {{{symbols}}}}}')
+    table(writer, "image", "images", "IMAGES", rows)
+
+
+def _kind(architecture: str) -> str:
+    if architecture.startswith("compute_"):
+        return "IMAGE_PTX"
+    return "IMAGE_SPECIFIC" if architecture.endswith("a") else "IMAGE_CODE"
+
+
+def _kernels(writer: Writer, units: Sequence[Sequence[CudaLowered]]) -> None:
+    rows = [
+        f'{{"{one.name}", {unit}, {one.grid}, {one.block}, {one.shared_bytes}, {one.cluster}, {int(WAITS in one.text)}}}'
+        for unit, members in enumerate(units)
+        for one in members
+    ]
+    table(writer, "kernel", "kernels", "KERNELS", rows)
+
+
+def _nodes(writer: Writer, nodes: Sequence[Launch], kernels: Sequence[int], given: Given) -> None:
+    """The tables of launches and of what they are given, whose calls they carry out, after which others."""
+    rows: list[str] = []
+    operands: list[str] = []
+    calls: list[str] = []
+    edges: list[str] = []
+    for node, kernel, own in zip(nodes, kernels, given.operands, strict=True):
+        spans = (len(operands), len(own), len(calls), len(node.calls), len(edges), len(node.after))
+        rows.append(f"{{{kernel}, {', '.join(map(str, spans))}}}")
+        operands += own
+        calls += map(str, node.calls)
+        edges += map(str, node.after)
+    table(writer, "operand", "operands", "OPERANDS", operands)
+    table(writer, "node", "nodes", "NODES", rows)
+    for name, kind, of in (("calls", "calls of the plan", calls), ("edges", "positions in nodes[]", edges)):
+        writer.line(f"static const int {name}[] = {{{', '.join(of) or '0'}}}; /* {kind} */")
+    writer.line(f"enum {{ MOST_OPERANDS = {max(map(len, given.operands), default=0)} }};")
+    writer.line(f"enum {{ MOST_EDGES = {max((len(node.after) for node in nodes), default=0)} }};")

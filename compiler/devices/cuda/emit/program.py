@@ -1,0 +1,108 @@
+"""Plan -> Program for CUDA: kernels lowered once each and compiled by NVRTC, the plan as a graph of launches, the host's library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+
+from compiler.codegen.build import compile_library, host_headers
+from compiler.codegen.calls import lower_each
+from compiler.codegen.weights import Weights
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.codegen.lowered import CudaLowered, unit_text
+from compiler.devices.cuda.emit.host import Given, Image, cuda_host_source
+from compiler.devices.cuda.emit.launches import Launch, launches
+from compiler.devices.cuda.emit.lower import lower_cuda
+from compiler.devices.cuda.emit.side_by_side import side_by_side
+from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.toolchain import HOST, CudaToolchain
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.plan import Plan
+from compiler.ir.program import Port, Program
+
+UNITS = 4
+"""Kernel source files, for as many threads of NVRTC at a time; fewer where there are few kernels."""
+ALIGNMENT = 256
+"""Bytes at a multiple of which every constant begins, as every other storage does."""
+SPECIFIC = re.compile(r"\bTW_SM90A\b|\btw_(wgmma|registers)_\w+")
+"""What only architecture-specific code can hold: with it there is no PTX for later GPUs."""
+
+
+def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: CudaToolchain, jobs: int) -> Program:
+    """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` is.
+
+    Raises ToolchainFailed when a compiler does not take it.
+    """
+    lowered = lower_cuda_calls(kernels, plan, target)
+    nodes = launches(plan, lowered)
+    launched = launched_kernels(nodes, lowered)
+    units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
+    texts = [unit_text(unit) for unit in units]
+    images = compile_units(texts, architectures(target, texts), jobs)
+    weights = Weights(ALIGNMENT)
+    given = Given.of(kernels, plan, lowered, nodes, weights)
+    host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc)
+    headers = files("compiler.devices.cuda.runtime")
+    runtime = {**host_headers(), "tw_cuda_runtime.h": (headers / "tw_cuda_runtime.h").read_text()}
+    binaries = {image.file: image.content for image in images}
+    library = compile_library({"model.c": host}, runtime, HOST, toolchain.host, jobs, binaries=binaries)
+    return Program(
+        sources={
+            **runtime,
+            **{name: (headers / name).read_text() for name in nvrtc.HEADERS},
+            "model.c": host,
+            **{f"kernels_{number}.cu": text for number, text in enumerate(texts)},
+        },
+        library=library,
+        weights=weights.bytes(),
+        inputs=Port.of(kernels, kernels.inputs),
+        outputs=Port.of(kernels, kernels.outputs),
+        toolchain=toolchain.identity(target),
+        launches=tuple(node.calls for node in nodes),
+    )
+
+
+def lower_cuda_calls(kernels: KernelGraph, plan: Plan, target: CudaTarget) -> list[CudaLowered]:
+    """Every call's kernel in CUDA C++, in call order; equal workloads under equal tiles share one."""
+    workloads = [cuda_workload_of(kernels, call) for call in kernels.calls]
+    return lower_each(workloads, plan, lambda name, workload, tile: lower_cuda(name, workload, tile, target), {})
+
+
+def launched_kernels(nodes: Sequence[Launch], lowered: Sequence[CudaLowered]) -> list[CudaLowered]:
+    """What each launch launches: its call's kernel, or one that holds those of all its calls; equal ones share one."""
+    known: dict[tuple[str, ...], CudaLowered] = {}
+    for node in nodes:
+        members = [lowered[call] for call in node.calls]
+        names = tuple(one.name for one in members)
+        if names not in known:
+            known[names] = members[0] if len(members) == 1 else side_by_side(f"s{len(known)}_kernels", members)
+    return [known[tuple(lowered[call].name for call in node.calls)] for node in nodes]
+
+
+def cut_in_units(kernels: Sequence[CudaLowered]) -> list[list[CudaLowered]]:
+    """The kernels over at most UNITS files of about equal length, at least one; each keeps their order."""
+    units: list[list[int]] = [[] for _ in range(max(min(UNITS, len(kernels)), 1))]
+    for at in sorted(range(len(kernels)), key=lambda at: -len(kernels[at].text)):
+        min(units, key=lambda unit: sum(len(kernels[other].text) for other in unit)).append(at)
+    return [[kernels[at] for at in sorted(unit)] for unit in units]
+
+
+def architectures(target: CudaTarget, texts: Sequence[str]) -> tuple[str, ...]:
+    """What units are compiled for: the target, and PTX for later GPUs where the text allows it."""
+    if any(SPECIFIC.search(text) for text in texts):
+        return (target.architecture,)
+    return target.architecture, f"compute_{re.sub('[^0-9]', '', target.architecture)}"
+
+
+def compile_units(texts: Sequence[str], wanted: Sequence[str], jobs: int) -> list[Image]:
+    """Every unit for every architecture, on `jobs` threads. Raises ToolchainFailed."""
+
+    def compiled(job: tuple[str, int]) -> Image:
+        architecture, unit = job
+        return Image(unit, architecture, nvrtc.compile_cuda(texts[unit], architecture, f"kernels_{unit}.cu").image)
+
+    with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
+        return list(pool.map(compiled, [(name, unit) for name in wanted for unit in range(len(texts))]))

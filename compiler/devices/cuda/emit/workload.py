@@ -1,0 +1,31 @@
+"""A call as CUDA lowerings see it: its kernel, with the geometry of its buffers and how their first elements are aligned.
+
+Storages are aligned to 64 bytes or more, but a buffer may begin anywhere in one: a Concat's operand is written into a slice of the result. How far that is from
+a multiple of the widest access stays in `Buffer.offset`, so that a lowering knows which accesses its operands allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.codegen.calls import workload_of
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.machine import Workload
+
+WIDEST_ACCESS = 16
+"""Bytes that one thread loads or stores at once."""
+
+
+def cuda_workload_of(kernels: KernelGraph, call: Call) -> Workload:
+    """A call's kernel with the geometry of its buffers, each `offset` modulo WIDEST_ACCESS: equal workloads share code and measurements."""
+    plain = workload_of(kernels, call)
+    return replace(
+        plain,
+        inputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.inputs, call.inputs, strict=True)),
+        outputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.outputs, call.outputs, strict=True)),
+        narrow=(),
+    )
+
+
+def _aligned(geometry: Buffer, buffer: Buffer) -> Buffer:
+    return replace(geometry, offset=buffer.offset % (WIDEST_ACCESS // buffer.dtype.bytes))

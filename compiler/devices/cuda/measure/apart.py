@@ -1,0 +1,139 @@
+"""A bench in a process of its own, which may fault, hang and be killed without its caller.
+
+After an illegal access the driver's manual gives the process up ("the process must be terminated and relaunched"), and a kernel that does
+not end cannot be stopped by the process that launched it. So kernels that nobody has run before are run there, and it is
+ended when it is lost or silent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from compiler.devices.cuda.measure.bench import Refused, Subject
+from compiler.devices.cuda.measure.nvml import Clock
+
+START_S = 60.0
+"""For the process to come up: the driver may have to wake the device."""
+SILENCE_S = 10.0
+"""After which a kernel is taken to hang: a graph lasts a millisecond or so, and placing one a tenth of a second."""
+END_S = 5.0
+COMMAND = (sys.executable, "-P", "-m", "compiler.devices.cuda.measure")
+LENGTH = struct.Struct("<Q")
+"""Of a message, which stands before it."""
+
+
+class Lost(Exception):
+    """The process ended, failed or hung; the next question starts another."""
+
+
+class BenchApart:
+    """`bench.Bench` in a process that is started when it is first needed."""
+
+    def __init__(self, index: int = 0, seed: int = 0, silence_s: float = SILENCE_S) -> None:
+        self._index, self._seed, self._silence_s = index, seed, silence_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    def reserve(self, subjects: Sequence[Subject]) -> None:
+        """As `Bench.reserve`. Raises Refused and Lost."""
+        self._ask("reserve", list(subjects))
+
+    def place(self, at: int, subject: Subject) -> None:
+        """As `Bench.place`. Raises Refused and Lost."""
+        self._ask("place", at, subject)
+
+    def sample(self, at: int) -> float:
+        """As `Bench.sample`. Raises Lost."""
+        return float(self._ask("sample", at))
+
+    def clock(self) -> Clock | None:
+        """As `Bench.clock`. Raises Lost."""
+        clock: Clock | None = self._ask("clock")
+        return clock
+
+    def close(self, patience_s: float = END_S) -> None:
+        """End the process, at once or after it has given back what it holds."""
+        if self._finalizer is not None and self._process is not None:
+            self._finalizer.detach()
+            _end(self._process, patience_s)
+            self._process = self._finalizer = None
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        if self._process is None:
+            self._start()
+        return self._exchange((method, arguments), self._silence_s)
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._finalizer = weakref.finalize(self, _end, self._process, END_S)
+        self._exchange((self._index, self._seed), START_S)
+
+    def _exchange(self, message: object, patience_s: float) -> Any:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            write_message(process.stdin.fileno(), message)
+            kind, what = read_message(process.stdout.fileno(), time.monotonic() + patience_s)
+        except TimeoutError as error:
+            self.close(patience_s=0.0)
+            raise Lost(f"a kernel did not end within {patience_s:g} s") from error
+        except (OSError, EOFError) as error:
+            self.close()
+            raise Lost(f"the measuring process ended with status {process.returncode}") from error
+        if kind == "lost":
+            self.close()
+            raise Lost(what)
+        if kind == "refused":
+            raise Refused(what)
+        return what
+
+
+def write_message(descriptor: int, message: object) -> None:
+    """Send one message; both ends are this program, so it is pickled."""
+    whole = pickle.dumps(message)
+    rest = memoryview(LENGTH.pack(len(whole)) + whole)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_message(descriptor: int, end: float | None = None) -> Any:
+    """The next message. Raises EOFError, and TimeoutError at the moment `end` of the monotonic clock."""
+    (size,) = LENGTH.unpack(_read(descriptor, LENGTH.size, end))
+    return pickle.loads(_read(descriptor, size, end))
+
+
+def _read(descriptor: int, size: int, end: float | None) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        if not select.select([descriptor], [], [], left)[0]:
+            raise TimeoutError
+        part = os.read(descriptor, size - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
+
+
+def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+    try:
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

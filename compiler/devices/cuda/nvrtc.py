@@ -1,0 +1,155 @@
+"""NVRTC through ctypes: CUDA C++ to a cubin or to PTX, with what its assembler says of registers. Needs no GPU, no driver.
+
+The library comes with the wheel `nvidia-cuda-nvrtc` (extra `cuda`), or from an installed toolkit. Functions and options:
+"NVRTC documentation", chapters "User Interface" and "Supported Compile Options".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from compiler.errors import ToolchainFailed, ToolchainMissing
+
+HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h")
+"""What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
+TOOLKIT = Path("/usr/local/cuda")
+"""Where an installed toolkit is, whether or not the dynamic linker looks there."""
+LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+FUNCTION = re.compile(
+    r"Compiling entry function '(?P<name>\w+)' for '(?P<arch>sm_\w+)'.*?"
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+SHARED = re.compile(r"(\d+) bytes smem")
+LOSS = re.compile(r"Potential Performance Loss: ([^\n]*)")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel needs, per thread in registers and bytes, per block in bytes of static shared memory."""
+
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    static_shared_bytes: int
+
+    @property
+    def spills(self) -> bool:
+        """Whether values had to leave the registers."""
+        return bool(self.spill_store_bytes or self.spill_load_bytes)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One translation unit for one architecture: the image for the driver, and each kernel's resources (none in PTX).
+
+    `losses` are the assembler's warnings that what was written is not what runs: wgmma made sequential, setmaxnreg ignored.
+    """
+
+    architecture: str
+    image: bytes
+    log: str
+    kernels: dict[str, Resources]
+    losses: tuple[str, ...]
+
+
+def library_path() -> Path | None:
+    """Where the wheel put NVRTC, if it is installed, else where a toolkit did."""
+    found = importlib.util.find_spec("nvidia")
+    wheels = [Path(root) for root in (found.submodule_search_locations or ())] if found else []
+    places = [(wheel, folder) for wheel in wheels for folder in ("cu13/lib", "cuda_nvrtc/lib")]
+    for root, folder in (*places, (TOOLKIT, "lib64"), (TOOLKIT, "targets/*/lib")):
+        for path in sorted(root.glob(f"{folder}/libnvrtc.so.1[0-9]"), reverse=True):
+            return path
+    return None
+
+
+@lru_cache(maxsize=1)
+def load() -> ctypes.CDLL:
+    """The library. Raises ToolchainMissing where there is none."""
+    wheel = library_path()
+    for builtins in wheel.parent.glob("libnvrtc-builtins.so.*") if wheel else ():
+        ctypes.CDLL(str(builtins))  # NVRTC opens it by name alone and finds it only when it is already loaded
+    for name in (str(wheel),) if wheel else LIBRARIES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise ToolchainMissing("NVRTC, the CUDA compiler, is not installed", fix="pip install 'tilewright[cuda]'")
+
+
+def version() -> tuple[int, int]:
+    """Major and minor version of NVRTC; part of what identifies compiled code. Raises ToolchainMissing."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    check(load().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
+    return major.value, minor.value
+
+
+def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Compiled:
+    """Compile one unit, which may include HEADERS, for `sm_80`, `sm_90a`, ... (cubin) or `compute_80`, ... (PTX).
+
+    `name` is how messages call the file. Raises ToolchainMissing, and ToolchainFailed with NVRTC's log.
+    """
+    nvrtc = load()
+    texts = [files("compiler.devices.cuda.runtime").joinpath(header).read_bytes() for header in HEADERS]
+    program = ctypes.c_void_p()
+    created = nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program),
+        source.encode(),
+        name.encode(),
+        len(HEADERS),
+        (ctypes.c_char_p * len(HEADERS))(*texts),
+        (ctypes.c_char_p * len(HEADERS))(*map(str.encode, HEADERS)),
+    )
+    check(created, "nvrtcCreateProgram")
+    try:
+        options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
+        status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        log = read(nvrtc, program, "ProgramLog").decode(errors="replace").rstrip("\0")
+        if status:
+            raise ToolchainFailed(f"NVRTC refused {name} for {architecture}:\n{log}")
+        image = read(nvrtc, program, "CUBIN" if architecture.startswith("sm_") else "PTX")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return Compiled(architecture, image, log, resources(log), tuple(LOSS.findall(log)))
+
+
+def resources(log: str) -> dict[str, Resources]:
+    """What `--ptxas-options=-v` wrote about each kernel."""
+    found = {}
+    for match in FUNCTION.finditer(log):
+        shared = SHARED.search(match["rest"])
+        found[match["name"]] = Resources(
+            registers=int(match["registers"]),
+            stack_bytes=int(match["stack"]),
+            spill_store_bytes=int(match["stores"]),
+            spill_load_bytes=int(match["loads"]),
+            static_shared_bytes=int(shared[1]) if shared else 0,
+        )
+    return found
+
+
+def read(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    """One of a program's results."""
+    size = ctypes.c_size_t()
+    check(getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)), f"nvrtcGet{what}Size")
+    buffer = ctypes.create_string_buffer(size.value)
+    check(getattr(nvrtc, f"nvrtcGet{what}")(program, buffer), f"nvrtcGet{what}")
+    return buffer.raw
+
+
+def check(status: int, call: str) -> None:
+    """Raise ToolchainFailed where NVRTC itself failed."""
+    if status:
+        text = load().nvrtcGetErrorString
+        text.restype = ctypes.c_char_p
+        raise ToolchainFailed(f"{call}: {text(status).decode()}")

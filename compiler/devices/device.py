@@ -1,0 +1,105 @@
+"""What the pipeline asks of a kind of target; it knows no kind by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, Self
+
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.ir.target import Target
+from compiler.ir.tile import Tile
+from compiler.ir.touched import Regions
+from compiler.measure.plans import Raced
+from compiler.prove.bisect import Stepper
+from compiler.schedule import Together
+from compiler.trace import Hurry
+from compiler.tuning.proposal import Proposal
+
+JOBS = 2
+"""Compilers at a time."""
+
+
+class Backend(Protocol):
+    """One target, with the compiler that makes code for it. `str` says what is known of the device, in one line.
+
+    | step     | asked for       | answer                                                                              |
+    |----------|-----------------|-------------------------------------------------------------------------------------|
+    | load     | target          | its name, fingerprint and default lanes, and whether it is here                     |
+    | tile     | stored          | the kernels with the elements that a precision keeps in memory                      |
+    |          | joins           | the kinds of joined calls (`compiler.fuse.joins`) that it has an algorithm for      |
+    |          | workload_of     | a call with as much of its buffers' geometry as its code depends on                 |
+    |          | setting         | what measurements of these kernels depend on besides tile and hardware              |
+    |          | prepared        | the backend with facts of the device, and the records that they are from            |
+    |          | starting_points | the records that count, or hint, for this target                                    |
+    |          | machine         | on what trials are measured                                                         |
+    |          | legal_tiles     | how a kernel may be tiled, for a plan of so many lanes, in a precision              |
+    |          | count_tiles     | into how many tile tasks a tile cuts a kernel                                       |
+    |          | choose          | which of the model's favourites is taken unmeasured                                 |
+    |          | told            | what is known of a kernel under a tile, for people                                  |
+    | schedule | handover        | what it costs one lane to see another's result                                      |
+    |          | regions         | what stretches of a kernel's tile tasks read and write; None where nobody knows     |
+    |          | together        | what calls take that share one launch; None where there are no launches             |
+    |          | race            | how long plans take when they are run whole, in turn                                |
+    | emit     | emit            | the program                                                                         |
+    | agree    | stepper         | single calls, run for bisection                                                     |
+    |          | rounded         | what of a plan rounds more than fp32 does, because the precision permits it         |
+    """
+
+    @property
+    def target(self) -> Target: ...
+
+    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph: ...
+
+    @property
+    def joins(self) -> frozenset[str]: ...
+
+    def workload_of(self, kernels: KernelGraph, call: Call) -> Workload: ...
+
+    def setting(self, kernels: KernelGraph) -> Setting: ...
+
+    def prepared(self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool) -> tuple[Self, list[Record]]:
+        """Facts come from records of this hardware if there are any, else are measured if `measure` holds."""
+        ...
+
+    def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]: ...
+
+    def machine(
+        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+    ) -> AbstractContextManager[Machine | None]:
+        """None for a target that does not run here. `notice` hears of what the user should know."""
+        ...
+
+    def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]: ...
+
+    def count_tiles(self, workload: Workload, tile: Tile) -> int: ...
+
+    def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]: ...
+
+    def told(self, workload: Workload, tile: Tile) -> str:
+        """Only what is known without doing anything for it; may be empty."""
+        ...
+
+    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None: ...
+
+    def regions(self, kernels: KernelGraph) -> Regions | None: ...
+
+    def together(self, kernels: KernelGraph) -> Together | None: ...
+
+    def race(
+        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+    ) -> Sequence[Raced] | None:
+        """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off. `place` is a folder where files may be put meanwhile."""
+        ...
+
+    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+        """`others` are for cores between which a hand-over costs something else (`compiler.ir.guards`)."""
+        ...
+
+    def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]: ...
+
+    def rounded(self, plan: Plan, precision: str) -> frozenset[str]: ...

@@ -1,0 +1,33 @@
+"""DeviceKind: what one kind of device answers before any device of it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.contract import CompileOptions
+from compiler.devices.device import Backend
+from compiler.ir.machine import Workload
+from compiler.ir.target import Target
+from compiler.ir.tile import Tile
+from compiler.tuning.proposal import Proposal
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """The descriptor of a kind: its targets' names begin with `name`. Where a target is taken, it is one of this kind.
+
+    profiles     the targets that can be compiled for on any machine, best first
+    resolve      the target that a name stands for here; raises TargetUnavailable
+    open         what compiles for a job's target, with the compilers that an environment names; raises TargetUnavailable, ToolchainMissing
+    legal_tiles  every legal tile of a workload on a target, for a plan of so many lanes, in a precision
+    source       the code of a workload under a tile on a target, as a function of a name, after what it includes
+    """
+
+    name: str
+    profiles: tuple[Target, ...]
+    resolve: Callable[[str], Target]
+    open: Callable[[CompileOptions, Mapping[str, str]], Backend]
+    legal_tiles: Callable[[Workload, Any, int, str], list[Proposal]]
+    source: Callable[[str, Workload, Tile, Any], str]

@@ -1,0 +1,55 @@
+"""The kinds of device, and what is asked of whichever kind a target's name begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.codegen.calls import function_name
+from compiler.contract import CompileOptions
+from compiler.devices.cpu.kind import CPU
+from compiler.devices.cuda.kind import CUDA
+from compiler.devices.device import Backend
+from compiler.devices.kind import DeviceKind
+from compiler.ir.machine import Workload
+from compiler.ir.target import Target
+from compiler.ir.tile import Tile
+from compiler.tuning import tune
+from compiler.tuning.proposal import Proposal
+from compiler.tuning.tune import LegalTiles
+
+KINDS: tuple[DeviceKind, ...] = (CPU, CUDA)
+PROFILES: tuple[Target, ...] = tuple(profile for kind in KINDS for profile in kind.profiles)
+"""The targets that can be compiled for on any machine."""
+
+
+def kind_of(target: str) -> DeviceKind:
+    """The kind that a target's name begins with. Raises KeyError where there is none; `CompileOptions` refuses such names."""
+    return {kind.name: kind for kind in KINDS}[target.partition(":")[0]]
+
+
+def resolve(name: str) -> Target:
+    """The target that a name stands for: a kind alone is what this machine has of it. Raises TargetUnavailable."""
+    return kind_of(name).resolve(name)
+
+
+def backend_of(options: CompileOptions, environment: Mapping[str, str]) -> Backend:
+    """What compiles for a job's target. Raises TargetUnavailable, ToolchainMissing."""
+    return kind_of(options.target).open(options, environment)
+
+
+def tiles_of(target: Target) -> LegalTiles:
+    """What lists the legal tiles of workloads on a target."""
+    legal_tiles = kind_of(target.name).legal_tiles
+    return lambda workload, lanes, precision: legal_tiles(workload, target, lanes, precision)
+
+
+def propose(
+    workload: Workload, target: Target, lanes: int, error: float = 0.0, precision: str = "fp32"
+) -> list[Proposal]:
+    """The legal tiles of every algorithm of the target's kind that add no more than `error`, best by the model first."""
+    return tune.propose(tiles_of(target), workload, lanes, error, precision)
+
+
+def source_of(workload: Workload, tile: Tile, target: Target) -> str:
+    """The code of one kernel under a tile, as it stands in an artifact, after what it includes."""
+    return kind_of(target.name).source(function_name(workload, 0), workload, tile, target)

@@ -1,0 +1,146 @@
+"""Kernels seen as attention: y = softmax(map(Q K^T)) V, row by row, then a map over y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from compiler.forms.normal_form import contract_temps, without_unit_axes
+from compiler.ir.expr import Apply, Expr, Load
+from compiler.ir.index import Axis
+from compiler.ir.kernel import Block, Kernel, Routine
+from compiler.ir.tensor import DType
+
+MIN_QUERIES = 4
+"""Rows that repay packing the keys and values."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A kernel in the form of attention.
+
+    batch    shared axes that keys or values depend on; `rows` those that they do not: the queries, the last one innermost
+    keys     the axis j of the scores; `depth` the axes that a score is summed over
+    columns  the axis e of the values
+    scores   the block of Q K^T; `maps` what follows on each score; `mixed` the block with V; `epilogue` what follows on each y
+    """
+
+    kernel: Kernel
+    scores: Block
+    maps: tuple[Block, ...]
+    mixed: Block
+    epilogue: tuple[Block, ...]
+    q: Expr
+    k: Expr
+    v: Expr
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    keys: Axis
+    depth: tuple[Axis, ...]
+    columns: Axis
+
+    @property
+    def batches(self) -> int:
+        return prod(axis.extent for axis in self.batch)
+
+    @property
+    def queries(self) -> int:
+        return prod(axis.extent for axis in self.rows)
+
+    @property
+    def deep(self) -> int:
+        return prod(axis.extent for axis in self.depth)
+
+
+def softmax_axis(kernel: Kernel) -> Axis | None:
+    """The axis of a kernel that is nothing but the softmax, in fp32, along one axis of its input; None for any other."""
+    if len(kernel.blocks) != 4 or kernel.sequential or len(kernel.inputs) != 1 or len(kernel.outputs) != 1:
+        return None
+    over = _softmax(kernel.blocks)
+    if (
+        over is None
+        or over[0].slot != kernel.inputs[0].name
+        or kernel.blocks[3].stores[0].slot != kernel.outputs[0].name
+    ):
+        return None
+    return over[1]
+
+
+def _softmax(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
+    """The argument and the axis, where four blocks are: largest, exponentials of the distances, their sum, the quotients."""
+    largest, powers, total, quotients = blocks
+    if (largest.monoid, powers.monoid, total.monoid, quotients.monoid) != ("max", "", "sum", ""):
+        return None
+    if any(block.accumulator not in (None, DType.F32) for block in blocks):
+        return None
+    if len(largest.reduction) != 1 or largest.axes or total.axes or total.reduction != largest.reduction:
+        return None
+    (over,) = largest.reduction
+    if powers.axes != (over,) or quotients.axes != (over,) or any(len(block.values) != 1 for block in blocks):
+        return None
+    x, most, power, sum_ = largest.values[0], *(_stored(block) for block in (largest, powers, total))
+    if not isinstance(x, Load) or x.type is not DType.F32 or power.index != x.index:
+        return None
+    wanted = (
+        Apply("exp", (Apply("sub", (x, most)),)),
+        power,
+        Apply("mul", (power, Apply("reciprocal", (sum_,)))),
+    )
+    if (powers.values[0], total.values[0], quotients.values[0]) != wanted or quotients.stores[0].index != x.index:
+        return None
+    return x, over
+
+
+def _stored(block: Block) -> Load:
+    """What a block stores, read back."""
+    return Load(block.stores[0].slot, block.stores[0].index, DType.F32)
+
+
+def as_attention(kernel: Kernel | Routine) -> Attention | None:
+    """A kernel in the form of attention, or None when it is not one in fp32."""
+    if not isinstance(kernel, Kernel) or kernel.sequential:
+        return None
+    kernel = without_unit_axes(contract_temps(kernel))
+    place = next((at for at, block in enumerate(kernel.blocks) if block.monoid == "max"), 0)
+    if not place or len(kernel.blocks) < place + 5:
+        return None
+    scores, *maps = kernel.blocks[:place]
+    over = _softmax(kernel.blocks[place : place + 4])
+    mixed, *epilogue = kernel.blocks[place + 4 :]
+    if over is None or not _is_product(scores, 1) or not _is_product(mixed, 1) or mixed.reduction != (over[1],):
+        return None
+    chain = (*maps, *epilogue)
+    if any(block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in chain):
+        return None
+    keys, columns = over[1], mixed.axes[0]
+    weights = _stored(kernel.blocks[place + 3])
+    if any(block.axes != (keys,) for block in (scores, *maps)) or any(b.axes != (columns,) for b in epilogue):
+        return None
+    if over[0] != _stored((scores, *maps)[-1]):
+        return None
+    q, k = sorted(scores.values[0].children, key=lambda side: keys in side.axes)
+    p, v = sorted(mixed.values[0].children, key=lambda side: side != weights)
+    if p != weights or keys in q.axes or keys not in k.axes or columns not in v.axes:
+        return None
+    rows = tuple(axis for axis in kernel.shared if axis not in k.axes and axis not in v.axes)
+    batch = tuple(axis for axis in kernel.shared if axis not in rows)
+    if not rows or any(slot.type.rank > 1 for slot in kernel.temps):
+        return None
+    return Attention(
+        kernel, scores, tuple(maps), mixed, tuple(epilogue), q, k, v, batch, rows, keys, scores.reduction, columns
+    )
+
+
+def _is_product(block: Block, own: int) -> bool:
+    """An fp32 sum of products, with that many axes of its own."""
+    value = block.values[0]
+    return (
+        block.monoid == "sum"
+        and block.accumulator is DType.F32
+        and bool(block.reduction)
+        and len(block.axes) == own
+        and isinstance(value, Apply)
+        and value.function == "mul"
+        and value.dtype is DType.F32
+    )

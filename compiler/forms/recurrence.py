@@ -1,0 +1,137 @@
+"""Kernels seen as recurrences: products with constant matrices and maps, step after step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from compiler.forms.normal_form import without_unit_axes
+from compiler.ir.expr import Apply, Expr, Load
+from compiler.ir.index import Axis, flatten
+from compiler.ir.kernel import Block, Kernel
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
+
+
+@dataclass(frozen=True)
+class Product:
+    """A block temp[b, column] = sum over k of a[b, k] w[k, column], w being a part of a constant.
+
+    `start` is w's first element in the row-major constant, `steps` its strides along k and the columns.
+    """
+
+    block: Block
+    a: Expr
+    matrix: str
+    start: int
+    steps: tuple[int, int]
+
+    @property
+    def column(self) -> Axis:
+        return self.block.axes[0]
+
+    @property
+    def depth(self) -> Axis:
+        return self.block.reduction[0]
+
+    @property
+    def into(self) -> str:
+        return self.block.stores[0].slot
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A kernel over the sequential axis `time`, and `batch` if there is more than one element.
+
+    `blocks` are Products, and maps along at most one axis of their own. `ahead` are those products that need no earlier step.
+    """
+
+    kernel: Kernel
+    time: Axis
+    batch: Axis | None
+    blocks: tuple[Product | Block, ...]
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, Product))
+
+    @property
+    def ahead(self) -> frozenset[str]:
+        """The temporaries of products whose rows depend on inputs alone: they can be made for many steps at a time."""
+        temps = {temp.name for temp in self.kernel.temps}
+        return frozenset(p.into for p in self.products if not any(load.slot in temps for load in p.a.loads))
+
+    @property
+    def sequences(self) -> int:
+        return self.batch.extent if self.batch else 1
+
+    def panels(self, matrix: str, panel: int) -> Panels:
+        """How a matrix is packed: the parts that products read, each cut into pieces of equal width, one after the other."""
+        parts = [product for product in self.products if product.matrix == matrix]
+        unit = self.unit(matrix)
+        (depth, column), extent = parts[0].steps, parts[0].depth.extent
+        starts = tuple(p.start + at * column for p in parts for at in range(0, p.column.extent, unit))
+        return Panels(starts, extent, unit, panel, ((extent, depth), (unit, column)))
+
+    def unit(self, matrix: str) -> int:
+        """Columns of a piece of a matrix."""
+        return gcd(*(product.column.extent for product in self.products if product.matrix == matrix))
+
+    def first_piece(self, product: Product) -> int:
+        """The number of a product's first piece among those of its matrix."""
+        before = self.products[: self.products.index(product)]
+        unit = self.unit(product.matrix)
+        return sum(other.column.extent // unit for other in before if other.matrix == product.matrix)
+
+
+def as_recurrence(workload: Workload) -> Recurrence | None:
+    """A sequential kernel in fp32 of products with constants and maps, or None when it is not one."""
+    if not isinstance(workload.kernel, Kernel) or len(workload.kernel.sequential) != 1:
+        return None
+    kernel = without_unit_axes(workload.kernel)
+    if len(kernel.sequential) != 1 or len(kernel.shared) > 2 or kernel.shared[0] not in kernel.sequential:
+        return None
+    slots = (*kernel.temps, *kernel.outputs)
+    if any(slot.type.dtype is not DType.F32 for slot in slots) or any(temp.type.rank != 2 for temp in kernel.temps):
+        return None
+    constants = {slot.name for slot, known in zip(kernel.inputs, workload.constant, strict=True) if known}
+    blocks = []
+    for block in kernel.blocks:
+        seen = _product(block, kernel, constants) if block.monoid else _map(block)
+        if seen is None:
+            return None
+        blocks.append(seen)
+    found = Recurrence(kernel, kernel.shared[0], kernel.shared[1] if len(kernel.shared) > 1 else None, tuple(blocks))
+    by_matrix: dict[str, set[tuple[int, ...]]] = {}
+    for product in found.products:
+        by_matrix.setdefault(product.matrix, set()).add(
+            (*product.steps, product.depth.extent, product.into in found.ahead)
+        )
+    return found if by_matrix and all(len(kinds) == 1 for kinds in by_matrix.values()) else None
+
+
+def _map(block: Block) -> Block | None:
+    own = len(block.axes) <= 1 and not block.sequential
+    return block if own and all(value.dtype is DType.F32 for value in block.values) else None
+
+
+def _product(block: Block, kernel: Kernel, constants: set[str]) -> Product | None:
+    value = block.values[0]
+    if block.monoid != "sum" or block.accumulator is not DType.F32 or len(block.axes) != 1 or len(block.reduction) != 1:
+        return None
+    if (
+        not isinstance(value, Apply)
+        or value.function != "mul"
+        or block.stores[0].slot not in {t.name for t in kernel.temps}
+    ):
+        return None
+    (column,), (depth,) = block.axes, block.reduction
+    for a, w in (value.args, value.args[::-1]):
+        if not isinstance(w, Load) or w.slot not in constants or column in a.axes or w.type is not DType.F32:
+            continue
+        flat = flatten(w.index, kernel.slots[w.slot].type.dims)
+        along = flat.coefficient(depth), flat.coefficient(column)
+        if flat.axes == {depth, column} and None not in along:
+            return Product(block, a, w.slot, flat.const, (along[0] or 0, along[1] or 0))
+    return None

@@ -1,0 +1,30 @@
+"""Rounds of measuring: which were undisturbed, how many there are at least, when a trial has lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+PROBE_LOSS = 0.85
+"""A round counts when multiply-adds ran at least this fast before and after it, relative to the better rounds."""
+
+
+LEAST_ROUNDS = 3
+
+
+LOSER = 1.3
+"""After LEAST_ROUNDS a trial this much slower than the best for its workload is sampled no further."""
+
+
+def clean_rounds(rates: Sequence[float], loss: float = PROBE_LOSS) -> frozenset[int]:
+    """Rounds in which no core was taken away or slowed, judged by the probes' rates: near the upper quartile, or the best half when too few are."""
+    if not rates:
+        return frozenset()
+    least = loss * float(np.percentile(rates, 75))
+    clean = frozenset(turn for turn, rate in enumerate(rates) if rate >= least)
+    if len(clean) >= min(LEAST_ROUNDS, len(rates)):
+        return clean
+    best = sorted(range(len(rates)), key=lambda turn: -rates[turn])
+    return frozenset(best[: math.ceil(len(rates) / 2)])

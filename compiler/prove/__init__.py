@@ -1,0 +1,9 @@
+"""Whether an artifact computes what the model says.
+
+reference  the model evaluated operator by operator in float64
+inputs     random and edge inputs
+agree      an artifact beside the reference
+bisect     the first node that diverges
+
+May know: `ir`, `ops`, `measure`. Must not know: how code is generated.
+"""

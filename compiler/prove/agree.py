@@ -1,0 +1,268 @@
+"""Agreement of a built program with the float64 reference, on random and edge inputs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from compiler.contract import OutputError
+from compiler.ir.graph import Graph, Value
+from compiler.prove.inputs import edge_inputs, sample_inputs
+from compiler.prove.reference import Operators, evaluate_graph
+
+ModelRunner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+"""Runs the program under judgement: inputs, then outputs, in the graph's order, declared dtypes and shapes."""
+
+DEFAULT_TOLERANCE: Mapping[str, float] = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
+"""Largest accepted error relative to an output's largest value, by precision. Two orders of float32 arithmetic on one model differ by
+up to 1e-5, and by 1.6e-4 on deep segmentation and detection nets; faster algorithms (Winograd) cost some 1e-5 more. Operands rounded to bf16 cost 3e-3 to 2.3e-2 in the worst of the edge cases.
+All that goes through memory rounded to fp16 costs 5e-8 to 8.3e-3, to bf16 6.5e-7 to 6e-2; tf32 keeps as many bits as fp16."""
+MANTISSA: Mapping[str, int] = {"tf32": 11, "fp16": 11, "bf16": 8}
+"""Bits of the short floats, the leading one counted."""
+LARGEST: Mapping[str, float] = {"fp16": 65504.0}
+"""What activations may reach, by precision, where that is less than float32's range."""
+QUANTISED_TOLERANCE = 2e-2
+"""For models that round to 8 bits inside: a value near the middle falls to either side, which differs by up to 4e-3 in QDQ models and by
+1.6e-2 in dynamically quantised ones between two correct runtimes."""
+QUANTISING = frozenset(
+    ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
+)
+RANDOM = "random"
+"""The case that is judged first."""
+NOISE_ALLOWANCE = 4.0
+"""Without a stated tolerance, an error up to this many times what numpy's own evaluation in the job's precision has is rounding, not a fault."""
+MOST_GRANTED = 2e-2
+"""Beyond this a wrong result could pass for rounding: such a case decides nothing, unless the job states its tolerance."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
+
+    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show nothing, because
+    the model itself overflows in its own precision or gives no finite number; without a decided case nothing has passed. `skipped` are
+    those for which the time ran out. `failing_way` is the way to run it, 0 or 1 + a position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the random case is larger than the precision's largest number, where that
+    may be why it fails.
+    """
+
+    errors: tuple[OutputError, ...]
+    worst: float
+    passed: bool
+    tolerance: float
+    cases: tuple[str, ...]
+    undecided: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    failing_case: str = ""
+    failing_inputs: Mapping[int, np.ndarray] | None = None
+    failing_way: int = 0
+    beyond_range: str = ""
+
+
+def default_tolerance(graph: Graph, precision: str) -> float:
+    """The tolerance of a job that states none. Raises KeyError for an unknown precision."""
+    stated = DEFAULT_TOLERANCE[precision]
+    return max(stated, QUANTISED_TOLERANCE) if any(node.op in QUANTISING for node in graph.nodes) else stated
+
+
+def agree(
+    model_runner: ModelRunner,
+    graph: Graph,
+    operators: Operators,
+    tolerance: float | None,
+    seed: int,
+    *,
+    precision: str = "fp32",
+    largest: float = math.inf,
+    budget_s: float = math.inf,
+    others: Sequence[ModelRunner] = (),
+) -> Agreement:
+    """Runs the program on random inputs, then on edge cases, and judges each against the reference on the unrewritten graph.
+
+    `others` are other ways to run it, judged with it: of each output the largest error of all of them counts.
+    With `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is granted. The
+    random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first case that fails. An edge case that
+    fails where the reference has values beyond `largest`, the largest number that the program can keep, decides nothing.
+    """
+    accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
+    names: list[str] = []
+    undecided: list[str] = []
+    skipped: list[str] = []
+    errors: tuple[OutputError, ...] = ()
+    granted = accepted
+    end = time.monotonic() + budget_s
+    for name, inputs in _cases(graph, seed):
+        if names and time.monotonic() >= end:
+            skipped.append(name)
+            continue
+        bits = MANTISSA.get(precision, 0) if tolerance is None else 0
+        found = _judge((model_runner, *others), graph, operators, inputs, accepted, bits, grant_noise=tolerance is None)
+        if found is None:
+            undecided.append(name)
+            continue
+        names.append(name)
+        if not found.passed:
+            beyond = _beyond(graph, inputs, operators, largest) if math.isfinite(largest) else ""
+            if beyond and name != RANDOM:
+                undecided.append(names.pop())
+                continue
+            worst = _worst(found.errors)
+            told = (*names,), (*undecided,), ()
+            return Agreement(found.errors, worst, False, found.tolerance, *told, name, inputs, found.furthest, beyond)
+        errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
+        granted = max(granted, found.tolerance)
+    return Agreement(errors, _worst(errors), bool(names), granted, (*names,), (*undecided,), (*skipped,))
+
+
+def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]) -> tuple[OutputError, ...]:
+    """How far each output is from its reference.
+
+    Floats: NaN must meet NaN and an infinity the same infinity (a reference beyond the output dtype's range counts as infinite);
+    one that does not makes the errors infinite. Elements that agree in kind without being finite count as equal. Integers and
+    booleans: `max_ulp` is the count of unequal elements. The relative error of an all-zero reference is the absolute one.
+    """
+    if not len(got) == len(want) == len(outputs):
+        raise ValueError(f"{len(got)} results and {len(want)} references for {len(outputs)} outputs")
+    return tuple(_error(value, g, w) for value, g, w in zip(outputs, got, want, strict=True))
+
+
+def distance(value: Value, error: OutputError) -> float:
+    """What a tolerance is held against: the relative error.
+
+    For integers and booleans the part of the elements that differ, if that is less: a class that wins by a hair may lose by one.
+    """
+    if value.type.dtype.is_float or not value.type.elements:
+        return error.max_relative
+    return min(error.max_relative, error.max_ulp / value.type.elements)
+
+
+def _cases(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+    yield RANDOM, sample_inputs(graph, seed)
+    if graph.inputs:
+        yield from edge_inputs(graph, seed).items()
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """`furthest` is the way to run the program whose largest error is the largest."""
+
+    errors: tuple[OutputError, ...]
+    passed: bool
+    tolerance: float
+    furthest: int = 0
+
+
+def _judge(
+    runners: Sequence[ModelRunner],
+    graph: Graph,
+    operators: Operators,
+    inputs: dict[int, np.ndarray],
+    accepted: float,
+    mantissa: int,
+    *,
+    grant_noise: bool,
+) -> _Verdict | None:
+    """The verdict on one case.
+
+    None where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly conditioned there
+    that rounding alone exceeds what may be granted.
+    """
+    outputs = [graph.values[value] for value in graph.outputs]
+    reference = evaluate_graph(graph, inputs, operators)
+    want = [reference[value] for value in graph.outputs]
+    if not any(array.size == 0 or np.isfinite(array).any() for array in want):
+        return None
+    given = [inputs[value] for value in graph.inputs]
+    each = [compare(list(run(given)), want, outputs) for run in runners]
+    errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
+    furthest = max(range(len(each)), key=lambda way: _worst(each[way]))
+    beyond = [
+        at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if distance(value, error) > accepted
+    ]
+    if not beyond:
+        return _Verdict(errors, True, accepted)
+    if not grant_noise and all(math.isfinite(errors[at].max_relative) for at in beyond):
+        return _Verdict(errors, False, accepted, furthest)
+    narrow = evaluate_graph(graph, inputs, operators, wide=False, mantissa=mantissa)
+    noise = compare([narrow[value] for value in graph.outputs], want, outputs)
+    if not all(math.isfinite(noise[at].max_relative) for at in beyond):
+        return None
+    granted = [accepted] * len(outputs)
+    for at in beyond if grant_noise else ():
+        granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], noise[at]))
+    if max(granted) > max(accepted, MOST_GRANTED):
+        return None
+    passed = all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond)
+    return _Verdict(errors, passed, max(granted), furthest)
+
+
+def _beyond(graph: Graph, inputs: dict[int, np.ndarray], operators: Operators, largest: float) -> str:
+    """Which node is the first whose result exceeds `largest` by magnitude; empty where none does."""
+    made = [id for node in graph.nodes for id in node.outputs if graph.type(id).dtype.is_float]
+    values = evaluate_graph(graph, inputs, operators, keep=made)
+    for node in graph.nodes:
+        for array in (values[id] for id in node.outputs if id in values and values[id].dtype.kind == "f"):
+            reached = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+            if reached > largest:
+                return f"node {node.source!r} ({node.op}) gives values of up to {reached:.3g}, and the largest number is {largest:.5g}"
+    return ""
+
+
+def _error(value: Value, got: np.ndarray, want: np.ndarray) -> OutputError:
+    name = value.name or f"%{value.id}"
+    if got.shape != want.shape:
+        raise ValueError(f"output {name!r} has shape {list(got.shape)}, its reference {list(want.shape)}")
+    if not got.size:
+        return OutputError(name, 0.0, 0.0, 0.0)
+    with np.errstate(all="ignore"):
+        if value.type.dtype.is_float:
+            return _float_error(name, got, want.astype(np.float64))
+        return _integer_error(name, got, want)
+
+
+def _float_error(name: str, got: np.ndarray, want: np.ndarray) -> OutputError:
+    rounded = want.astype(got.dtype).astype(np.float64)
+    have = got.astype(np.float64)
+    finite = np.isfinite(rounded)
+    unlike = (np.isfinite(have) != finite) | (~finite & (np.isnan(have) != np.isnan(rounded)))
+    unlike |= np.isinf(rounded) & np.isinf(have) & (have != rounded)
+    if unlike.any():
+        return OutputError(name, math.inf, math.inf, math.inf)
+    distance = np.where(finite, np.abs(have - want), 0.0)
+    absolute = float(distance.max())
+    scale = float(np.max(np.abs(want), initial=0.0, where=finite))
+    # The spacing below float32's normal range is constant, and float32 has no value beyond its range.
+    limits = np.finfo(np.float32)
+    unit = np.spacing(np.clip(np.where(finite, np.abs(want), 1.0), limits.tiny, limits.max).astype(np.float32))
+    return OutputError(name, absolute, _relative(absolute, scale), float((distance / unit.astype(np.float64)).max()))
+
+
+def _integer_error(name: str, got: np.ndarray, want: np.ndarray) -> OutputError:
+    """Differences in float64; where they round to none, unequal integers still differ by one."""
+    unequal = got != want
+    count = int(np.count_nonzero(unequal))
+    if not count:
+        return OutputError(name, 0.0, 0.0, 0.0)
+    absolute = float(max(1.0, np.abs(got.astype(np.float64) - want.astype(np.float64)).max()))
+    return OutputError(name, absolute, _relative(absolute, float(np.abs(want.astype(np.float64)).max())), float(count))
+
+
+def _relative(absolute: float, scale: float) -> float:
+    return absolute / scale if scale >= float(np.finfo(np.float32).tiny) else absolute
+
+
+def _worst(errors: Sequence[OutputError]) -> float:
+    return max((error.max_relative for error in errors), default=0.0)
+
+
+def _worse(one: OutputError, two: OutputError) -> OutputError:
+    return replace(
+        one,
+        max_absolute=max(one.max_absolute, two.max_absolute),
+        max_relative=max(one.max_relative, two.max_relative),
+        max_ulp=max(one.max_ulp, two.max_ulp),
+    )

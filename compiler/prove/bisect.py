@@ -1,0 +1,139 @@
+"""Finds the first call of a kernel graph whose result leaves the reference.
+
+Calls run one by one, in order, each storage in memory of its own, so that neither the order of a plan nor its reuse of memory can
+be at fault; what remains wrong is the kernel, its definition, or the rewriting before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from compiler.errors import Disagreement
+from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.graph import Graph, Node, Value
+from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.prove.agree import compare, distance
+from compiler.prove.reference import Operators, evaluate_graph
+
+ACCUMULATED = 0.1
+"""A call whose inputs already carry this part of the tolerance may only have been the last straw."""
+
+
+class Stepper(Protocol):
+    """Runs single calls of the kernel graph, as the program would."""
+
+    def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
+        """Runs all tiles of the call at `position`.
+
+        `operands` are its inputs, then its outputs, in slot order: each the flat memory of a buffer from its first element to the end of
+        its storage, in the buffer's dtype and physical layout, to be written in place. Constants come as the kernel graph holds them; what a
+        kernel wants packed, the stepper packs.
+        """
+        ...
+
+
+def bisect(
+    graph: Graph,
+    kernels: KernelGraph,
+    stepper: Stepper,
+    inputs: Mapping[int, np.ndarray],
+    operators: Operators,
+    tolerance: float,
+    program: str = "the program",
+) -> NoReturn:
+    """Raises Disagreement that names the first diverging node, for a program known to disagree on `inputs` (by value id).
+
+    A buffer is compared with the value of the same id in `graph`, the unrewritten one: rewriting never changes what an id means. Where
+    every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault; `program` is what it calls what was run.
+    """
+    made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id])]
+    wanted = evaluate_graph(graph, inputs, operators, keep=made)
+    memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+    for id, array in {**kernels.constants, **{id: inputs[id] for id in kernels.inputs}}.items():
+        write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
+    errors: dict[int, float] = {}
+    unchecked: list[int] = []
+    for position, call in enumerate(kernels.calls):
+        buffers = [kernels.buffers[id] for id in (*call.inputs, *call.outputs)]
+        stepper.run(position, [operand(memories[buffer.storage], buffer) for buffer in buffers])
+        checked = [id for id in dict.fromkeys(call.outputs) if id in wanted]
+        for id in checked:
+            buffer = kernels.buffers[id]
+            errors[id] = _error(graph.values[id], read_buffer(memories[buffer.storage], buffer), wanted[id])
+            if errors[id] > tolerance:
+                raise _diverges(graph, kernels, position, id, errors, tolerance, unchecked)
+        unchecked = [] if checked else [*unchecked, position]
+    raise _plan_fault(kernels, errors, tolerance, unchecked, program)
+
+
+def _has_counterpart(graph: Graph, buffer: Buffer) -> bool:
+    return buffer.id in graph.values and graph.type(buffer.id) == buffer.type
+
+
+def _error(value: Value, got: np.ndarray, want: np.ndarray) -> float:
+    return distance(value, compare([got], [want], [value])[0])
+
+
+def _diverges(
+    graph: Graph,
+    kernels: KernelGraph,
+    position: int,
+    id: int,
+    errors: Mapping[int, float],
+    tolerance: float,
+    unchecked: Sequence[int],
+) -> Disagreement:
+    call, value = kernels.calls[position], graph.values[id]
+    node: Node | None = graph.producer.get(id)
+    name, operator = (node.source, node.op) if node else ("", "")
+    before = max((errors[buffer] for buffer in call.inputs if buffer in errors), default=0.0)
+    message = (
+        f"node {name!r} ({operator}) is the first to leave the float64 reference: its result {value.name or f'%{id}'!r} is off by "
+        f"{errors[id]:.3g} of its largest value, {tolerance:.3g} is accepted; kernel {call.kernel.family} computes it"
+    )
+    if unchecked:
+        message += f", after {len(unchecked)} kernels whose results the model does not name"
+    if before > ACCUMULATED * tolerance:
+        message += f"; its inputs were already off by {before:.3g}"
+        fix = "if the model is ill-conditioned, accept a larger tolerance; otherwise report this model: it is our fault"
+    else:
+        fix = "report this model: the kernel or a rewrite before it is wrong, which is our fault"
+    details: dict[str, Any] = {
+        "node": name,
+        "operator": operator,
+        "value": value.name or f"%{id}",
+        "call": position,
+        "kernel": call.kernel.family,
+        "sources": [*call.sources],
+        "unchecked": [source for at in unchecked for source in kernels.calls[at].sources],
+        "error": _plain(errors[id]),
+        "input_error": _plain(before),
+        "tolerance": tolerance,
+    }
+    return Disagreement(message, fix=fix, details=details)
+
+
+def _plan_fault(
+    kernels: KernelGraph, errors: Mapping[int, float], tolerance: float, unchecked: Sequence[int], program: str
+) -> Disagreement:
+    worst = max(errors.values(), default=0.0)
+    return Disagreement(
+        f"{program} leaves the float64 reference, yet each of its {len(kernels.calls)} calls alone, in memory of its own, agrees "
+        f"within {worst:.3g} ({tolerance:.3g} is accepted): the plan is at fault, in its order or in what shares memory",
+        fix="compile with threads=1 to see whether the order is at fault, and report this model: it is our fault",
+        details={
+            "plan": True,
+            "error": _plain(worst),
+            "tolerance": tolerance,
+            "unchecked": [source for at in unchecked for source in kernels.calls[at].sources],
+        },
+    )
+
+
+def _plain(error: float) -> float | None:
+    """JSON has no infinity: None stands for a result that is not finite where the reference is, or the other way round."""
+    return error if math.isfinite(error) else None

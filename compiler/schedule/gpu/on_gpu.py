@@ -1,0 +1,184 @@
+"""Plans for a GPU: one graph of launches, whose edges are those of the plan's streams.
+
+sequential          one launch after another
+shared launches     one after another, but independent calls share launches (`launches`)
+streams             no call waits for any but those that it reads from
+early_start ...     the same, and calls wait for room where the block slots do not suffice; each under the variant that then ends first (`slots`)
+stages              the launches of stages (`gpu_stages`), on streams
+shared on streams   the launches of `shared launches`, on streams
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.tile import Menu, Variant
+from compiler.schedule.gpu.graph_plan import LaunchGraph, as_read, in_turn, plan_of
+from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_modes import LaunchMode, Together, launch_mode
+from compiler.schedule.gpu.launches import GROWTHS, shared_launches
+from compiler.schedule.gpu.slots import NEEDS, TIES, SlotRules, early_slots
+from compiler.schedule.gpu.stages import stage_launches
+from compiler.schedule.gpu.streams import crossings, streams
+from compiler.schedule.plans.dependencies import predecessors
+from compiler.schedule.plans.found import Found
+
+SEQUENTIAL, SHARED = "sequential", "shared launches"
+MARGIN = 0.9
+"""Of the time of what is simpler: what is less than this by prediction is worth the risk that the prediction errs."""
+RULES = tuple(SlotRules(need, tie) for need in NEEDS for tie in TIES)
+
+
+def on_gpu(
+    kernels: KernelGraph, menus: Sequence[Menu], together: Together, scheduler: str = "auto"
+) -> tuple[Found, ...]:
+    """Plans, the sequential one first and then by predicted time; of equal graphs one. One of them is `trusted` (docs/decisions).
+
+    `scheduler` is as for `schedule`; what is not `auto` gives one plan: that of this scheduler, or the sequential one if that is predicted faster.
+    """
+    device = _Device(kernels, menus, together)
+    first, *others = _timed(device.named(scheduler))
+    others.sort(key=lambda one: one.graph.predicted_s)
+    if scheduler != "auto":
+        return (min((first, *others), key=lambda one: one.graph.predicted_s).found(kernels),)
+    distinct: dict[object, _Named] = {}
+    for one in (first, *others):
+        distinct.setdefault(one.graph.identity, one)
+    kept = [*distinct.values()]
+    trusted = _trusted(kept)
+    return tuple(replace(one.found(kernels), trusted=one is trusted) for one in kept)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A graph, who found it, and how long that took."""
+
+    name: str
+    graph: LaunchGraph
+    seconds: float
+
+    def found(self, kernels: KernelGraph) -> Found:
+        begin = time.perf_counter()
+        plan = plan_of(kernels, self.graph, self.name)
+        return Found(plan, self.seconds + time.perf_counter() - begin)
+
+
+def _timed(graphs: Iterator[tuple[str, LaunchGraph]]) -> Iterator[_Named]:
+    begin = time.perf_counter()
+    for name, graph in graphs:
+        yield _Named(name, graph, time.perf_counter() - begin)
+        begin = time.perf_counter()
+
+
+def _trusted(kept: Sequence[_Named]) -> _Named:
+    """From the fewest edges between streams to the most, the sequential graph first: the last that is predicted so much faster than the one before."""
+    taken, *others = kept
+    for one in sorted(others, key=lambda one: crossings(one.graph.before, streams(one.graph.before))):
+        if one.graph.predicted_s <= MARGIN * taken.graph.predicted_s:
+            taken = one
+    return taken
+
+
+class _Device:
+    """The calls of a model on one GPU."""
+
+    def __init__(self, kernels: KernelGraph, menus: Sequence[Menu], together: Together) -> None:
+        self.together = together
+        self.before = predecessors(kernels)
+        self.options = [_fastest_first(menu) for menu in menus]
+        self.launched = [call for call, every in enumerate(self.options) if every[0].tiles]
+        self.known: dict[tuple[int, ...], LaunchMode | None] = {}
+
+    def named(self, scheduler: str) -> Iterator[tuple[str, LaunchGraph]]:
+        """The graphs of a scheduler by name, the sequential one first."""
+        singles = tuple((call,) for call in self.launched)
+        yield SEQUENTIAL, self._graph(singles, in_turn(singles))
+        if scheduler == "auto":
+            yield SHARED, min((self._graph(one, in_turn(one)) for one in self.shared), key=_predicted)
+            yield "streams", self._graph(singles, as_read(singles, self.before))
+            yield "shared on streams", min((self._beside(one) for one in self.shared), key=_predicted)
+        if scheduler in ("auto", "early_start"):
+            tried = [(f"early_start {rules.tie}", self._early(rules)) for rules in RULES]
+            yield min(tried, key=lambda one: one[1].predicted_s)
+        if scheduler in ("auto", "stages"):
+            yield "stages", self._beside(stage_launches(self.before, self.launched, self.load))
+
+    @cached_property
+    def shared(self) -> list[tuple[tuple[int, ...], ...]]:
+        """Launches that calls share, for each of GROWTHS: grouped by what they take at their fastest, and by the least that they take."""
+
+        def shortest(calls: Sequence[int]) -> float | None:
+            load = self.load(tuple(calls))
+            return None if load is None else load.seconds
+
+        @cache
+        def of_fastest(calls: tuple[int, ...]) -> float | None:
+            load = self.together([(call, self.options[call][0]) for call in calls])
+            return None if load is None else load.seconds
+
+        def fastest(calls: Sequence[int]) -> float | None:
+            return of_fastest(tuple(calls))
+
+        return [
+            tuple(shared_launches(self.before, self.launched, seconds, growth))
+            for seconds in (fastest, shortest)
+            for growth in GROWTHS
+        ]
+
+    def load(self, calls: tuple[int, ...]) -> Load | None:
+        """Of calls in one launch, under the variants that make it shortest."""
+        if calls not in self.known:
+            self.known[calls] = launch_mode(calls, [self.options[call] for call in calls], self.together)
+        mode = self.known[calls]
+        return None if mode is None else mode.load
+
+    def _beside(self, launches: Sequence[tuple[int, ...]]) -> LaunchGraph:
+        return self._graph(launches, as_read(launches, self.before))
+
+    def _graph(self, launches: Sequence[tuple[int, ...]], before: tuple[tuple[int, ...], ...]) -> LaunchGraph:
+        loads = tuple(load for launch in launches if (load := self.load(launch)) is not None)
+        variants = [every[0] for every in self.options]
+        for launch in launches:
+            if (mode := self.known[launch]) is not None:
+                for call, variant in zip(launch, mode.variants, strict=True):
+                    variants[call] = variant
+        return LaunchGraph(tuple(launches), before, tuple(variants), loads)
+
+    def _early(self, rules: SlotRules) -> LaunchGraph:
+        """Earliest start first on block slots, a launch for each call."""
+        at = {call: number for number, call in enumerate(self.launched)}
+        inner = [[at[one] for one in self.before[call] if one in at] for call in self.launched]
+        options = [self.options[call] for call in self.launched]
+        loads = [
+            [self._alone(call, variant) for variant in every]
+            for call, every in zip(self.launched, options, strict=True)
+        ]
+        placed = early_slots(loads, inner, rules)
+        variants = [every[0] for every in self.options]
+        for one in placed:
+            variants[self.launched[one.call]] = options[one.call][one.option]
+        launches = tuple((self.launched[one.call],) for one in placed)
+        held = [(self.launched[one.call], self.launched[other]) for one in placed for other in one.held]
+        return LaunchGraph(
+            launches,
+            as_read(launches, self.before, held),
+            tuple(variants),
+            tuple(loads[one.call][one.option] for one in placed),
+        )
+
+    def _alone(self, call: int, variant: Variant) -> Load:
+        load = self.together([(call, variant)])
+        assert load is not None, "a call alone has a launch"
+        return load
+
+
+def _fastest_first(menu: Menu) -> list[Variant]:
+    return sorted((one for one in menu.variants if one.lanes == 1), key=lambda one: one.cost.seconds)
+
+
+def _predicted(graph: LaunchGraph) -> float:
+    return graph.predicted_s

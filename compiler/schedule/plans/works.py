@@ -1,0 +1,54 @@
+"""What each task of a plan takes by itself: its share of what its call was measured to take, and what is not at hand of the memory that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import ALONE, Beside, LaneCosts
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Menu, Variant
+from compiler.ir.touched import Regions
+from compiler.schedule.memory.ownership import traffic
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task.
+
+    seconds         when nothing runs beside it but, if `measured_beside` holds, the other parts of its call
+    load            how it gets on with the tasks beside it
+    measured_beside its call was measured with all of its parts at the same time: they slow it no further
+    """
+
+    seconds: float
+    load: Beside = ALONE
+    measured_beside: bool = False
+
+
+def works_of(
+    plan: Plan, kernels: KernelGraph, menus: Sequence[Menu], costs: LaneCosts, regions: Regions | None = None
+) -> tuple[Work, ...]:
+    """In the order of the plan's tasks; `menus` are in call order, and offer the tiles of the plan.
+
+    A tile that was measured on as many lanes as its call has counts as it was there, the part with most tiles taking all of that; else as on one
+    lane, shared by tiles. What is not at hand (`ownership.Traffic`) takes as much longer as `costs` say.
+    """
+    lanes: dict[int, set[int]] = {}
+    for task in plan.tasks:
+        lanes.setdefault(task.call, set()).add(task.lane)
+    found = []
+    for task, moved in zip(plan.tasks, traffic(plan, kernels, regions), strict=True):
+        tile, tiles = plan.tiles[task.call]
+        menu, count = menus[task.call], len(lanes[task.call])
+        variant = _measured([one for one in menu.variants if one.tile == tile], count)
+        most = -(-tiles // variant.lanes)
+        seconds = variant.cost.seconds * (task.last - task.first) / most + moved.seconds(costs)
+        found.append(Work(seconds, costs.beside.get(menu.workload, ALONE), variant.lanes > 1))
+    return tuple(found)
+
+
+def _measured(alike: Sequence[Variant], lanes: int) -> Variant:
+    """The variant of one tile that says most of it on so many lanes."""
+    return next((one for one in alike if one.lanes == lanes), None) or next(one for one in alike if one.lanes == 1)

@@ -1,0 +1,23 @@
+"""The steps of the pipeline that need more than one room: what a stage asks for is made here of what others give.
+
+choosing     the search over choices, and the measurements that are made for it
+costs        what kernels cost, by records or by the model
+graph_costs  what small programs cost, for the search over choices
+planning     from kernels and menus to the plans of an artifact
+plans        which plan is taken: candidates beside the sequential one
+guards       a second plan, for cores in the other state: near where they are far, far where they are near
+lane_costs   what the lanes of a plan cost each other, by records, and the measurements for that
+spans        when tasks of a plan ran, as text in a record
+explain      the logs of rewriting and fusion, grouped for a person
+"""
+
+from __future__ import annotations
+
+from compiler.steps.plans import Choice, Subject, choose_plan, state_of
+
+__all__ = [
+    "Choice",
+    "Subject",
+    "choose_plan",
+    "state_of",
+]

@@ -1,0 +1,251 @@
+"""From kernels and their menus to an artifact's plans: the schedule that is fastest when measured, and one for cores in the other state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compiler.contract import CompileOptions
+from compiler.devices.cpu.measure.beside import PAIR
+from compiler.devices.cpu.measure.machine import CpuMachine
+from compiler.devices.cpu.measure.stages import CpuStageClock
+from compiler.devices.cpu.repacked import repacked_bytes
+from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.device import Backend
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.guards import by_limit
+from compiler.ir.lanes import LaneCosts
+from compiler.ir.machine import STATE, Machine, Record, Setting, Workload
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Cost, Menu
+from compiler.ir.touched import Regions
+from compiler.schedule import predicted, schedule
+from compiler.schedule.plans.found import Found
+from compiler.schedule.plans.replay import last_end
+from compiler.steps.guards import Guarded, guarded
+from compiler.steps.lane_costs import elsewhere, handovers, lane_costs, measured_beside
+from compiler.steps.plans import PLAN, Choice, Race, Subject, choose_plan, state_of
+from compiler.tuning.shared import known_shared, with_shared
+
+STAGES_PART = 0.05
+"""Of the tuning budget, for stages run by themselves."""
+MOST_GROWN = 0.03
+"""By so much of the model's weights a second plan may make the artifact larger, by packing them in another way."""
+PREDICTED = ("aligned", "early_start")
+"""Who makes plans for the state that the cores are not in, where nothing was measured in it: the quick ones."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """Kernels that are to be scheduled, with `workloads` and `menus` in call order, for so many lanes of a target.
+
+    handover  what a lane waits for another's result, with the cores as they are; None for one lane, or where nobody knows
+    """
+
+    kernels: KernelGraph
+    workloads: Sequence[Workload]
+    menus: Sequence[Menu]
+    lanes: int
+    backend: Backend
+    setting: Setting
+    handover: Record | None
+
+    @property
+    def state(self) -> str:
+        """`near` or `far`; empty where it is not known."""
+        return state_of(self.handover)
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.kernels, self.keys, self.backend.target, self.setting, self.state)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """Under which there may be records: of the kernels, and of all of them together."""
+        return frozenset((*self.keys, self.subject.key))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(menu.workload for menu in self.menus)
+
+    @cached_property
+    def regions(self) -> Regions | None:
+        return self.backend.regions(self.kernels)
+
+    def is_of(self, record: Record) -> bool:
+        """Whether a record was measured on these kernels, or on all of them together, on this target in this setting."""
+        target = self.backend.target
+        is_here = (record.target, record.hardware) == (target.name, target.hardware) and self.setting.is_of(record)
+        return is_here and record.workload in self._names
+
+    def costs(self, known: Sequence[Record]) -> LaneCosts:
+        return lane_costs(self.handover, known, self.backend.target, self.setting, self.keys)
+
+    def in_state_of(self, handover: Record, known: Sequence[Record]) -> Scheduled:
+        """The same with what was measured on several lanes of cores in another state."""
+        menus = with_shared(self.menus, known, self.backend.target, self.setting, state_of(handover))
+        return replace(self, menus=menus, handover=handover)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan for the cores as they are, with the one for the other state if there is one, and how it was chosen.
+
+    costs     what each call takes as the plan carries it out
+    expected  begin and end of each of its tasks as its scheduler predicts them; empty where it does not say
+    records   by which it was made
+    """
+
+    choice: Choice
+    guarded: Guarded
+    costs: tuple[Cost, ...]
+    expected: tuple[tuple[float, float], ...]
+    records: tuple[Record, ...]
+
+    @property
+    def plan(self) -> Plan:
+        return self.guarded.plan
+
+    @property
+    def others(self) -> tuple[Plan, ...]:
+        return self.guarded.others
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Under which number an artifact has the plan, and each of the others."""
+        plans = (self.plan, *self.others)
+        order = by_limit(plans)
+        return tuple(1 + order.index(plan) for plan in plans)
+
+
+def planned(
+    scheduled: Scheduled,
+    known: Sequence[Record],
+    options: CompileOptions,
+    machine: Machine | None,
+    race: Race | None,
+    learn: Callable[[Iterable[Record]], None],
+) -> Planned:
+    """Measures what is not known on `machine`, and plans in `race`; neither where they are None.
+
+    `learn` is told of each new record, and adds it to `known`.
+    """
+    backend, lanes = scheduled.backend, scheduled.lanes
+    if lanes > 1:
+        budget_s = options.tuning_budget_s
+        learn(measured_beside(machine, scheduled.menus, scheduled.workloads, known, scheduled.state, budget_s))
+    clock = _clock(scheduled, known, options, machine, learn)
+    found = schedule(
+        scheduled.kernels,
+        scheduled.menus,
+        lanes,
+        scheduled.costs(known),
+        options.scheduler,
+        backend.together(scheduled.kernels),
+        scheduled.regions,
+        clock,
+    )
+    if clock:
+        clock.done()
+    choice = choose_plan(found, scheduled.subject, known, options.tuning_budget_s, race)
+    learn(choice.fresh)
+    taken = next(one for one in found if one.plan is choice.plan)
+    costs = tuple(carried_out(taken.plan, position, menu) for position, menu in enumerate(scheduled.menus))
+    beside = [one for one in known if one.kind == PAIR and scheduled.is_of(one)]
+    there = _there(scheduled, known, options)
+    return Planned(
+        choice,
+        _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
+        costs,
+        taken.spans,
+        (*choice.records, *beside, *(clock.told if clock else ()), *(there.records if there else ())),
+    )
+
+
+def carried_out(plan: Plan, call: int, menu: Menu) -> Cost:
+    """What a call takes as a plan carries it out: as it was measured on so many lanes, else what it takes on one, shared among them."""
+    lanes = len({task.lane for task in plan.tasks if task.call == call})
+    alike = [one for one in menu.variants if one.tile == plan.tiles[call][0]]
+    measured = next((one for one in alike if one.lanes == lanes > 1), None)
+    if measured:
+        return measured.cost
+    alone = next(one for one in alike if one.lanes == 1)
+    return Cost(alone.cost.seconds / max(lanes, 1), alone.cost.source)
+
+
+def _clock(
+    scheduled: Scheduled,
+    known: Sequence[Record],
+    options: CompileOptions,
+    machine: Machine | None,
+    learn: Callable[[Iterable[Record]], None],
+) -> CpuStageClock | None:
+    """What times stages; None for one lane, and for a target that is no CPU."""
+    target = scheduled.backend.target
+    if scheduled.lanes == 1 or not isinstance(target, CpuTarget):
+        return None
+    return CpuStageClock(
+        machine if isinstance(machine, CpuMachine) else None,
+        scheduled.kernels,
+        scheduled.workloads,
+        scheduled.keys,
+        target,
+        scheduled.setting,
+        tuple(known),
+        scheduled.state,
+        STAGES_PART * options.tuning_budget_s,
+        scheduled.lanes,
+        lambda record: learn([record]),
+        options.seed,
+    )
+
+
+def _with_other(scheduled: Scheduled, plan: Plan, there: _There) -> Guarded:
+    """The plan with that for the other state, if it is worth its place; not one for whose tiles much of the weights would be there twice."""
+    kernels, target = scheduled.kernels, scheduled.backend.target
+    both = guarded(plan, scheduled.state, there.choice, there.found, there.predicted)
+    weights = sum(array.nbytes for array in kernels.constants.values())
+    assert isinstance(target, CpuTarget), "cores alone are near or far"
+    grown = sum(repacked_bytes(kernels, plan, other, target) for other in both.others)
+    return both if grown <= MOST_GROWN * weights else Guarded(plan)
+
+
+@dataclass(frozen=True)
+class _There:
+    """Plans for the state that the cores are not in, what its records choose of them, and what any plan is predicted to take there, in seconds.
+
+    records  by which all of that is known: of that state, besides those of kernels beside a load
+    """
+
+    found: tuple[Found, ...]
+    choice: Choice
+    predicted: Callable[[Plan], float]
+    records: tuple[Record, ...]
+
+
+def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOptions) -> _There | None:
+    """None where the state of the cores is not known."""
+    target = scheduled.backend.target
+    handover = elsewhere(scheduled.handover, known, target)
+    if handover is None:
+        return None
+    there = scheduled.in_state_of(handover, known)
+    costs = there.costs(known)
+    clock = _clock(there, known, options, None, lambda records: None)
+
+    def found(scheduler: str) -> tuple[Found, ...]:
+        return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions, clock=clock)
+
+    def seconds(plan: Plan) -> float:
+        """Whoever made it, task by task."""
+        return last_end(predicted(plan, there.kernels, there.menus, costs, there.regions))
+
+    was_raced = any(one.kind == PLAN and one.variant.get(STATE) == there.state and there.is_of(one) for one in known)
+    quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
+    plans = tuple(one for scheduler in quick for one in found(scheduler))
+    choice = choose_plan(plans, there.subject, known, options.tuning_budget_s, None)
+    shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
+    seen = handovers(known, target).get(there.state)
+    told = [one for one in (seen, *shared.values()) if one is not None]
+    return _There(plans, choice, seconds, (*choice.records, *told, *(clock.told if clock else ())))

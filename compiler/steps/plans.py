@@ -1,0 +1,220 @@
+"""Which plan of a model is taken: what the schedulers found is run whole, beside the sequential plan, and must be faster to replace it.
+
+Each plan that ran leaves a record of kind `plan`. Where there are records of all plans that would be run, for the state in which the
+cores are, they decide and nothing is run: equal records give equal choices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from compiler.contract import PlanReached
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.machine import MOST_SECONDS, STATE, Record, Setting
+from compiler.ir.plan import Plan
+from compiler.ir.target import Target
+from compiler.measure.plans import Raced, expected_seconds, expected_seconds_alone
+from compiler.schedule.plans.found import Found
+from compiler.steps.spans import pack_spans, unpack_spans
+
+PLAN = "plan"
+"""The kind of record that says how long a model took under a plan, and how that compares with its sequential plan."""
+SPANS = "spans"
+"""In a record of that kind: when the tasks of the plan ran (`compiler.steps.spans`)."""
+PART = 0.5
+"""Of the tuning budget, for running plans whole: a race that is disturbed is held twice."""
+MOST_OTHERS = 3
+"""Plans with kernels side by side that are run, of those that were found: the fastest predicted."""
+HOPE = 1.25
+"""A plan is run where its predicted time is less than this times that of the sequential one: predictions err by as much."""
+DIGITS = 24
+"""Hexadecimal, of a digest."""
+LONGEST_SPANS = 12_000
+"""Characters of text that a record carries of when tasks ran; of a plan with more tasks it says nothing."""
+
+Race = Callable[[Sequence[Plan]], Sequence[Raced] | None]
+"""Runs plans whole, the first one being what the others are compared with; None when it was called off."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is compiled, for which device: what the time of a plan depends on besides the plan."""
+
+    kernels: KernelGraph
+    workloads: tuple[str, ...]
+    """Keys, in call order."""
+    target: Target
+    setting: Setting
+    state: str
+    """Whether the cores are `near` to each other or `far`; empty where it is not known."""
+
+    @property
+    def key(self) -> str:
+        """SHA-256 (24 hex digits) of the kernels and of the buffers that join them; operator names play no part."""
+        joined = [
+            [self.kernels.buffers[id].storage for id in (*call.inputs, *call.outputs)] for call in self.kernels.calls
+        ]
+        return hashlib.sha256(repr((self.workloads, joined)).encode()).hexdigest()[:DIGITS]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan that is taken, all that were found with what they reached, and the records that say so; `fresh` are of this run.
+
+    `spans` are begin and end of each of the plan's tasks in traced runs, in seconds, as its record tells them; empty where it does not.
+    """
+
+    plan: Plan
+    reached: tuple[PlanReached, ...]
+    records: tuple[Record, ...]
+    fresh: tuple[Record, ...] = ()
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+def choose_plan(
+    found: Sequence[Found], subject: Subject, known: Sequence[Record], budget_s: float, race: Race | None
+) -> Choice:
+    """The fastest plan that is certainly faster than the first one, which is sequential; that one where there is none.
+
+    What nothing is known of is no reason to leave the first one, but of one that is `trusted`, which is taken unless a plan is certainly faster than the first one.
+    Plans worth it are run, as many as fit into PART of `budget_s`, the tuning budget, unless `known` has records of all of these; so is one alone, shortly, for people to see. Without `race`
+    the records there are decide.
+    """
+    worth = _worth_running(found)
+    records = {at: record for at in worth if (record := _recorded(found, at, subject, known))}
+    wanted = _within(PART * budget_s, found, worth)
+    fresh: dict[int, Record] = {}
+    if race is not None and wanted and not records.keys() >= {*wanted}:
+        raced = race([found[at].plan for at in wanted])
+        fresh = {at: _record(found, at, one, subject) for at, one in zip(wanted, raced or (), strict=bool(raced))}
+    records |= fresh
+    faster = [at for at, record in records.items() if at and _is_faster(record)]
+    trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
+    taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
+    reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
+    spans = unpack_spans(found[taken].plan.tasks, records[taken].variant.get(SPANS)) if taken in records else ()
+    return Choice(found[taken].plan, reached, tuple(records.values()), tuple(fresh.values()), spans)
+
+
+def _worth_running(found: Sequence[Found]) -> list[int]:
+    """Positions of the first, and of those whose prediction gives hope: of equal plans one, of side by side ones MOST_OTHERS; one that is trusted always."""
+    limit = HOPE * found[0].plan.predicted_s
+    worth, seen, others = [0], {plan_digest(found[0].plan)}, 0
+    for at, one in enumerate(found[1:], 1):
+        is_other = one.plan.scheduler != found[0].plan.scheduler
+        if not one.trusted and (one.plan.predicted_s > limit or (is_other and others == MOST_OTHERS)):
+            continue
+        digest = plan_digest(one.plan)
+        if digest not in seen:
+            worth.append(at)
+            seen.add(digest)
+            others += is_other
+    return worth
+
+
+def _within(budget_s: float, found: Sequence[Found], worth: Sequence[int]) -> list[int]:
+    """As many of the first positions as can be run in so many seconds: several in turn, else the first one alone, which is shorter."""
+    ends = accumulate(expected_seconds(found[at].plan.predicted_s) for at in worth)
+    several = [at for at, end in zip(worth, ends, strict=True) if end <= budget_s]
+    if len(several) > 1:
+        return several
+    return [at for at in worth[:1] if expected_seconds_alone(found[at].plan.predicted_s) <= budget_s]
+
+
+def plan_digest(plan: Plan) -> str:
+    """SHA-256 (24 hex digits) of tiles, tasks and places, whoever found them and whatever was predicted."""
+    return hashlib.sha256(str(replace(plan, scheduler="", predicted_s=0.0)).encode()).hexdigest()[:DIGITS]
+
+
+def _identity(found: Sequence[Found], at: int, subject: Subject) -> dict[str, Any]:
+    """What the variant of a record must say to be of a plan, run beside the first one."""
+    return {
+        "lanes": found[at].plan.lanes,
+        STATE: subject.state,
+        "plan": plan_digest(found[at].plan),
+        "beside": plan_digest(found[0].plan),
+        **subject.setting.to_json(),
+    }
+
+
+def _recorded(found: Sequence[Found], at: int, subject: Subject, known: Sequence[Record]) -> Record | None:
+    """The last record of a plan."""
+    wanted = _identity(found, at, subject)
+    place = (PLAN, subject.key, subject.target.name, subject.target.hardware)
+    for record in reversed(known):
+        is_there = (record.kind, record.workload, record.target, record.hardware) == place
+        is_same = is_there and all(record.variant.get(name) == value for name, value in wanted.items())
+        if is_same and subject.setting.is_of(record) and _is_sound(record.variant):
+            return record
+    return None
+
+
+def _is_sound(variant: Mapping[str, Any]) -> bool:
+    """Whether it says how the plan compares, and how long finding it took, in numbers that may have been measured."""
+    ratio, low, high, found_s = (variant.get(name) for name in ("ratio", "low", "high", "found_s"))
+    bounds = low is high is None or (_is_number(low) and _is_number(high))
+    return bounds and _is_number(ratio) and _is_number(found_s)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value <= MOST_SECONDS
+
+
+def _is_faster(record: Record) -> bool:
+    return record.variant["high"] is not None and record.variant["high"] < 1
+
+
+def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> Record:
+    plan = found[at].plan
+    waits = sum(len(task.waits) for task in plan.tasks)
+    ratio = raced.ratio if at else None
+    spans = pack_spans(plan.tasks, raced.spans) if raced.spans else ""
+    return Record(
+        kind=PLAN,
+        workload=subject.key,
+        operator=PLAN,
+        description=f"{plan.scheduler}: {len(plan.tasks)} tasks on {plan.lanes} lanes, {waits} waits; the whole model",
+        target=subject.target.name,
+        hardware=subject.target.hardware,
+        variant={
+            "scheduler": plan.scheduler,
+            **_identity(found, at, subject),
+            "ratio": ratio.ratio if ratio else 1.0,
+            "low": ratio.low if ratio else 1.0,
+            "high": ratio.high if ratio else 1.0,
+            "found_s": found[at].seconds,
+            **({SPANS: spans} if 0 < len(spans) <= LONGEST_SPANS else {}),
+        },
+        threads=plan.lanes,
+        seconds=raced.spread.median,
+        p10=raced.spread.p10,
+        p90=raced.spread.p90,
+        samples=len(raced.spread.samples),
+    )
+
+
+def _reached(found: Found, record: Record | None, taken: bool) -> PlanReached:
+    plan = found.plan
+    told: Mapping[str, Any] = record.variant if record else {}
+    return PlanReached(
+        scheduler=plan.scheduler,
+        lanes=plan.lanes,
+        waits=sum(len(task.waits) for task in plan.tasks),
+        predicted_s=plan.predicted_s,
+        found_s=told.get("found_s", found.seconds),
+        measured_s=record.seconds if record else None,
+        ratio=told.get("ratio"),
+        low=told.get("low"),
+        high=told.get("high"),
+        taken=taken,
+    )
+
+
+def state_of(handover: Record | None) -> str:
+    """Of the cores, by what a hand-over between them costs."""
+    return Handover.of(1e9 * handover.seconds).state if handover else ""

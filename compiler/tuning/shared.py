@@ -1,0 +1,176 @@
+"""Kernels measured on several lanes, those that matter most first: dividing what one lane takes knows nothing of what lanes cost each other.
+
+What lanes cost depends on whether the cores are near to each other or far, so such a record counts in its own state only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.ir.machine import STATE, Machine, Record, Setting, Trial, Workload
+from compiler.ir.target import Target
+from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.known import SEARCH, covers, identity
+from compiler.trace import Hurry, unhurried
+
+PART = 0.08
+"""Of the tuning budget, for kernels on several lanes."""
+WORTH_S = 5e-6
+"""A kernel that takes no longer than a few hand-overs gains nothing from being shared."""
+TILES = 2
+"""Of each kernel that are measured on several lanes: those that take least when what one lane takes is divided, one of them with rows for each lane."""
+BATCH = 16
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """On how many lanes kernels are to be measured, in which state the cores are, and the tuning budget; PART of it is kept for this."""
+
+    lanes: int
+    state: str
+    budget_s: float
+    clock: Callable[[], float] = time.monotonic
+    hurry: Hurry = unhurried
+
+
+def share(
+    sharing: Sharing,
+    menus: Mapping[str, Menu],
+    workloads: Mapping[str, Workload],
+    uses: Mapping[str, int],
+    records: Sequence[Record],
+    machine: Machine,
+    target: Target,
+    setting: Setting,
+) -> Iterator[Record]:
+    """Measures the best tiles of `menus` (by workload key) on 2 lanes and on all, and yields the records; the last says that it was done in this state.
+
+    The dearest kernels come first, until PART of the budget is spent or somebody is in a hurry. What is among `records` is not measured again, nor
+    is anything where the same kernels were measured with as large a budget before.
+    """
+    known = known_shared(records, target, setting, sharing.state)
+    wanted = [
+        trial
+        for trial in shared_trials(menus, workloads, uses, sharing.lanes)
+        if (trial.key, identity(trial.tile.to_json()), trial.lanes) not in known
+    ]
+    marker = _marker(sharing, menus, target, setting)
+    if not wanted or sharing.budget_s <= 0 or _was_done(marker, sharing, records, setting):
+        return
+    end = sharing.clock() + PART * sharing.budget_s
+    moved = False
+    while wanted and sharing.clock() < end and not sharing.hurry():
+        batch, wanted = wanted[:BATCH], wanted[BATCH:]
+        for record in machine.measure(batch, end - sharing.clock()):
+            if record.is_plausible:
+                moved = moved or record.variant.get(STATE) != sharing.state
+                yield record
+    if not moved and not sharing.hurry():
+        yield marker
+
+
+def shared_trials(
+    menus: Mapping[str, Menu], workloads: Mapping[str, Workload], uses: Mapping[str, int], lanes: int
+) -> list[Trial]:
+    """What is worth measuring on several lanes, the kernel that takes most of the model's time first."""
+    worth = [
+        key for key, menu in menus.items() if menu.best.cost.source != "model" and menu.best.cost.seconds > WORTH_S
+    ]
+    worth.sort(key=lambda key: (-uses[key] * menus[key].best.cost.seconds, key))
+    found = []
+    for key in worth:
+        for count in sorted({2, lanes}):
+            able = [one for one in menus[key].variants if one.lanes == 1 and one.tiles >= count]
+            able.sort(key=lambda variant: divided(variant, count))
+            cut = next((at for at, variant in enumerate(able) if variant.row_blocks >= count), 0)
+            taken = [*able[: TILES - 1], able[max(cut, TILES - 1)]] if len(able) >= TILES else able
+            found += [Trial(workloads[key], key, variant.tile, count) for variant in taken]
+    return found
+
+
+def divided(variant: Variant, lanes: int) -> float:
+    """Seconds of the lane with most tile tasks, where what one lane takes for all of them is shared as evenly as whole ones can be."""
+    return variant.cost.seconds * -(-variant.tiles // lanes) / max(variant.tiles, 1)
+
+
+def known_shared(
+    records: Sequence[Record], target: Target, setting: Setting, state: str
+) -> Mapping[tuple[str, str, int], Record]:
+    """By workload, tile (`identity`) and lanes the last record of a kernel on several lanes in a state of the cores."""
+    here = ("kernel", target.name, target.hardware)
+    return {
+        (record.workload, identity(record.variant), record.threads): record
+        for record in records
+        if (record.kind, record.target, record.hardware) == here
+        and record.threads > 1
+        and record.variant.get(STATE) == state
+        and setting.is_of(record)
+    }
+
+
+def with_shared(
+    menus: Sequence[Menu],
+    records: Sequence[Record],
+    target: Target,
+    setting: Setting,
+    state: str,
+    fresh: Sequence[Record] = (),
+) -> tuple[Menu, ...]:
+    """Menus with what `records` say of their tiles on several lanes in a state of the cores, after what each takes on one lane.
+
+    Variants that were measured on several lanes in another state are left out. `fresh` are those of the records that were measured just now.
+    """
+    new = {id(record) for record in fresh}
+    known = known_shared(records, target, setting, state)
+    costs: dict[str, list[tuple[str, int, Cost]]] = {}
+    for (key, tile, count), record in known.items():
+        cost = Cost(record.seconds, "measured" if id(record) in new else "record")
+        costs.setdefault(key, []).append((tile, count, cost))
+    return tuple(_with(menu, costs.get(menu.workload, ())) for menu in menus)
+
+
+def _with(menu: Menu, shared: Sequence[tuple[str, int, Cost]]) -> Menu:
+    alone = tuple(variant for variant in menu.variants if variant.lanes == 1)
+    by_tile = {identity(variant.tile.to_json()): variant for variant in alone}
+    found = [
+        replace(variant, lanes=count, cost=cost)
+        for tile, count, cost in shared
+        if (variant := by_tile.get(tile)) and variant.tiles >= count
+    ]
+    found.sort(key=lambda variant: (variant.lanes, variant.cost.seconds, str(variant.tile)))
+    return replace(menu, variants=(*alone, *found))
+
+
+def _was_done(marker: Record, sharing: Sharing, records: Sequence[Record], setting: Setting) -> bool:
+    place = (marker.kind, marker.workload, marker.target, marker.hardware)
+    return any(
+        (record.kind, record.workload, record.target, record.hardware) == place
+        and setting.is_of(record)
+        and covers(record.variant, sharing.budget_s, None)
+        for record in records
+    )
+
+
+def _marker(sharing: Sharing, menus: Mapping[str, Menu], target: Target, setting: Setting) -> Record:
+    """Says with which budget these kernels with these tiles were measured on lanes, in which state."""
+    space = sorted(
+        (key, sorted(identity(variant.tile.to_json()) for variant in menu.variants)) for key, menu in menus.items()
+    )
+    total = sum(menu.best.cost.seconds for menu in menus.values())
+    return Record(
+        kind=SEARCH,
+        workload=hashlib.sha256(repr((space, sharing.lanes, sharing.state)).encode()).hexdigest()[:24],
+        operator=SEARCH,
+        description=f"{len(menus)} kernels on {sharing.lanes} lanes of {sharing.state} cores; seconds of each once, on one lane",
+        target=target.name,
+        hardware=target.hardware,
+        variant={"seconds": sharing.budget_s, "trials": None, STATE: sharing.state, **setting.to_json()},
+        threads=sharing.lanes,
+        seconds=total,
+        p10=total,
+        p90=total,
+        samples=len(menus),
+    )

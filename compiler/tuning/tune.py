@@ -1,0 +1,396 @@
+"""Candidates, records looked up, those worth measuring measured within the budget."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.ir.kernel import Routine
+from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.target import Target
+from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.knowledge.known import SEARCH, covers, identity, known_alone
+from compiler.trace import Hurry, Trace, unhurried
+from compiler.tuning.belief import rank_correlation
+from compiler.tuning.error_budget import allowed_error
+from compiler.tuning.frugal import frugal
+from compiler.tuning.nearby import Nearby
+from compiler.tuning.proposal import Proposal
+from compiler.tuning.search import ROWS_WORTH, Budget, Contest, Search
+from compiler.tuning.shared import PART, Sharing, divided, known_shared, share, with_shared
+
+MOST_OPTIONS = 128
+"""Of the model's favourites of one algorithm that take part in a search."""
+PROGRESS = 0.01
+"""Part of the budget after which progress is told again."""
+MOST_FRUGAL = 3
+"""Frugal tiles of a kernel that `choose` is offered."""
+FEWEST_RANKED = 3
+"""Tiles measured of a kernel before their ranks say anything of the model."""
+
+CountTiles = Callable[[Workload, Tile], int]
+LegalTiles = Callable[[Workload, int, str], list[Proposal]]
+"""The legal tiles of a workload for a plan of so many lanes, in a precision."""
+Choose = Callable[[Sequence[tuple[Workload, Sequence[Tile]]]], Sequence[int]]
+"""Of each workload of which nothing was measured, the position of the tile to take; its tiles come best by the model first."""
+
+
+def best_by_model(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+    """The `Choose` that believes the model."""
+    return [0] * len(options)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How well the model ranks tiles, by Spearman's correlation of its seconds with those measured.
+
+    `within` is the mean over `kernels` kernels of which at least FEWEST_RANKED tiles were measured, `overall` over all tiles of all.
+    """
+
+    within: float
+    kernels: int
+    overall: float
+
+    def __str__(self) -> str:
+        return f"rank correlation of the model with measurements {self.within:.2f} within a kernel (mean of {self.kernels}), {self.overall:.2f} overall"
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A menu per call; the measurements that were made and found; how good the model was, where enough was measured to tell.
+
+    `tried` has, by workload key, all tiles whose cost is known, best first; `inexact` the algorithms that spend a part of the
+    tolerance.
+    """
+
+    menus: tuple[Menu, ...]
+    measured: tuple[Record, ...]
+    reused: tuple[Record, ...]
+    tried: Mapping[str, tuple[tuple[Tile, Cost], ...]]
+    inexact: frozenset[str] = frozenset()
+    ranking: Ranking | None = None
+
+
+def workload_key(workload: Workload) -> str:
+    """SHA-256 (24 hex digits) of what a kernel computes and the geometry of its buffers.
+
+    Operator names play no part, nor do elements that are in memory what they are in the kernel.
+    """
+    nameless, kernel = workload.nameless, workload.nameless.kernel
+    if isinstance(kernel, Routine):
+        nameless = replace(nameless, kernel=replace(kernel, params=dict(sorted(kernel.params.items()))))
+    return hashlib.sha256(repr(nameless).replace(", element=None", "").encode()).hexdigest()[:24]
+
+
+def tune(
+    workloads: Sequence[Workload],
+    target: Target,
+    legal_tiles: LegalTiles,
+    lanes: int,
+    records: Sequence[Record],
+    setting: Setting,
+    machine: Machine | None,
+    budget: Budget,
+    count_tiles: CountTiles,
+    trace: Trace,
+    hurry: Hurry = unhurried,
+    tolerance: float = 0.0,
+    precision: str = "fp32",
+    choose: Choose = best_by_model,
+    state: str = "",
+    in_company: Sequence[bool] = (),
+) -> Tiled:
+    """Menus for workloads in call order.
+
+    Algorithms that are not exact may spend a part of `tolerance` (`error_budget`); those of the job's `precision` may be chosen beside those
+    of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
+    searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
+    budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
+    a workload, `choose` takes one of what the model thinks best. Of calls that are `in_company` of others menus have a `frugal` tile too.
+
+    Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a part of the
+    budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus for another state.
+    """
+    keys = [workload_key(workload) for workload in workloads]
+    distinct = dict(zip(keys, workloads, strict=True))
+    known = known_alone([record for record in records if record.workload in distinct], target, setting)
+    nearby = Nearby(records, target.name, target.hardware, setting)
+    legal = {key: _legal(legal_tiles, workload, lanes, precision) for key, workload in distinct.items()}
+    error = allowed_error([legal[key] for key in keys], tolerance)
+    contests = [
+        _contest(key, workload, keys.count(key), _within(legal[key], error), known, nearby)
+        for key, workload in distinct.items()
+    ]
+    found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
+    measured: list[Record] = []
+    if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
+        alone = replace(budget, seconds=(1 - PART) * budget.seconds) if state and lanes > 1 else budget
+        measured = _searched(Search(contests, machine, alone, hurry, lanes), trace, target, setting, budget)
+    fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
+    nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
+    tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
+    tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
+    shared_keys = {key for key, company in zip(keys, in_company, strict=False) if company}
+    beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
+    menus = {
+        contest.key: _menu(contest, tried[contest.key], lanes, count_tiles, beside.get(contest.key))
+        for contest in contests
+    }
+    reused = [*found.values()]
+    if state and lanes > 1:
+        sharing = Sharing(lanes, state, budget.seconds, budget.clock, hurry)
+        uses = {key: keys.count(key) for key in distinct}
+        on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
+        more = _told(on_lanes, distinct, {record.workload for record in measured}, trace)
+        reused += known_shared([one for one in records if one.workload in distinct], target, setting, state).values()
+        measured += more
+        shared = with_shared([*menus.values()], [*records, *more], target, setting, state, more)
+        menus = dict(zip(menus, shared, strict=True))
+    inexact = {option.tile.algorithm for one in contests for option in one.options if option.error}
+    return Tiled(
+        tuple(menus[key] for key in keys),
+        tuple(measured),
+        tuple(reused),
+        tried,
+        frozenset(inexact),
+        _ranking(contests),
+    )
+
+
+def _told(records: Iterable[Record], workloads: Mapping[str, Workload], told: set[str], trace: Trace) -> list[Record]:
+    """Tells of records on several lanes, of a workload before the first record of it; what they measure of kernels is returned."""
+    found = []
+    for record in records:
+        if record.workload in workloads and record.workload not in told:
+            told.add(record.workload)
+            trace.workload(record.workload, str(workloads[record.workload]))
+        trace.record(record.to_json())
+        found += [record] if record.workload in workloads else []
+    return found
+
+
+def propose(
+    legal_tiles: LegalTiles, workload: Workload, lanes: int, error: float = 0.0, precision: str = "fp32"
+) -> list[Proposal]:
+    """The legal tiles that add no more than `error`, best by the model first."""
+    return _within(_legal(legal_tiles, workload, lanes, precision), error)
+
+
+def measured_seconds(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[str, float]:
+    """By workload key, the seconds of the best tile that was measured on this target in this setting."""
+    best: dict[str, float] = {}
+    for (key, _), record in known_alone(records, target, setting).items():
+        best[key] = min(record.seconds, best.get(key, math.inf))
+    return best
+
+
+def _legal(legal_tiles: LegalTiles, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
+    """Each tile once, as the algorithm that thinks it fastest proposes it, best first."""
+    options = sorted(legal_tiles(workload, lanes, precision), key=lambda option: option.seconds)
+    distinct = {option.tile: option for option in reversed(options)}
+    return sorted(distinct.values(), key=lambda option: option.seconds)
+
+
+def _within(options: Sequence[Proposal], error: float) -> list[Proposal]:
+    """Options that add no more than `error`; an algorithm that has very many leaves room for the others."""
+    room: dict[str, int] = defaultdict(lambda: MOST_OPTIONS)
+    kept = []
+    for option in options:
+        if option.error <= error and room[option.tile.algorithm]:
+            room[option.tile.algorithm] -= 1
+            kept.append(option)
+    return kept
+
+
+def _name(contest: Contest, at: int) -> tuple[str, str]:
+    return contest.key, identity(contest.options[at].tile.to_json())
+
+
+def _contest(
+    key: str,
+    workload: Workload,
+    uses: int,
+    options: Sequence[Proposal],
+    known: Mapping[tuple[str, str], Record],
+    nearby: Nearby,
+) -> Contest:
+    contest = _hinted(Contest(key, workload, uses, options), nearby)
+    for at in range(len(options)):
+        if record := known.get(_name(contest, at)):
+            contest.costs[at] = record.seconds
+            contest.proven.add(at)
+    return contest
+
+
+def _hinted(contest: Contest, nearby: Nearby) -> Contest:
+    """With what is known of kernels like it, also what this run measured: what is chosen unmeasured is the same when these come as records."""
+    kernel, shapes = contest.workload.kernel, contest.workload.shapes
+    return replace(
+        contest, hints=nearby.hints(contest.key, kernel.family, shapes, [one.tile for one in contest.options])
+    )
+
+
+def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: Budget) -> list[Record]:
+    """Runs a search, which may be given a part of the whole budget, and tells of it: each workload before the first record of it."""
+    told: set[str] = set()
+    measured = []
+    part = 0.0
+    for contest, record in search.run():
+        if contest.key not in told:
+            told.add(contest.key)
+            trace.workload(contest.key, str(contest.workload))
+        trace.record(record.to_json())
+        measured.append(record)
+        if search.spent >= part + PROGRESS:
+            part = search.spent
+            trace.progress(part, f"measured {search.measured} tiles of {len(told)} kernels")
+    legal = sum(len(contest.options) for contest in search.contests)
+    count = f"{search.measured} of {legal} candidates measured"
+    if search.exhausted or not search.hurry():
+        trace.record(_search_record(search, target, setting, whole).to_json())
+    if not search.exhausted:
+        ended = "finished early on request" if search.hurry() else "the tuning budget ended the search"
+        trace.notice(f"{ended}: {count}")
+    return measured
+
+
+def _was_searched(
+    contests: Sequence[Contest], budget: Budget, records: Sequence[Record], target: Target, setting: Setting
+) -> bool:
+    """Whether these kernels, with the tiles they have, were searched with as large a budget, or until nothing promising was left."""
+    here = (SEARCH, _space(contests), target.name, target.hardware)
+    return any(
+        (record.kind, record.workload, record.target, record.hardware) == here
+        and setting.is_of(record)
+        and covers(record.variant, budget.seconds, budget.trials)
+        for record in records
+    )
+
+
+def _search_record(search: Search, target: Target, setting: Setting, budget: Budget) -> Record:
+    total = sum(contest.uses * contest.best for contest in search.contests)
+    return Record(
+        kind=SEARCH,
+        workload=_space(search.contests),
+        operator=SEARCH,
+        description=f"{len(search.contests)} kernels; seconds of all their calls, each by its best tile",
+        target=target.name,
+        hardware=target.hardware,
+        variant={
+            "seconds": budget.seconds,
+            "trials": budget.trials,
+            "exhausted": search.exhausted,
+            **setting.to_json(),
+        },
+        threads=1,
+        seconds=total,
+        p10=total,
+        p90=total,
+        samples=search.measured,
+    )
+
+
+def _space(contests: Sequence[Contest]) -> str:
+    """SHA-256 (24 hex digits) of the kernels of a model, how often each is called, and its legal tiles."""
+    whole = sorted(
+        (one.key, one.uses, sorted(identity(option.tile.to_json()) for option in one.options)) for one in contests
+    )
+    return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
+
+
+def _chosen(contests: Sequence[Contest], choose: Choose) -> Mapping[str, tuple[tuple[Tile, Cost], ...]]:
+    """Of workloads of which nothing is known, the one tile that is taken, with the model's seconds."""
+    orders = [contest.order() for contest in contests]
+    asked = [
+        (contest.workload, [contest.options[at].tile for at in order])
+        for contest, order in zip(contests, orders, strict=True)
+    ]
+    taken = [order[at] for order, at in zip(orders, choose(asked), strict=True)]
+    return {
+        contest.key: ((contest.options[at].tile, Cost(contest.options[at].seconds, "model")),)
+        for contest, at in zip(contests, taken, strict=True)
+    }
+
+
+def _tried(contest: Contest, fresh: set[tuple[str, Tile]]) -> tuple[tuple[Tile, Cost], ...]:
+    """What was measured, by time."""
+    order = sorted(contest.costs, key=lambda at: (contest.costs[at], at))
+    tiles = [contest.options[at].tile for at in order]
+    sources = ["measured" if (contest.key, tile) in fresh else "record" for tile in tiles]
+    return tuple(
+        (tile, Cost(contest.costs[at], source)) for at, tile, source in zip(order, tiles, sources, strict=True)
+    )
+
+
+def _beside(
+    contests: Sequence[Contest], tried: Mapping[str, Sequence[tuple[Tile, Cost]]], choose: Choose
+) -> Mapping[str, tuple[Tile, Cost]]:
+    """By workload key a `frugal` tile: of those that were measured, or, where none was, of the model's one that `choose` takes before the best."""
+    found: dict[str, tuple[Tile, Cost]] = {}
+    asked: list[tuple[Contest, list[int]]] = []
+    for contest in contests:
+        place = {option.tile: at for at, option in enumerate(contest.options)}
+        fast = place[tried[contest.key][0][0]]
+        known = contest.costs or {at: option.seconds for at, option in enumerate(contest.options)}
+        best = frugal(contest.options, known, fast)[:MOST_FRUGAL]
+        if best and contest.costs:
+            found[contest.key] = next(one for one in tried[contest.key] if place[one[0]] == best[0])
+        elif best:
+            asked.append((contest, [*best, fast]))
+    offers = [(contest.workload, [contest.options[at].tile for at in order]) for contest, order in asked]
+    for (contest, order), taken in zip(asked, choose(offers) if offers else (), strict=True):
+        if taken < len(order) - 1:
+            option = contest.options[order[taken]]
+            found[contest.key] = option.tile, Cost(option.seconds, "model")
+    return found
+
+
+def _menu(
+    contest: Contest,
+    tried: Sequence[tuple[Tile, Cost]],
+    lanes: int,
+    count_tiles: CountTiles,
+    beside: tuple[Tile, Cost] | None,
+) -> Menu:
+    """The tiles that may be the best on one lane or on more: none that, shared evenly, takes as long as one before it in whole tile tasks.
+
+    Where none of these has rows for each lane, the fastest that has comes after them, if it takes little longer; last the one that is best `beside`
+    other kernels.
+    """
+    row_blocks = {option.tile: option.row_blocks for option in contest.options}
+    variants: list[Variant] = []
+    least = math.inf
+    for tile, cost in tried:
+        if cost.seconds >= lanes * least:
+            break
+        variants.append(Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile]))
+        least = min(least, divided(variants[-1], lanes))
+    if lanes > 1 and not any(_cuts_rows(variant, lanes, least) for variant in variants):
+        others = (
+            Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile])
+            for tile, cost in tried[len(variants) :]
+            if row_blocks[tile] >= lanes
+        )
+        cuts = [variant for variant in others if _cuts_rows(variant, lanes, least)]
+        variants += sorted(cuts, key=lambda variant: divided(variant, lanes))[:1]
+    if beside and beside[0] not in [variant.tile for variant in variants]:
+        tile, cost = beside
+        variants.append(Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile]))
+    return Menu(contest.key, tuple(variants))
+
+
+def _cuts_rows(variant: Variant, lanes: int, least: float) -> bool:
+    """Whether each lane has rows of its own, and takes little longer than `least`."""
+    return variant.row_blocks >= lanes and divided(variant, lanes) <= ROWS_WORTH * least
+
+
+def _ranking(contests: Sequence[Contest]) -> Ranking | None:
+    pairs = [[(one.options[at].seconds, seconds) for at, seconds in one.costs.items()] for one in contests]
+    ranked = [rank_correlation(*zip(*one, strict=True)) for one in pairs if len(one) >= FEWEST_RANKED]
+    if not ranked:
+        return None
+    overall = rank_correlation(*zip(*(pair for one in pairs for pair in one), strict=True))
+    return Ranking(sum(ranked) / len(ranked), len(ranked), overall)

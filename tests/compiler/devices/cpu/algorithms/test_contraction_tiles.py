@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
+from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.target import PROFILES, CpuTarget
+from compiler.ir.buffers import Buffer
+from compiler.ir.machine import Workload
+from compiler.ir.parse import parse_kernel
+from compiler.ir.tensor import Layout
+
+PRODUCT = """
+kernel MatMul(in x: f32[{m}, {k}], in w: f32[{k}, {n}]; out y: f32[{m}, {n}])
+  for m:{m}, n:{n}
+    y[m, n] = sum<f32> k:{k} . mul(x[m, k], w[k, n])
+"""
+CONVOLUTION = """
+kernel Conv(in x: f32[1, {c}, {size}, {size}], in w: f32[{n}, {c}, 3, 3]; out y: f32[1, {n}, {size}, {size}])
+  for b:1, m:{n}, oy:{size}, ox:{size}
+    y[b, m, oy, ox] = sum<f32> c:{c}, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, {size}:i64)),
+      and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, {size}:i64))), x[b, c, oy + r - 1, ox + s - 1], 0.0:f32), w[m, c, r, s])
+"""
+WORKLOADS = {
+    "wide": PRODUCT.format(m=197, k=192, n=768),
+    "narrow": PRODUCT.format(m=300, k=64, n=10),
+    "row": PRODUCT.format(m=1, k=2048, n=1000),
+    "rows that share cache sets": PRODUCT.format(m=49, k=2048, n=512),
+    "large image": CONVOLUTION.format(c=64, n=64, size=56),
+    "small image": CONVOLUTION.format(c=512, n=512, size=7),
+    "few channels": CONVOLUTION.format(c=3, n=24, size=35),
+}
+
+
+def workload(text: str) -> Workload:
+    kernel = parse_kernel(text)
+    buffers = [
+        Buffer.whole(at, slot.type, Layout.channels_last(4) if slot.type.rank == 4 and slot.name != "w" else None)
+        for at, slot in enumerate((*kernel.inputs, *kernel.outputs))
+    ]
+    return Workload(kernel, tuple(buffers[:2]), tuple(buffers[2:]), (False, True))
+
+
+@pytest.mark.parametrize("target", PROFILES, ids=lambda target: target.name)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_tile_is_legal_and_leaves_room_for_an_element_of_each_operand(name: str, target: CpuTarget) -> None:
+    options = contraction_tiles(workload(WORKLOADS[name]), target, 2)
+    assert len({option.tile for option in options}) == len(options) > 1
+    for option in options:
+        rows = option.tile.extent("register", "y", 1) * option.tile.extent("register", "m", 1)
+        vectors = option.tile.extent("register", "n") // target.vector_floats
+        assert rows == 1 or rows * vectors + vectors + 1 <= target.vector_registers
+        lowered = lower("k0_product", workload(WORKLOADS[name]), option.tile, target)
+        assert lowered.tiles >= 1
+        assert lowered.scratch_bytes < 2 * target.l2_bytes
+
+
+def test_the_cheapest_comes_first_and_fills_the_registers() -> None:
+    for text in WORKLOADS.values():
+        options = contraction_tiles(workload(text), PROFILES[0], 1)
+        assert [option.seconds for option in options] == sorted(option.seconds for option in options)
+    best = contraction_tiles(workload(WORKLOADS["large image"]), PROFILES[0], 1)[0].tile
+    sums = best.extent("register", "y", 1) * best.extent("register", "m") * best.extent("register", "n")
+    assert sums >= 24 * PROFILES[0].vector_floats
+
+
+def test_large_weights_against_few_rows_are_read_stretch_by_stretch() -> None:
+    deep = contraction_tiles(workload(WORKLOADS["small image"]), PROFILES[0], 1)[0].tile
+    shallow = contraction_tiles(workload(WORKLOADS["large image"]), PROFILES[0], 1)[0].tile
+    assert deep.extent("block", "k") > 0
+    assert shallow.extent("block", "k") == 0
+
+
+def test_two_lanes_are_given_enough_tasks_to_share() -> None:
+    for name in ("wide", "large image", "small image"):
+        given = workload(WORKLOADS[name])
+        best = contraction_tiles(given, PROFILES[0], 2)[0].tile
+        assert lower("k0_product", given, best, PROFILES[0]).tiles >= 2
+
+
+def test_weights_that_come_from_memory_are_dearer() -> None:
+    target = PROFILES[0]
+    memory = replace(target, rates=replace(target.rates, in_memory=True))
+    given = workload(WORKLOADS["row"])
+    assert contraction_tiles(given, memory, 1)[0].seconds > 1.5 * contraction_tiles(given, target, 1)[0].seconds

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from compiler.devices.cpu.algorithms.winograd import winograd_tiles
+from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.target import PROFILES, CpuTarget
+from compiler.devices.kinds import propose, tiles_of
+from compiler.ir.buffers import Buffer
+from compiler.ir.machine import Setting, Workload
+from compiler.ir.parse import parse_kernel
+from compiler.ir.tensor import Layout
+from compiler.trace import Trace
+from compiler.tuning.error_budget import SHARE, allowed_error
+from compiler.tuning.search import Budget
+from compiler.tuning.tune import tune
+
+V4 = PROFILES[0]
+CONV = """
+kernel Conv(in x0: f32[1, {c}, {h}, {h}], in x1: f32[{k}, {c}, {r}, {s}]; out y0: f32[1, {k}, {oh}, {ow}])
+  for k:{k}, oy:{oh}, ox:{ow}
+    y0[0, k, oy, ox] = sum<f32> c:{c}, r:{r}, s:{s} . mul(x0[0, c, {stride}*oy + r, ox + s], x1[k, c, r, s])
+"""
+
+
+def conv(c: int, k: int, h: int, r: int = 3, s: int = 3, stride: int = 1) -> Workload:
+    sizes = {"c": c, "k": k, "h": h, "r": r, "s": s, "stride": stride}
+    kernel = parse_kernel(CONV.format(oh=(h - r) // stride + 1, ow=h - s + 1, **sizes))
+    channels_last = Layout.channels_last(4)
+    inputs = (Buffer.whole(0, kernel.inputs[0].type, channels_last), Buffer.whole(0, kernel.inputs[1].type))
+    return Workload(kernel, inputs, (Buffer.whole(0, kernel.outputs[0].type, channels_last),), (False, True))
+
+
+SHAPES = [conv(64, 64, 58), conv(256, 256, 16), conv(48, 64, 39, 5, 5), conv(192, 192, 17, 1, 7), conv(20, 33, 12)]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: str(profile.name))
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_tiles_fit_the_vector_file_and_are_ordered_by_the_model(profile: CpuTarget, lanes: int, shape: int) -> None:
+    options = winograd_tiles(SHAPES[shape], profile, lanes)
+    assert options
+    assert [one.seconds for one in options] == sorted(one.seconds for one in options)
+    assert len({one.tile for one in options}) == len(options)
+    for one in options:
+        rows, panel = one.tile.extent("register", "m"), one.tile.extent("register", "n")
+        assert panel % profile.vector_floats == 0
+        assert rows * (panel // profile.vector_floats) < profile.vector_registers
+        assert one.tile.extent("block", "m") % rows == one.tile.extent("block", "n") % panel == 0
+        assert one.error > 0
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_scratch_stays_in_the_second_level_cache_where_a_register_tile_lets_it(shape: int) -> None:
+    for one in winograd_tiles(SHAPES[shape], V4, 1):
+        if one.tile.extent("block", "m") > one.tile.extent("register", "m"):
+            assert lower("k0", SHAPES[shape], one.tile, V4).scratch_bytes < V4.l2_bytes
+
+
+@pytest.mark.parametrize("lanes", [2, 3])
+def test_every_lane_has_a_task_though_few_tiles_exist(lanes: int) -> None:
+    work = conv(256, 256, 9)
+    for one in winograd_tiles(work, V4, lanes):
+        assert lower("k0", work, one.tile, V4).tiles >= lanes
+
+
+def test_larger_tiles_are_less_exact() -> None:
+    errors: dict[int, float] = {}
+    for one in winograd_tiles(conv(128, 128, 30), V4, 1):
+        if one.tile.extent("transform", "y") == one.tile.extent("transform", "x"):
+            errors[one.tile.extent("transform", "x")] = one.error
+    assert len(errors) >= 3
+    assert [errors[many] for many in sorted(errors)] == sorted(errors.values())
+
+
+def test_what_is_no_filter_of_unit_stride_has_none() -> None:
+    assert not winograd_tiles(conv(64, 64, 57, stride=2), V4, 1)
+    assert not winograd_tiles(conv(64, 8, 58), V4, 1), "fewer channels than lanes"
+
+
+# The error budget
+
+
+def test_exactness_is_what_is_given_unless_asked_otherwise() -> None:
+    assert all(one.error == 0 for one in propose(SHAPES[0], V4, 1))
+    some = propose(SHAPES[0], V4, 1, 2e-6)
+    assert {one.tile.algorithm for one in some} == {"contraction", "winograd"}
+    assert max(one.error for one in some) <= 2e-6
+    assert max(one.error for one in propose(SHAPES[0], V4, 1, math.inf)) > 2e-6
+
+
+def test_a_call_may_lose_its_part_of_half_the_tolerance() -> None:
+    inexact = winograd_tiles(SHAPES[0], V4, 1)
+    exact = [replace(inexact[0], error=0.0)]
+    assert allowed_error([inexact], 1e-4) == SHARE * 1e-4
+    assert allowed_error([inexact, exact, inexact, inexact, inexact], 1e-4) == pytest.approx(SHARE * 1e-4 / 2)
+    assert allowed_error([exact], 0.0) == allowed_error([], 0.0) == allowed_error([inexact], 0.0) == 0.0
+
+
+@pytest.mark.parametrize(("tolerance", "algorithm"), [(0.0, "contraction"), (1e-7, "contraction"), (1e-4, "winograd")])
+def test_the_tolerance_decides_which_algorithms_take_part(tolerance: float, algorithm: str) -> None:
+    works = [SHAPES[0], SHAPES[0], SHAPES[1]]
+    result = tune(
+        works, V4, tiles_of(V4), 1, (), Setting(), None, Budget(0), lambda work, one: 1, Trace(), tolerance=tolerance
+    )
+    assert {menu.best.tile.algorithm for menu in result.menus} == {algorithm}

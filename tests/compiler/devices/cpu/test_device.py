@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler.codegen.build import environment_compiler, find_toolchain
+from compiler.codegen.calls import workload_of
+from compiler.devices.cpu import device as cpu
+from compiler.devices.cpu.device import HANDOVER, CpuBackend, LibraryStepper, build_trials, handover_record
+from compiler.devices.cpu.emit.lower import count_tiles
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.devices.cpu.target import PROFILES, this_machine
+from compiler.devices.kinds import propose
+from compiler.errors import Disagreement
+from compiler.fuse import fuse
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.kernel import Kernel
+from compiler.ir.lanes import LaneCosts
+from compiler.ir.machine import Record, Trial
+from compiler.ir.plan import Plan
+from compiler.ir.tile import Cost, Menu, Variant
+from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.ops import OPERATORS
+from compiler.prove.bisect import bisect
+from compiler.prove.reference import evaluate_graph
+from compiler.schedule import schedule
+from compiler.steps.lane_costs import byte_seconds, upgrade_seconds
+from compiler.tuning.tune import workload_key
+from tests.compiler.devices.cpu.library import draws
+from tests.compiler.networks import Network, graph_of, networks
+
+TARGET = this_machine()
+BACKEND = CpuBackend(TARGET, find_toolchain())
+
+
+def planned(kernels: KernelGraph) -> Plan:
+    menus = []
+    for call in kernels.calls:
+        workload = workload_of(kernels, call)
+        best = propose(workload, TARGET, 1)[0]
+        variant = Variant(best.tile, count_tiles(workload, best.tile, TARGET), 1, Cost(best.seconds, "model"))
+        menus.append(Menu(workload_key(workload), (variant,)))
+    return schedule(kernels, menus, 1, LaneCosts())[0].plan
+
+
+def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() -> None:
+    """Memory as the plan shares it: in place, in slices, reused. Each network is run twice, so that what was left behind shows."""
+    random = np.random.default_rng(1)
+    for model in draws(networks(), 14):
+        graph = graph_of(model)
+        kernels = fuse(graph).kernels
+        if not all(isinstance(call.kernel, Kernel) for call in kernels.calls):
+            continue
+        plan = planned(kernels)
+        stepper = LibraryStepper(kernels, plan, TARGET, find_toolchain())
+        arena = allocate(plan.arena_bytes)
+        memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+        for storage, place in plan.places.items():
+            if place.space == "arena":
+                memories[storage] = arena[place.at : place.at + place.bytes]
+        for _ in range(2):
+            inputs = {id: random.uniform(-1, 1, graph.type(id).dims).astype(np.float32) for id in graph.inputs}
+            for id, array in {**kernels.constants, **inputs}.items():
+                write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
+            for position, call in enumerate(kernels.calls):
+                buffers = [kernels.buffers[id] for id in (*call.inputs, *call.outputs)]
+                stepper.run(position, [operand(memories[buffer.storage], buffer) for buffer in buffers])
+            wanted = evaluate_graph(graph, inputs, OPERATORS, keep=list(graph.outputs))
+            for id in kernels.outputs:
+                got = read_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id])
+                np.testing.assert_allclose(got, wanted[id], rtol=1e-4, atol=1e-4, err_msg=f"{graph}\n{kernels}\n{plan}")
+
+
+def small() -> KernelGraph:
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(16, 8, 3, 3)], (1, 16, 6, 6), pads=[1] * 4)
+    return fuse(graph_of(net.model([net.node("Softmax", [x], (1, 16, 6, 6), axis=1)]))).kernels
+
+
+def test_trials_are_built_timed_and_recorded() -> None:
+    kernels = small()
+    trials = []
+    for call in kernels.calls:
+        workload = workload_of(kernels, call)
+        trials += [Trial(workload, workload_key(workload), option.tile, 1) for option in propose(workload, TARGET, 1)]
+    built = build_trials(trials, TARGET, find_toolchain(), 2)
+    assert built is not None
+    assert [entry.tiles for entry in built.entries] == [count_tiles(t.workload, t.tile, TARGET) for t in trials]
+    machine = BACKEND.cores(0)
+    assert machine is not None
+    # The clock stands still: however long the C compiler takes, the time is not over.
+    records = list(replace(machine, samples=3, clock=lambda: 0.0).measure(trials, 1.0))
+    assert [record.workload for record in records] == [trial.key for trial in trials]
+    assert all(record.seconds > 0 and record.hardware == TARGET.hardware for record in records)
+
+
+def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
+    kernels = small()
+    workload = workload_of(kernels, kernels.calls[0])
+    trials = [Trial(workload, "key", option.tile, 1) for option in propose(workload, TARGET, 1)]
+    assert build_trials(trials, TARGET, find_toolchain(), 2, hurry=lambda: True) is None
+    machine = BACKEND.cores(0, hurry=lambda: True)
+    assert machine is not None
+    assert list(machine.measure(trials, 30.0)) == []
+
+
+def test_a_target_that_is_elsewhere_has_no_machine_and_no_handover() -> None:
+    elsewhere = replace(BACKEND, target=next(profile for profile in PROFILES if not profile.is_here))
+    assert elsewhere.cores(0) is None
+    assert elsewhere.handover((), measure=True) is None
+    assert elsewhere.with_rates((), measure=True) == (elsewhere, [])
+
+
+def test_constants_that_fill_half_the_last_cache_are_found_in_memory() -> None:
+    kernels = small()
+    whole = sum(array.nbytes for array in kernels.constants.values())
+    assert whole > 0
+    for l3_bytes, weights in ((2 * whole, "cache"), (2 * whole - 1, "memory")):
+        backend = replace(BACKEND, target=replace(TARGET, l3_bytes=l3_bytes))
+        setting = backend.setting(kernels)
+        assert (setting.weights, setting.toolchain) == (weights, BACKEND.toolchain.version)
+        prepared, records = backend.prepared(kernels, (), measure=False)
+        assert prepared.target.rates == replace(TARGET.rates, in_memory=weights == "memory")
+        assert not records
+
+
+def handed_over(ns: float, *, hardware: str = TARGET.hardware, upgrade_s: float | None = 0.0) -> Record:
+    """Of an earlier version, which did not ask for it, without an `upgrade_s`."""
+    seconds = 1e-9 * ns
+    spread = (seconds, seconds, seconds)
+    variant = {} if upgrade_s is None else {"upgrade_s": upgrade_s}
+    return Record(HANDOVER, "", "", "", TARGET.name, hardware, variant, 2, *spread, 1)
+
+
+@pytest.mark.parametrize(("measured", "counts"), [(55.0, 60.0), (150.0, 185.0)])
+def test_the_cores_state_is_measured_and_a_record_of_that_state_counts(
+    measured: float, counts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(measured, 2e-11, 1e-10))
+    known = [handed_over(60.0), handed_over(185.0), handed_over(measured, hardware="elsewhere")]
+    assert BACKEND.handover(known, measure=True) == handed_over(counts)
+    (far,) = [one for one in (known[:1], known[1:2]) if handed_over(counts) not in one]
+    new = BACKEND.handover(far, measure=True)
+    assert new is not None
+    assert new.seconds == pytest.approx(1e-9 * measured)
+    assert new.variant == {"state": Handover.of(measured).state, "byte_s": 2e-11, "upgrade_s": 1e-10}
+    assert BACKEND.handover([*known, new], measure=True) == new
+
+
+def test_a_record_that_does_not_tell_of_upgrades_is_measured_again_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(55.0, 2e-11, 1e-10))
+    whole, earlier = handed_over(60.0), handed_over(60.0, upgrade_s=None)
+    new = BACKEND.handover([earlier], measure=True)
+    assert new is not None
+    assert new.seconds == pytest.approx(55e-9)
+    assert upgrade_seconds(new) == 1e-10
+    assert BACKEND.handover([whole, earlier], measure=True) == whole
+    assert BACKEND.handover([earlier], measure=False) == earlier
+    assert upgrade_seconds(earlier) == 0.0
+
+
+def test_what_a_handover_was_measured_to_cost_is_what_its_record_says_again() -> None:
+    measured = Handover.of(300.0, 3e-11, 1.5e-10)
+    record = Record.from_json(json.loads(json.dumps(handover_record(measured, TARGET).to_json())))
+    assert record.is_plausible
+    assert record.seconds == pytest.approx(300e-9)
+    assert (record.variant["state"], byte_seconds(record), upgrade_seconds(record)) == ("far", 3e-11, 1.5e-10)
+
+
+def test_without_measuring_the_last_record_of_a_handover_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: pytest.fail("measured"))
+    known = [handed_over(60.0), handed_over(185.0)]
+    assert BACKEND.handover(known, measure=False) == known[1]
+    assert BACKEND.handover((), measure=False) is None
+
+
+def test_the_rates_of_this_machine_are_measured_once_and_not_without_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert BACKEND.with_rates((), measure=False) == (BACKEND, [])
+    backend, records = replace(BACKEND, target=replace(TARGET, l3_bytes=2**22)).with_rates((), measure=True)
+    assert backend.target.rates != TARGET.rates
+    monkeypatch.setattr(cpu, "measure_rates", lambda library, target: pytest.fail("measured again"))
+    for leave in (True, False):
+        again, known = BACKEND.with_rates(records, measure=leave)
+        assert (again.target.rates, known) == (backend.target.rates, records)
+
+
+def test_steps_that_all_agree_put_the_blame_on_the_plan() -> None:
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(16, 8, 3, 3)], (1, 16, 6, 6), pads=[1] * 4)
+    graph = graph_of(net.model([net.node("Softmax", [x], (1, 16, 6, 6), axis=1)]))
+    kernels = fuse(graph).kernels
+    stepper = LibraryStepper(kernels, planned(kernels), TARGET, find_toolchain())
+    inputs = {graph.inputs[0]: np.linspace(-1, 1, 288, dtype=np.float32).reshape(1, 8, 6, 6)}
+    with pytest.raises(Disagreement, match="the plan is at fault"):
+        bisect(graph, kernels, stepper, inputs, OPERATORS, 1e-4)
+
+
+def test_the_users_compiler_is_taken_from_the_environment() -> None:
+    assert environment_compiler({"CC": "clang"}) == "clang"
+    assert environment_compiler({}) == ""

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compiler.devices.cpu import target as cpu
+from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here, this_machine
+from compiler.errors import TargetUnavailable
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Makes this a machine with some features."""
+
+    def pretend(machine: str, line: str) -> None:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : Someone\nmodel : 7\n{line}\n")
+        monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(cpu, "CACHES", tmp_path / "cache")
+        monkeypatch.setattr("platform.machine", lambda: machine)
+
+    return pretend
+
+
+V4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi2 sse4_2 popcnt"
+FEATURES = {
+    "cpu:x86-64-v4-bf16": f"{V4} avx512_vnni avx512_bf16",
+    "cpu:x86-64-v4-vnni": f"{V4} avx512_vnni avx_vnni",
+    "cpu:x86-64-v4": V4,
+    "cpu:x86-64-v3-vnni": "avx2 fma bmi2 sse4_2 popcnt avx_vnni",
+    "cpu:x86-64-v3": "avx2 fma bmi2 sse4_2 popcnt",
+    "cpu:x86-64-v2": "sse4_2 popcnt",
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_this_machine_is_the_best_profile_it_has(pretended, name: str) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES[name]}")
+    here = this_machine()
+    assert here.name == name
+    assert here.is_here
+    assert here.hardware.startswith(f"{name}/")
+    assert resolve("cpu") == resolve(name) == here
+
+
+def test_a_profile_stays_as_it_is_on_a_machine_that_can_do_more(pretended) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v4-bf16']}")
+    plain, here = resolve("cpu:x86-64-v4"), resolve("cpu")
+    assert (plain.name, here.name) == ("cpu:x86-64-v4", "cpu:x86-64-v4-bf16")
+    assert not plain.multiplies_bytes
+    assert "-mavx512vnni" not in plain.flags
+    assert plain.hardware == here.hardware
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_a_profile_says_what_it_multiplies_and_tells_the_compiler(profile: CpuTarget) -> None:
+    vnni = {"avx512_vnni", "avx_vnni"} & {*profile.features}
+    assert profile.multiplies_bytes == bool(vnni)
+    assert profile.multiplies_bf16 == ("avx512_bf16" in profile.features)
+    for feature in (*vnni, *(["avx512_bf16"] if profile.multiplies_bf16 else [])):
+        assert f"-m{feature.replace('_', '')}" in profile.flags
+
+
+def test_bf16_is_refused_by_the_name_of_the_missing_feature_and_with_targets_that_have_it() -> None:
+    for profile in PROFILES:
+        profile.check_precision("fp32")
+        if profile.multiplies_bf16:
+            profile.check_precision("bf16")
+            continue
+        with pytest.raises(TargetUnavailable, match="avx512_bf16") as caught:
+            profile.check_precision("bf16")
+        assert "cpu:x86-64-v4-bf16" in caught.value.fix
+
+
+def test_an_arm_machine_is_known_by_its_features(pretended) -> None:  # type: ignore[no-untyped-def]
+    pretended("aarch64", "Features : fp asimd")
+    assert this_machine().name == "cpu:aarch64"
+
+
+def test_a_machine_without_a_profile_is_told_to_name_one(pretended) -> None:  # type: ignore[no-untyped-def]
+    pretended("riscv64", "flags : none")
+    with pytest.raises(TargetUnavailable, match="riscv64") as caught:
+        this_machine()
+    assert "cpu:x86-64-v3" in caught.value.fix
+
+
+def test_the_fingerprint_changes_with_the_machine(pretended) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v3']}")
+    before = this_machine().hardware
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v3']} vnni")
+    assert this_machine().hardware != before
+
+
+def test_cache_sizes_are_read_from_the_kernel(pretended, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v3']}")
+    for index, (level, kind, size) in enumerate([(1, "Instruction", "64K"), (1, "Data", "48K"), (2, "Unified", "2M")]):
+        entry = tmp_path / "cache" / f"index{index}"
+        entry.mkdir(parents=True)
+        for name, text in (("level", str(level)), ("type", kind), ("size", size)):
+            (entry / name).write_text(f"{text}\n")
+    here = this_machine()
+    assert (here.l1_bytes, here.l2_bytes) == (48 * 1024, 2 * 1024**2)
+
+
+def test_a_smaller_profile_of_this_machine_is_measured_here_and_a_foreign_one_is_not(pretended) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v4']}")
+    assert resolve("cpu:x86-64-v3").is_here
+    assert resolve("cpu:x86-64-v3").vector_floats == 8
+    assert not resolve("cpu:aarch64").is_here
+
+
+def test_an_unknown_target_lists_the_known_ones() -> None:
+    with pytest.raises(TargetUnavailable, match="cpu:abacus") as caught:
+        resolve("cpu:abacus")
+    assert all(profile.name in caught.value.fix for profile in PROFILES)
+
+
+def test_here_at_least_one_profile_runs() -> None:
+    assert any(map(runs_here, PROFILES))

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from compiler.contract import OutputError
+from compiler.ir.graph import Graph, Value
+from compiler.ir.parse import parse_graph
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops import OPERATORS
+from compiler.prove.agree import MANTISSA, MOST_GRANTED, ModelRunner, agree, compare, default_tolerance
+from compiler.prove.reference import evaluate_graph
+
+NAN, INF = math.nan, math.inf
+DENSE = """graph(%0: f32[3, 40], %1: f32[40, 5]) -> (%3)
+  %2: f32[3, 5] = MatMul(%0, %1) from "dense"
+  %3: f32[3, 5] "y" = Tanh(%2) from "tanh"
+"""
+
+
+def error_of(got: Sequence[float], want: Sequence[float], dtype: DType = DType.F32) -> OutputError:
+    """One output compared; references of floats are float64."""
+    array = np.array(got, dtype.numpy)
+    reference = np.array(want, np.float64 if dtype.is_float else dtype.numpy)
+    (error,) = compare([array], [reference], [Value(4, TensorType(dtype, array.shape), "y")])
+    return error
+
+
+def numpy_model(graph: Graph, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> ModelRunner:
+    """Runs a graph in its own precision, and alters the last output."""
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        found = evaluate_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), OPERATORS, wide=False)
+        results = [found[value] for value in graph.outputs]
+        return [*results[:-1], change(results[-1]).astype(results[-1].dtype)]
+
+    return run
+
+
+def test_errors_are_absolute_relative_to_the_largest_and_in_units_of_float32() -> None:
+    ulp = 2.0**-23
+    error = error_of([1 + 2 * ulp, -4.0], [1.0, -4.0])
+    assert error == OutputError("y", 2 * ulp, 2 * ulp / 4, 2.0)
+
+
+def test_the_distance_is_to_the_unrounded_reference() -> None:
+    assert error_of([1.0], [1 + 2.0**-25]).max_ulp == 0.25
+
+
+@pytest.mark.parametrize("kind", [NAN, INF, -INF])
+def test_what_is_not_finite_agrees_with_its_own_kind_only(kind: float) -> None:
+    assert error_of([kind, 2.0], [kind, 2.0]) == OutputError("y", 0.0, 0.0, 0.0)
+    for other in {1.0, 0.0, INF, -INF} - {kind}:
+        assert error_of([other, 2.0], [kind, 2.0]).max_relative == INF
+        assert error_of([kind, 2.0], [other, 2.0]).max_relative == INF
+
+
+def test_a_reference_beyond_the_range_of_the_output_is_infinite() -> None:
+    assert error_of([INF, 1.0], [1e39, 1.0]).max_absolute == 0
+    assert error_of([65504.0], [1e6], DType.F16).max_absolute == INF
+
+
+def test_the_finite_elements_beside_infinite_ones_are_still_judged() -> None:
+    assert error_of([INF, 3.0], [INF, 2.0]).max_relative == 0.5
+
+
+def test_against_an_all_zero_reference_the_error_is_absolute() -> None:
+    assert error_of([1e-3, 0.0], [0.0, -0.0]).max_relative == pytest.approx(1e-3)
+    assert error_of([0.0], [0.0]) == OutputError("y", 0.0, 0.0, 0.0)
+
+
+def test_unequal_integers_and_booleans_are_counted() -> None:
+    assert error_of([1, 2, 9], [1, 3, 5], DType.I64) == OutputError("y", 4.0, 0.8, 2.0)
+    assert error_of([True, False], [True, True], DType.BOOL) == OutputError("y", 1.0, 1.0, 1.0)
+    assert error_of([2**62 + 1], [2**62], DType.I64).max_ulp == 1
+    assert error_of([255, 0], [0, 0], DType.U8) == OutputError("y", 255.0, 255.0, 1.0)
+
+
+def test_an_empty_output_agrees() -> None:
+    assert error_of([], []) == OutputError("y", 0.0, 0.0, 0.0)
+
+
+def test_an_output_without_a_name_goes_by_its_number() -> None:
+    (error,) = compare([np.zeros(1)], [np.zeros(1)], [Value(4, TensorType(DType.F64, (1,)))])
+    assert error.output == "%4"
+
+
+def test_results_of_another_number_or_shape_are_refused() -> None:
+    value = Value(4, TensorType(DType.F32, (2,)), "y")
+    with pytest.raises(ValueError, match="1 results and 0 references"):
+        compare([np.zeros(2)], [], [value])
+    with pytest.raises(ValueError, match=r"output 'y' has shape \[3\], its reference \[2\]"):
+        compare([np.zeros(3)], [np.zeros(2)], [value])
+
+
+def test_a_right_program_passes_on_random_and_edge_inputs() -> None:
+    graph = parse_graph(DENSE)
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert verdict.passed
+    assert verdict.cases == ("random", "zeros", "ones", "negative", "large")
+    assert 0 < verdict.worst < verdict.tolerance == 1e-4
+    assert verdict.errors[0].output == "y"
+
+
+def test_a_wrong_program_fails_and_hands_back_the_inputs_that_show_it() -> None:
+    graph = parse_graph(DENSE)
+    verdict = agree(numpy_model(graph, lambda y: y * 1.001), graph, OPERATORS, None, 0)
+    assert not verdict.passed
+    assert verdict.failing_case == "random"
+    assert verdict.worst == pytest.approx(1e-3, rel=0.01)
+    assert verdict.failing_inputs is not None
+    assert verdict.failing_inputs.keys() == {0, 1}
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_every_way_to_run_a_program_is_judged_and_the_one_that_is_furthest_off_named(wrong: int) -> None:
+    graph = parse_graph(DENSE)
+    ways = [numpy_model(graph, lambda y, off=at == wrong: y * (1.001 if off else 1.0)) for at in range(3)]  # type: ignore[misc]
+    verdict = agree(ways[0], graph, OPERATORS, None, 0, others=ways[1:])
+    assert (verdict.passed, verdict.failing_way) == (False, wrong)
+    assert verdict.worst == pytest.approx(1e-3, rel=0.01)
+    stated = agree(ways[0], graph, OPERATORS, 1e-4, 0, others=ways[1:])
+    assert (stated.passed, stated.failing_way) == (False, wrong)
+
+
+def test_a_fault_that_only_an_edge_case_shows_is_found() -> None:
+    graph = parse_graph("graph(%0: f32[50]) -> (%1)\n  %1: f32[50] = Abs(%0)")
+    verdict = agree(numpy_model(graph, lambda y: np.minimum(y, 20)), graph, OPERATORS, None, 0)
+    assert (verdict.passed, verdict.failing_case) == (False, "large")
+
+
+def test_the_stated_tolerance_rules() -> None:
+    graph = parse_graph(DENSE)
+    off = numpy_model(graph, lambda y: y * 1.001)
+    assert agree(off, graph, OPERATORS, 2e-3, 0).passed
+    assert not agree(numpy_model(graph), graph, OPERATORS, 1e-9, 0).passed
+
+
+# The result keeps few bits of %0: adding %1 rounds them away.
+LOSSY = """graph(%0: f32[200]) -> (%3)
+  %1: f32[] = const {{{large}}}
+  %2: f32[200] = Add(%0, %1)
+  %3: f32[200] = Sub(%2, %1)
+"""
+
+
+def test_rounding_that_float32_itself_suffers_is_granted_unless_a_tolerance_is_stated() -> None:
+    graph = parse_graph(LOSSY.format(large=30000.0))
+    assert not agree(numpy_model(graph), graph, OPERATORS, 1e-4, 0).passed
+    granted = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert granted.passed
+    assert 1e-4 < granted.worst < granted.tolerance < MOST_GRANTED
+    assert not agree(numpy_model(graph, lambda y: y * 1.02), graph, OPERATORS, None, 0).passed
+
+
+def test_a_case_that_float32_itself_cannot_decide_decides_nothing() -> None:
+    graph = parse_graph(LOSSY.format(large=3000000.0))
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert verdict.undecided
+    assert verdict.tolerance <= MOST_GRANTED
+    assert not agree(numpy_model(graph), graph, OPERATORS, 1e-4, 0).passed
+
+
+def test_a_class_that_wins_by_a_hair_may_lose_but_not_many_of_them() -> None:
+    graph = parse_graph(
+        "graph(%0: f32[30000, 4]) -> (%1)\n  %1: i64[30000] = ArgMax(%0) axis=1 keepdims=0 select_last_index=0"
+    )
+
+    def flip(count: int) -> ModelRunner:
+        return numpy_model(graph, lambda y: np.concatenate((3 - y[:count], y[count:])))
+
+    assert agree(flip(2), graph, OPERATORS, 1e-4, 0).passed
+    assert not agree(flip(30), graph, OPERATORS, 1e-4, 0).passed
+
+
+def test_a_case_in_which_the_model_itself_overflows_decides_nothing() -> None:
+    graph = parse_graph(
+        """graph(%0: f32[20]) -> (%3)
+      %1: f32[20] = Exp(%0)
+      %2: f32[] = const {1e-30}
+      %3: f32[20] = Mul(%1, %2)"""
+    )
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert verdict.passed
+    assert verdict.undecided == ("large",)
+    assert verdict.cases == ("random", "zeros", "ones", "negative")
+
+
+def test_a_model_that_gives_no_number_at_all_has_not_passed() -> None:
+    graph = parse_graph(
+        """graph(%0: f32[20]) -> (%2)
+      %1: f32[] = const {nan}
+      %2: f32[20] = Add(%0, %1)"""
+    )
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert (verdict.passed, verdict.cases, len(verdict.undecided)) == (False, (), 5)
+
+
+def test_without_time_the_random_case_is_judged_all_the_same() -> None:
+    graph = parse_graph(DENSE)
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0, budget_s=0)
+    assert verdict.passed
+    assert verdict.cases == ("random",)
+    assert verdict.skipped == ("zeros", "ones", "negative", "large")
+
+
+def test_a_graph_without_inputs_is_judged_once() -> None:
+    graph = parse_graph("graph() -> (%1)\n  %0: f32[2] = const {1.0, 2.0}\n  %1: f32[2] = Neg(%0)")
+    assert agree(numpy_model(graph), graph, OPERATORS, None, 0).cases == ("random",)
+
+
+def test_quantised_models_have_a_wider_default() -> None:
+    assert default_tolerance(parse_graph(DENSE), "fp32") == 1e-4
+    quantised = parse_graph(
+        """graph(%0: f32[2]) -> (%3)
+      %1: f32[] = const {0.1}
+      %2: u8[] = const {3}
+      %3: u8[2] = QuantizeLinear(%0, %1, %2) axis=1"""
+    )
+    assert default_tolerance(quantised, "fp32") == 2e-2
+
+
+SHARP = """graph(%0: f32[500, 16]) -> (%1)
+  %1: f32[500, 16] "y" = Softmax(%0) axis=1 from "soft"
+"""
+
+
+def short_model(graph: Graph, mantissa: int, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> ModelRunner:
+    """Runs a graph with every value in so many bits, and alters the last output."""
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        given = dict(zip(graph.inputs, inputs, strict=True))
+        found = evaluate_graph(graph, given, OPERATORS, wide=False, mantissa=mantissa)
+        return [change(found[value]).astype(np.float32) for value in graph.outputs]
+
+    return run
+
+
+@pytest.mark.parametrize("precision", sorted(MANTISSA))
+def test_a_case_that_rounding_to_the_jobs_precision_spoils_shows_nothing_and_others_still_do(precision: str) -> None:
+    """A softmax of large numbers turns their rounding into an error of its own size."""
+    graph = parse_graph(SHARP)
+    verdict = agree(short_model(graph, MANTISSA[precision]), graph, OPERATORS, None, 1, precision=precision)
+    assert verdict.passed
+    assert "large" in verdict.undecided
+    assert "random" in verdict.cases
+    stated = agree(short_model(graph, MANTISSA[precision]), graph, OPERATORS, 1e-4, 1, precision=precision)
+    assert not stated.passed
+
+
+def test_a_fault_larger_than_the_rounding_of_the_precision_is_found() -> None:
+    graph = parse_graph(DENSE)
+    run = short_model(graph, MANTISSA["fp16"], lambda y: y + np.float32(0.03))
+    assert not agree(run, graph, OPERATORS, None, 1, precision="fp16").passed
+    assert agree(short_model(graph, MANTISSA["fp16"]), graph, OPERATORS, None, 1, precision="fp16").passed
+
+
+def saturated(largest: float) -> ModelRunner:
+    """DENSE with its product in a float that ends at `largest`: what is beyond is no number."""
+    graph = parse_graph(DENSE)
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        found = evaluate_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), OPERATORS, keep=[2])
+        return [np.where(np.abs(found[2]) > largest, np.nan, found[3]).astype(np.float32)]
+
+    return run
+
+
+def test_a_random_case_beyond_the_range_fails_and_names_the_node() -> None:
+    verdict = agree(saturated(3.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16", largest=3.0)
+    assert (verdict.passed, verdict.failing_case) == (False, "random")
+    assert verdict.beyond_range.startswith("node 'dense' (MatMul) gives values of up to ")
+    assert verdict.beyond_range.endswith("the largest number is 3")
+
+
+def test_an_edge_case_beyond_the_range_shows_nothing() -> None:
+    verdict = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16", largest=100.0)
+    assert verdict.passed
+    assert (verdict.undecided, verdict.beyond_range) == (("large",), "")
+    unlimited = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16")
+    assert (unlimited.passed, unlimited.failing_case, unlimited.beyond_range) == (False, "large", "")
