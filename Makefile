@@ -7,7 +7,7 @@ BIN := .venv/bin
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test cuda-double torture check bench gpu-check lock
+.PHONY: help environment demo up test cuda-double torture check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -39,6 +39,10 @@ check: environment ## format, lint, types, import contracts
 
 bench: environment ## side-by-side measurements against peers
 	$(BIN)/python -m bench $(ARGS)
+
+replay: environment ## what a change of the compiler changes in its output: REF=<commit> ARGS='--set full'; see docs/contributing.md
+	@$(if $(REF),,$(error replay needs REF=<commit>))
+	$(BIN)/python -m bench replay $(REF) $(ARGS)
 
 gpu-check: ## what needs a GPU, on a machine that has one: ARGS='tests' or tune, plans, bench, all; see docs/gpu-check.md
 	@$(GPU_PYTHON) -m bench gpu $(ARGS)

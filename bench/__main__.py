@@ -27,6 +27,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kernels per inference beside peers' layers; what each family of rules and step of fusion is worth",
         ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
+        "replay": (
+            "bench.replay.run",
+            "the same models compiled at a commit and by the working tree: sources, plans and bytes that differ",
+        ),
         "demo": (
             "bench.demo.run",
             "compile models over HTTP on a server of its own, and time the artifacts beside ONNX Runtime",

@@ -1,0 +1,203 @@
+"""Outcomes of cases: compiled by a child process, or out of the cache where the same compiler had the same case before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bench import public, subjects, zoo
+from bench.replay import child
+from bench.replay.cases import Case
+from bench.replay.outcome import Outcome, of_artifact
+from bench.replay.side import Side, digest_of
+from bench.subject import Subject
+
+FORMAT = 1
+"""Of what is kept: another one makes everything anew."""
+LONGEST_S = 3600.0
+TUNING_S = 6.0
+"""Seconds of tuning for the records of one model, once."""
+PACKAGES = ("ml_dtypes", "numpy", "nvidia-cuda-nvrtc", "onnx", "protobuf")
+COMPILERS = ("gcc", "cc", "clang")
+SHORT = 24
+
+
+class NotThatCompiler(Exception):
+    """A child would have run another compiler than the one it was given: nothing that it made counts."""
+
+
+def default_folder() -> Path:
+    """`replay` in the folder that also holds the public models: outside the tree, shared by all checkouts."""
+    return public.cache_dir().parent / "replay"
+
+
+@cache
+def surroundings() -> dict[str, Any]:
+    """What results depend on beside the compiler's own files: machine, cores, Python, packages, C compiler."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "format": FORMAT,
+        "machine": [platform.machine(), platform.system(), _processor(), cores],
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "cc": _c_compiler(),
+    }
+
+
+def _processor() -> str:
+    """The kernel's lines about the first processor, but its clock, which changes."""
+    try:
+        text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    kept = [line for line in text.splitlines() if not line.startswith(("cpu MHz", "bogomips", "apicid", "initial"))]
+    return "\n".join([*kept, *(path.read_text().strip() for path in caches)])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _c_compiler() -> str:
+    for name in [os.environ["CC"]] if os.environ.get("CC") else COMPILERS:
+        if path := shutil.which(name):
+            return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    return ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The folder with models, records and outcomes. `given` are records for every tuned case, in place of its own."""
+
+    folder: Path
+    given: Path | None = None
+    _locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
+
+    def place(self, kind: str) -> Path:
+        """The folder for files of one kind, made where it is not there."""
+        place = self.folder / kind
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def subject(self, name: str) -> Subject:
+        """A network of the zoo, built once, or a model of the public set. Raises what `bench.public` raises."""
+        if name in {model.name for model in public.PUBLIC}:
+            return subjects.from_package(name, public.fetch(name))
+        built = self.place("models") / f"{name}-{_zoo_digest()}.onnx"
+        with self._locks[built.name]:
+            if not built.exists():
+                with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+                    subjects.from_zoo(name, Path(folder)).file.replace(built)
+        return Subject(name, "zoo", built)
+
+    def records(self, case: Case, subject: Subject, maker: Side) -> Path | None:
+        """The records that a case is compiled with: those given, else those that `maker` measured for its model once."""
+        if not case.tuned or self.given:
+            return self.given if case.tuned else None
+        key = hashed([surroundings(), _digest_of_file(subject.file), case.target, case.precision, dict(case.options)])
+        made = self.place("records") / f"{case.model}-{key}.jsonl"
+        with self._locks[made.name]:
+            if not made.exists():
+                outcome = compiled(case, subject, maker, None, TUNING_S)
+                draft = made.with_suffix(".part")
+                draft.write_text(outcome.texts.get("records.jsonl", ""))
+                draft.replace(made)
+        return made
+
+    def outcome(self, case: Case, subject: Subject, side: Side, records: Path | None, again: bool = False) -> Outcome:
+        """What `side` makes of a case: compiled now where that is not known, or `again`."""
+        file = self.place("outcomes") / f"{case.model}-{self.key(case, subject, side, records)}.zip"
+        if file.exists() and not again:
+            return Outcome.load(file)
+        made = compiled(case, subject, side, records)
+        if made.lasting:
+            made.save(file)
+        return made
+
+    @staticmethod
+    def key(case: Case, subject: Subject, side: Side, records: Path | None) -> str:
+        """What a result follows from, as one name: surroundings, compiler, model, records, options."""
+        measured = hashlib.sha256(records.read_bytes()).hexdigest() if records else ""
+        asked = [case.target, case.precision, dict(case.options), dict(subject.options)]
+        return hashed([surroundings(), side.digest, _digest_of_file(subject.file), measured, asked])
+
+
+def compiled(
+    case: Case, subject: Subject, side: Side, records: Path | None, tuning_s: float = 0.0, longest_s: float = LONGEST_S
+) -> Outcome:
+    """What the compiler of `side` makes of a case, in a process of its own. Raises NotThatCompiler."""
+    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        artifact = Path(folder) / "model.tw"
+        options = {"tuning_budget_s": tuning_s, **subject.options, **case.options}
+        command = [sys.executable, "-P", child.__file__, str(side.tree), str(subject.file)]
+        command += ["--target", case.target, "--precision", case.precision, "--options", json.dumps(options)]
+        command += ["--json", "--out", str(artifact), *(["--records", str(records)] if records else [])]
+        begun = time.monotonic()
+        try:
+            ended = subprocess.run(
+                command,
+                cwd=folder,
+                env=_environment(side),
+                capture_output=True,
+                text=True,
+                timeout=longest_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome(f"not done after {longest_s:g} s", lasting=False)
+        seconds = time.monotonic() - begun
+        if ended.returncode == child.WRONG_COMPILER:
+            raise NotThatCompiler(ended.stderr.strip())
+        if ended.returncode == 0 and artifact.exists():
+            return of_artifact(artifact, json.loads(ended.stdout), seconds)
+        places = {str(side.tree): "", folder: "", str(subject.file): subject.name}
+        return Outcome(_said(ended, places), seconds=seconds, lasting=ended.returncode == 1)
+
+
+def _said(ended: subprocess.CompletedProcess[str], places: Mapping[str, str]) -> str:
+    """The last lines of what a process said, without what differs between two equal failures."""
+    said = "\n".join(ended.stderr.strip().splitlines()[-12:]) or "nothing was said"
+    for place, known in places.items():
+        said = said.replace(place, known)
+    return said if ended.returncode == 1 else f"exit status {ended.returncode}: {said}"
+
+
+def _environment(side: Side) -> dict[str, str]:
+    """Of a child: no Python path but the side's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PYTHONPATH": str(side.tree)}
+
+
+def hashed(parts: Sequence[Any]) -> str:
+    """A short name for equal parts."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:SHORT]
+
+
+@cache
+def _digest_of_file(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+@cache
+def _zoo_digest() -> str:
+    return hashed([digest_of(Path(zoo.__file__).parent), _version("numpy"), _version("onnx")])
