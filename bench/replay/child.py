@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import traceback
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def main(tree: Path) -> int:
         runpy.run_module("compiler", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         status = end.code
+    except BaseException:
+        traceback.print_exc()
+        status = 1
     if strangers := sorted(name for name, module in sys.modules.items() if _is_strange(name, module, tree)):
         print(f"loaded from elsewhere than {tree}: {', '.join(strangers)}", file=sys.stderr)
         return WRONG_COMPILER

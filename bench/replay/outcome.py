@@ -21,6 +21,7 @@ TOLD = ("nodes", "kernels_before_fusion", "kernels", "records_reused", "notices"
 class Outcome:
     """`error` is empty where there is an artifact.
 
+    trace    the frames of a crash, which are not compared: they name lines of the compiler
     digests  SHA-256 of each member of the artifact
     texts    the content of the members that are text
     report   what the compiler said beside it
@@ -29,6 +30,7 @@ class Outcome:
     """
 
     error: str = ""
+    trace: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Outcome:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in self.texts.items():
                 archive.writestr(name, text)
-            kept = {"error": self.error, "digests": self.digests, "report": self.report, "seconds": self.seconds}
+            kept = {name: getattr(self, name) for name in ("error", "trace", "digests", "report", "seconds")}
             archive.writestr(SUMMARY, json.dumps(kept))
         draft.replace(file)
 
@@ -64,7 +66,7 @@ class Outcome:
         with zipfile.ZipFile(file) as archive:
             kept = json.loads(archive.read(SUMMARY))
             texts = {name: archive.read(name).decode() for name in archive.namelist() if name != SUMMARY}
-        return Outcome(kept["error"], kept["digests"], texts, kept["report"], kept["seconds"])
+        return Outcome(texts=texts, **kept)
 
 
 def of_artifact(artifact: Path, report: Mapping[str, Any], seconds: float) -> Outcome:
@@ -77,4 +79,5 @@ def of_artifact(artifact: Path, report: Mapping[str, Any], seconds: float) -> Ou
                 digests[name] = hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]
             if not name.endswith(BINARY):
                 texts[name] = archive.read(name).decode()
-    return Outcome("", digests, texts, {name: report.get(name) for name in TOLD}, seconds)
+    said = {name: report.get(name) for name in TOLD}
+    return Outcome(digests=digests, texts=texts, report=said, seconds=seconds)

@@ -17,12 +17,13 @@ KINDS = ("failure", "kernel", "moved", "source", "plan", "bytes", "file", "manif
 
 @dataclass(frozen=True)
 class Row:
-    """One case. `error` is what both sides failed with alike; `skipped` why there was no model."""
+    """One case. `error` is what both sides failed with alike; `skipped` why there was no model; `alone` where one side ran."""
 
     case: Case
     differences: Sequence[Difference] = ()
     error: str = ""
     skipped: str = ""
+    alone: bool = False
     seconds: tuple[float, float] = field(default=(0.0, 0.0))
 
     @property
@@ -32,7 +33,9 @@ class Row:
             return f"skipped: {self.skipped}"
         if self.differences:
             return f"differs: {counted(self.differences)}"
-        return f"fails alike: {self.error.splitlines()[-1]}" if self.error else "identical"
+        if self.error:
+            return f"fails{'' if self.alone else ' alike'}: {self.error.splitlines()[-1]}"
+        return "compiled" if self.alone else "identical"
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -81,6 +84,15 @@ def told(rows: Sequence[Row], before: str, after: str) -> str:
         f"{len(failing)} fail alike, {len(skipped)} skipped",
     ]
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def warmed(rows: Sequence[Row], before: str) -> str:
+    """The summary where one side alone was compiled: what failed or was skipped, and the longest compilations."""
+    failed = [row for row in rows if row.error or row.skipped]
+    longest = sorted(rows, key=lambda row: -row.seconds[0])[:LISTED]
+    lines = [*(f"{row.case}: {row.verdict}" for row in failed), "Longest:"]
+    lines += [f"   {row.seconds[0]:8.1f} s  {row.case}" for row in longest]
+    return "\n".join([*lines, f"{before}: {len(rows) - len(failed)} of {len(rows)} cases compiled"]) + "\n"
 
 
 def _grouped(rows: Iterable[Row]) -> list[tuple[tuple[str, str, str], list[Case]]]:
