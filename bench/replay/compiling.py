@@ -1,4 +1,4 @@
-"""Outcomes of cases: compiled by a child process, or out of the cache where the same compiler had the same case before."""
+"""Outcomes of cases: compiled by a child process, or out of the cache where the same compiler had the case before."""
 
 from __future__ import annotations
 
@@ -118,7 +118,10 @@ class Kept:
         return Subject(name, "zoo", built)
 
     def records(self, case: Case, subject: Subject, maker: Side) -> Path | None:
-        """The records that a case is compiled with: those given, else those that `maker` measured for its model once."""
+        """The records that a case is compiled with: those given, else what `maker` measured for the model once.
+
+        None for cases that are not tuned, and where `maker` cannot compile the model.
+        """
         if not case.tuned or self.given:
             return self.given if case.tuned else None
         key = hashed([surroundings(), _digest_of_file(subject.file), case.target, case.precision, dict(case.options)])
@@ -126,19 +129,24 @@ class Kept:
         with self._locks[made.name]:
             if not made.exists():
                 outcome = compiled(case, subject, maker, None, TUNING_S)
+                if outcome.error:  # and so will the case itself be
+                    return None
                 draft = made.with_suffix(".part")
                 draft.write_text(outcome.texts.get("records.jsonl", ""))
                 draft.replace(made)
         return made
 
     def outcome(self, case: Case, subject: Subject, side: Side, records: Path | None, again: bool = False) -> Outcome:
-        """What `side` makes of a case: compiled now where that is not known, or `again`, then down to the last object file."""
+        """What `side` makes of a case: compiled now where that is not known, or `again`.
+
+        Again means down to the last object file. Failures are not kept.
+        """
         file = self.place("outcomes") / f"{case.model}-{self.key(case, subject, side, records)}.zip"
         if file.exists() and not again:
             return Outcome.load(file)
         cc = None if again or not _c_compiler() else objects.launcher(self.place("objects"), _c_compiler())
         made = compiled(case, subject, side, records, cc=cc)
-        if made.lasting:
+        if not made.error:  # which may be the machine's: a full disk, too little memory, a signal
             made.save(file)
         return made
 
@@ -158,7 +166,10 @@ def compiled(
     tuning_s: float = 0.0,
     cc: Path | None = None,
 ) -> Outcome:
-    """What the compiler of `side` makes of a case, in a process of its own, with `cc` for the C compiler. Raises NotThatCompiler."""
+    """What the compiler of `side` makes of a case, in a process of its own, `cc` for the C compiler.
+
+    Raises NotThatCompiler.
+    """
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         artifact = Path(folder) / "model.tw"
         options = {"tuning_budget_s": tuning_s, **subject.options, **case.options}
@@ -177,7 +188,7 @@ def compiled(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(f"not done after {LONGEST_S:g} s", lasting=False)
+            return Outcome(f"not done after {LONGEST_S:g} s")
         seconds = time.monotonic() - begun
         if ended.returncode == child.WRONG_COMPILER:
             raise NotThatCompiler(ended.stderr.strip())
@@ -189,7 +200,7 @@ def compiled(
         frames = FRAMES.findall(said)
         error = FRAMES.sub("", said)
         status = "" if ended.returncode == 1 else f"exit status {ended.returncode}: "
-        return Outcome(f"{status}{error}", "".join(frames), seconds=seconds, lasting=ended.returncode == 1)
+        return Outcome(f"{status}{error}", "".join(frames), seconds=seconds)
 
 
 def _environment(side: Side, cc: Path | None) -> dict[str, str]:

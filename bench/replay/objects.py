@@ -1,7 +1,7 @@
-"""`python objects.py FOLDER COMPILER ARGUMENT...`: a C compiler that compiles the same source by the same arguments once.
+"""`python objects.py FOLDER COMPILER ARGUMENT...`: a C compiler that compiles equal sources by equal arguments once.
 
-It stands in for the C compiler of the machine (`launcher` writes a program to be named in $CC), answers `--version` as that
-one does, and keeps object files in FOLDER, by all that they are made from. Standard library only.
+It stands in for the C compiler of the machine (`launcher` writes a program to be named in $CC), answers `--version` as
+that one does, and keeps object files in FOLDER, by all that they are made from. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one compilation left: the parts of its artifact by name, or the error that it ended with; and how that is kept."""
+"""What one compilation left: the parts of its artifact by name, or the error that it ended with; how that is kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Outcome:
     texts    the content of the members that are text
     report   what the compiler said beside it
     seconds  of the compilation, as it was when it was run; not compared
-    lasting  whether a second compilation would end in the same way: not after a signal or too long a time
     """
 
     error: str = ""
@@ -35,7 +34,6 @@ class Outcome:
     texts: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    lasting: bool = True
 
     @property
     def plan(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Compiles the same models with the compiler of a commit and with the present one, and tells what comes out differently."""
+"""Compiles the same models with the compiler of a commit and with the present one, and tells what differs."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ KINDS = ("failure", "kernel", "moved", "source", "plan", "bytes", "file", "manif
 
 @dataclass(frozen=True)
 class Row:
-    """One case. `error` is what both sides failed with alike; `skipped` why there was no model; `alone` where one side ran."""
+    """One case: `error` is what both failed with alike, `skipped` why there was no model, `alone` if one side ran."""
 
     case: Case
     differences: Sequence[Difference] = ()
@@ -96,7 +96,7 @@ def warmed(rows: Sequence[Row], before: str) -> str:
 
 
 def _grouped(rows: Iterable[Row]) -> list[tuple[tuple[str, str, str], list[Case]]]:
-    """Each difference once, with the cases that have it; in the order of KINDS. Versions are told in a line of their own."""
+    """Each difference but versions once, with the cases that have it; in the order of KINDS."""
     found: dict[tuple[str, str, str], list[Case]] = {}
     for row in rows:
         for one in row.differences:

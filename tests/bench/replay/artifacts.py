@@ -68,7 +68,7 @@ print(json.dumps({"kernels": 2, "phase_seconds": {}}))
 
 
 def outcome(**changed: str) -> Outcome:
-    """An outcome of MEMBERS, some with other content: `plan_json` stands for plan.json, `source__k_c` for source/k.c."""
+    """An outcome of MEMBERS, some with other content: `plan_json` is plan.json, `source__k_c` is source/k.c."""
     members = {**MEMBERS, **{_member(name): text for name, text in changed.items()}}
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in members.items()}
     texts = {name: text for name, text in members.items() if not name.endswith(BINARY)}

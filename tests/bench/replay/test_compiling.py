@@ -79,13 +79,13 @@ def test_whatever_a_result_follows_from_is_in_its_key(
     assert Kept.key(CASE, subject, one, None) == keys[-1]
 
 
-def test_a_refusal_is_kept_without_the_folders_that_it_names(tmp_path: Path, subject: Subject, kept: Kept) -> None:
+def test_a_refusal_is_told_without_the_folders_that_it_names(tmp_path: Path, subject: Subject, kept: Kept) -> None:
     one, two = side(tmp_path / "one"), side(tmp_path / "two", comment="changed")
     for compiler in (one, two):
         (compiler.tree / "refuses").touch()
     assert kept.outcome(CASE, subject, one, None).error == "tiny_cnn: refused in "
     assert kept.outcome(CASE, subject, one, None).error == kept.outcome(CASE, subject, two, None).error
-    assert len(runs(one)) == 1
+    assert len(runs(one)) == 2
 
 
 def test_a_crash_is_known_by_its_error_and_not_by_its_lines(tmp_path: Path, subject: Subject) -> None:
@@ -98,7 +98,6 @@ def test_a_crash_is_known_by_its_error_and_not_by_its_lines(tmp_path: Path, subj
     assert one.error == two.error == "ValueError: several\nlines"
     assert "__main__.py" in one.trace
     assert one.trace != two.trace
-    assert one.lasting
 
 
 @pytest.mark.parametrize(
@@ -131,6 +130,13 @@ def test_tuned_cases_get_records_that_are_measured_once(tmp_path: Path, subject:
     assert made.read_text() == '{"seconds": 1}\n'
     assert kept.records(TUNED, subject, side(tmp_path / "two", comment="changed")) == made, "both sides get the same"
     assert [json.loads(run["options"])["tuning_budget_s"] for run in runs(one)] == [compiling.TUNING_S]
+
+
+def test_a_failed_compilation_leaves_no_records(tmp_path: Path, subject: Subject, kept: Kept) -> None:
+    one = side(tmp_path / "one")
+    (one.tree / "refuses").touch()
+    assert kept.records(TUNED, subject, one) is None
+    assert not list(kept.place("records").iterdir())
 
 
 def test_records_that_are_given_take_their_place(tmp_path: Path, subject: Subject) -> None:
