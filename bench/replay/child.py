@@ -1,6 +1,6 @@
 """`python -P child.py TREE ARGUMENT...`: the compiler in TREE, and a failure where another would run.
 
-Run as a file with the folder TREE as PYTHONPATH. All it knows of the compiler is its command line, `python -m compiler`.
+Run as a file with the folder TREE as PYTHONPATH. Of the compiler it knows the command line alone, `python -m compiler`.
 """
 
 from __future__ import annotations
