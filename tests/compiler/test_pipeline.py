@@ -106,8 +106,6 @@ def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_
         {"compiler": "0.0.1"},
     ]
     told = (
-        "suffers",
-        "presses",
         "byte_s",
         "upgrade_s",
         "state",
@@ -142,7 +140,7 @@ def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Com
         records = [event.data for event in events if event.kind == "record"]
         kinds = {record["kind"] for record in records}
         assert {"kernel", "machine", "search", "handover", "plan"} <= kinds
-        assert kinds <= {"kernel", "machine", "search", "handover", "plan", "stage", "pair"}
+        assert kinds <= {"kernel", "machine", "search", "handover", "plan", "stage"}
         events.clear()
         reports = [
             compile_model(model, tmp_path / f"{at}.tw", options, records, observe=events.append) for at in (1, 2)

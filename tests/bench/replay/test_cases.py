@@ -6,7 +6,7 @@ from bench.public import PUBLIC
 from bench.replay.cases import CUDA, SETS, Case, cases_of, key_of
 from bench.zoo import ZOO
 from compiler.contract import PRECISIONS, SCHEDULERS, CompileOptions
-from compiler.targets.resolve import PROFILES
+from compiler.devices.kinds import PROFILES
 
 FULL = cases_of("full")
 

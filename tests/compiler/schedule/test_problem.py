@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from compiler.errors import VerifyError
-from compiler.ir.lanes import Beside
 from compiler.schedule.problem import (
     Move,
     Placed,
@@ -19,7 +18,7 @@ from compiler.schedule.problem import (
     ways_to_the_end,
 )
 from compiler.schedule.solvers.early_start import Rules, early_start
-from tests.compiler.schedule.problems import random_problem, shortest, with_loads, with_moves
+from tests.compiler.schedule.problems import random_problem, shortest, with_moves
 
 CHAIN = Problem(((), (0,), (1,)), ((4.0, 2.5), (1.0,), (4.0, 2.5)), lanes=2, handover_s=0.25)
 
@@ -51,12 +50,11 @@ def test_a_part_keeps_what_is_inside_of_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_edges_of_a_part_keep_what_is_moved_and_its_calls_their_loads(seed: int) -> None:
-    whole = with_loads(with_moves(random_problem(seed, most=15), seed), seed)
+def test_the_edges_of_a_part_keep_what_is_moved(seed: int) -> None:
+    whole = with_moves(random_problem(seed, most=15), seed)
     calls = [call for call in whole.calls if Random(seed * 99 + call).random() < 0.6]
     part = whole.part(calls)
     part.verify()
-    assert [part.beside[at] for at in part.calls] == [whole.beside[call] for call in calls]
     for at, call in enumerate(calls):
         moves = dict(zip(whole.before[call], whole.moves[call], strict=True))
         assert [moves[calls[one]] for one in part.before[at]] == list(part.moves[at])
@@ -73,7 +71,6 @@ def test_the_edges_of_a_part_keep_what_is_moved_and_its_calls_their_loads(seed: 
         replace(CHAIN, lanes=0),
         replace(CHAIN, moves=((), ())),
         replace(CHAIN, moves=((), (), ())),
-        replace(CHAIN, beside=(Beside(1.0, 1.0),)),
     ],
 )
 def test_a_problem_that_is_none_is_refused(broken: Problem) -> None:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import Beside, LaneCosts
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule.memory.moves import moves_of
 from compiler.schedule.plans.dependencies import predecessors
@@ -111,15 +111,13 @@ def menus(kernels: KernelGraph, *extra: Variant) -> list[Menu]:
 
 def test_times_measured_on_so_many_lanes_are_taken_as_they_are() -> None:
     """They contain the meeting of the lanes and what these do to each other; without any the tiles are shared out."""
-    kernels, costs = random_graph(Random(1)), LaneCosts(split_s=1e-6, beside={"w0": Beside(0.5, 0.4)})
+    kernels, costs = random_graph(Random(1)), LaneCosts(split_s=1e-6)
     shared = Instance.of(kernels, menus(kernels), 3, costs).problem
-    assert shared.seconds[0] == pytest.approx((6e-6, 3e-6 * 1.2 + 1e-6, 2e-6 * 1.4 + 1e-6))
-    assert shared.seconds[1] == pytest.approx((6e-6, 3e-6 + 1e-6, 2e-6 + 1e-6))
+    assert shared.seconds[0] == pytest.approx((6e-6, 3e-6 + 1e-6, 2e-6 + 1e-6))
     measured = Variant(ROWS, 6, 2, Cost(5e-6, "measured")), Variant(ROWS, 6, 2, Cost(4.5e-6, "measured"))
     instance = Instance.of(kernels, menus(kernels, *measured), 3, costs)
-    assert instance.problem.seconds[0] == pytest.approx((6e-6, 4.5e-6, 2e-6 * 1.4 + 1e-6))
+    assert instance.problem.seconds[0] == pytest.approx((6e-6, 4.5e-6, 2e-6 + 1e-6))
     assert instance.options[0][1] == measured[1]
-    assert instance.problem.beside[0] == Beside(0.5, 0.4)
 
 
 class Clock:
