@@ -1,6 +1,4 @@
-"""What the outside may know of a compilation: the options going in, the events and the report coming out.
-
-Standard library only: the API process imports this file and must stay light.
+"""What to compile for and how to time it: the options of a request, checked when they are made.
 
 The whole `CompileOptions` object is the cache key (`cache_key`), together with the model's digest and
 `COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
@@ -14,27 +12,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
+from compiler.contract.kinds import CPU_SCHEDULERS, PRECISIONS, SCHEDULERS, TARGET_PATTERN
+from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
 
-COMPILER_VERSION = "0.1.0"
-
-PRECISIONS: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("fp32", "bf16"),
-    "cuda": ("fp32", "tf32", "fp16", "bf16"),
-}
-"""By kind of target."""
-SCHEDULERS = ("auto", "sequential", "aligned", "early_start", "stages", "greedy")
-CPU_SCHEDULERS = ("aligned", "greedy")
-"""Those of SCHEDULERS that share kernels out over the lanes of a CPU; a launch of a GPU is whole."""
-TARGET_PATTERN = re.compile(r"(cpu|cuda)(:[a-z0-9._-]{1,64})?")
 MAX_THREADS = 256
 RULE_PATTERN = re.compile(r"[a-z0-9_]{1,64}")
 MAX_BUDGET_SECONDS = 24 * 3600.0
-
-PHASES = ("load", "rewrite", "choose", "fuse", "tile", "schedule", "emit", "pack", "agree")
-"""The pipeline's steps as events name them, in order."""
 
 
 @dataclass(frozen=True)
@@ -270,117 +256,3 @@ class BenchmarkOptions:
     def from_json(cls, plain: Mapping[str, Any]) -> BenchmarkOptions:
         """Options from a request body. Raises `OptionsError` naming the field that is wrong and the fix."""
         return cls(**_checked_fields(cls, plain, _BENCHMARK_KINDS))
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line of progress. `fraction` is of the whole job, 0 to 1, never falling; `data` is JSON-able.
-
-    kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`),
-           `workload` (what records will refer to, once before the first: `{"workload": key, "text": kernel and buffers}`)
-    """
-
-    kind: Literal["phase", "progress", "notice", "record", "workload"]
-    phase: str
-    fraction: float
-    message: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**{f.name: getattr(self, f.name) for f in fields(self)}, "data": dict(self.data)}
-
-
-@dataclass(frozen=True)
-class OutputError:
-    """How far one output of the artifact is from the float64 reference on the unrewritten graph."""
-
-    output: str
-    max_absolute: float
-    max_relative: float
-    """Largest absolute error over the largest absolute value of the reference output."""
-    max_ulp: float
-    """In units of the last place of float32 at the reference value; for integer outputs the count of unequal elements."""
-
-
-def bundle_digest(model: str, data: Mapping[str, str]) -> str:
-    """The digest (hex) of a model: of one ONNX file its own SHA-256, of a bundle that of its canonical manifest.
-
-    The manifest is the JSON text `{"data": {path: sha256, ...}, "model": sha256}` with sorted keys and no spaces, in UTF-8.
-    """
-    if not data:
-        return model
-    manifest = json.dumps({"model": model, "data": dict(data)}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(manifest.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class PlanReached:
-    """A schedule that was found for the model, and what it reached.
-
-    scheduler    who found it
-    lanes        on a GPU streams; and `waits`: how often a lane waits for a result of another, in one inference
-    predicted_s  of one inference, by its scheduler
-    found_s      wall seconds of finding it; an artifact, whose bytes follow from its records, does not tell it of plans that were not run
-    measured_s   median of whole runs; None: predicted too slow to be run, or nothing was measured
-    ratio        to the sequential plan in rounds that ran next to each other; `low` and `high` hold it with 95% confidence
-    taken        whether the artifact is this one
-    """
-
-    scheduler: str
-    lanes: int
-    waits: int
-    predicted_s: float
-    found_s: float | None = None
-    measured_s: float | None = None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    taken: bool = False
-
-    def __str__(self) -> str:
-        measured = "not run" if self.measured_s is None else f"measured {1e3 * self.measured_s:.3f} ms"
-        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
-        ratio = "" if self.ratio is None else f", {self.ratio:.3f}{interval} of sequential"
-        found = "" if self.found_s is None else f", found in {self.found_s:.3f} s"
-        return (
-            f"{'*' if self.taken else ' '} {self.scheduler:24} {self.lanes} lanes, {self.waits:4} waits, predicted {1e3 * self.predicted_s:.3f} ms, "
-            f"{measured}{ratio}{found}"
-        )
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON."""
-
-    model_digest: str
-    artifact_digest: str
-    artifact_bytes: int
-    target: str
-    hardware: str
-    threads: int
-    """Lanes of the plan, each a thread; of a CUDA target the streams of its graph, which one thread of the host launches."""
-    phase_seconds: Mapping[str, float]
-    nodes: int
-    """Operators of the model as the front end accepted it."""
-    kernels_before_fusion: int
-    kernels: int
-    """Kernels launched per inference."""
-    arena_bytes: int
-    """Peak memory for activations, beside inputs, outputs and weights."""
-    weight_bytes: int
-    latency_s: float
-    """Median latency of the artifact, measured in this compilation."""
-    errors: tuple[OutputError, ...] = ()
-    tolerance: float = 0.0
-    records_measured: int = 0
-    records_reused: int = 0
-    rank_correlation: float | None = None
-    """Spearman's, between the seconds that the cost model expected of a kernel's tiles and those measured: the mean over `ranked_kernels`."""
-    ranked_kernels: int = 0
-    """Kernels of which enough tiles were measured to rank them; without one there is no correlation."""
-    plans: tuple[PlanReached, ...] = ()
-    """The schedules that were found, the sequential one that the others are compared with first."""
-    notices: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "compiler_version": COMPILER_VERSION}

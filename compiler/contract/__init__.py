@@ -1,0 +1,37 @@
+"""What the outside may know of a compilation: the options going in, the events and the report coming out.
+
+Standard library only: the API process imports this package and must stay light.
+"""
+
+from compiler.contract.digest import bundle_digest
+from compiler.contract.events import PHASES, Event
+from compiler.contract.kinds import CPU_SCHEDULERS, PRECISIONS, SCHEDULERS
+from compiler.contract.options import (
+    MAX_BENCHMARK_SECONDS,
+    MAX_BUDGET_SECONDS,
+    MAX_THREADS,
+    BenchmarkOptions,
+    CompileOptions,
+    InputSpec,
+)
+from compiler.contract.report import CompileReport, OutputError, PlanReached
+from compiler.contract.version import COMPILER_VERSION
+
+__all__ = [
+    "COMPILER_VERSION",
+    "CPU_SCHEDULERS",
+    "MAX_BENCHMARK_SECONDS",
+    "MAX_BUDGET_SECONDS",
+    "MAX_THREADS",
+    "PHASES",
+    "PRECISIONS",
+    "SCHEDULERS",
+    "BenchmarkOptions",
+    "CompileOptions",
+    "CompileReport",
+    "Event",
+    "InputSpec",
+    "OutputError",
+    "PlanReached",
+    "bundle_digest",
+]
