@@ -14,7 +14,7 @@ from typing import Any
 from onnx import defs
 
 import compiler.ops
-from compiler.contract import PRECISIONS
+from compiler.contract import kinds
 from compiler.errors import TargetUnavailable
 from compiler.frontend.contrib import CONTRIB
 from compiler.frontend.opsets import UPGRADES
@@ -64,12 +64,12 @@ def targets() -> list[dict[str, Any]]:
         "features": [],
         "vector_floats": 0,
         "vector_registers": 0,
-        "precisions": list(PRECISIONS["cpu"]),
+        "precisions": list(kinds.CPU.precisions),
     }
     gpu = {
         "name": "cuda",
         "description": "the NVIDIA GPU of the worker that takes the job, measured there; waits for a worker with one",
-        "precisions": list(PRECISIONS["cuda"]),
+        "precisions": list(kinds.CUDA.precisions),
     }
     return [here, *map(_cpu_profile, cpu.PROFILES), gpu, *map(_cuda_profile, cuda.PROFILES)]
 
@@ -86,13 +86,13 @@ def _cuda_profile(profile: CudaTarget) -> dict[str, Any]:
         "memory_bytes": profile.memory_bytes,
         "l2_bytes": profile.l2_bytes,
         "shared_bytes": profile.shared_bytes,
-        "precisions": list(PRECISIONS["cuda"]),
+        "precisions": list(kinds.CUDA.precisions),
     }
 
 
 def _precisions(profile: CpuTarget) -> list[str]:
     able = []
-    for precision in PRECISIONS["cpu"]:
+    for precision in kinds.CPU.precisions:
         try:
             profile.check_precision(precision)
         except TargetUnavailable:

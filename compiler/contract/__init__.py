@@ -1,11 +1,12 @@
 """What the outside may know of a compilation: the options going in, the events and the report coming out.
 
-Standard library only: the API process imports this package and must stay light.
+Standard library and pydantic only: the API process imports this package and must stay light. What is known of the kinds of
+device is asked of the module `compiler.contract.kinds` itself.
 """
 
 from compiler.contract.digest import bundle_digest
 from compiler.contract.events import PHASES, Event
-from compiler.contract.kinds import CPU_SCHEDULERS, PRECISIONS, SCHEDULERS
+from compiler.contract.kinds import Kind
 from compiler.contract.options import (
     MAX_BENCHMARK_SECONDS,
     MAX_BUDGET_SECONDS,
@@ -19,18 +20,16 @@ from compiler.contract.version import COMPILER_VERSION
 
 __all__ = [
     "COMPILER_VERSION",
-    "CPU_SCHEDULERS",
     "MAX_BENCHMARK_SECONDS",
     "MAX_BUDGET_SECONDS",
     "MAX_THREADS",
     "PHASES",
-    "PRECISIONS",
-    "SCHEDULERS",
     "BenchmarkOptions",
     "CompileOptions",
     "CompileReport",
     "Event",
     "InputSpec",
+    "Kind",
     "OutputError",
     "PlanReached",
     "bundle_digest",
