@@ -8,26 +8,12 @@ from pydantic import TypeAdapter
 
 from compiler.contract import CompileOptions, Kind, kinds
 from compiler.errors import OptionsError
-
-NPU = Kind(
-    name="npu",
-    title="NPU",
-    precisions=("int8", "fp32"),
-    schedulers=("auto", "sequential", "waves"),
-    threads=False,
-    lane="queue",
-    accelerator=True,
-    here="the NPU of the worker that takes the job",
-    hardware="an NPU",
-    builder="its compiler",
-)
+from tests.third_kind import register
 
 
 @pytest.fixture
 def npu(monkeypatch: pytest.MonkeyPatch) -> Kind:
-    """A third kind of device, registered."""
-    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, NPU))
-    return NPU
+    return register(monkeypatch)
 
 
 def test_kinds_have_names_of_their_own_and_defaults_that_options_have() -> None:
