@@ -28,6 +28,7 @@ class Kind:
     here         what a target's name without a profile stands for, to be read in the list of targets
     hardware     what a machine must have to hold a device; empty: nothing that not every machine has
     builder      what a builder must have beside a C compiler; empty: nothing
+    holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
     """
 
     name: str
@@ -38,6 +39,7 @@ class Kind:
     lane: str
     accelerator: bool
     here: str
+    holder: str
     hardware: str = ""
     builder: str = ""
 
@@ -64,6 +66,7 @@ CPU = Kind(
     lane="lane",
     accelerator=False,
     here="the machine of the worker that takes the job: its best profile, measured there",
+    holder="worker.cpu",
 )
 
 CUDA = Kind(
@@ -75,6 +78,7 @@ CUDA = Kind(
     lane="stream",
     accelerator=True,
     here="the NVIDIA GPU of the worker that takes the job, measured there; waits for a worker with one",
+    holder="worker.gpu",
     hardware="an NVIDIA GPU",
     builder="NVRTC",
 )
