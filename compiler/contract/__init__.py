@@ -16,6 +16,7 @@ from compiler.contract.options import (
     InputSpec,
 )
 from compiler.contract.report import CompileReport, OutputError, PlanReached
+from compiler.contract.schema import properties, schema
 from compiler.contract.version import COMPILER_VERSION
 
 __all__ = [
@@ -33,4 +34,6 @@ __all__ = [
     "OutputError",
     "PlanReached",
     "bundle_digest",
+    "properties",
+    "schema",
 ]

@@ -108,8 +108,8 @@ class CompileOptions:
 
     target: StrictStr = Field(
         default="cpu",
-        description="the device: a kind alone is that of the worker that takes the job, measured there; with a profile, "
-        "such as `cpu:x86-64-v3` or `cuda:sm_90`, it is made for every device of that profile",
+        description="the device: a kind alone, `cpu` or `cuda`, is that of the machine that compiles, measured there; with a "
+        "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile",
         json_schema_extra=_show_targets,
     )
     precision: StrictStr = Field(

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from compiler.contract.schema import properties
 from compiler.errors import OptionsError, Refusal
 
 TYPES = {
@@ -35,7 +36,7 @@ def refusal(error: ValidationError, options: type) -> OptionsError:
 
     options  the class that refused: a pydantic dataclass
     """
-    fields: dict[str, Any] = TypeAdapter(options).json_schema()["properties"]
+    fields = properties(options)
     said = [_refusal(fault, fields) for fault in error.errors(include_url=False)[:MOST_TOLD]]
     if len(said) == 1:
         return OptionsError(said[0].reason, fix=said[0].fix)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, schema
 
 COMPONENT = "#/components/schemas/{model}"
 OPTIONS_EXAMPLE = {"target": "cpu", "precision": "fp32", "threads": 4, "dims": {"batch": 1}, "tuning_budget_s": 20}
@@ -16,5 +14,5 @@ OPTIONS_SCHEMA: dict[str, Any] = {"$ref": COMPONENT.format(model=CompileOptions.
 
 def components() -> dict[str, Any]:
     """By name the schemas that OPTIONS_SCHEMA refers to."""
-    schema = TypeAdapter(CompileOptions).json_schema(ref_template=COMPONENT)
-    return {**schema.pop("$defs"), CompileOptions.__name__: {**schema, "example": OPTIONS_EXAMPLE}}
+    options = schema(CompileOptions, COMPONENT)
+    return {**options.pop("$defs"), CompileOptions.__name__: {**options, "example": OPTIONS_EXAMPLE}}

@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, properties
 from tests.docs.pages import DOCS
 
 PAGE = DOCS / "options.md"
@@ -17,7 +15,7 @@ BEGIN, END = "<!-- written by python -m tests.docs.options_table -->\n", "<!-- e
 
 def table() -> str:
     """A row for each option: name, default, values, what it means."""
-    fields: dict[str, Any] = TypeAdapter(CompileOptions).json_schema()["properties"]
+    fields = properties(CompileOptions)
     stated = CompileOptions().to_json()
     rows = [
         f"| `{name}` | `{json.dumps(stated[name])}` | {', '.join(values(schema))} | {schema['description']} |\n"

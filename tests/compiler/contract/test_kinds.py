@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
-from compiler.contract import CompileOptions, Kind, kinds
+from compiler.contract import CompileOptions, Kind, kinds, properties
 from compiler.errors import OptionsError
 from tests.third_kind import register
 
@@ -81,7 +80,7 @@ def test_its_refusals_name_it_like_the_others(npu: Kind, asked: dict[str, Any], 
 
 
 def test_the_schema_shows_what_all_kinds_have(npu: Kind) -> None:
-    fields = TypeAdapter(CompileOptions).json_schema()["properties"]
+    fields = properties(CompileOptions)
     assert fields["precision"]["enum"] == ["fp32", "bf16", "tf32", "fp16", "int8"]
     assert "waves" in fields["scheduler"]["enum"]
     assert fields["target"]["pattern"].startswith("^(cpu|cuda|npu)")

@@ -5,9 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
-from compiler.contract import BenchmarkOptions, CompileOptions, InputSpec, kinds, options
+from compiler.contract import BenchmarkOptions, CompileOptions, InputSpec, kinds, options, properties
 from compiler.errors import OptionsError
 
 KEYS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -95,9 +94,7 @@ def test_what_was_given_may_change_without_changing_the_options() -> None:
     assert found.dims == {"batch": 2}
 
 
-@pytest.mark.parametrize(
-    "field", [*TypeAdapter(CompileOptions).json_schema()["properties"].items()], ids=lambda f: f[0]
-)
+@pytest.mark.parametrize("field", [*properties(CompileOptions).items()], ids=lambda f: f[0])
 def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]) -> None:
     name, schema = field
     assert schema["description"]

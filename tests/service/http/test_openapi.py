@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from pydantic import TypeAdapter
 
-from compiler.contract import BenchmarkOptions, CompileOptions
+from compiler.contract import BenchmarkOptions, CompileOptions, schema
 from service.config import Settings
 from service.http.app import create_app
 from service.http.errors import PROBLEM
@@ -171,8 +170,7 @@ def test_what_fastapi_would_answer_by_itself_is_told_nowhere() -> None:
 def test_options_are_shown_as_they_are_checked() -> None:
     shown = document()["components"]["schemas"]
     for model in (CompileOptions, BenchmarkOptions):
-        schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
-        for name, field in schema["properties"].items():
+        for name, field in schema(model, "#/components/schemas/{model}")["properties"].items():
             assert field["description"]
             told = shown[model.__name__]["properties"][name]
             assert {**told, "default": None} == {**field, "default": None}
@@ -182,7 +180,7 @@ def test_options_are_shown_as_they_are_checked() -> None:
 @pytest.mark.parametrize("path", ["/compile", "/preflight", "/jobs/{job_id}/clone"])
 def test_every_body_with_options_of_a_compilation_refers_to_their_schema(path: str) -> None:
     told = [media["schema"] for media in document()["paths"][path]["post"]["requestBody"]["content"].values()]
-    with_options = [schema for schema in map(resolved, told) if "options" in schema.get("properties", {})]
+    with_options = [found for found in map(resolved, told) if "options" in found.get("properties", {})]
     assert with_options
-    for schema in with_options:
-        assert "#/components/schemas/CompileOptions" in json.dumps(schema["properties"]["options"])
+    for found in with_options:
+        assert "#/components/schemas/CompileOptions" in json.dumps(found["properties"]["options"])

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import typer
-from pydantic import TypeAdapter
 
-from compiler.contract import CompileOptions, InputSpec, kinds
+from compiler.contract import CompileOptions, InputSpec, kinds, properties
 from tilewright import cli
 from tilewright.cli.options import build_options, for_targets
 
@@ -24,7 +23,7 @@ FLAGS = {
     "--budget": "tuning_budget_s",
 }
 """The option that each flag sets; what has no flag goes through `--option`."""
-SCHEMA: dict[str, Any] = TypeAdapter(CompileOptions).json_schema()["properties"]
+SCHEMA: dict[str, Any] = properties(CompileOptions)
 
 
 def flags(command: str) -> dict[str, Any]:
