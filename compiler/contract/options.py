@@ -159,7 +159,7 @@ class CompileOptions:
         "kernel after another; any other: that one alone, unmeasured. CUDA targets have fewer",
         json_schema_extra=_show_schedulers,
     )
-    seed: StrictInt = Field(default=0, description="of the inputs used for measuring and for the agreement check")
+    seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
         description="rules of rewriting, families of them and steps of fusion to leave out, by name; order and repetition "
@@ -238,7 +238,7 @@ class BenchmarkOptions:
     profile: StrictBool = Field(
         default=True, description="whether the time of each kernel is taken too, in runs of their own"
     )
-    seed: StrictInt = Field(default=0, description="of the inputs and of the order")
+    seed: StrictInt = Field(default=0, ge=0, description="of the inputs and of the order")
 
     @model_validator(mode="wrap")
     @classmethod
