@@ -5,7 +5,7 @@ import pytest
 from bench.public import PUBLIC
 from bench.replay.cases import CUDA, SETS, Case, cases_of, key_of
 from bench.zoo import ZOO
-from compiler.contract import PRECISIONS, SCHEDULERS, CompileOptions
+from compiler.contract import CompileOptions, kinds
 from compiler.devices.kinds import PROFILES
 
 FULL = cases_of("full")
@@ -16,9 +16,11 @@ def test_the_full_set_has_every_model_precision_scheduler_and_cuda_profile() -> 
     assert {case.model for case in FULL} == models
     assert {case.model for case in FULL if case.target in CUDA} == models
     assert {*CUDA} == {profile.name for profile in PROFILES if profile.name.startswith("cuda")}
-    for kind, precisions in PRECISIONS.items():
-        assert {case.precision for case in FULL if case.target.startswith(kind)} == {*precisions}
-    assert {case.options["scheduler"] for case in FULL if "scheduler" in case.options} == {*SCHEDULERS} - {"auto"}
+    for kind in kinds.KINDS:
+        assert {case.precision for case in FULL if case.target.startswith(kind.name)} == {*kind.precisions}
+    assert {case.options["scheduler"] for case in FULL if "scheduler" in case.options} == {*kinds.schedulers()} - {
+        "auto"
+    }
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
