@@ -208,8 +208,8 @@ def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> No
         ({"target": "cuda:SM_90"}, "target 'cuda:SM_90' is unknown", "'cuda:<profile>'"),
         ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has streams", "leave threads out"),
         (
-            {"target": "cuda", "scheduler": "greedy"},
-            "'greedy' is one of cpu targets alone",
+            {"target": "cuda", "scheduler": "aligned"},
+            "'aligned' is one of cpu targets alone",
             "auto, sequential, early_start, stages, or a target cpu",
         ),
         ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' is one of cpu targets alone", "auto, sequential"),
