@@ -17,18 +17,19 @@ import compiler.ops
 from compiler.contract import PRECISIONS
 from compiler.errors import TargetUnavailable
 from compiler.frontend.contrib import CONTRIB
+from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ir.graph import Node
-from compiler.ops import FAMILIES
+from compiler.ops import FAMILIES, OPERATORS
 from compiler.ops.operator import Operator, Unsupported
 from compiler.targets import cpu, cuda
 from compiler.targets.cpu import CpuTarget
 from compiler.targets.cuda import CudaTarget
 
 ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
-INLINED = ("Dropout", "If", "Loop", "Scan")
-"""Resolved while the graph is read: `compiler.frontend.infer` names them."""
+INLINED = tuple(sorted(set(STRUCTURAL) - set(OPERATORS)))
+"""Resolved while the graph is read."""
 NEVER = ("Bernoulli", "SequenceMap")
 """Their bodies are random or hold sequences, which nothing here compiles."""
 

@@ -14,34 +14,14 @@ import numpy as np
 
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
+from compiler.ops import having
+from compiler.ops.traits import Trait
 
-KEEPS_VALUES = frozenset(
-    [
-        "Cast",
-        "Clip",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Floor",
-        "Identity",
-        "Max",
-        "Min",
-        "Reshape",
-        "Round",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
+KEEPS_VALUES = having(Trait.VIEW) | {"Tile", "Cast", "Clip", "Floor", "Max", "Min", "Round"}
 """Operators whose results hold values of their first inputs; Clip, Min and Max only narrow them."""
 INDEXING = frozenset(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"))
 """Operators whose input 1 indexes their input 0."""
-ASKS_YES_OR_NO = frozenset(
-    ["And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where", "Xor"]
-)
+ASKS_YES_OR_NO = having(Trait.LOGICAL)
 """Operators that make an integer input a mask."""
 NEEDS_POSITIVE = frozenset(("Log", "Sqrt"))
 BYTE = 255

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from compiler.ir.graph import Node
-from compiler.ops import OPERATORS
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 from compiler.rewrite.rule import EXACT, Rule
 from compiler.rewrite.rules.quantised import product_of_bytes_behind
 from compiler.rewrite.view import No, Rewrite, View
@@ -19,8 +20,8 @@ GROWTH = 1 << 20
 PRODUCTS = 1 << 28
 """Multiplications of an operator whose work is a product of its inputs' sizes."""
 
-CONTRACTIONS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger"})
-SEQUENTIAL = frozenset({"LSTM", "GRU", "RNN", "Resize", "GridSample", "RoiAlign", "LRN", "DFT", "STFT", "Attention"})
+CONTRACTIONS = having(Trait.CONTRACTION) - {"QLinearConv", "QLinearMatMul"}
+SEQUENTIAL = having(Trait.RECURRENT) | having(Trait.RESAMPLE) | {"LRN"}
 """Operators whose reference is slow for its size."""
 
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType
-from compiler.ops import OPERATORS
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
@@ -200,9 +201,10 @@ def _constant(view: View, value: int) -> np.ndarray | None:
     return OPERATORS[node.op].reference(node, arrays)[0]
 
 
-MOVES = frozenset(
-    {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "MaxPool", "Gather", "DepthToSpace"}
-)
+MOVES = (having(Trait.MOVES) | {"MaxPool"}) - {
+    *("Identity", "Concat", "Split", "Tile", "SpaceToDepth"),
+    *("GatherElements", "GatherND", "Compress", "ReverseSequence"),
+}
 """Operators whose results are elements of their first input, for bytes as for floats."""
 SPREAD = 255
 """What a byte differs from a zero point by, at most."""
