@@ -20,10 +20,7 @@ SUMS = (
     | having(Trait.POOL)
     | having(Trait.REDUCTION)
     | {"LayerNormalization", "RMSNormalization"}
-) - {
-    *("QLinearConv", "QLinearMatMul", "LpPool", "GlobalLpPool"),
-    *("ReduceProd", "ReduceL1", "ReduceLogSum", "ReduceLogSumExp"),
-}
+)
 """Operators whose kernels can run maps on their results."""
 FOLLOWING = 8
 """Maps that one kernel runs on its results, one after another."""
