@@ -17,9 +17,7 @@ WINDOWED = having(Trait.CHANNELS) - {"GroupNormalization", "GridSample"}
 """Operators that ask for channels innermost. Others of that kind take what their neighbours have: a GroupNormalization
 sums over positions and channels alike, and a GridSample's grid has no channels."""
 
-UNTIED = (having(Trait.RESHAPE) | having(Trait.CONTRACTION) | {"Transpose", "Gather", "Expand", "Tile", "Softmax"}) - {
-    *("MatMulInteger", "QLinearMatMul"),
-}
+UNTIED = having(Trait.RESHAPE) | having(Trait.CONTRACTION) | {"Transpose", "Gather", "Expand", "Tile", "Softmax"}
 """Operators whose result has other axes than their operands, or gains nothing from having them in the same order."""
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Which input of a convolution its weights are."""
