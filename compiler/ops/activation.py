@@ -228,7 +228,7 @@ OPERATORS: tuple[Operator, ...] = (
         traits=Trait.POSITIVE_HOMOGENEOUS,
     ),
     activation("Sigmoid", lambda x: call("sigmoid", x), _reference_sigmoid, traits=Trait.NOT_NEGATIVE),
-    activation("Softplus", _softplus, _reference_softplus),
+    activation("Softplus", _softplus, _reference_softplus, traits=Trait.NOT_NEGATIVE),
     activation("Softsign", _softsign, lambda x: x / (1 + np.abs(x))),
     activation("Mish", _mish, lambda x: x * np.tanh(_reference_softplus(x))),
     activation("HardSwish", _hard_swish, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),

@@ -225,11 +225,13 @@ def _pool(name: str, reference: Reference, define: Definition, traits: Trait = P
     return Operator(name, _infer, reference, define, traits=Trait.POOL | Trait.CHANNELS | window | traits)
 
 
+NORM = Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE
+
 OPERATORS: tuple[Operator, ...] = (
     _pool("MaxPool", _reference_max, _define_max, Trait.POSITIVE_HOMOGENEOUS),
     _pool("AveragePool", _reference_average, _define_average),
-    _pool("LpPool", _reference_lp, _define_lp, Trait.POSITIVE_HOMOGENEOUS),
+    _pool("LpPool", _reference_lp, _define_lp, NORM),
     _pool("GlobalMaxPool", _reference_max, _define_max, Trait.POSITIVE_HOMOGENEOUS),
     _pool("GlobalAveragePool", _reference_average, _define_average),
-    _pool("GlobalLpPool", _reference_lp, _define_lp, Trait.POSITIVE_HOMOGENEOUS),
+    _pool("GlobalLpPool", _reference_lp, _define_lp, NORM),
 )

@@ -109,5 +109,5 @@ def _reference_hardmax(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 OPERATORS: tuple[Operator, ...] = (
     Operator("Softmax", _infer, _reference_softmax, _define_softmax, traits=Trait.NOT_NEGATIVE),
     Operator("LogSoftmax", _infer, _reference_log_softmax, _define_log_softmax),
-    Operator("Hardmax", _infer, _reference_hardmax, _define_hardmax),
+    Operator("Hardmax", _infer, _reference_hardmax, _define_hardmax, traits=Trait.NOT_NEGATIVE),
 )
