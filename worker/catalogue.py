@@ -16,16 +16,17 @@ from onnx import defs
 import compiler.ops
 from compiler.contract import Kind, kinds
 from compiler.frontend.contrib import CONTRIB
+from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ir.graph import Node
-from compiler.ops import FAMILIES
+from compiler.ops import FAMILIES, OPERATORS
 from compiler.ops.operator import Operator, Unsupported
 from worker.holder import holder
 
 ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
-INLINED = ("Dropout", "If", "Loop", "Scan")
-"""Resolved while the graph is read: `compiler.frontend.infer` names them."""
+INLINED = tuple(sorted(set(STRUCTURAL) - set(OPERATORS)))
+"""Resolved while the graph is read."""
 NEVER = ("Bernoulli", "SequenceMap")
 """Their bodies are random or hold sequences, which nothing here compiles."""
 
