@@ -26,7 +26,7 @@ test: environment ## all tests, with warnings as errors
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/cuda_double tests/compiler/codegen/cuda $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/cuda_double tests/compiler/devices/cuda $(ARGS)
 
 torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --database postgresql'
 	$(BIN)/python -m tests.torture $(ARGS)
