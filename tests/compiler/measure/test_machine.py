@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,8 +15,17 @@ from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.measure.machine import LEAST_ROUNDS, Build, Built, CpuMachine, Entry, clean_rounds
-from compiler.measure.timer import TIMER_SOURCE
+from compiler.measure.machine import (
+    LEAST_ROUNDS,
+    STATE_RALLIES,
+    Build,
+    Built,
+    CpuMachine,
+    Entry,
+    clean_rounds,
+    state_now,
+)
+from compiler.measure.timer import TIMER_SOURCE, Timer
 from compiler.targets.cpu import CpuTarget
 from compiler.trace import Hurry, unhurried
 from tests.compiler.measure import libraries
@@ -164,6 +174,23 @@ def test_a_record_on_several_lanes_counts_in_the_state_that_most_rounds_had(
     machine = CpuMachine(TARGET, scaling, samples=4)
     (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
     assert (record.variant["state"], record.samples) == ("far", 3)
+
+
+def test_a_rally_that_another_process_interrupts_does_not_make_near_cores_far() -> None:
+    class Rallies:
+        def __init__(self, *ns: float) -> None:
+            self.ns = iter(ns)
+
+        def handover(self, rounds: int) -> float:
+            return next(self.ns)
+
+    def state(*ns: float) -> str:
+        return state_now(cast(Timer, Rallies(*ns)))
+
+    assert state(70.0) == "near"
+    assert state(40_000.0, 150.0, 70.0) == "near"
+    assert state(*(250.0 for _ in range(STATE_RALLIES))) == "far"
+    assert state(*(250.0 for _ in range(STATE_RALLIES - 1)), 70.0) == "near"
 
 
 def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: Path) -> None:
