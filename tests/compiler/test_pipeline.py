@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,16 @@ from compiler.codegen import c_scalar
 from compiler.codegen.emit import emit
 from compiler.contract import PHASES, CompileOptions, Event
 from compiler.errors import Disagreement, UnsupportedModel
+from compiler.fuse import fuse
+from compiler.ir.graph import Graph, Node
 from compiler.ir.plan import Plan, Task
+from compiler.left_out import Remaining, remaining
 from compiler.measure.handover import Handover
 from compiler.measure.timer import Timer
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.rewrite import EXACT, Rule
+from compiler.rewrite.view import Rewrite, View
 from compiler.targets.cpu import PROFILES, runs_here, this_machine
 from compiler.workbench.cpu import handover_record
 from compiler.workbench.guards import NEAR_S, Guarded
@@ -250,6 +255,37 @@ def test_a_wrong_kernel_is_found_and_the_node_named(
     with pytest.raises(Disagreement) as caught:
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert "n2_Elu" in str(caught.value) or "n2_Elu" in str(caught.value.details)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def forgotten_elu(view: View, node: Node) -> Rewrite:
+    """Elu(x) = x."""
+    return view.draft(node).same(node.used[0], why="a rule that is wrong")
+
+
+def test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(8, 8, 1, 1)], (1, 8, 6, 6))
+    x = net.node("MaxPool", [net.node("Elu", [x], (1, 8, 6, 6))], (1, 8, 6, 6), kernel_shape=[3, 3], pads=[1] * 4)
+    onnx.save(net.model([x]), tmp_path / "model.onnx")
+    wrong = Rule(EXACT, ("Elu",), forgotten_elu)
+    applied: list[str] = []
+
+    def with_wrong(without: Sequence[str]) -> Remaining:
+        kept = remaining(without)
+        return replace(kept, rules=(*kept.rules, wrong))
+
+    def noted(graph: Graph, *args: Any, **others: Any) -> Any:
+        applied.append(" ".join(node.op for node in graph.nodes))
+        return fuse(graph, *args, **others)
+
+    monkeypatch.setattr("compiler.pipeline.remaining", with_wrong)
+    monkeypatch.setattr("compiler.pipeline.fuse", noted)
+    with pytest.raises(Disagreement):
+        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+    assert applied == ["Conv MaxPool"]
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 

@@ -153,6 +153,20 @@ def test_each_kernel_is_measured_once_those_that_take_most_first(asked: Asked) -
     assert asked.keys == [last, first]
 
 
+def test_what_nobody_can_have_measured_beside_a_load_is_no_record(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(machine: CpuMachine, trials: Sequence[Trial], end: float) -> Iterator[Record]:
+        for at, record in enumerate(asked(machine, trials, end)):
+            yield replace(record, seconds=0.0) if at == 0 else record
+
+    monkeypatch.setattr(measuring, "measure_beside", measured)
+    first, last = workload_key(CONV), workload_key(SOFTMAX)
+    records = measured_beside(cores(), menus(2e-4, 2e-4, 3e-4), WORKLOADS, (), "near", 100.0)
+    assert asked.keys == [first, last]
+    assert [record.workload for record in records[:-1]] == [last]
+
+
 def test_what_has_records_in_this_state_is_not_measured_again(asked: Asked) -> None:
     asked.most = 1
     menu = menus(2e-4, 2e-4, 1e-4)
