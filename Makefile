@@ -7,7 +7,7 @@ BIN := .venv/bin
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test cuda-double torture check bench replay gpu-check lock
+.PHONY: help environment demo up test cuda-double torture mutants check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -30,6 +30,9 @@ cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled b
 
 torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --database postgresql'
 	$(BIN)/python -m tests.torture $(ARGS)
+
+mutants: environment ## changes that tests should notice: ARGS='--room compiler/fuse --seed 7'; see docs/contributing.md
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 check: environment ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -188,6 +188,7 @@ def test_benchmark_options_are_read_back_equal() -> None:
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3", "cuda", "cuda:sm_90"])
 def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> None:
     kind = target.partition(":")[0]
+    assert "fp32" in kinds.of(target).precisions
     for precision in kinds.precisions():
         asked = {"target": target, "precision": precision}
         if precision in kinds.of(target).precisions:

@@ -440,6 +440,7 @@ def test_windows_are_given_by_attributes() -> None:
 
 @all_of(Trait.POOL)
 def test_a_pool_combines_positions_of_one_channel(name: str) -> None:
+    assert samples(name)
     for case in samples(name):
         x, result = first(case), reference(case)[0]
         assert near(with_first(case, np.flip(x, 1))[0].astype(np.float64), np.flip(result, 1).astype(np.float64)), (

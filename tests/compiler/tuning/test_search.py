@@ -274,6 +274,15 @@ def test_a_machine_that_measures_nothing_ends_the_search() -> None:
     assert run.measured == 0
 
 
+@pytest.mark.parametrize("impossible", [0.0, -1.0, math.nan, math.inf])
+def test_what_nobody_can_have_measured_is_no_record_and_no_cost(impossible: float) -> None:
+    one = contest("k", [1.0, 1.01, 1.02])
+    _, records = search([one], Machine({"k": [0.8, impossible, 0.9]}))
+    assert {record.seconds for record in records} == {0.8, 0.9}
+    assert one.costs == {0: 0.8, 2: 0.9}
+    assert one.leader == 0
+
+
 def test_hints_decide_who_is_a_favourite_and_cost_nothing() -> None:
     options = [Proposal(tile(at), 1.0 + 0.1 * at) for at in range(5)]
     hinted = Contest("k", WORKLOAD, 1, options, hints={tile(4): 1.0, tile(0): 4.0})

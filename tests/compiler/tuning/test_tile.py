@@ -417,7 +417,9 @@ def test_the_key_of_a_workload_is_stable_and_knows_no_names() -> None:
 @pytest.mark.parametrize("lanes", [1, 2, 7])
 def test_tiles_fit_the_target(profile: CpuTarget, lanes: int) -> None:
     for work in (WORKLOADS[0], WORKLOADS[2]):
-        for option in propose(work, profile, lanes):
+        options = propose(work, profile, lanes)
+        assert options
+        for option in options:
             rows, panel = option.tile.extent("register", "m"), option.tile.extent("register", "n")
             assert panel % profile.vector_floats == 0
             assert rows * (panel // profile.vector_floats) < profile.vector_registers

@@ -97,9 +97,11 @@ def test_leases_move_only_within_the_limit_and_to_where_nobody_is_meanwhile(
 ) -> None:
     monkeypatch.setattr(by_owner, "CELLS", cells)
     scene = Scene(100 + seed)
+    judged: list[int] = []
 
     def check(tenants: Sequence[Tenant], leases: Sequence[Lease], limit: int) -> list[Lease]:
         before = [*leases]
+        judged.append(len(before))
         found = scene.mover()(tenants, leases, limit)
         assert [*leases] == before
         assert [(one.bytes, one.users, one.ended) for one in found] == [(o.bytes, o.users, o.ended) for o in before]
@@ -109,6 +111,7 @@ def test_leases_move_only_within_the_limit_and_to_where_nobody_is_meanwhile(
         return found
 
     scene.place(check)
+    assert judged
 
 
 def test_lanes_that_cost_each_other_nothing_move_no_storage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,9 @@ def test_no_other_way_takes_less_with_what_it_moves(seed: int) -> None:
     kernels = chain(*random.choices(["sum", "halo", "mix", "flip"], k=5))
     accesses = Accesses(kernels, ExactRegions(kernels))
     menu, costs = ways(columns=random.uniform(0.7, 1.3)), LaneCosts(byte_s=random.choice([0.0, 0.001, 0.01]))
-    for call, tile in enumerate(taken(kernels, menu, costs)):
+    tiles = taken(kernels, menu, costs)
+    assert len(tiles) == 5
+    for call, tile in enumerate(tiles):
         total = {
             one.tile: one.cost.seconds / 2 + costs.byte_s * strays(kernels, accesses, call, one, 2)
             for one in menu.variants

@@ -98,7 +98,9 @@ def test_calls_on_one_lane_each_run_as_the_schedulers_simulate_them(seed: int) -
     """Where no call has several tasks, tasks and calls are the same."""
     problem = random_problem(seed)
     narrow = replace(problem, seconds=tuple(every[:1] for every in problem.seconds))
-    for _, placed, *_ in candidates(narrow):
+    found = list(candidates(narrow))
+    assert found
+    for _, placed, *_ in found:
         tasks = tasks_of(placed, narrow.before, [1] * len(narrow.before), narrow.lanes)
         works = [narrow.alone(task.call) for task in tasks]
         plan = plan_of(*tasks, lanes=narrow.lanes)
