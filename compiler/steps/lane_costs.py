@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.devices.cpu.device import BYTE_S, HANDOVER, UPGRADE_S, handover_record
-from compiler.devices.cpu.measure.beside import PAIR, RUNS, beside_of, measure_beside
+from compiler.devices.cpu.device import handover_record
+from compiler.devices.cpu.measure.beside import RUNS, beside_of, measure_beside
 from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.measure.machine import CpuMachine
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import STATE, Machine, Record, Setting, Trial, Workload
+from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Menu
-from compiler.knowledge.known import covers
+from compiler.knowledge.kinds import BYTE_S, HANDOVER, PAIR, STATE, UPGRADE_S
+from compiler.knowledge.making import Searched, search_marker
+from compiler.knowledge.records import Records
 from compiler.steps.plans import state_of
 from compiler.tuning.shared import WORTH_S
 
@@ -65,8 +67,7 @@ def _told(handover: Record | None, what: str) -> float | None:
 
 def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]:
     """By state of the cores, `near` or `far`, the last record of this hardware that says what a hand-over costs in it."""
-    here = (HANDOVER, target.name, target.hardware)
-    return {state_of(record): record for record in records if (record.kind, record.target, record.hardware) == here}
+    return {state_of(record): record for record in Records.of(records).find(HANDOVER, target)}
 
 
 def elsewhere(handover: Record | None, records: Sequence[Record], target: Target) -> Record | None:
@@ -109,16 +110,10 @@ def measured_beside(
         if menu.best.cost.source != "model" and menu.best.cost.seconds > WORTH_S
     }
     marker = _marker(machine, {key: trial for key, (trial, _) in trials.items()}, state, budget_s)
-    here = [
-        record
-        for record in known
-        if (record.kind, record.target, record.hardware) == (PAIR, marker.target, marker.hardware)
-        and record.variant.get(STATE) == state
-        and machine.setting.is_of(record)
-    ]
+    here = Records.of(known).find(PAIR, machine.target, setting=machine.setting, state=state)
     done = {record.workload for record in here}
     wanted = [key for key in trials if key not in done and RUNS * trials[key][1] <= PART * budget_s]
-    was_done = any(record.workload == marker.workload and covers(record.variant, budget_s, None) for record in here)
+    was_done = Records(here).was_searched(PAIR, marker.workload, machine.target, machine.setting, budget_s)
     if not wanted or was_done:
         return []
     wanted.sort(key=lambda key: (-uses[key] * trials[key][1], key))
@@ -132,17 +127,14 @@ def _marker(machine: CpuMachine, trials: Mapping[str, Trial], state: str, budget
     """Says with which budget these kernels were measured beside a load, in which state of the cores."""
     space = sorted((key, str(trial.tile)) for key, trial in trials.items())
     spent = PART * budget_s
-    return Record(
+    return search_marker(
+        hashlib.sha256(repr((space, state)).encode()).hexdigest()[:DIGITS],
+        f"{len(trials)} kernels beside a load; the seconds that there were for it",
+        machine.target,
+        machine.setting,
+        Searched(budget_s, state=state),
+        spent,
+        len(trials),
         kind=PAIR,
-        workload=hashlib.sha256(repr((space, state)).encode()).hexdigest()[:DIGITS],
-        operator=PAIR,
-        description=f"{len(trials)} kernels beside a load; the seconds that there were for it",
-        target=machine.target.name,
-        hardware=machine.hardware,
-        variant={"seconds": budget_s, "trials": None, STATE: state, **machine.setting.to_json()},
-        threads=2,
-        seconds=spent,
-        p10=spent,
-        p90=spent,
-        samples=len(trials),
+        lanes=2,
     )

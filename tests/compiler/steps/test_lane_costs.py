@@ -7,7 +7,7 @@ import pytest
 
 from compiler.codegen.build import find_toolchain
 from compiler.codegen.calls import workload_of
-from compiler.devices.cpu.device import HANDOVER, CpuBackend
+from compiler.devices.cpu.device import CpuBackend
 from compiler.devices.cpu.emit.lower import count_tiles
 from compiler.devices.cpu.measure.machine import CpuMachine
 from compiler.devices.cpu.target import PROFILES, this_machine
@@ -17,6 +17,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import Beside, LaneCosts
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.kinds import HANDOVER
 from compiler.steps import lane_costs as measuring
 from compiler.steps.lane_costs import (
     PART,
@@ -39,7 +40,7 @@ SETTING = Setting("cache", "gcc 12")
 
 def handed_over(ns: float, **variant: object) -> Record:
     seconds = (1e-9 * ns, 1e-9 * ns, 1e-9 * ns)
-    return Record(HANDOVER, HANDOVER, "", "", TARGET.name, TARGET.hardware, variant, 2, *seconds, 1)
+    return Record(HANDOVER.name, HANDOVER.name, "", "", TARGET.name, TARGET.hardware, variant, 2, *seconds, 1)
 
 
 def pair(key: str, suffers: float, state: str = "near") -> Record:

@@ -25,13 +25,14 @@ from compiler.devices.cpu.measure.timer import STREAM, STREAM_CHUNK, Region, Sam
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import ResourceExhausted
 from compiler.ir.lanes import Beside
-from compiler.ir.machine import STATE, Record, Setting, Trial
+from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.target import Target
+from compiler.knowledge.kinds import PAIR, STATE
+from compiler.knowledge.making import pair_record
+from compiler.knowledge.records import Records
 from compiler.measure.memory import allocate
 from compiler.measure.spread import Spread
 
-PAIR = "pair"
-"""The kind of record that says how long a kernel takes beside the standard load; its variant, what it suffers and presses."""
 BEYOND_L3 = 2
 """The load reads so many times the last cache, over and over, so that it finds nothing there."""
 MOST_BYTES = 256 * 1024**2
@@ -143,10 +144,8 @@ def measure_beside(machine: CpuMachine, trials: Sequence[Trial], end: float) -> 
 def beside_of(records: Sequence[Record], target: Target, setting: Setting, state: str) -> Mapping[str, Beside]:
     """By workload key what records of this target, hardware and setting say; those in another state of the cores where there are none in this."""
     found: dict[str, tuple[bool, Beside]] = {}
-    here = (PAIR, target.name, target.hardware)
-    for record in records:
-        is_here = (record.kind, record.target, record.hardware) == here and setting.is_of(record)
-        if not is_here or not all(_is_degree(record.variant.get(name)) for name in ("suffers", "presses")):
+    for record in Records.of(records).find(PAIR, target, setting=setting):
+        if not all(_is_degree(record.variant.get(name)) for name in ("suffers", "presses")):
             continue
         is_now = record.variant.get(STATE) == state
         if is_now or not found.get(record.workload, (False,))[0]:
@@ -194,23 +193,5 @@ def _that_counts(slowdown: float) -> float:
 
 
 def _record(machine: CpuMachine, trial: Trial, found: _Pair, state: str) -> Record:
-    return Record(
-        kind=PAIR,
-        workload=trial.key,
-        operator=trial.workload.kernel.family,
-        description="beside a load that reads from memory on another core",
-        target=machine.target.name,
-        hardware=machine.hardware,
-        variant={
-            **trial.tile.to_json(),
-            "suffers": found.beside.suffers,
-            "presses": found.beside.presses,
-            STATE: state,
-            **machine.setting.to_json(),
-        },
-        threads=2,
-        seconds=found.seconds.median,
-        p10=found.seconds.p10,
-        p90=found.seconds.p90,
-        samples=len(found.seconds.samples),
-    )
+    suffers, presses = found.beside.suffers, found.beside.presses
+    return pair_record(trial, machine.target, machine.setting, found.seconds, state, suffers, presses)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cpu.measure import beside as beside_module
-from compiler.devices.cpu.measure.beside import BEYOND_L3, MOST, PAIR, Load, Loads, beside_of, measure_beside
+from compiler.devices.cpu.measure.beside import BEYOND_L3, MOST, Load, Loads, beside_of, measure_beside
 from compiler.devices.cpu.measure.handover import cores
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
 from compiler.devices.cpu.measure.timer import STREAM_CHUNK, TIMER_SOURCE, Sample, Timer
@@ -21,6 +21,7 @@ from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
+from compiler.knowledge.kinds import PAIR
 from tests.compiler.devices.cpu.measure.libraries import built
 
 TARGET = CpuTarget(
@@ -131,7 +132,7 @@ def test_a_record_says_what_a_kernel_suffers_and_presses(
     assert asked == [2]
     assert [record.workload for record in found] == ["key0", "key1"]
     for record in found:
-        assert (record.kind, record.target, record.hardware, record.threads) == (PAIR, "cpu:test", "cpu:test/0", 2)
+        assert (record.kind, record.target, record.hardware, record.threads) == (PAIR.name, "cpu:test", "cpu:test/0", 2)
         assert 0 <= record.variant["suffers"] < 1000
         assert 0 <= record.variant["presses"] <= MOST
         assert 0 < record.p10 <= record.seconds <= record.p90
@@ -198,7 +199,7 @@ SETTING = Setting("cache", "gcc 12")
 
 def pair(key: str, state: str, suffers: object, presses: object = 0.5) -> Record:
     variant = {"suffers": suffers, "presses": presses, "state": state, **SETTING.to_json()}
-    return Record(PAIR, key, "", "", TARGET.name, TARGET.hardware, variant, 2, 1e-3, 1e-3, 1e-3, 5)
+    return Record(PAIR.name, key, "", "", TARGET.name, TARGET.hardware, variant, 2, 1e-3, 1e-3, 1e-3, 5)
 
 
 def test_records_of_this_state_count_before_those_of_another_and_later_before_earlier() -> None:
