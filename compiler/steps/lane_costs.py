@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.devices.cpu.device import BYTE_S, HANDOVER, UPGRADE_S, handover_record
+from compiler.devices.cpu.device import handover_record
 from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record
 from compiler.ir.target import Target
+from compiler.knowledge.kinds import BYTE_S, HANDOVER, UPGRADE_S
+from compiler.knowledge.records import Records
 from compiler.steps.plans import state_of
 
 LONGEST_BYTE_S = 1e-6
@@ -50,8 +52,7 @@ def _told(handover: Record | None, what: str) -> float | None:
 
 def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]:
     """By state of the cores, `near` or `far`, the last record of this hardware that says what a hand-over costs in it."""
-    here = (HANDOVER, target.name, target.hardware)
-    return {state_of(record): record for record in records if (record.kind, record.target, record.hardware) == here}
+    return {state_of(record): record for record in Records.of(records).find(HANDOVER, target)}
 
 
 def elsewhere(handover: Record | None, records: Sequence[Record], target: Target) -> Record | None:

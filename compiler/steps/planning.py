@@ -15,17 +15,20 @@ from compiler.devices.device import Backend
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import by_limit
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import STATE, Machine, Record, Setting, Workload
+from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu
 from compiler.ir.touched import Regions
+from compiler.knowledge.kinds import PLAN
+from compiler.knowledge.known import known_shared
+from compiler.knowledge.records import Records
 from compiler.schedule import predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
 from compiler.steps.guards import Guarded, guarded
 from compiler.steps.lane_costs import elsewhere, handovers, lane_costs
-from compiler.steps.plans import PLAN, Choice, Race, Subject, choose_plan, state_of
-from compiler.tuning.shared import known_shared, with_shared
+from compiler.steps.plans import Choice, Race, Subject, choose_plan, state_of
+from compiler.tuning.shared import with_shared
 
 STAGES_PART = 0.05
 """Of the tuning budget, for stages run by themselves."""
@@ -188,7 +191,7 @@ def _clock(
         scheduled.keys,
         target,
         scheduled.setting,
-        tuple(known),
+        known,
         scheduled.state,
         STAGES_PART * options.tuning_budget_s,
         scheduled.lanes,
@@ -237,7 +240,8 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
         """Whoever made it, task by task."""
         return last_end(predicted(plan, there.kernels, there.menus, costs, there.regions))
 
-    was_raced = any(one.kind == PLAN and one.variant.get(STATE) == there.state and there.is_of(one) for one in known)
+    here = Records.of(known).find(PLAN, target, setting=there.setting, state=there.state)
+    was_raced = any(map(there.is_of, here))
     quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
     plans = tuple(one for scheduler in quick for one in found(scheduler))
     choice = choose_plan(plans, there.subject, known, options.tuning_budget_s, None)

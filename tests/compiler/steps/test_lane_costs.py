@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cpu.device import HANDOVER
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting
+from compiler.knowledge.kinds import HANDOVER
 from compiler.steps.lane_costs import (
     USUAL,
     WAKE_SECONDS,
@@ -25,7 +25,7 @@ SETTING = Setting("cache", "gcc 12")
 
 def handed_over(ns: float, **variant: object) -> Record:
     seconds = (1e-9 * ns, 1e-9 * ns, 1e-9 * ns)
-    return Record(HANDOVER, HANDOVER, "", "", TARGET.name, TARGET.hardware, variant, 2, *seconds, 1)
+    return Record(HANDOVER.name, HANDOVER.name, "", "", TARGET.name, TARGET.hardware, variant, 2, *seconds, 1)
 
 
 def test_lanes_cost_what_the_record_says() -> None:

@@ -13,7 +13,7 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
-from compiler.knowledge.known import AGAIN
+from compiler.knowledge.kinds import AGAIN
 from compiler.trace import Hurry, unhurried
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import BATCH, CLOSE, FIRST, FIRST_BATCH, Budget, Contest, Search

@@ -13,10 +13,11 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.knowledge.known import measured_seconds
 from compiler.trace import Hurry, Trace, unhurried
 from compiler.tuning.search import Budget
 from compiler.tuning.shared import PART, WORTH_S, shared_trials, with_shared
-from compiler.tuning.tune import Tiled, measured_seconds, tune, workload_key
+from compiler.tuning.tune import Tiled, tune, workload_key
 
 SETTING = Setting("cache", "gcc 12")
 PRODUCT = """

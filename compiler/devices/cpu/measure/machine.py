@@ -15,9 +15,11 @@ from compiler.devices.cpu.measure.operands import Operands, lay_out
 from compiler.devices.cpu.measure.timer import Sample, Timer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
-from compiler.ir.machine import STATE, Record, Setting, Trial
+from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.knowledge.kinds import STATE
+from compiler.knowledge.making import kernel_record
 from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
 from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
@@ -227,22 +229,7 @@ class CpuMachine:
         state = rounds.state(run.samples) if shared else ""
         alike = {turn: took for turn, took in run.samples.items() if not shared or rounds.states[turn] == state}
         kept = [took for turn, took in alike.items() if turn in rounds.clean] or [*alike.values()]
-        spread = Spread.of(kept)
-        variant = {**trial.tile.to_json(), "lanes": trial.lanes, **self.setting.to_json()}
-        return Record(
-            kind="kernel",
-            workload=trial.key,
-            operator=trial.workload.kernel.family,
-            description=trial.workload.shapes,
-            target=self.target.name,
-            hardware=self.hardware,
-            variant={**variant, STATE: state} if shared else variant,
-            threads=trial.lanes,
-            seconds=spread.median,
-            p10=spread.p10,
-            p90=spread.p90,
-            samples=len(kept),
-        )
+        return kernel_record(trial, self.target, self.setting, Spread.of(kept), {STATE: state} if shared else {})
 
 
 @dataclass(frozen=True)
