@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from compiler.contract import CompileOptions
 from service.blobs.local import LocalBlobs
 from service.config import Settings
-from service.db import migrate, owners
+from service.db import owners
 from service.db.engine import Database
 from service.db.models import Job
 from service.errors import NotReady
@@ -52,14 +52,6 @@ def s3_server() -> Iterator[S3Server]:
     """One S3-compatible store for all tests of this process; each takes a bucket of its own."""
     with running_s3() as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    file = tmp_path_factory.mktemp("migrated") / "tilewright.db"
-    migrate.upgrade(f"sqlite:///{file}")
-    return file
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
