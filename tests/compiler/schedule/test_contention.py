@@ -9,6 +9,7 @@ from compiler.schedule.contention import contended, contended_makespan
 from compiler.schedule.early_start import Rules, early_start
 from compiler.schedule.problem import Placed, Problem, lower_bound, makespan, timed
 from tests.compiler.schedule.problems import random_problem, with_loads, with_moves
+from tests.seeds import each
 
 HEAVY = Beside(1.0, 1.0)
 LIGHT = Beside(0.0, 0.0)
@@ -47,7 +48,7 @@ def test_a_call_on_several_lanes_presses_as_one() -> None:
     assert [one.end for one in contended(problem, placed)] == [4.0, 4.0]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_without_loads_it_is_the_schedule_itself(seed: int) -> None:
     problem = with_moves(random_problem(seed, most=20), seed)
     placed = early_start(problem, Rules())
@@ -56,7 +57,7 @@ def test_without_loads_it_is_the_schedule_itself(seed: int) -> None:
         assert contended(replace(problem, beside=(load,) * len(problem.before)), placed) == placed
 
 
-@pytest.mark.parametrize("seed", range(80))
+@each(range(80))
 def test_it_agrees_with_small_steps_of_time(seed: int) -> None:
     """A reference that moves on by a fixed small step and knows nothing of events."""
     problem = with_loads(with_moves(random_problem(seed, most=8), seed), seed)
@@ -100,7 +101,7 @@ def stepped(problem: Problem, placed: tuple[Placed, ...], step: float) -> float:
     return max(ends.values())
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_nothing_ends_sooner_beside_others(seed: int) -> None:
     """So bounds without contention stay bounds."""
     problem = with_loads(random_problem(seed, most=20), seed)

@@ -15,6 +15,7 @@ from compiler.schedule.replay import last_end, replayed
 from compiler.schedule.tasks import tasks_of
 from compiler.schedule.works import Work
 from tests.compiler.schedule.problems import random_problem, with_loads
+from tests.seeds import each
 
 
 def plan_of(*tasks: Task, lanes: int = 2) -> Plan:
@@ -64,7 +65,7 @@ def waited_for(plan: Plan) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_without_contention_a_task_begins_as_soon_as_its_lane_is_free_and_its_waits_are_over(seed: int) -> None:
     random = Random(seed)
     plan = random_plan(random)
@@ -75,7 +76,7 @@ def test_without_contention_a_task_begins_as_soon_as_its_lane_is_free_and_its_wa
         assert (begin, end) == (max([2.0, *arrivals]), begin + work.seconds)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each(range(30))
 def test_one_lane_takes_the_sum_of_its_tasks_whatever_they_press(seed: int) -> None:
     random = Random(seed)
     plan = plan_of(*(Task(call, 0, 0, 1) for call in range(random.randint(0, 9))), lanes=1)
@@ -83,7 +84,7 @@ def test_one_lane_takes_the_sum_of_its_tasks_whatever_they_press(seed: int) -> N
     assert last_end(replayed(plan, works, 7.0)) == sum(work.seconds for work in works)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_no_chain_of_waits_and_no_lane_is_ever_beaten(seed: int) -> None:
     random = Random(seed)
     plan = random_plan(random)
@@ -96,7 +97,7 @@ def test_no_chain_of_waits_and_no_lane_is_ever_beaten(seed: int) -> None:
     assert last_end(replayed(plan, works, 0.25)) >= max(alone) - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_without_contention_dropping_a_wait_delays_no_task(seed: int) -> None:
     """With contention it may: a task that begins earlier slows others."""
     random = Random(seed)
@@ -110,7 +111,7 @@ def test_without_contention_dropping_a_wait_delays_no_task(seed: int) -> None:
             assert all(new[1] <= old[1] for new, old in zip(again, spans, strict=True))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_contention_shortens_no_task_and_delays_none_by_more_than_all_lanes_press(seed: int) -> None:
     random = Random(seed)
     plan = random_plan(random)
@@ -122,7 +123,7 @@ def test_contention_shortens_no_task_and_delays_none_by_more_than_all_lanes_pres
     assert last_end(spans) >= last_end(replayed(plan, apart(works), 0.0)) - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_calls_on_one_lane_each_run_as_the_schedulers_simulate_them(seed: int) -> None:
     """Where no call has several tasks, tasks and calls are the same, and so are both simulations of contention."""
     problem = with_loads(random_problem(seed), seed)
