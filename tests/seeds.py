@@ -1,4 +1,4 @@
-"""Random tests: one for all seeds, because collecting, reporting and tearing down each one would take longer than they do."""
+"""Random tests: one for all seeds, because collecting and reporting each alone would take longer than they do."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 DEBIAN = Path("/usr/lib/postgresql")
 """Where Debian keeps the programs of each version."""
 EMPTY = "; ".join(f'DELETE FROM "{table.name}"' for table in reversed(Row.metadata.sorted_tables))
-"""Takes every row out of a migrated database. Of small tables that is 50 times faster than TRUNCATE, which makes new files."""
+"""Takes every row out of a migrated database; of small tables that is 50 times faster than TRUNCATE, which makes files."""
 LONGEST_TEMPORARY_FOLDER = 60
 """Leaves room for a socket's name in the 104 bytes of its path."""
 
@@ -263,8 +263,8 @@ class Databases:
     def emptied(self) -> Iterator[str]:
         """The URL of a database at the newest step without a row, for one user at a time who leaves its schema alone.
 
-        It is one database for all users in turn, because making one takes longer than most tests. Each gets it under a new name:
-        whoever still asks for an earlier one finds nothing there.
+        It is one database for all users in turn, because making one takes longer than most tests. Each gets it under a
+        new name: whoever still asks for an earlier one finds nothing there.
         """
         kept, self._kept = self._kept, None
         if kept is None:
