@@ -23,6 +23,8 @@ settings.register_profile(
 )
 settings.load_profile("tilewright")
 
+pytest_plugins = ["tests.pace"]
+
 PROBE_SECONDS = 60
 POSTGRES = "TILEWRIGHT_TEST_POSTGRES_URL"
 """The variable that names a PostgreSQL database to use instead of a server of our own; its user may create others."""
