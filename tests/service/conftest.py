@@ -56,7 +56,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> str:
-    """A fresh, migrated database."""
+    """A fresh, migrated database; `any_database` says which tests need only one kind."""
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgres_url"))
     shutil.copy(migrated, tmp_path / "tilewright.db")
