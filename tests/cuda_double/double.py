@@ -85,6 +85,10 @@ class Mode:
     def __str__(self) -> str:
         return f"order={self.order} landing={self.landing} seed={self.seed} resident={self.resident}"
 
+    def short(self) -> str:
+        """As the names of tests call it."""
+        return f"{self.order}-{self.landing}-{self.seed}-{self.resident}"
+
 
 MODES = (
     Mode("forward", "late"),
