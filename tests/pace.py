@@ -18,8 +18,10 @@ PAGE = ROOT / "docs" / "contributing.md"
 SLOWEST = ("<!-- slowest tests: begin -->\n", "<!-- slowest tests: end -->\n")
 """What `PAGE` has before and after the list of the slowest tests."""
 LISTED = 20
-QUICK_FILE_S = 5.0
+QUICK_FILE_S = 2.0
 """Files that took longer are no part of the quick tests."""
+NEVER_QUICK = ("slow", "processes")
+"""Markers of tests that are no quick ones either."""
 COMPILERS = ("nvrtc",)
 """Libraries whose names say that loading them is running a compiler."""
 
@@ -69,9 +71,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first, and those that nobody knows before them; the order within a file stays."""
     if config.getoption("quick"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
+        slow = [item for item in items if any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
         config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
     items[:] = longest_first(items, kept())
 
 
