@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cuda_double.demonstration import KERNELS, numbers
-from tests.cuda_double.double import HEADERS, MODES, SCALARS, Device, TensorMap, compile_kernels, compiler_there
+from tests.cuda_double.double import HEADERS, MODES, SCALARS, Device, Mode, TensorMap, compile_kernels, compiler_there
 from tests.cuda_double.layouts import BOXES, LANES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
@@ -28,7 +28,7 @@ def module() -> Path:
     return compile_kernels(SOURCE, "checked", "intrinsics.cu", kernels=NAMES)
 
 
-@pytest.fixture(params=MODES, ids=str)
+@pytest.fixture(params=MODES, ids=Mode.short)
 def device(request: pytest.FixtureRequest, module: Path) -> Iterator[Device]:
     with Device(module, request.param) as found:
         yield found

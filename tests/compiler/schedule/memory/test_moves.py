@@ -21,6 +21,7 @@ from tests.compiler.schedule.kernel_graphs import (
     read_at,
     tile_tasks,
 )
+from tests.seeds import each
 
 ROWS, _ = SPLITS
 BYTE_S = 1e-9
@@ -57,7 +58,7 @@ def read(kernels: KernelGraph, call: int, part: int, parts: int, storage: int) -
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 @pytest.mark.parametrize("parts", [2, 3])
 def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> None:
     """Where every buffer is one stretch of memory, split evenly by rows: then stretches hold nothing but what is touched."""
@@ -86,7 +87,7 @@ def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> N
             assert move.crosses[parts - 1] == pytest.approx(crosses / whole)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_without_regions_every_part_reads_all(seed: int) -> None:
     kernels = random_graph(Random(seed))
     before = predecessors(kernels)
@@ -132,7 +133,7 @@ class Clock:
         return float(len(tasks))
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each(range(15))
 def test_a_clock_gets_the_tasks_of_the_calls_of_a_stage_and_their_tiles(seed: int) -> None:
     kernels, clock = random_graph(Random(seed)), Clock()
     every = [Menu("", tuple(one for one in options[:1] if one)) for options in variants(kernels, 2)]

@@ -14,6 +14,7 @@ from compiler.schedule.memory.strays import strays
 from compiler.schedule.plans.instance import Instance
 from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, chain, points, read_at, tile_tasks
 from tests.compiler.schedule.solvers.test_aligned import ways
+from tests.seeds import each
 
 BY_ROWS, BY_COLUMNS = SPLITS
 WIDE = (ROWS, 4)
@@ -67,7 +68,7 @@ def test_on_one_lane_nothing_moves_and_the_fastest_is_taken() -> None:
     assert [one.tile for one, _ in options if one] == [BY_COLUMNS] * 2
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_no_other_way_takes_less_with_what_it_moves(seed: int) -> None:
     random = Random(seed)
     kernels = chain(*random.choices(["sum", "halo", "mix", "flip"], k=5))

@@ -11,6 +11,7 @@ from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import timed
 from compiler.schedule.solvers.candidates import candidates
 from tests.compiler.schedule.problems import random_problem
+from tests.seeds import each
 
 
 def plan_of(*tasks: Task, lanes: int = 2) -> Plan:
@@ -48,7 +49,7 @@ def waited_for(plan: Plan) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_a_task_begins_as_soon_as_its_lane_is_free_and_its_waits_are_over(seed: int) -> None:
     random = Random(seed)
     plan = random_plan(random)
@@ -59,7 +60,7 @@ def test_a_task_begins_as_soon_as_its_lane_is_free_and_its_waits_are_over(seed: 
         assert (begin, end) == (max([2.0, *arrivals]), begin + work)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each(range(30))
 def test_one_lane_takes_the_sum_of_its_tasks(seed: int) -> None:
     random = Random(seed)
     plan = plan_of(*(Task(call, 0, 0, 1) for call in range(random.randint(0, 9))), lanes=1)
@@ -67,7 +68,7 @@ def test_one_lane_takes_the_sum_of_its_tasks(seed: int) -> None:
     assert last_end(replayed(plan, works, 7.0)) == sum(works)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_no_chain_of_waits_and_no_lane_is_ever_beaten(seed: int) -> None:
     random = Random(seed)
     plan = random_plan(random)
@@ -80,7 +81,7 @@ def test_no_chain_of_waits_and_no_lane_is_ever_beaten(seed: int) -> None:
     assert last_end(replayed(plan, works, 0.25)) >= max(alone) - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_dropping_a_wait_delays_no_task(seed: int) -> None:
     random = Random(seed)
     plan = random_plan(random)
@@ -93,7 +94,7 @@ def test_dropping_a_wait_delays_no_task(seed: int) -> None:
             assert all(new[1] <= old[1] for new, old in zip(again, spans, strict=True))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_calls_on_one_lane_each_run_as_the_schedulers_simulate_them(seed: int) -> None:
     """Where no call has several tasks, tasks and calls are the same."""
     problem = random_problem(seed)

@@ -20,6 +20,7 @@ from tests.compiler.schedule.kernel_graphs import (
     random_order,
     tile_tasks,
 )
+from tests.seeds import each
 
 TILE = SPLITS[0]
 
@@ -48,7 +49,7 @@ def test_the_part_with_most_tiles_takes_what_was_measured_on_as_many_lanes() -> 
     assert seconds_of(2, menu((1, 99.0), (2, 2.0))) == [2.0 * (ROWS // 2) / -(-ROWS // 2), 2.0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_what_is_not_at_hand_takes_longer(seed: int) -> None:
     random = Random(seed)
     kernels = random_graph(random)

@@ -7,6 +7,7 @@ from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import Placed, Problem, makespan, timed, verify_schedule
 from compiler.schedule.solvers.candidates import Candidate, best_of_blocks, candidates, named
 from tests.compiler.schedule.problems import random_problem, shortest, with_moves
+from tests.seeds import each
 
 NAMES = {
     "early_start",
@@ -23,7 +24,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each(range(30))
 @pytest.mark.parametrize("dressed", [False, True], ids=["plain", "with moves"])
 def test_every_candidate_is_a_schedule_and_its_tasks_wait_for_every_predecessor(seed: int, dressed: bool) -> None:
     problem = random_problem(seed, most=16)
@@ -54,7 +55,7 @@ def test_equal_problems_have_equal_candidates(dressed: bool) -> None:
     assert schedules(candidates(problem())) == schedules(candidates(problem()))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 @pytest.mark.parametrize("moves", [False, True])
 def test_the_shortest_candidate_is_near_the_optimum(seed: int, moves: bool) -> None:
     """Small random graphs, with lengths that split badly, are harder than networks: a quarter as long again at most."""
