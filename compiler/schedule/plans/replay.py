@@ -30,9 +30,9 @@ def last_end(spans: Sequence[tuple[float, float]]) -> float:
 
 class _Lanes:
     def __init__(self, plan: Plan, works: Sequence[Work], handover_s: float) -> None:
-        self.plan, self.works, self.handover_s = plan, works, handover_s
+        self.tasks, self.works, self.handover_s = plan.tasks_of_one_device(), works, handover_s
         self.streams: list[list[int]] = [[] for _ in range(plan.lanes)]
-        for at, task in enumerate(plan.tasks):
+        for at, task in enumerate(self.tasks):
             self.streams[task.lane].append(at)
         self.ended = [[0.0] for _ in range(plan.lanes)]
         """When each lane has finished its first 0, 1, ... tasks."""
@@ -60,7 +60,7 @@ class _Lanes:
             else:
                 del self.left[at]
                 self.ends[at] = now
-                self.ended[self.plan.tasks[at].lane].append(now)
+                self.ended[self.tasks[at].lane].append(now)
         return tuple(zip(self.begins, self.ends, strict=True))
 
     def _next(self) -> list[int]:
@@ -74,7 +74,7 @@ class _Lanes:
 
     def _may_begin(self, at: int) -> float:
         """Infinite where that cannot be told yet."""
-        task = self.plan.tasks[at]
+        task = self.tasks[at]
         if any(wait.count >= len(self.ended[wait.lane]) for wait in task.waits):
             return math.inf
         seen = (self.ended[wait.lane][wait.count] + self.handover_s for wait in task.waits)
@@ -82,7 +82,7 @@ class _Lanes:
 
     def _stretched(self) -> dict[int, float]:
         """For each task that runs how many times as long it takes beside the others. O(lanes)."""
-        running = [(at, self.plan.tasks[at].call, self.works[at]) for at in self.left]
+        running = [(at, self.tasks[at].call, self.works[at]) for at in self.left]
         of_call: dict[int, float] = {}
         for _, call, work in running:
             of_call[call] = of_call.get(call, 0.0) + work.load.presses

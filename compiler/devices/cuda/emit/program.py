@@ -34,8 +34,9 @@ SPECIFIC = re.compile(r"\bTW_SM90A\b|\btw_(wgmma|registers)_\w+")
 def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: CudaToolchain, jobs: int) -> Program:
     """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` is.
 
-    Raises ToolchainFailed when a compiler does not take it.
+    Raises ToolchainFailed when a compiler does not take it, VerifyError for a plan with more than one device or with copies.
     """
+    plan.tasks_of_one_device()
     lowered = lower_cuda_calls(kernels, plan, target)
     nodes = launches(plan, lowered)
     launched = launched_kernels(nodes, lowered)

@@ -67,13 +67,13 @@ def test_what_is_not_at_hand_takes_longer(seed: int) -> None:
     works = works_of(plan, kernels, menus, costs, regions)
     free = works_of(plan, kernels, menus, LaneCosts(), regions)
     moved = traffic(plan, kernels, regions)
-    for task, work, alone, missing in zip(plan.tasks, works, free, moved, strict=True):
+    for task, work, alone, missing in zip(plan.runs, works, free, moved, strict=True):
         longer = 1e-3 * missing.read + 1e-3 * missing.fetched + 4e-3 * missing.upgraded
         assert work.seconds == pytest.approx(alone.seconds + longer)
         assert work.load == (costs.beside["w0"] if task.call == 0 else ALONE)
     by_call = {
-        call: sum(w.seconds for w, t in zip(free, plan.tasks, strict=True) if t.call == call)
+        call: sum(w.seconds for w, t in zip(free, plan.runs, strict=True) if t.call == call)
         for call in range(len(tiles))
     }
     assert by_call == pytest.approx({call: float(call + 1) if count else 0.0 for call, count in enumerate(tiles)})
-    assert not any(one.seconds(costs) for one in moved) or len({task.lane for task in plan.tasks}) > 1
+    assert not any(one.seconds(costs) for one in moved) or len({task.lane for task in plan.runs}) > 1
