@@ -9,7 +9,7 @@
     arithmetic   what scalar functions, casts and monoids mean, in numpy
     evaluate     what a Kernel means, in numpy
     buffers      KernelGraph: kernels joined by buffers that have a layout and an address
-    packing      constants rearranged ahead of time; narrow: those kept in 24 bits
+    packing      constants rearranged ahead of time; encoding: how their elements may be kept
     tile         Tile, Variant, Menu
     target       what every kind of target says of itself
     machine      Protocols through which stages reach a device: Costs, Machine; Workload, Record

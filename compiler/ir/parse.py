@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.ir import grammar
 from compiler.ir.buffers import Buffer, Call, KernelGraph, row_major
+from compiler.ir.encoding import ENCODINGS, Encodings
 from compiler.ir.expr import Expr
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.index import Axis, Index
@@ -78,16 +79,17 @@ def parse_workload(text: str) -> Workload:
     kernel = _kernel(at) if at.peek("kernel") else _routine(at)
     inputs: list[Buffer] = []
     constant: list[bool] = []
-    narrow: list[bool] = []
-    while at.peek("input") or at.peek("constant") or at.peek("narrow"):
-        narrow.append(at.accept("narrow"))
+    encodings: list[Encodings] = []
+    words = [encoding.word for encoding in ENCODINGS if encoding.word]
+    while any(map(at.peek, ("input", "constant", *words))):
+        encodings.append(tuple(one for one in ENCODINGS if not one.word or at.accept(one.word)))
         constant.append(at.word() == "constant")
         inputs.append(_buffer(at))
     outputs: list[Buffer] = []
     while at.accept("output"):
         outputs.append(_buffer(at))
     at.end()
-    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant), tuple(narrow))
+    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant), tuple(encodings))
 
 
 def _kernel(at: Cursor) -> Kernel:

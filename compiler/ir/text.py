@@ -97,12 +97,12 @@ def print_kernel_graph(graph: KernelGraph) -> str:
 def print_workload(workload: Workload) -> str:
     """A workload: its kernel or routine, then its buffers in the order of the slots.
 
-    `constant` marks an input that may be packed, `narrow constant` one that may be kept in 24 bits.
+    `constant` marks an input that may be packed; before it stand the words of the encodings in which it may be kept.
     """
     lines = ["workload", "  " + str(workload.kernel).replace("\n", "\n  ")]
-    for buffer, constant, narrow in zip(workload.inputs, workload.constant, workload.narrow, strict=True):
-        word = f"{'narrow ' if narrow else ''}{'constant' if constant else 'input'}"
-        lines.append(f"  {word} {print_buffer(buffer)}")
+    for buffer, constant, encodings in zip(workload.inputs, workload.constant, workload.encodings, strict=True):
+        words = [encoding.word for encoding in encodings if encoding.word]
+        lines.append(f"  {' '.join((*words, 'constant' if constant else 'input'))} {print_buffer(buffer)}")
     lines += [f"  output {print_buffer(buffer)}" for buffer in workload.outputs]
     return "\n".join(lines)
 
