@@ -207,7 +207,14 @@ def _outputs(found: Survey) -> list[dict[str, Any]]:
             for name in found.model.body.outputs
         ]
     values = [found.graph.values[id] for id in found.graph.outputs]
-    return [{"name": one.name, "dtype": str(one.type.dtype), "shape": list(one.type.dims)} for one in values]
+    return [
+        {
+            "name": one.name,
+            "dtype": str(one.type.dtype),
+            "shape": [dim if isinstance(dim, int) else str(dim) for dim in one.type.shape],
+        }
+        for one in values
+    ]
 
 
 def _bytes(array: np.ndarray) -> int:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from compiler.forms.gemv import reads_once
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.encoding import DENSE
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
 from compiler.ir.plan import Plan
@@ -25,7 +26,7 @@ def workload_of(kernels: KernelGraph, call: Call) -> Workload:
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.inputs),
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
         tuple(buffer in kernels.constants for buffer in call.inputs),
-        tuple(reads_once(call.kernel, slot) and kernels.is_narrow(id) for slot, id in bound),
+        tuple(kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,) for slot, id in bound),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -73,7 +74,7 @@ class Assembly:
                 fresh = [used for used in self.producer[current].used if used not in seen]
                 seen.update(fresh)
                 stack.extend(fresh)
-            elif current in inputs and self.type(current).elements <= 1:
+            elif current in inputs and math.prod(self.type(current).capacity) <= 1:
                 found.add(current)
         return [self.values[id].name for id in sorted(found)]
 

@@ -246,7 +246,7 @@ class _Walk:
         if len(results) != count:
             raise Unsupported(f"it has {len(results)} outputs where {count} are asked for", "export the model again")
         for result in results:
-            check_size(result.dims, result.dtype, f"the result of {call.operator} {quoted(source)}", self.limits)
+            check_size(result.capacity, result.dtype, f"the result of {call.operator} {quoted(source)}", self.limits)
         arrays = None if form.random else self._fold(operator, node, results)
         for position, (result, name) in enumerate(zip(results, call.outputs, strict=False)):
             label = scope.label(name) if name else ""

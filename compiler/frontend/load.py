@@ -83,7 +83,7 @@ def disagreements(model: Model, graph: Graph) -> list[str]:
         declared = model.body.declared.get(value.name)
         if declared is None:
             continue
-        found = value.type.dims
+        found = value.type.shape
         fits = len(declared) == len(found) and all(
             not isinstance(claim, int) or claim == dim for claim, dim in zip(declared, found, strict=True)
         )

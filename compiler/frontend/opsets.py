@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.frontend.model import AttrValue, Call, Expansion
 from compiler.frontend.tensors import CODES
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, TensorType, extent, static
 from compiler.ops.operator import Unsupported
 
 ALWAYS = 10**6
@@ -116,7 +116,7 @@ def softmax_over_flattened(site: Site) -> Expansion:
 
     Where only one dimension from `axis` on is longer than 1, the newest form over that axis means the same.
     """
-    dims = site.first.dims
+    dims = site.first.shape
     axis = site.integer("axis", 1)
     if not -len(dims) <= axis <= len(dims):
         raise Unsupported(f"axis {axis} is outside a tensor of rank {len(dims)}", "export the model again")
@@ -129,7 +129,7 @@ def softmax_over_flattened(site: Site) -> Expansion:
         Call("Flatten", ("x0",), ("flat",), {"axis": axis}),
         Call(op, ("flat",), ("soft",), {"axis": 1}),
         Call("Reshape", ("soft", "shape"), ("y0",), {"allowzero": 1}),
-        shape=np.array(dims, np.int64),
+        shape=np.array(static(dims), np.int64),
     )
 
 
@@ -173,7 +173,7 @@ def first_resize(site: Site) -> Expansion:
 
 def resize_without_empty_inputs(site: Site) -> Expansion | None:
     """An empty `roi`, `scales` or `sizes` is an absent one; scales are absent where sizes are there."""
-    empty = [found is not None and found.elements == 0 for found in site.types]
+    empty = [found is not None and 0 in found.shape for found in site.types]
     if not any(empty):
         return None
     names = tuple("" if gone else name for name, gone in zip(site.names, empty, strict=True))
@@ -190,8 +190,8 @@ def equal_split(site: Site) -> Expansion | None:
         return None
     axis = site.integer("axis", 0)
     parts = len(site.call.outputs)
-    dims = site.first.dims
-    if not -len(dims) <= axis < len(dims) or dims[axis] % parts:
+    dims = site.first.shape
+    if not -len(dims) <= axis < len(dims) or extent(dims[axis]) % parts:
         raise Unsupported(f"axis {axis} of {site.first} does not split into {parts} equal parts", "give the sizes")
     return site.becomes(Call("Split", ("x0",), site.results, {**attrs, "num_outputs": parts}))
 
@@ -221,9 +221,9 @@ def scatter_elements(site: Site) -> Expansion:
 def per_channel_group_norm(site: Site) -> Expansion:
     """Opset 18 had one scale and bias per group: each is repeated for the channels of its group."""
     groups = site.integer("num_groups", 1)
-    if site.first.rank < 2 or groups < 1 or site.first.dims[1] % groups:
+    channels = extent(site.first.shape[1]) if site.first.rank > 1 else 0
+    if site.first.rank < 2 or groups < 1 or channels % groups:
         raise Unsupported(f"{site.first} does not split into {groups} groups", "export the model again")
-    channels = site.first.dims[1]
     shapes = {
         "column": np.array([groups, 1], np.int64),
         "grid": np.array([groups, channels // groups], np.int64),

@@ -15,7 +15,7 @@ from compiler.frontend.limits import Limits
 from compiler.frontend.model import AttrValue
 from compiler.frontend.opsets import Site
 from compiler.frontend.tensors import DTYPES, check_size
-from compiler.ir.tensor import DType
+from compiler.ir.tensor import DType, static
 from compiler.ops.operator import Unsupported
 
 
@@ -46,7 +46,8 @@ def constant(place: Place) -> np.ndarray:
 def shape(place: Place) -> np.ndarray:
     """Shape, with `start` and `end` clamped as Python slices are."""
     end = place.call.attrs.get("end")
-    return np.array(place.first.dims[place.integer("start", 0) : end if isinstance(end, int) else None], np.int64)
+    asked = place.first.shape[place.integer("start", 0) : end if isinstance(end, int) else None]
+    return np.array(static(asked), np.int64)
 
 
 def size(place: Place) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
 from compiler.frontend.scope import REFUSED, Scope
+from compiler.ir.tensor import extent
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
@@ -78,7 +79,7 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     axes = _each(call, "scan_input_axes", read)
     axes = [_axis(axis, walk.graph.type(id).rank) for axis, id in zip(axes, sources, strict=True)]
     backwards = _each(call, "scan_input_directions", read)
-    extents = {walk.graph.type(id).dims[axis] for id, axis in zip(sources, axes, strict=True)}
+    extents = {extent(walk.graph.type(id).shape[axis]) for id, axis in zip(sources, axes, strict=True)}
     if len(extents) != 1:
         raise Unsupported(f"its inputs have {sorted(extents)} slices", "give all the same number of slices")
     (steps,) = extents

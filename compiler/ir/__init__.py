@@ -9,13 +9,14 @@
     arithmetic   what scalar functions, casts and monoids mean, in numpy
     evaluate     what a Kernel means, in numpy
     buffers      KernelGraph: kernels joined by buffers that have a layout and an address
-    packing      constants rearranged ahead of time; narrow: those kept in 24 bits
+    packing      constants rearranged ahead of time; encoding: how their elements may be kept
     tile         Tile, Variant, Menu
     target       what every kind of target says of itself
     machine      Protocols through which stages reach a device: Costs, Machine; Workload, Record
     lanes        what the lanes of a plan cost each other
     plan         Plan: which lane runs which tiles of which kernel after what, and where buffers lie
     touched      what a stretch of tile tasks reads and writes; accesses: what tasks of a plan do
+    spaces       what tasks read has come into the memory of their device
     races        tasks that touch the same bytes and are not ordered
     guards       the plans of one artifact, and which is taken where
     program      Program: generated sources, binaries, weights

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
+from compiler.ir.encoding import DENSE, Encodings, encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.narrow import is_narrow
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
 
@@ -126,15 +126,17 @@ class KernelGraph:
         return {buffer: tuple(positions) for buffer, positions in found.items()}
 
     @cached_property
-    def _narrow(self) -> dict[int, bool]:
-        """What `is_narrow` has found so far."""
+    def _encodings(self) -> dict[int, Encodings]:
+        """What `encodings` has found so far."""
         return {}
 
-    def is_narrow(self, buffer: int) -> bool:
-        """Whether a buffer is a constant that may be kept in 24 bits."""
-        if buffer not in self._narrow:
-            self._narrow[buffer] = buffer in self.constants and is_narrow(self.constants[buffer])
-        return self._narrow[buffer]
+    def encodings(self, buffer: int) -> Encodings:
+        """In which a buffer may be kept: only a constant has others than DENSE."""
+        if buffer not in self.constants:
+            return (DENSE,)
+        if buffer not in self._encodings:
+            self._encodings[buffer] = encodings_of(self.constants[buffer])
+        return self._encodings[buffer]
 
     @cached_property
     def writer(self) -> Mapping[int, int]:

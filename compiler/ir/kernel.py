@@ -23,7 +23,7 @@ from compiler.errors import VerifyError
 from compiler.ir.expr import FUNCTIONS, Apply, Expr, Load, Position, Where
 from compiler.ir.graph import Attr
 from compiler.ir.index import Axis, Index, print_axes
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Symbol, TensorType
 from compiler.ir.text import print_kernel, print_routine
 
 
@@ -64,6 +64,12 @@ class Slot:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type}"
+
+
+def _symbolic(*slots: Slot) -> str:
+    """The first slot with a symbol for a dimension, and that symbol; empty where all are static."""
+    found = ((slot, dim) for slot in slots for dim in slot.type.shape if isinstance(dim, Symbol))
+    return next((f"the slot `{slot}` with the symbol {dim}" for slot, dim in found), "")
 
 
 @dataclass(frozen=True)
@@ -172,10 +178,12 @@ class Kernel:
         return private
 
     def verify(self) -> None:
-        """Raises VerifyError unless names are unique, slots are declared, ranks and dtypes fit, and values are read after they are stored."""
+        """Raises VerifyError unless names are unique, slots static and declared, ranks and dtypes fit, and values read after they are stored."""
         names = [slot.name for slot in (*self.inputs, *self.temps, *self.outputs)]
         if len(set(names)) != len(names):
             raise VerifyError(f"kernel {self.family} names a slot twice: {names}\n{self}")
+        if symbolic := _symbolic(*self.inputs, *self.temps, *self.outputs):
+            raise VerifyError(f"kernel {self.family} has {symbolic}, which needs a number for each dimension\n{self}")
         if [axis for axis in self.shared if axis in self.sequential] != list(self.sequential):
             raise VerifyError(
                 f"kernel {self.family} has sequential axes that are not shared, in the same order\n{self}"
@@ -276,10 +284,12 @@ class Routine:
         return hash((self.family, self.name, self.inputs, self.outputs, tuple(sorted(self.params.items()))))
 
     def verify(self) -> None:
-        """Raises VerifyError when a slot is named twice."""
+        """Raises VerifyError when a slot is named twice or has a symbol for a dimension."""
         names = [slot.name for slot in (*self.inputs, *self.outputs)]
         if len(set(names)) != len(names):
             raise VerifyError(f"routine {self.name} names a slot twice: {names}")
+        if symbolic := _symbolic(*self.inputs, *self.outputs):
+            raise VerifyError(f"routine {self.name} has {symbolic}, which needs a number for each dimension")
 
     def __str__(self) -> str:
         return print_routine(self)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from compiler.contract import COMPILER_VERSION
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.encoding import DENSE, INT24, Encodings
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
@@ -88,7 +89,7 @@ class Setting:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """A kernel with the buffers it is applied to: all that its code and its cost depend on."""
 
@@ -97,11 +98,18 @@ class Workload:
     outputs: tuple[Buffer, ...]
     constant: tuple[bool, ...]
     """Whether each input is a constant, so that it may be packed ahead of time."""
-    narrow: tuple[bool, ...] = ()
-    """Whether each input is a constant that may be kept in 24 bits (`compiler.ir.narrow`); left out: none."""
+    encodings: tuple[Encodings, ...] = ()
+    """In which each input may be kept (`compiler.ir.encoding`): only constants have others than DENSE; left out: none has."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "narrow", self.narrow or (False,) * len(self.inputs))
+        object.__setattr__(self, "encodings", self.encodings or ((DENSE,),) * len(self.inputs))
+
+    def __repr__(self) -> str:
+        """What keys of records are hashed from: it must stay the same for the same workload, release after release."""
+        fields = f"kernel={self.kernel!r}, inputs={self.inputs!r}, outputs={self.outputs!r}, constant={self.constant!r}"
+        others = tuple(tuple(one.name for one in each if one not in (DENSE, INT24)) for each in self.encodings)
+        more = f", encodings={others!r}" if any(others) else ""
+        return f"Workload({fields}, narrow={tuple(INT24 in each for each in self.encodings)!r}{more})"
 
     @property
     def nameless(self) -> Workload:
@@ -131,10 +139,13 @@ class Workload:
         slots, buffers = (*self.kernel.inputs, *self.kernel.outputs), (*self.inputs, *self.outputs)
         if len(self.inputs) != len(self.kernel.inputs) or len(buffers) != len(slots):
             raise VerifyError(f"{len(self.inputs)} and {len(self.outputs)} buffers for other slots\n{self}")
-        if not len(self.constant) == len(self.narrow) == len(self.inputs):
+        if not len(self.constant) == len(self.encodings) == len(self.inputs):
             raise VerifyError(f"{len(self.constant)} flags for {len(self.inputs)} inputs\n{self.kernel}")
-        if any(narrow and not constant for narrow, constant in zip(self.narrow, self.constant, strict=True)):
-            raise VerifyError(f"an input that is no constant is narrow\n{self}")
+        for encodings, constant in zip(self.encodings, self.constant, strict=True):
+            if DENSE not in encodings:
+                raise VerifyError(f"an input may not be kept dense\n{self}")
+            if len(encodings) > 1 and not constant:
+                raise VerifyError(f"an input that is no constant is encoded as {encodings[1]}\n{self}")
         for slot, buffer in zip(slots, buffers, strict=True):
             if buffer.type != slot.type:
                 raise VerifyError(f"slot `{slot}` has the buffer `{buffer}`\n{self}")

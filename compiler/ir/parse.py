@@ -13,12 +13,13 @@ import numpy as np
 
 from compiler.ir import grammar
 from compiler.ir.buffers import Buffer, Call, KernelGraph, row_major
+from compiler.ir.encoding import ENCODINGS, Encodings
 from compiler.ir.expr import Expr
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
-from compiler.ir.plan import Place, Plan, Task, Wait
+from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.ir.tokens import Cursor
@@ -78,16 +79,17 @@ def parse_workload(text: str) -> Workload:
     kernel = _kernel(at) if at.peek("kernel") else _routine(at)
     inputs: list[Buffer] = []
     constant: list[bool] = []
-    narrow: list[bool] = []
-    while at.peek("input") or at.peek("constant") or at.peek("narrow"):
-        narrow.append(at.accept("narrow"))
+    encodings: list[Encodings] = []
+    words = [encoding.word for encoding in ENCODINGS if encoding.word]
+    while any(map(at.peek, ("input", "constant", *words))):
+        encodings.append(tuple(one for one in ENCODINGS if not one.word or at.accept(one.word)))
         constant.append(at.word() == "constant")
         inputs.append(_buffer(at))
     outputs: list[Buffer] = []
     while at.accept("output"):
         outputs.append(_buffer(at))
     at.end()
-    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant), tuple(narrow))
+    return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant), tuple(encodings))
 
 
 def _kernel(at: Cursor) -> Kernel:
@@ -312,8 +314,17 @@ def parse_plan(text: str) -> Plan:
         at.expect("a", "hand", "-", "over", "takes", "at", "most")
         most_handover_s = at.number()
         at.expect("s")
+    devices = at.repeated(at.string) if at.accept("devices") else ("",)
+    memories: list[Memory] = []
+    while at.accept("memory"):
+        if at.integer() != len(memories) + 1:
+            raise at.fault(f"memory {len(memories) + 1} before")
+        at.expect("of", "device")
+        device = at.integer()
+        at.expect(",", "arena")
+        memories.append(Memory(device, at.integer()))
     tiles: list[tuple[Tile, int]] = []
-    tasks: list[Task] = []
+    tasks: list[Task | Copy] = []
     places: dict[int, Place] = {}
     while at.accept("call"):
         if at.integer() != len(tiles):
@@ -324,14 +335,41 @@ def parse_plan(text: str) -> Plan:
         tiles.append((_tile(at), count))
     while at.peek("lane"):
         tasks.append(_task(at))
+    replicas: list[tuple[int, Place]] = []
     while at.next.kind != "end":
+        also = at.accept("also")
         storage = at.identity("s", "a storage")
-        at.expect("at")
-        space, position = at.word("a space"), at.integer()
-        at.expect(",")
-        places[storage] = Place(space, position, at.integer())
-        at.expect("bytes")
-    return Plan(lanes, tuple(tasks), tuple(tiles), places, arena_bytes, scheduler, predicted_s, most_handover_s)
+        place = _place(at)
+        if also:
+            replicas.append((storage, place))
+        else:
+            places[storage] = place
+    return Plan(
+        lanes,
+        tuple(tasks),
+        tuple(tiles),
+        places,
+        arena_bytes,
+        scheduler,
+        predicted_s,
+        most_handover_s,
+        devices,
+        tuple(memories),
+        tuple(replicas),
+    )
+
+
+def _place(at: Cursor) -> Place:
+    at.expect("at")
+    space, position = at.word("a space"), at.integer()
+    memory = 0
+    if at.accept("of"):
+        at.expect("memory")
+        memory = at.integer()
+    at.expect(",")
+    size = at.integer()
+    at.expect("bytes")
+    return Place(space, position, size, memory)
 
 
 def parse_tile(text: str) -> Tile:
@@ -361,17 +399,40 @@ def _tile(at: Cursor) -> Tile:
     return Tile(algorithm, tuple(levels), tuple(scopes))
 
 
-def _task(at: Cursor) -> Task:
+def _task(at: Cursor) -> Task | Copy:
     at.expect("lane")
     lane = at.integer()
-    at.expect(":", "call")
+    device = 0
+    if at.accept("of"):
+        at.expect("device")
+        device = at.integer()
+    at.expect(":")
+    if at.accept("copy"):
+        return _copy(at, lane, device)
+    at.expect("call")
     call = at.integer()
     at.expect("tiles")
     first = at.integer()
     at.expect("..")
     last = at.integer()
     beside = at.accept("beside")
-    return Task(call, lane, first, last, at.repeated(lambda: _wait(at)) if at.accept("after") else (), beside)
+    return Task(call, lane, first, last, _waits(at), beside, device)
+
+
+def _copy(at: Cursor, lane: int, device: int) -> Copy:
+    storage = at.identity("s", "a storage")
+    begin = at.integer()
+    at.expect("..")
+    end = at.integer()
+    at.expect("memory")
+    source = at.integer()
+    at.expect("->")
+    target = at.integer()
+    return Copy(storage, source, target, begin, end, lane, _waits(at), device)
+
+
+def _waits(at: Cursor) -> tuple[Wait, ...]:
+    return at.repeated(lambda: _wait(at)) if at.accept("after") else ()
 
 
 def _wait(at: Cursor) -> Wait:

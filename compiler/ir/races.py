@@ -26,9 +26,12 @@ def latest(one: Clock, other: Clock) -> Clock:
 
 @dataclass(frozen=True)
 class Step:
-    """A task of a call, the `number`th of its lane (from 1), with what has ended for certain when it begins, and what it touches."""
+    """A task, the `number`th of its lane (from 1), with what has ended for certain when it begins, and what it touches.
 
-    call: int
+    `call` is None for a copy.
+    """
+
+    call: int | None
     lane: int
     number: int
     begins: Clock
@@ -37,6 +40,13 @@ class Step:
     def follows(self, other: Step) -> bool:
         """Whether the other has ended when this one begins."""
         return self.begins[other.lane] >= other.number
+
+    def named(self, kernels: KernelGraph) -> str:
+        """What it is, for messages."""
+        if self.call is None:
+            source, target = self.accesses
+            return f"the copy of storage s{source.storage} from memory {source.memory} to {target.memory}"
+        return f"call {self.call} `{kernels.calls[self.call]}`"
 
 
 @dataclass(frozen=True)
@@ -61,26 +71,33 @@ def verify_reads(steps: Sequence[Step], kernels: KernelGraph) -> None:
                 continue
             for writer in writers:
                 if (
-                    writer.step.call < reader.step.call
+                    before_in_graph(writer.step, reader.step)
                     and writer.begin < reader.end
                     and reader.begin < writer.end
                     and not reader.step.follows(writer.step)
                 ):
                     before, after = writer.step, reader.step
                     raise VerifyError(
-                        f"call {after.call} `{kernels.calls[after.call]}` reads what call {before.call} writes (storage s{storage}, bytes "
+                        f"{after.named(kernels)} reads what call {before.call} writes (storage s{storage}, bytes "
                         f"{max(writer.begin, reader.begin)}..{min(writer.end, reader.end)}), but nothing makes call {after.call} on lane "
                         f"{after.lane} wait for lane {before.lane}'s task {before.number}"
                     )
 
 
-def verify_memory(steps: Sequence[Step], kernels: KernelGraph, arena: Mapping[int, tuple[int, int]]) -> None:
-    """Raises VerifyError unless tasks that touch different storages at the same bytes of the arena, one of them writing, are ordered.
+def before_in_graph(writer: Step, reader: Step) -> bool:
+    """Whether what the one writes is meant for the other: its call comes before; a copy takes what all calls write."""
+    return writer.call is not None and (reader.call is None or writer.call < reader.call)
 
-    `arena` has the bytes [begin, end) of each storage there. Of two storages one comes first wherever they meet. A call may write one over another
+
+def verify_memory(
+    steps: Sequence[Step], kernels: KernelGraph, arena: Mapping[int, tuple[int, int]], memory: int = 0
+) -> None:
+    """Raises VerifyError unless tasks that touch different storages at the same bytes of an arena, one of them writing, are ordered.
+
+    `arena` has the bytes [begin, end) of each storage in the arena of one memory. Of two storages one comes first wherever they meet. A call may write one over another
     that lies at the same place if it reads that only at the point that it writes: then none of its tasks reads what another writes.
     """
-    touched = _by_storage(steps)
+    touched = _by_storage(steps, memory)
     placed = [storage for storage in arena if storage in touched]
     for one, other in _unsettled(placed, touched, arena):
         exempt = {
@@ -88,7 +105,7 @@ def verify_memory(steps: Sequence[Step], kernels: KernelGraph, arena: Mapping[in
             for new, old in ((one, other), (other, one))
             if arena[new][0] == arena[old][0]
             for call in {touch.step.call for touch in touched[new]}
-            if (new, old) in written_over(kernels, call)
+            if call is not None and (new, old) in written_over(kernels, call)
         }
         found: set[bool] = set()
         for before, after in _conflicts(touched[one], touched[other], arena[one][0], arena[other][0]):
@@ -99,15 +116,17 @@ def verify_memory(steps: Sequence[Step], kernels: KernelGraph, arena: Mapping[in
             if len(found) > 1 or forward == backward:
                 raise VerifyError(
                     f"storages s{one} and s{other} overlap in the arena, and nothing makes the calls that use the one wait for those that use the "
-                    f"other: call {before.call} `{kernels.calls[before.call]}` on lane {before.lane} and call {after.call} "
-                    f"`{kernels.calls[after.call]}` on lane {after.lane}"
+                    f"other: {before.named(kernels)} on lane {before.lane} and {after.named(kernels)} on lane {after.lane}"
                 )
 
 
-def _by_storage(steps: Sequence[Step]) -> dict[int, list[_Touch]]:
+def _by_storage(steps: Sequence[Step], memory: int = 0) -> dict[int, list[_Touch]]:
+    """What touches each storage in one memory."""
     found: dict[int, list[_Touch]] = {}
     for step in steps:
         for access in step.accesses:
+            if access.memory != memory:
+                continue
             touch = _Touch(step, access.begin, access.end, access.writes)
             found.setdefault(access.storage, []).append(touch)
     return found

@@ -12,6 +12,8 @@ from functools import cached_property
 import ml_dtypes
 import numpy as np
 
+from compiler.errors import VerifyError
+
 
 class DType(Enum):
     """Element type. The value is the name used in text forms, records and manifests."""
@@ -80,13 +82,16 @@ _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items()}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Symbol:
     """A dimension known only at run time, `low <= value <= high`; `high` is the capacity that buffers reserve."""
 
     name: str
     low: int
     high: int
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         name = self.name if _WORD.fullmatch(self.name) else json.dumps(self.name)
@@ -97,9 +102,51 @@ Dim = int | Symbol
 Shape = tuple[Dim, ...]
 
 
+def static(shape: Shape) -> tuple[int, ...]:
+    """The extents of a shape, or of a part of one, that must be known. Raises VerifyError, which names the symbol, where one is not."""
+    for axis, dim in enumerate(shape):
+        if isinstance(dim, Symbol):
+            raise VerifyError(
+                f"axis {axis} of [{', '.join(map(str, shape))}] is the symbol {dim}, where a number is needed"
+            )
+    return tuple(dim for dim in shape if isinstance(dim, int))
+
+
+def extent(dim: Dim) -> int:
+    """A dimension that must be known. Raises VerifyError, which names the symbol, where it is not."""
+    return static((dim,))[0]
+
+
+def at_most(one: Dim, other: Dim) -> bool:
+    """Whether a dimension is no larger than another whatever the symbols are; a symbol is the same wherever it stands."""
+    if one == other:
+        return True
+    return (one if isinstance(one, int) else one.high) <= (other if isinstance(other, int) else other.low)
+
+
+def broadcast(*shapes: Shape) -> Shape | None:
+    """The shape that numpy's rules give several tensors; None where they have none for every value of the symbols.
+
+    A symbol fits itself and 1: nothing is known of it beside other numbers and other symbols.
+    """
+    found: list[Dim] = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for place, dim in enumerate(shape, len(found) - len(shape)):
+            if found[place] == 1:
+                found[place] = dim
+            elif dim not in (1, found[place]):
+                return None
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class TensorType:
-    """Element type and logical shape."""
+    """Element type and logical shape.
+
+    `shape` may hold symbols: what binds, infers, checks and prints types reads it. `dims` is for those that cannot do with a symbol
+    (kernels, schedules, generated code): it refuses one, as do `elements` and `bytes`. What only has to be large enough for every
+    value of the symbols, such as a limit on sizes, asks for `capacity`.
+    """
 
     dtype: DType
     shape: Shape
@@ -114,15 +161,22 @@ class TensorType:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The shape of a static type; a Symbol counts as its capacity."""
+        """The shape of a static type. Raises VerifyError, which names the dimension, where the type has a symbol."""
+        return static(self.shape)
+
+    @property
+    def capacity(self) -> tuple[int, ...]:
+        """The extents that hold the tensor whatever its symbols are: each counts as its `high`."""
         return tuple(dim if isinstance(dim, int) else dim.high for dim in self.shape)
 
     @property
     def elements(self) -> int:
+        """How many elements a static type has. Raises VerifyError as `dims` does."""
         return math.prod(self.dims)
 
     @property
     def bytes(self) -> int:
+        """Of all elements of a static type, each in its own dtype. Raises VerifyError as `dims` does."""
         return self.elements * self.dtype.bytes
 
     def __str__(self) -> str:

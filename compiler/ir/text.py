@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # each of these prints itself with what is here
     from compiler.ir.graph import Attr, Graph, Node
     from compiler.ir.kernel import Kernel, Routine, Slot
     from compiler.ir.machine import Workload
-    from compiler.ir.plan import Plan, Task
+    from compiler.ir.plan import Place, Plan
 
 INLINE = 16
 """Elements of a constant up to which they are printed."""
@@ -97,12 +97,12 @@ def print_kernel_graph(graph: KernelGraph) -> str:
 def print_workload(workload: Workload) -> str:
     """A workload: its kernel or routine, then its buffers in the order of the slots.
 
-    `constant` marks an input that may be packed, `narrow constant` one that may be kept in 24 bits.
+    `constant` marks an input that may be packed; before it stand the words of the encodings in which it may be kept.
     """
     lines = ["workload", "  " + str(workload.kernel).replace("\n", "\n  ")]
-    for buffer, constant, narrow in zip(workload.inputs, workload.constant, workload.narrow, strict=True):
-        word = f"{'narrow ' if narrow else ''}{'constant' if constant else 'input'}"
-        lines.append(f"  {word} {print_buffer(buffer)}")
+    for buffer, constant, encodings in zip(workload.inputs, workload.constant, workload.encodings, strict=True):
+        words = [encoding.word for encoding in encodings if encoding.word]
+        lines.append(f"  {' '.join((*words, 'constant' if constant else 'input'))} {print_buffer(buffer)}")
     lines += [f"  output {print_buffer(buffer)}" for buffer in workload.outputs]
     return "\n".join(lines)
 
@@ -123,11 +123,16 @@ def print_plan(plan: Plan) -> str:
     lines = [f"plan {plan.lanes} lanes, arena {plan.arena_bytes}, {json.dumps(plan.scheduler)}, {plan.predicted_s!r} s"]
     if plan.most_handover_s < math.inf:
         lines.append(f"  where a hand-over takes at most {plan.most_handover_s!r} s")
-    lines += [f"  call {call}: {count} tiles of {tile}" for call, (tile, count) in enumerate(plan.tiles)]
-    lines += [f"  {_task(task)}" for task in plan.tasks]
+    if plan.devices != ("",):
+        lines.append(f"  devices {', '.join(map(json.dumps, plan.devices))}")
     lines += [
-        f"  s{storage} at {place.space} {place.at}, {place.bytes} bytes" for storage, place in plan.places.items()
+        f"  memory {number} of device {memory.device}, arena {memory.arena_bytes}"
+        for number, memory in enumerate(plan.more_memories, 1)
     ]
+    lines += [f"  call {call}: {count} tiles of {tile}" for call, (tile, count) in enumerate(plan.tiles)]
+    lines += [f"  {task}" for task in plan.tasks]
+    lines += [f"  s{storage} {_place(place)}" for storage, place in plan.places.items()]
+    lines += [f"  also s{storage} {_place(place)}" for storage, place in plan.replicas]
     return "\n".join(lines)
 
 
@@ -177,7 +182,6 @@ def _call(call: Call, kernel: str) -> str:
     return f"{outputs} = {kernel}({inputs}){over}{sources}"
 
 
-def _task(task: Task) -> str:
-    waits = f" after {', '.join(f'{wait.count} of lane {wait.lane}' for wait in task.waits)}" if task.waits else ""
-    beside = " beside" if task.beside else ""
-    return f"lane {task.lane}: call {task.call} tiles {task.first}..{task.last}{beside}{waits}"
+def _place(place: Place) -> str:
+    memory = f" of memory {place.memory}" if place.memory else ""
+    return f"at {place.space} {place.at}{memory}, {place.bytes} bytes"

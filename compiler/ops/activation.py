@@ -180,7 +180,7 @@ def _reference_gelu_tanh(x: np.ndarray) -> np.ndarray:
 def _infer_prelu(node: Node, types: Types) -> tuple[TensorType, ...]:
     """The slope broadcasts to the input, never the other way round."""
     (result,) = same_type(node, types)
-    if result.dims != given(types, 0).dims:
+    if result.shape != given(types, 0).shape:
         reason = f"slope {given(types, 1)} does not broadcast to {given(types, 0)}"
         raise Unsupported(reason, "export with one slope, or one for each channel")
     return (result,)
@@ -206,7 +206,7 @@ def _clip_record() -> Operator:
 
     def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
         x = given(types, 0)
-        if any(type is not None and (type.elements != 1 or type.rank > x.rank) for type in types[1:]):
+        if any(type is not None and (type.rank > x.rank or any(dim != 1 for dim in type.shape)) for type in types[1:]):
             raise Unsupported("a bound is no scalar", "use Max and Min for bounds of each element")
         return (x,)
 

@@ -13,7 +13,7 @@ from compiler.ir.expr import Expr, Load
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import Dim, DType, Shape, TensorType, broadcast, static
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.quantised import requantise, requantised, zeroed
@@ -49,21 +49,21 @@ class _Product:
         return Block((), (value,), (Store("y0", self.y),))
 
 
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(a, b)
-    except ValueError:
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    found = broadcast(a, b)
+    if found is None:
         reason = f"batch dimensions {list(a)} and {list(b)} do not broadcast"
-        raise Unsupported(reason, "bind the input dimensions so that they do") from None
+        raise Unsupported(reason, "bind the input dimensions so that they do")
+    return found
 
 
-def _check_depth(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def _check_depth(a: Shape, b: Shape) -> None:
     if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
         reason = f"shapes {list(a)} and {list(b)} cannot be multiplied"
         raise Unsupported(reason, "bind the input dimensions so that the inner ones agree")
 
 
-def _matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def _matmul_shape(a: Shape, b: Shape) -> Shape:
     """As numpy.matmul: a rank-1 operand is a row on the left and a column on the right, and leaves no axis behind."""
     _check_depth(a, b)
     return (*_broadcast(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
@@ -76,7 +76,7 @@ def _batch_index(axes: tuple[Axis, ...], dims: tuple[int, ...]) -> tuple[Index, 
 
 
 def _matmul(a: tuple[int, ...], b: tuple[int, ...]) -> _Product:
-    batch_dims = _broadcast(a[:-2], b[:-2])
+    batch_dims = static(_broadcast(a[:-2], b[:-2]))
     names = ("b",) if len(batch_dims) == 1 else tuple(f"b{place}" for place in range(len(batch_dims)))
     batch = tuple(Axis(name, extent) for name, extent in zip(names, batch_dims, strict=True))
     k = Axis("k", a[-1])
@@ -96,7 +96,7 @@ def _matmul(a: tuple[int, ...], b: tuple[int, ...]) -> _Product:
 
 def _infer_matmul(node: Node, types: Types) -> tuple[TensorType, ...]:
     a, b = given(types, 0), given(types, 1)
-    return (TensorType(a.dtype, _matmul_shape(a.dims, b.dims)),)
+    return (TensorType(a.dtype, _matmul_shape(a.shape, b.shape)),)
 
 
 def _define_matmul(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
@@ -113,16 +113,16 @@ def _reference_matmul(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (np.asarray(np.matmul(a, b)),)
 
 
-def _gemm_dims(node: Node, types: Types) -> tuple[int, int, int]:
+def _gemm_dims(node: Node, types: Types) -> tuple[Dim, Dim, Dim]:
     """M, K, N. Raises Unsupported when the operands do not fit."""
-    a, b = given(types, 0).dims, given(types, 1).dims
+    a, b = given(types, 0).shape, given(types, 1).shape
     if len(a) != 2 or len(b) != 2:
         raise Unsupported(f"operands have shapes {list(a)} and {list(b)}", "give two matrices")
     a = a[::-1] if node.attrs.get("transA", 0) else a
     b = b[::-1] if node.attrs.get("transB", 0) else b
     _check_depth(a, b)
     if present(types, 2):
-        c = given(types, 2).dims
+        c = given(types, 2).shape
         if len(c) > 2 or _broadcast(c, (a[0], b[1])) != (a[0], b[1]):
             raise Unsupported(f"C of shape {list(c)} does not broadcast to {[a[0], b[1]]}", "give C a shape that does")
     return a[0], a[1], b[1]
@@ -149,7 +149,7 @@ def _scaled(value: Expr, factor: float) -> Expr:
 
 def _define_gemm(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
     """alpha * A B + beta * C."""
-    m, k, n = (Axis(name, extent) for name, extent in zip("mkn", _gemm_dims(node, types), strict=True))
+    m, k, n = (Axis(name, extent) for name, extent in zip("mkn", static(_gemm_dims(node, types)), strict=True))
     alpha, beta = _factor(node, "alpha"), _factor(node, "beta")
     a_index, b_index = (Index.of(m), Index.of(k)), (Index.of(k), Index.of(n))
     nest = _Product(
@@ -215,7 +215,7 @@ def _along_rows(
 
 
 def _infer_integer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    return (TensorType(DType.I32, _matmul_shape(given(types, 0).dims, given(types, 1).dims)),)
+    return (TensorType(DType.I32, _matmul_shape(given(types, 0).shape, given(types, 1).shape)),)
 
 
 def _define_integer(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
@@ -254,7 +254,7 @@ def _reference_integer(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 def _infer_quantised(node: Node, types: Types) -> tuple[TensorType, ...]:
     """Inputs: a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero."""
-    return (TensorType(given(types, 7).dtype, _matmul_shape(given(types, 0).dims, given(types, 3).dims)),)
+    return (TensorType(given(types, 7).dtype, _matmul_shape(given(types, 0).shape, given(types, 3).shape)),)
 
 
 def _define_quantised(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:

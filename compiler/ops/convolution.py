@@ -15,7 +15,7 @@ from compiler.ir.expr import Apply, Expr, Load, Where, conjunction
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Shape, TensorType, extent, static
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.quantised import parameter, requantise, requantised, scalar_or_along, spread, zeroed
@@ -64,16 +64,17 @@ def _groups(node: Node, channels: int, filters: int) -> int:
     return groups
 
 
-def _windows(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[Window, ...]:
+def _windows(node: Node, x: Shape, w: Shape) -> tuple[Window, ...]:
     """Windows of a Conv of shapes x [N, C, *S] and w [K, C/g, *R]. Raises Unsupported when they do not fit."""
-    groups = _groups(node, x[1] if len(x) > 1 else 0, w[0] if w else 0)
+    w = static(w)
+    groups = _groups(node, extent(x[1]) if len(x) > 1 else 0, w[0] if w else 0)
     if len(x) != len(w) or x[1] != w[1] * groups:
         reason = f"weights of shape {list(w)} in {groups} groups do not fit an input of shape {list(x)}"
         raise Unsupported(reason, "bind the input dimensions that the weights need")
     kernel = node.attrs.get("kernel_shape")
     if kernel is not None and kernel != w[2:]:
         raise Unsupported(f"kernel_shape is {kernel}, the weights have {w[2:]}", "remove the attribute kernel_shape")
-    return windows(node, x[2:], w[2:])
+    return windows(node, static(x[2:]), w[2:])
 
 
 def _conv_loops(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> _Loops:
@@ -113,13 +114,13 @@ def _transposed_loops(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> _Lo
     )
 
 
-def _transposed_windows(node: Node, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[TransposedWindow, ...]:
+def _transposed_windows(node: Node, x: Shape, w: Shape) -> tuple[TransposedWindow, ...]:
     """Windows of a ConvTranspose of shapes x [N, C, *S] and w [C, M/g, *R]. Raises Unsupported when they do not fit."""
     if len(x) != len(w) or len(x) < 2 or x[1] != w[0]:
         reason = f"weights of shape {list(w)} do not fit an input of shape {list(x)}"
         raise Unsupported(reason, "bind the input dimensions that the weights need")
-    _groups(node, x[1], w[0])
-    return transposed_windows(node, x[2:], w[2:])
+    _groups(node, extent(x[1]), extent(w[0]))
+    return transposed_windows(node, static(x[2:]), static(w[2:]))
 
 
 def _product(loops: _Loops, x: Expr, w: Expr) -> Expr:
@@ -149,15 +150,15 @@ def _float_kernel(family: str, loops: _Loops, types: Types, outputs: tuple[Tenso
 
 def _infer_conv(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, w = given(types, 0), given(types, 1)
-    outputs = tuple(window.outputs for window in _windows(node, x.dims, w.dims))
+    outputs = tuple(window.outputs for window in _windows(node, x.shape, w.shape))
     _check_bias(types, 2, w.dims[0])
-    return (TensorType(x.dtype, (x.dims[0], w.dims[0], *outputs)),)
+    return (TensorType(x.dtype, (x.shape[0], w.dims[0], *outputs)),)
 
 
 def _check_bias(types: Types, position: int, filters: int) -> None:
     bias = types[position] if len(types) > position else None
-    if bias is not None and bias.dims != (filters,):
-        raise Unsupported(f"the bias has shape {list(bias.dims)}, not [{filters}]", "give one bias for each filter")
+    if bias is not None and bias.shape != (filters,):
+        raise Unsupported(f"the bias has shape {list(bias.shape)}, not [{filters}]", "give one bias for each filter")
 
 
 def _define_conv(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
@@ -167,10 +168,10 @@ def _define_conv(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> K
 
 def _infer_transposed(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, w = given(types, 0), given(types, 1)
-    outputs = tuple(window.outputs for window in _transposed_windows(node, x.dims, w.dims))
-    filters = w.dims[1] * _groups(node, x.dims[1], w.dims[0])
+    outputs = tuple(window.outputs for window in _transposed_windows(node, x.shape, w.shape))
+    filters = w.dims[1] * _groups(node, extent(x.shape[1]), w.dims[0])
     _check_bias(types, 2, filters)
-    return (TensorType(x.dtype, (x.dims[0], filters, *outputs)),)
+    return (TensorType(x.dtype, (x.shape[0], filters, *outputs)),)
 
 
 def _define_transposed(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:

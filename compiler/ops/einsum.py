@@ -11,7 +11,7 @@ from compiler.ir.expr import Expr, Load
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Store
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import Dim, Shape, TensorType, extent
 from compiler.ops.build import call, cast
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, at_least_f32, input_slots, output_slots
@@ -24,7 +24,7 @@ class _Equation:
 
     operands: tuple[tuple[str, ...], ...]
     result: tuple[str, ...]
-    extents: dict[str, int]
+    extents: dict[str, Dim]
 
 
 def _labels(term: str, rank: int | None, ellipsis: int) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def _labels(term: str, rank: int | None, ellipsis: int) -> tuple[str, ...]:
     return (*head, *(str(place) for place in reversed(range(width))), *tail)
 
 
-def _equation(node: Node, shapes: tuple[tuple[int, ...], ...]) -> _Equation:
+def _equation(node: Node, shapes: tuple[Shape, ...]) -> _Equation:
     """The equation applied to operands of these shapes. Raises Unsupported when it does not fit them."""
     text = str(node.attrs.get("equation", "")).replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -46,15 +46,13 @@ def _equation(node: Node, shapes: tuple[tuple[int, ...], ...]) -> _Equation:
     if len(terms) != len(shapes):
         raise Unsupported(f"the equation {text!r:.80} has {len(terms)} operands, {len(shapes)} are given", "correct it")
     operands = tuple(_labels(term, len(shape), 0) for term, shape in zip(terms, shapes, strict=True))
-    extents: dict[str, int] = {}
+    extents: dict[str, Dim] = {}
     for labels, shape in zip(operands, shapes, strict=True):
-        for label, extent in zip(labels, shape, strict=True):
-            known = extents.setdefault(label, extent)
-            if known != extent and 1 not in (known, extent):
-                raise Unsupported(
-                    f"axis {label!r} of {text!r:.80} is both {known} and {extent}", "bind equal dimensions"
-                )
-            extents[label] = extent if known == 1 else known
+        for label, dim in zip(labels, shape, strict=True):
+            known = extents.setdefault(label, dim)
+            if known != dim and 1 not in (known, dim):
+                raise Unsupported(f"axis {label!r} of {text!r:.80} is both {known} and {dim}", "bind equal dimensions")
+            extents[label] = dim if known == 1 else known
     ellipsis = sum(label.isdigit() for label in extents)
     if arrow:
         result = _labels(right, None, ellipsis)
@@ -69,7 +67,7 @@ def _equation(node: Node, shapes: tuple[tuple[int, ...], ...]) -> _Equation:
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     there = [type for type in types if type is not None]
-    equation = _equation(node, tuple(type.dims for type in there))
+    equation = _equation(node, tuple(type.shape for type in there))
     return (TensorType(there[0].dtype, tuple(equation.extents[label] for label in equation.result)),)
 
 
@@ -77,7 +75,7 @@ def _define(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel
     there = [type for type in types if type is not None]
     equation = _equation(node, tuple(type.dims for type in there))
     axes = {
-        label: Axis(f"e{label}" if label.isdigit() else label, extent) for label, extent in equation.extents.items()
+        label: Axis(f"e{label}" if label.isdigit() else label, extent(dim)) for label, dim in equation.extents.items()
     }
     dtype = outputs[0].dtype
     reduction = tuple(axis for label, axis in axes.items() if label not in equation.result)

@@ -12,7 +12,7 @@ import numpy as np
 from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Shape, TensorType, broadcast
 from compiler.ops.build import call, cast, chain, map_kernel, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
@@ -21,14 +21,14 @@ from compiler.ops.traits import PLAIN, Trait
 Define = Callable[[Node, Types, tuple[TensorType, ...]], Kernel]
 
 
-def broadcast_shape(types: Types) -> tuple[int, ...]:
+def broadcast_shape(types: Types) -> Shape:
     """The shape numpy's rules give several tensors. Raises Unsupported when they do not broadcast."""
-    shapes = [type.dims for type in types if type is not None]
-    try:
-        return tuple(int(extent) for extent in np.broadcast_shapes(*shapes))
-    except ValueError:
+    shapes = [type.shape for type in types if type is not None]
+    found = broadcast(*shapes)
+    if found is None:
         listed = ", ".join(str(list(shape)) for shape in shapes)
-        raise Unsupported(f"shapes {listed} do not broadcast", "bind input dimensions that fit each other") from None
+        raise Unsupported(f"shapes {listed} do not broadcast", "bind input dimensions that fit each other")
+    return found
 
 
 def same_type(node: Node, types: Types) -> tuple[TensorType, ...]:

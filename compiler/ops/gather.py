@@ -8,7 +8,7 @@ from compiler.ir.expr import Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr, Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Shape, TensorType, at_most, extent
 from compiler.ops.build import at, call, cast, view_kernel
 from compiler.ops.indices import axis_of, selected
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -19,7 +19,7 @@ from compiler.ops.traits import Trait
 def _infer_gather(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, indices = given(types, 0), given(types, 1)
     axis = axis_of(node, x.rank)
-    return (TensorType(x.dtype, (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])),)
+    return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
 
 
 def _define_gather(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
@@ -44,10 +44,10 @@ def _infer_elements(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, indices = given(types, 0), given(types, 1)
     axis = axis_of(node, x.rank)
     fits = indices.rank == x.rank and all(
-        place == axis or extent <= x.dims[place] for place, extent in enumerate(indices.dims)
+        place == axis or at_most(dim, x.shape[place]) for place, dim in enumerate(indices.shape)
     )
     if not fits:
-        raise Unsupported(f"indices of shape {list(indices.dims)} do not fit {x}", "bind dimensions that do")
+        raise Unsupported(f"indices of shape {list(indices.shape)} do not fit {x}", "bind dimensions that do")
     return (TensorType(x.dtype, indices.shape),)
 
 
@@ -75,11 +75,11 @@ def _reference_elements(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (x[tuple(index)],)
 
 
-def _nd_parts(node: Node, x: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, int]:
+def _nd_parts(node: Node, x: Shape, indices: Shape) -> tuple[int, int]:
     """Batch axes, and the axes that one row of indices selects."""
     batch = node.attrs.get("batch_dims", 0)
     assert isinstance(batch, int)
-    depth = indices[-1] if indices else 0
+    depth = extent(indices[-1]) if indices else 0
     if not 0 <= batch < len(indices) or x[:batch] != indices[:batch] or batch + depth > len(x):
         reason = f"indices of shape {list(indices)} with batch_dims {batch} do not fit an input of shape {list(x)}"
         raise Unsupported(reason, "bind dimensions that do")
@@ -88,8 +88,8 @@ def _nd_parts(node: Node, x: tuple[int, ...], indices: tuple[int, ...]) -> tuple
 
 def _infer_nd(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, indices = given(types, 0), given(types, 1)
-    batch, depth = _nd_parts(node, x.dims, indices.dims)
-    return (TensorType(x.dtype, (*indices.dims[:-1], *x.dims[batch + depth :])),)
+    batch, depth = _nd_parts(node, x.shape, indices.shape)
+    return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[batch + depth :])),)
 
 
 def _define_nd(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
@@ -130,9 +130,9 @@ def _depth(node: Node) -> int:
 def _infer_one_hot(node: Node, types: Types) -> tuple[TensorType, ...]:
     indices, values = given(types, 0), given(types, 2)
     axis = axis_of(node, indices.rank + 1, default=-1)
-    if values.dims != (2,):
-        raise Unsupported(f"values have shape {list(values.dims)}", "give [off, on]")
-    return (TensorType(values.dtype, (*indices.dims[:axis], _depth(node), *indices.dims[axis:])),)
+    if values.shape != (2,):
+        raise Unsupported(f"values have shape {list(values.shape)}", "give [off, on]")
+    return (TensorType(values.dtype, (*indices.shape[:axis], _depth(node), *indices.shape[axis:])),)
 
 
 def _define_one_hot(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:

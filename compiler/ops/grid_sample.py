@@ -12,7 +12,7 @@ from compiler.ir.expr import Cast, Expr, Load, Where, conjunction
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, TensorType, at_most
 from compiler.ops.build import at, call, cast, chain, number, view_kernel
 from compiler.ops.interpolation import cubic, hat
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -39,13 +39,13 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     """x [N, C, *S] and grid [N, *O, len(S)] give [N, C, *O]; the grid's last axis counts from the innermost of S."""
     x, grid = given(types, 0), given(types, 1)
     mode = _mode(node)
-    if x.rank < 3 or grid.rank != x.rank or grid.dims[-1] != x.rank - 2 or grid.dims[0] != x.dims[0]:
+    if x.rank < 3 or grid.rank != x.rank or grid.shape[-1] != x.rank - 2 or grid.shape[0] != x.shape[0]:
         raise Unsupported(f"the grid {grid} does not fit {x}", "bind dimensions that fit")
-    if min(x.dims[2:]) < 1:
+    if not all(at_most(1, dim) for dim in x.shape[2:]):
         raise Unsupported("a spatial axis is empty", "bind larger input dimensions")
     if {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** (x.rank - 2) > 64:
         raise Unsupported(f"{mode} over {x.rank - 2} axes is not supported", "use linear")
-    return (TensorType(x.dtype, (*x.dims[:2], *grid.dims[1:-1])),)
+    return (TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1])),)
 
 
 def _limits(node: Node, extent: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import numpy as np
 from compiler.ir.expr import Load
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import TensorType, extent, static
 from compiler.ops.attributes import ints
 from compiler.ops.build import at, axes_for
 from compiler.ops.indices import axis_of
@@ -20,12 +20,12 @@ def _infer_concat(node: Node, types: Types) -> tuple[TensorType, ...]:
     first = given(types, 0)
     axis = axis_of(node, first.rank)
     there = [type for type in types if type is not None]
-    outer = {(*type.dims[:axis], *type.dims[axis + 1 :]) for type in there}
+    outer = {(*type.shape[:axis], *type.shape[axis + 1 :]) for type in there}
     if len(outer) > 1 or any(type.rank != first.rank for type in there):
-        shapes = ", ".join(str(list(type.dims)) for type in there)
+        shapes = ", ".join(str(list(type.shape)) for type in there)
         raise Unsupported(f"shapes {shapes:.300} do not join along axis {axis}", "bind shapes that agree")
-    total = sum(type.dims[axis] for type in there)
-    return (TensorType(first.dtype, (*first.dims[:axis], total, *first.dims[axis + 1 :])),)
+    total = sum(static(tuple(type.shape[axis] for type in there)))
+    return (TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
 
 
 def _reference_concat(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
@@ -65,7 +65,7 @@ def _split_sizes(node: Node, extent: int, asked: int) -> tuple[int, ...]:
 def _infer_split(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
     axis = axis_of(node, x.rank)
-    sizes = _split_sizes(node, x.dims[axis], len(node.outputs))[: len(node.outputs)]
+    sizes = _split_sizes(node, extent(x.shape[axis]), len(node.outputs))[: len(node.outputs)]
     return tuple(TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes)
 
 

@@ -10,7 +10,7 @@ from compiler.ir.expr import Expr, Load, Where, inside
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, TensorType, extent
 from compiler.ops import softmax
 from compiler.ops.attributes import axes_of, ints, number_of
 from compiler.ops.build import at, axes_for, call, cast, load_broadcast, number
@@ -51,10 +51,10 @@ def _check_scales(types: Types, axis: int) -> None:
     for position, type in enumerate(types[1:3], 1):
         if type is not None and (
             type.rank > x.rank
-            or any(a not in (1, b) for a, b in zip(reversed(type.dims), reversed(x.dims), strict=False))
+            or any(a not in (1, b) for a, b in zip(reversed(type.shape), reversed(x.shape), strict=False))
         ):
-            reason = f"input {position} of shape {list(type.dims)} does not broadcast to {list(x.dims)}"
-            raise Unsupported(reason, f"give it the shape {list(x.dims[axis:])}")
+            reason = f"input {position} of shape {list(type.shape)} does not broadcast to {list(x.shape)}"
+            raise Unsupported(reason, f"give it the shape {list(x.shape[axis:])}")
 
 
 def _infer_layer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -149,9 +149,9 @@ def _infer_channels(node: Node, types: Types) -> tuple[TensorType, ...]:
     if x.rank < 2:
         raise Unsupported(f"its input has rank {x.rank}, where batch and channels are needed", "add a batch dimension")
     for position in range(1, len(types)):
-        if given(types, position).dims != x.dims[1:2]:
-            found = list(given(types, position).dims)
-            raise Unsupported(f"input {position} has shape {found}, not [{x.dims[1]}]", "give one number per channel")
+        if given(types, position).shape != x.shape[1:2]:
+            found = list(given(types, position).shape)
+            raise Unsupported(f"input {position} has shape {found}, not [{x.shape[1]}]", "give one number per channel")
     return (x,)
 
 
@@ -196,8 +196,8 @@ def _reference_instance(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 def _infer_group(node: Node, types: Types) -> tuple[TensorType, ...]:
     (x,) = _infer_channels(node, types)
     groups = _whole(node, "num_groups", 0)
-    if x.dims[1] % groups:
-        raise Unsupported(f"{groups} groups do not divide {x.dims[1]} channels", "use a divisor of the channels")
+    if extent(x.shape[1]) % groups:
+        raise Unsupported(f"{groups} groups do not divide {x.shape[1]} channels", "use a divisor of the channels")
     return (x,)
 
 

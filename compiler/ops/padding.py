@@ -8,7 +8,7 @@ from compiler.ir.expr import Expr, Load, Where, conjunction, inside
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import Shape, TensorType, extent
 from compiler.ops.attributes import axes_of, ints, number_of
 from compiler.ops.build import number, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -17,7 +17,7 @@ from compiler.ops.slots import arrays_at, given
 MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def _pads(node: Node, dims: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _pads(node: Node, dims: Shape) -> tuple[tuple[int, int], ...]:
     """Elements added (negative: cut off) before and after, on each axis."""
     pads, axes = ints(node, "pads") or (), axes_of(node, len(dims))
     axes = tuple(range(len(dims))) if axes is None else axes
@@ -43,16 +43,20 @@ def _mode(node: Node) -> str:
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, mode = given(types, 0), _mode(node)
-    pads = _pads(node, x.dims)
-    for extent, (begin, end) in zip(x.dims, pads, strict=True):
-        kept = _kept(extent, (begin, end))
+    pads = _pads(node, x.shape)
+    for dim, (begin, end) in zip(x.shape, pads, strict=True):
+        if (begin, end) == (0, 0):
+            continue
+        whole = extent(dim)
+        kept = _kept(whole, (begin, end))
         if kept < 0:
-            raise Unsupported(f"pads {(begin, end)} cut off more than {extent} elements", "bind larger dimensions")
+            raise Unsupported(f"pads {(begin, end)} cut off more than {whole} elements", "bind larger dimensions")
         room = {"constant": None, "edge": None if kept else 0, "reflect": kept - 1, "wrap": kept}[mode]
         if room is not None and max(begin, end, 0) > max(room, 0):
             reason = f"pads {(begin, end)} are wider than {kept} elements can fill by {mode}"
             raise Unsupported(reason, "pad in several steps, or bind larger dimensions")
-    return (TensorType(x.dtype, tuple(dim + sum(pad) for dim, pad in zip(x.dims, pads, strict=True))),)
+    padded = zip(x.shape, pads, strict=True)
+    return (TensorType(x.dtype, tuple(dim if pad == (0, 0) else extent(dim) + sum(pad) for dim, pad in padded)),)
 
 
 def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:

@@ -12,7 +12,7 @@ from compiler.ir.expr import Const, Expr, Load, Position, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect, flatten, unflatten
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Shape, TensorType, static
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
@@ -30,16 +30,16 @@ def _global_windows(extents: tuple[int, ...]) -> tuple[Window, ...]:
     return tuple(Window(extent, extent, 1, 1, 0, 0, 1) for extent in extents)
 
 
-def _pool_windows(node: Node, dims: tuple[int, ...]) -> tuple[Window, ...]:
+def _pool_windows(node: Node, dims: Shape) -> tuple[Window, ...]:
     if len(dims) < 3:
         raise Unsupported(f"the input has rank {len(dims)}", "give [N, C, spatial axes]")
     if node.op.startswith("Global"):
         check_rank(len(dims) - 2)
-        return _global_windows(dims[2:])
+        return _global_windows(static(dims[2:]))
     kernel = node.attrs.get("kernel_shape")
     if not isinstance(kernel, tuple):
         raise Unsupported("kernel_shape is missing", "export the model again")
-    return windows(node, dims[2:], tuple(extent for extent in kernel if isinstance(extent, int)))
+    return windows(node, static(dims[2:]), tuple(extent for extent in kernel if isinstance(extent, int)))
 
 
 class _Loops:
@@ -68,8 +68,8 @@ class _Loops:
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
-    places = _pool_windows(node, x.dims)
-    shape = (*x.dims[:2], *(window.outputs for window in places))
+    places = _pool_windows(node, x.shape)
+    shape = (*x.shape[:2], *(window.outputs for window in places))
     dtypes = (x.dtype, DType.I64)
     return tuple(TensorType(dtype, shape) for dtype in dtypes[: len(node.outputs)])
 

@@ -60,7 +60,7 @@ def _infer_eye(node: Node, types: Types) -> tuple[TensorType, ...]:
     if x.rank != 2:
         raise Unsupported(f"{x} is no matrix", "export with a tensor of rank 2")
     dtype = x.dtype if node.attrs.get("dtype") is None else dtype_of(node.attrs["dtype"])
-    return (TensorType(dtype, x.dims),)
+    return (TensorType(dtype, x.shape),)
 
 
 def _reference_eye(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
@@ -84,7 +84,7 @@ def _sequence_axes(node: Node, types: Types) -> tuple[int, int]:
     time, batch = node.attrs.get("time_axis", 0), node.attrs.get("batch_axis", 1)
     if not (isinstance(time, int) and isinstance(batch, int) and x.rank >= 2 and {time, batch} == {0, 1}):
         raise Unsupported(f"time_axis is {time!r} and batch_axis {batch!r}", "use 0 and 1, or 1 and 0")
-    if lengths.dims != (x.dims[batch],):
+    if lengths.shape != (x.shape[batch],):
         raise Unsupported(f"lengths {lengths} do not fit axis {batch} of {x}", "give one for each sequence")
     return time, batch
 

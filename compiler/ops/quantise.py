@@ -13,7 +13,7 @@ from compiler.ir.expr import Expr, Load, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Shape, TensorType, extent
 from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -35,16 +35,16 @@ def _dtype_attr(node: Node) -> DType | None:
         raise Unsupported(f"output_dtype {code} is not supported", "use 8 or 16 bit integers") from None
 
 
-def _per(node: Node, x: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, int] | None:
+def _per(node: Node, x: Shape, scale: Shape) -> tuple[int, int] | None:
     """(axis, block) of the scale; None when it belongs to the whole tensor. Raises Unsupported when it does not fit."""
-    if int(np.prod(scale)) == 1 and len(scale) <= 1:
+    if scale in ((), (1,)):
         return None
     axis = axis_of(node, len(x), default=1)
     block = node.attrs.get("block_size", 0)
     assert isinstance(block, int)
     if not block and scale == (x[axis],):
         return axis, 1
-    if block and len(scale) == len(x) and scale == (*x[:axis], -(-x[axis] // block), *x[axis + 1 :]):
+    if block and len(scale) == len(x) and scale == (*x[:axis], -(-extent(x[axis]) // block), *x[axis + 1 :]):
         return axis, block
     reason = f"a scale of shape {list(scale)} does not fit axis {axis} of a tensor of shape {list(x)}"
     raise Unsupported(reason, "give one for the tensor, for each index of the axis, or for each block of block_size")
@@ -60,8 +60,13 @@ def _scale_index(node: Node, x: TensorType, scale: TensorType, index: tuple[Inde
     return (*index[:axis], index[axis] // block, *index[axis + 1 :])
 
 
+def _size(type: TensorType) -> int | Shape:
+    """What is equal where two types have equally many elements: their number, or the shape where it has symbols."""
+    return type.elements if type.is_static else type.shape
+
+
 def _check_zero(types: Types) -> None:
-    if present(types, 2) and given(types, 2).elements != given(types, 1).elements:
+    if present(types, 2) and _size(given(types, 2)) != _size(given(types, 1)):
         raise Unsupported(
             f"the zero point {given(types, 2)} does not fit the scale {given(types, 1)}", "give both the same shape"
         )
@@ -69,7 +74,7 @@ def _check_zero(types: Types) -> None:
 
 def _infer_quantize(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, scale = given(types, 0), given(types, 1)
-    _per(node, x.dims, scale.dims)
+    _per(node, x.shape, scale.shape)
     _check_zero(types)
     dtype = given(types, 2).dtype if present(types, 2) else _dtype_attr(node) or DType.U8
     if dtype not in QUANTISED:
@@ -127,7 +132,7 @@ def _reference_quantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 def _infer_dequantize(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, scale = given(types, 0), given(types, 1)
-    _per(node, x.dims, scale.dims)
+    _per(node, x.shape, scale.shape)
     _check_zero(types)
     dtype = _dtype_attr(node) or scale.dtype
     if not dtype.is_float:

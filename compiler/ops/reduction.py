@@ -13,7 +13,7 @@ from compiler.ir.expr import Expr, Load, Position, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, Shape, TensorType, at_most, static
 from compiler.ops import running
 from compiler.ops.attributes import axes_of
 from compiler.ops.build import at, axes_for, call, cast, number
@@ -38,7 +38,7 @@ def _keeps(node: Node) -> bool:
     return bool(node.attrs.get("keepdims", 1))
 
 
-def _kept_dims(dims: tuple[int, ...], over: tuple[int, ...], keeps: bool) -> tuple[int, ...]:
+def _kept_dims(dims: Shape, over: tuple[int, ...], keeps: bool) -> Shape:
     if keeps:
         return tuple(1 if axis in over else extent for axis, extent in enumerate(dims))
     return tuple(extent for axis, extent in enumerate(dims) if axis not in over)
@@ -46,7 +46,7 @@ def _kept_dims(dims: tuple[int, ...], over: tuple[int, ...], keeps: bool) -> tup
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
-    return (TensorType(x.dtype, _kept_dims(x.dims, _reduced(node, x.rank), _keeps(node))),)
+    return (TensorType(x.dtype, _kept_dims(x.shape, _reduced(node, x.rank), _keeps(node))),)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _reference(function: Over) -> Callable[[Node, Arrays], tuple[np.ndarray, ...
         over = _reduced(node, x.ndim)
         with np.errstate(all="ignore"):
             result = np.asarray(function(x, over)).astype(x.dtype)
-        return (result.reshape(_kept_dims(x.shape, over, _keeps(node))),)
+        return (result.reshape(static(_kept_dims(x.shape, over, _keeps(node)))),)
 
     return evaluate
 
@@ -196,9 +196,9 @@ def _log_sum_exp(x: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
 def _infer_arg(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
     axis = axis_of(node, x.rank)
-    if x.dims[axis] == 0:
+    if not at_most(1, x.shape[axis]):
         raise Unsupported(f"axis {axis} of {x} has no elements", "bind larger input dimensions")
-    return (TensorType(DType.I64, _kept_dims(x.dims, (axis,), _keeps(node))),)
+    return (TensorType(DType.I64, _kept_dims(x.shape, (axis,), _keeps(node))),)
 
 
 def _arg(name: str, best: str, function: Callable[..., np.ndarray]) -> Operator:
@@ -223,7 +223,7 @@ def _arg(name: str, best: str, function: Callable[..., np.ndarray]) -> Operator:
             found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
         else:
             found = function(x, axis=axis)
-        return (np.asarray(found).reshape(_kept_dims(x.shape, (axis,), _keeps(node))),)
+        return (np.asarray(found).reshape(static(_kept_dims(x.shape, (axis,), _keeps(node)))),)
 
     return Operator(name, _infer_arg, reference, define)
 

@@ -10,7 +10,7 @@ from compiler.ir.expr import Const, Expr, Load, Position, Where, inside
 from compiler.ir.graph import Node
 from compiler.ir.index import Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, TensorType, at_most, extent
 from compiler.ops.build import at, axes_for, call, cast
 from compiler.ops.indices import axis_of, selected
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -31,9 +31,9 @@ def _combined(node: Node, old: Load, update: Expr) -> Expr:
 def _infer_elements(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, indices, updates = (given(types, position) for position in range(3))
     axis = axis_of(node, x.rank)
-    fits = indices.rank == x.rank and indices.dims == updates.dims
-    if not fits or any(place != axis and extent > x.dims[place] for place, extent in enumerate(indices.dims)):
-        reason = f"indices {list(indices.dims)} and updates {list(updates.dims)} do not fit {x}"
+    fits = indices.rank == x.rank and indices.shape == updates.shape
+    if not fits or any(place != axis and not at_most(dim, x.shape[place]) for place, dim in enumerate(indices.shape)):
+        reason = f"indices {list(indices.shape)} and updates {list(updates.shape)} do not fit {x}"
         raise Unsupported(reason, "bind dimensions that do")
     return (x,)
 
@@ -85,9 +85,9 @@ def _reference_elements(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 def _infer_nd(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, indices, updates = (given(types, position) for position in range(3))
-    depth = indices.dims[-1] if indices.rank else x.rank + 1
-    if depth > x.rank or updates.dims != (*indices.dims[:-1], *x.dims[depth:]):
-        reason = f"indices {list(indices.dims)} and updates {list(updates.dims)} do not fit {x}"
+    depth = extent(indices.shape[-1]) if indices.rank else x.rank + 1
+    if depth > x.rank or updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
+        reason = f"indices {list(indices.shape)} and updates {list(updates.shape)} do not fit {x}"
         raise Unsupported(reason, "bind dimensions that do")
     return (x,)
 
@@ -116,10 +116,10 @@ def _infer_tensor(node: Node, types: Types) -> tuple[TensorType, ...]:
     past, update = given(types, 0), given(types, 1)
     axis = axis_of(node, past.rank, default=-2)
     same = past.rank == update.rank and all(
-        place == axis or pair[0] == pair[1] for place, pair in enumerate(zip(past.dims, update.dims, strict=True))
+        place == axis or pair[0] == pair[1] for place, pair in enumerate(zip(past.shape, update.shape, strict=True))
     )
-    if axis == 0 or not same or update.dims[axis] > past.dims[axis]:
-        raise Unsupported(f"an update of shape {list(update.dims)} does not fit {past}", "bind dimensions that do")
+    if axis == 0 or not same or not at_most(update.shape[axis], past.shape[axis]):
+        raise Unsupported(f"an update of shape {list(update.shape)} does not fit {past}", "bind dimensions that do")
     return (past,)
 
 

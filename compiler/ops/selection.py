@@ -10,7 +10,7 @@ from compiler.ir.expr import Const, Expr, Load, Position, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect, unflatten
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import DType, TensorType, extent
 from compiler.ops.build import at, call, view_kernel
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -35,7 +35,7 @@ def _infer_compress(node: Node, types: Types) -> tuple[TensorType, ...]:
     if "axis" not in node.attrs:
         return (TensorType(x.dtype, (len(_kept(node, x.elements)),)),)
     axis = axis_of(node, x.rank)
-    return (TensorType(x.dtype, (*x.dims[:axis], len(_kept(node, x.dims[axis])), *x.dims[axis + 1 :])),)
+    return (TensorType(x.dtype, (*x.shape[:axis], len(_kept(node, extent(x.shape[axis]))), *x.shape[axis + 1 :])),)
 
 
 def _define_compress(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:

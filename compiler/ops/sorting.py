@@ -6,17 +6,17 @@ import numpy as np
 
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import Dim, DType, TensorType, at_most
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given, input_slots, output_slots
 
 
-def _count(node: Node, extent: int) -> int:
+def _count(node: Node, extent: Dim) -> int:
     k: Attr = node.attrs.get("k")
     if isinstance(k, tuple) and len(k) == 1:
         k = k[0]
-    if not isinstance(k, int) or not 0 <= k <= extent:
+    if not isinstance(k, int) or k < 0 or not at_most(k, extent):
         raise Unsupported(f"k is {k!r} for an axis of {extent}", "give a k from 0 to the extent of the axis")
     return k
 
@@ -24,7 +24,7 @@ def _count(node: Node, extent: int) -> int:
 def _infer_top(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
     axis = axis_of(node, x.rank, default=-1)
-    shape = (*x.dims[:axis], _count(node, x.dims[axis]), *x.dims[axis + 1 :])
+    shape = (*x.shape[:axis], _count(node, x.shape[axis]), *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape), TensorType(DType.I64, shape))[: len(node.outputs)]
 
 

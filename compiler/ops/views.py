@@ -11,7 +11,7 @@ from compiler.ir.expr import Expr, Load
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, flatten, unflatten
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import Dim, Shape, TensorType, broadcast, extent, static
 from compiler.ops import joining, padding, positions
 from compiler.ops.attributes import axes_of, ints
 from compiler.ops.build import at, load_broadcast, view_kernel
@@ -19,22 +19,19 @@ from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
 from compiler.ops.traits import Trait
 
-Shape = tuple[int, ...]
-
-
 # Reshapes: the same elements in the same order
 
 
-def _shape(node: Node) -> Shape:
+def _shape(node: Node) -> tuple[int, ...]:
     return ints(node, "shape") or ()
 
 
 def _reshape_dims(node: Node, x: Shape) -> Shape:
     """-1 is what is left over; 0 is the input's dimension at that place, unless `allowzero` says that it is none at all."""
-    wanted = list(_shape(node))
+    dims, wanted = static(x), list(_shape(node))
     if not node.attrs.get("allowzero", 0):
-        wanted = [x[position] if dim == 0 and position < len(x) else dim for position, dim in enumerate(wanted)]
-    total = math.prod(x)
+        wanted = [dims[position] if dim == 0 and position < len(x) else dim for position, dim in enumerate(wanted)]
+    total = math.prod(dims)
     if wanted.count(-1) == 1:
         rest = -math.prod(wanted)
         wanted[wanted.index(-1)] = total // rest if rest else 0
@@ -43,20 +40,26 @@ def _reshape_dims(node: Node, x: Shape) -> Shape:
     return tuple(wanted)
 
 
+def _product(dims: Shape) -> Dim:
+    """How many elements dimensions make; a symbol may stand beside ones alone."""
+    longer = tuple(dim for dim in dims if dim != 1)
+    return longer[0] if len(longer) == 1 else math.prod(static(longer))
+
+
 def _flatten_dims(node: Node, x: Shape) -> Shape:
     """`axis` is a place between dimensions, from 0 to the rank."""
     axis = node.attrs.get("axis", 1)
     if not isinstance(axis, int) or not -len(x) <= axis <= len(x):
         raise Unsupported(f"axis is {axis!r}, the tensor has rank {len(x)}", "export with an axis of the tensor")
     axis = axis + len(x) if axis < 0 else axis
-    return (math.prod(x[:axis]), math.prod(x[axis:]))
+    return (_product(x[:axis]), _product(x[axis:]))
 
 
 def _squeeze_dims(node: Node, x: Shape) -> Shape:
     axes = axes_of(node, len(x))
     if axes is None:
-        return tuple(dim for dim in x if dim != 1)
-    if any(x[axis] != 1 for axis in axes):
+        return tuple(dim for dim in static(x) if dim != 1)
+    if any(extent(x[axis]) != 1 for axis in axes):
         raise Unsupported(f"axes {list(axes)} of {list(x)} are not all of extent 1", "squeeze other axes")
     return tuple(dim for axis, dim in enumerate(x) if axis not in axes)
 
@@ -83,11 +86,11 @@ def _reshaping(
 ) -> Operator:
     def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
         x = given(types, 0)
-        return (TensorType(x.dtype, dims(node, x.dims)),)
+        return (TensorType(x.dtype, dims(node, x.shape)),)
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         (x,) = arrays_at(arrays, 0)
-        return (x.reshape(dims(node, x.shape)),)
+        return (x.reshape(static(dims(node, x.shape))),)
 
     traits = Trait.MOVES | Trait.VIEW | Trait.RESHAPE
     return Operator(name, infer, reference, _define_reshape, parameters, traits=traits)
@@ -127,7 +130,7 @@ def _define_transpose(node: Node, types: Types, outs: tuple[TensorType, ...]) ->
 # Slice
 
 
-def _windows(node: Node, x: Shape) -> tuple[tuple[int, int, int], ...]:
+def _windows(node: Node, x: Shape) -> tuple[tuple[int, int, Dim], ...]:
     """(start, step, count) on each axis."""
     starts, ends = ints(node, "starts") or (), ints(node, "ends") or ()
     axes, steps = axes_of(node, len(x)), ints(node, "steps")
@@ -135,9 +138,9 @@ def _windows(node: Node, x: Shape) -> tuple[tuple[int, int, int], ...]:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or len(axes) > len(x) or 0 in steps:
         raise Unsupported("starts, ends, axes and steps do not fit each other", "export the model again")
-    windows = [(0, 1, extent) for extent in x]
+    windows: list[tuple[int, int, Dim]] = [(0, 1, dim) for dim in x]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        begin, past = _bounds(start, end, step, x[axis])
+        begin, past = _bounds(start, end, step, extent(x[axis]))
         windows[axis] = (begin, step, len(range(begin, past, step)))
     return tuple(windows)
 
@@ -152,13 +155,13 @@ def _bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
 
 def _infer_slice(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
-    return (TensorType(x.dtype, tuple(count for _, _, count in _windows(node, x.dims))),)
+    return (TensorType(x.dtype, tuple(count for _, _, count in _windows(node, x.shape))),)
 
 
 def _reference_slice(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     for axis, (start, step, count) in enumerate(_windows(node, x.shape)):
-        x = x.take(start + step * np.arange(count), axis)
+        x = x.take(start + step * np.arange(extent(count)), axis)
     return (x,)
 
 
@@ -178,12 +181,11 @@ def _define_slice(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Ker
 
 def _infer_expand(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
-    try:
-        dims = np.broadcast_shapes(x.dims, _shape(node))
-    except ValueError:
-        reason = f"{list(x.dims)} does not broadcast to {list(_shape(node))}"
-        raise Unsupported(reason, "bind shapes that agree") from None
-    return (TensorType(x.dtype, tuple(int(dim) for dim in dims)),)
+    shape = broadcast(x.shape, _shape(node))
+    if shape is None or min(_shape(node), default=0) < 0:
+        reason = f"{list(x.shape)} does not broadcast to {list(_shape(node))}"
+        raise Unsupported(reason, "bind shapes that agree")
+    return (TensorType(x.dtype, shape),)
 
 
 def _reference_expand(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
@@ -205,7 +207,8 @@ def _repeats(node: Node, x: Shape) -> tuple[int, ...]:
 
 def _infer_tile(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = given(types, 0)
-    return (TensorType(x.dtype, tuple(dim * count for dim, count in zip(x.dims, _repeats(node, x.dims), strict=True))),)
+    counts = zip(x.shape, _repeats(node, x.shape), strict=True)
+    return (TensorType(x.dtype, tuple(dim if count == 1 else extent(dim) * count for dim, count in counts)),)
 
 
 def _reference_tile(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:

@@ -37,7 +37,7 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
             {"tile": str(tile), "blocking": tile.to_json(), "tiles": tiles, "predicted_s": None, "predicted_from": None}
             for tile, tiles in plan.tiles
         ],
-        "tasks": [task_json(task) for task in plan.tasks],
+        "tasks": [task_json(task) for task in plan.tasks_of_one_device()],
         "storages": storages_json(plan),
     }
 

@@ -72,7 +72,7 @@ def plan_json(
                 "critical": at in timeline.critical,
                 **({"measured_s": list(traced.spans[at])} if traced else {}),
             }
-            for at, task in enumerate(plan.tasks)
+            for at, task in enumerate(plan.tasks_of_one_device())
         ],
         "storages": storages_json(plan),
         **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),

@@ -87,7 +87,7 @@ class _Row:
 def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
     whole = sum(cost.seconds for cost in facts.costs) or 1.0
     lanes: dict[int, set[int]] = {}
-    for task in plan.tasks:
+    for task in plan.runs:
         lanes.setdefault(task.call, set()).add(task.lane)
     rows = []
     for position, call in enumerate(kernels.calls):

@@ -61,7 +61,7 @@ def simulate(plan: Plan, seconds: Sequence[float], handover_s: float = 0.0) -> t
     spans: list[Span] = []
     ended = [[0.0] for _ in range(plan.lanes)]  # when a lane has finished its first 0, 1, ... tasks
     launched = [0.0] * plan.lanes
-    for task, spent in zip(plan.tasks, seconds, strict=True):
+    for task, spent in zip(plan.tasks_of_one_device(), seconds, strict=True):
         if not task.beside:
             arrivals = [ended[wait.lane][wait.count] + handover_s for wait in task.waits if wait.count]
             launched[task.lane] = max([ended[task.lane][-1], *arrivals])
@@ -77,13 +77,15 @@ def task_seconds(plan: Plan, seconds: Sequence[float]) -> list[float]:
     The lane with most of a call's tiles takes the call's time, others less by as much as they have fewer; a lane's share is shared among its tasks by tiles.
     """
     tiles: dict[tuple[int, int], int] = {}
-    for task in plan.tasks:
+    for task in plan.tasks_of_one_device():
         key = (task.call, task.lane)
         tiles[key] = tiles.get(key, 0) + task.last - task.first
     most: dict[int, int] = {}
     for (call, _), count in tiles.items():
         most[call] = max(most.get(call, 0), count)
-    return [seconds[task.call] * (task.last - task.first) / max(most[task.call], 1) for task in plan.tasks]
+    return [
+        seconds[task.call] * (task.last - task.first) / max(most[task.call], 1) for task in plan.tasks_of_one_device()
+    ]
 
 
 def _timeline(plan: Plan, spans: Sequence[Span], facts: Facts) -> Timeline:
@@ -98,6 +100,6 @@ def _timeline(plan: Plan, spans: Sequence[Span], facts: Facts) -> Timeline:
             tuple((wait.lane, wait.count) for wait in task.waits),
             task.beside,
         )
-        for task in plan.tasks
+        for task in plan.tasks_of_one_device()
     ]
     return Timeline.of(tasks, spans, facts.handover_s)

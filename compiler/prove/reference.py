@@ -75,7 +75,7 @@ def _results(graph: Graph, node: Node, arrays: Arrays, operators: Operators, wid
 
 def _checked(graph: Graph, node: Node, value: int, result: np.ndarray, wide: bool) -> np.ndarray:
     declared = graph.type(value)
-    if declared.is_static and result.shape != declared.dims:
+    if declared.is_static and result.shape != declared.shape:
         raise InternalError(
             f"the reference of {node.op} gave shape {list(result.shape)} at node {node.source!r}, declared {declared}",
             details={"node": node.source, "operator": node.op},

@@ -164,7 +164,7 @@ def planned(
 
 def carried_out(plan: Plan, call: int, menu: Menu) -> Cost:
     """What a call takes as a plan carries it out: as it was measured on so many lanes, else what it takes on one, shared among them."""
-    lanes = len({task.lane for task in plan.tasks if task.call == call})
+    lanes = len({task.lane for task in plan.runs if task.call == call})
     alike = [one for one in menu.variants if one.tile == plan.tiles[call][0]]
     measured = next((one for one in alike if one.lanes == lanes > 1), None)
     if measured:

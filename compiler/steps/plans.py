@@ -97,7 +97,7 @@ def choose_plan(
     trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
     taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
     reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
-    spans = unpack_spans(found[taken].plan.tasks, records[taken].variant.get(SPANS)) if taken in records else ()
+    spans = unpack_spans(found[taken].plan.runs, records[taken].variant.get(SPANS)) if taken in records else ()
     return Choice(found[taken].plan, reached, tuple(records.values()), tuple(fresh.values()), spans)
 
 
@@ -172,7 +172,7 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
     plan = found[at].plan
     waits = sum(len(task.waits) for task in plan.tasks)
     ratio = raced.ratio if at else None
-    spans = pack_spans(plan.tasks, raced.spans) if raced.spans else ""
+    spans = pack_spans(plan.runs, raced.spans) if raced.spans else ""
     about = f"{plan.scheduler}: {len(plan.tasks)} tasks on {plan.lanes} lanes, {waits} waits; the whole model"
     reached = {
         "scheduler": plan.scheduler,

@@ -11,7 +11,7 @@ import pytest
 from compiler.contract import CompileOptions, Event
 from compiler.errors import Disagreement
 from compiler.forms.winograd import TransformedPanels
-from compiler.ir.narrow import NarrowPanels
+from compiler.ir.encoding import Int24Panels
 from compiler.pipeline import compile_model
 from tests.compiler.networks import Network
 
@@ -70,8 +70,8 @@ def test_weights_of_24_bits_are_widened_again_when_they_spent_too_much(
     options = CompileOptions(threads=1, tuning_budget_s=0)
     compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", options, dump=tmp_path / "first")
     assert [" gemv24 " in path.read_text() for path in (tmp_path / "first").glob("*_tile.txt")] == [True]
-    right = NarrowPanels.pack
-    monkeypatch.setattr(NarrowPanels, "pack", lambda self, constant: right(self, constant * np.float32(1.01)))
+    right = Int24Panels.pack
+    monkeypatch.setattr(Int24Panels, "pack", lambda self, constant: right(self, constant * np.float32(1.01)))
     report = compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", options)
     assert [notice for notice in report.notices if "compiled again without gemv24" in notice]
     assert max(error.max_relative for error in report.errors) < 1e-5

@@ -295,7 +295,7 @@ def test_a_wrong_plan_for_cores_in_the_other_state_fails_and_is_named(
     model = compiled("tiny_inception").model
 
     def with_wrong(plan: Plan, *args: object) -> Guarded:
-        tasks = tuple(Task(one.call, 0, one.first, one.last) for one in plan.tasks[::-1])
+        tasks = tuple(Task(one.call, 0, one.first, one.last) for one in plan.runs[::-1])
         wrong = replace(plan, tasks=tasks)
         if state == "near":
             return Guarded(replace(plan, most_handover_s=NEAR_S), (wrong,))

@@ -86,7 +86,7 @@ def families(target: CudaTarget, asked: Sequence[str]) -> Iterator[Family]:
         if not wanted:
             continue
         by_algorithm: dict[str, list[Subject]] = {}
-        for subject in _subjects(target, precision):
+        for subject in subjects(target, precision):
             by_algorithm.setdefault(subject.tile.algorithm, []).append(subject)
         for algorithm in sorted(wanted):
             chosen = _spread(by_algorithm.get(algorithm, []), SUBJECTS)
@@ -164,7 +164,7 @@ def _octets(buffer: Buffer) -> Buffer:
     return replace(buffer, type=TensorType(dtype, buffer.type.shape), element=None)
 
 
-def _subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
+def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
     """Kernels of all networks under a few tiles of each algorithm."""
     number = 0
     for workload in _workloads(ELEMENTS.get(precision)):

@@ -164,7 +164,7 @@ def traffic(plan: Plan, kernels: KernelGraph, regions: Regions | None = None) ->
     if plan.lanes == 1:
         return tuple(found)
     memories = _Memories(plan)
-    touched = touches(kernels, plan.tasks, plan.tiles, regions)
+    touched = touches(kernels, plan.tasks_of_one_device(), plan.tiles, regions)
     for one in touched:
         memories.touch(one, inference=0)
     for one in touched:

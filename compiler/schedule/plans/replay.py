@@ -17,18 +17,19 @@ def replayed(plan: Plan, works: Sequence[float], handover_s: float, wake_s: floa
     hand-over after the task that it waits for has ended. Raises ValueError where tasks wait for each other.
     """
     streams: list[list[int]] = [[] for _ in range(plan.lanes)]
-    for at, task in enumerate(plan.tasks):
+    tasks = plan.tasks_of_one_device()
+    for at, task in enumerate(tasks):
         streams[task.lane].append(at)
     ended = [[0.0] for _ in range(plan.lanes)]
     """When each lane has finished its first 0, 1, ... tasks."""
-    spans = [(0.0, 0.0)] * len(plan.tasks)
+    spans = [(0.0, 0.0)] * len(tasks)
     left = len(spans)
     while left:
         before = left
         for stream, mine in zip(streams, ended, strict=True):
             while len(mine) <= len(stream):
                 at = stream[len(mine) - 1]
-                waits = plan.tasks[at].waits
+                waits = tasks[at].waits
                 if any(wait.count >= len(ended[wait.lane]) for wait in waits):
                     break
                 begin = max([mine[-1], *(ended[wait.lane][wait.count] + handover_s for wait in waits)])

@@ -21,10 +21,10 @@ def works_of(
     lane, shared by tiles. What is not at hand (`ownership.Traffic`) takes as much longer as `costs` say.
     """
     lanes: dict[int, set[int]] = {}
-    for task in plan.tasks:
+    for task in plan.tasks_of_one_device():
         lanes.setdefault(task.call, set()).add(task.lane)
     found = []
-    for task, moved in zip(plan.tasks, traffic(plan, kernels, regions), strict=True):
+    for task, moved in zip(plan.tasks_of_one_device(), traffic(plan, kernels, regions), strict=True):
         tile, tiles = plan.tiles[task.call]
         menu, count = menus[task.call], len(lanes[task.call])
         variant = _measured([one for one in menu.variants if one.tile == tile], count)

@@ -29,7 +29,7 @@ from compiler.ir.parse import (
     parse_type,
     parse_workload,
 )
-from compiler.ir.plan import Place, Plan, Task, Wait
+from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, Layout, Symbol, TensorType
 from compiler.ir.text import digest, print_constant
 from compiler.ir.tile import Level, Tile
@@ -424,7 +424,17 @@ def test_plans_and_tiles_round_trip() -> None:
         'optimal "5 s"',
         1.25e-05,
     )
-    for one in (plan, replace(plan, most_handover_s=6e-08)):
+    assert not {"device", "memory", "copy", "also"} & set(str(plan).replace(":", " ").split())
+    across = replace(
+        plan,
+        tasks=(*plan.tasks, Copy(1, 0, 1, 0, 4096, 2, (Wait(0, 3),), 1), Task(3, 2, 0, 1, (), False, 1)),
+        tiles=(*plan.tiles, (Tile("loops"), 1)),
+        places={**plan.places, 3: Place("arena", 0, 8, 1)},
+        devices=("cpu", 'cuda:"0"'),
+        more_memories=(Memory(1, 1 << 20), Memory(0, 16)),
+        replicas=((1, Place("arena", 64, 4096, 1)), (2, Place("constant", 0, 16, 1))),
+    )
+    for one in (plan, replace(plan, most_handover_s=6e-08), across, replace(across, replicas=())):
         assert parse_plan(str(one)) == one
     for tile, _ in plan.tiles:
         assert parse_tile(str(tile)) == tile

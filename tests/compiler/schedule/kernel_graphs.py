@@ -241,7 +241,7 @@ def run(kernels: KernelGraph, plan: Plan, random: Random) -> dict[int, list[int]
     Lanes are as fast as each other, or one after the other runs ahead as far as it may.
     """
     memory = Memory(kernels, plan, random.randrange(1 << 30))
-    streams = [plan.lane(lane) for lane in range(plan.lanes)]
+    streams = [[task for task in plan.runs if task.lane == lane] for lane in range(plan.lanes)]
     ended, pending = [0] * plan.lanes, dict[int, list[tuple[int, Point, int]]]()
     eager = random.random() < 0.6
     ranks = random.sample(range(plan.lanes), plan.lanes)

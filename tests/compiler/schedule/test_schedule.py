@@ -100,7 +100,7 @@ def test_a_sequential_plan_runs_every_tile_once_and_verifies(kernels: KernelGrap
     plan.verify(kernels)
     assert plan.lanes in (1, lanes)
     for call in range(len(kernels.calls)):
-        covered = [tile for task in plan.tasks if task.call == call for tile in range(task.first, task.last)]
+        covered = [tile for task in plan.runs if task.call == call for tile in range(task.first, task.last)]
         assert sorted(covered) == list(range(tiles))
 
 
@@ -169,43 +169,43 @@ def refused(plan: Plan, reason: str) -> None:
 
 def split_plan() -> Plan:
     plan = plan_of(chain(), lanes=2)
-    assert [len([task for task in plan.tasks if task.call == call]) for call in range(4)] == [2, 2, 2, 2]
+    assert [len([task for task in plan.runs if task.call == call]) for call in range(4)] == [2, 2, 2, 2]
     return plan
 
 
 def test_a_dropped_wait_is_found() -> None:
     plan = split_plan()
-    waiting = [(at, task) for at, task in enumerate(plan.tasks) if task.waits]
+    waiting = [(at, task) for at, task in enumerate(plan.runs) if task.waits]
     assert len(waiting) == 6  # each of two lanes for the other, in all calls but the first
     for at, task in waiting:
-        tasks = (*plan.tasks[:at], replace(task, waits=()), *plan.tasks[at + 1 :])
+        tasks = (*plan.runs[:at], replace(task, waits=()), *plan.runs[at + 1 :])
         refused(replace(plan, tasks=tasks), "wait|reuses")
 
 
 def test_a_wait_for_too_few_tasks_is_found() -> None:
     plan = split_plan()
-    at, task = next((at, task) for at, task in reversed([*enumerate(plan.tasks)]) if task.waits)
+    at, task = next((at, task) for at, task in reversed([*enumerate(plan.runs)]) if task.waits)
     early = replace(task, waits=(Wait(task.waits[0].lane, task.waits[0].count - 1),))
-    refused(replace(plan, tasks=(*plan.tasks[:at], early, *plan.tasks[at + 1 :])), "nothing makes call")
+    refused(replace(plan, tasks=(*plan.runs[:at], early, *plan.runs[at + 1 :])), "nothing makes call")
 
 
 def test_a_missing_tile_range_is_found() -> None:
     plan = split_plan()
-    refused(replace(plan, tasks=plan.tasks[:-1]), "tiles")
-    short = replace(plan.tasks[0], last=plan.tasks[0].last - 1)
-    refused(replace(plan, tasks=(short, *plan.tasks[1:])), "expected to begin")
+    refused(replace(plan, tasks=plan.runs[:-1]), "tiles")
+    short = replace(plan.runs[0], last=plan.runs[0].last - 1)
+    refused(replace(plan, tasks=(short, *plan.runs[1:])), "expected to begin")
 
 
 def test_a_tile_that_runs_twice_is_found() -> None:
     plan = split_plan()
-    again = replace(plan.tasks[0], last=plan.tasks[0].last + 1)
-    refused(replace(plan, tasks=(again, *plan.tasks[1:])), "expected to begin")
+    again = replace(plan.runs[0], last=plan.runs[0].last + 1)
+    refused(replace(plan, tasks=(again, *plan.runs[1:])), "expected to begin")
 
 
 def test_calls_in_the_wrong_order_are_found() -> None:
     plan = plan_of(chain(), lanes=1)
-    one, two = plan.tasks[1], plan.tasks[2]
-    refused(replace(plan, tasks=(plan.tasks[0], two, one, plan.tasks[3])), "call")
+    one, two = plan.runs[1], plan.runs[2]
+    refused(replace(plan, tasks=(plan.runs[0], two, one, plan.runs[3])), "call")
 
 
 def test_storages_that_overlap_while_both_live_are_found() -> None:

@@ -2,7 +2,7 @@
 
 The matrix is packed in panels, some of which are read side by side, each along memory: one pass over k fills the sums of all their
 columns for all rows, and the maps that follow are applied to them at once. Under `gemv24` the panels hold 24 bits for each element
-(`compiler.ir.narrow`). Long sums are taken in stretches of k, which keeps rounding errors from growing with the depth.
+(`compiler.ir.encoding`). Long sums are taken in stretches of k, which keeps rounding errors from growing with the depth.
 
 A tile says how many panels lie side by side, and into how many tasks the columns are cut.
 """
@@ -25,15 +25,15 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, axes_of, packing_of
 from compiler.forms.gemv import as_gemv, group_of
 from compiler.forms.normal_form import Slots
+from compiler.ir.encoding import INT24, INT24_BYTES, Int24Panels
 from compiler.ir.machine import Workload
-from compiler.ir.narrow import NARROW_BYTES, NarrowPanels
 from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
 
 TASKS_PER_LANE = 4
-NARROW_ERROR = 3e-7
+INT24_ERROR = 3e-7
 """Of a product with 24-bit numbers, relative to its largest value: what rounding to about 2^-21 of a usual element comes to."""
 
 
@@ -55,8 +55,8 @@ def gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
     slot = view.b.loads[0].slot
     position = [declared.name for declared in workload.kernel.inputs].index(slot)
     proposals = [Proposal(Tile("gemv", levels, scopes), _seconds(view, DType.F32.bytes, target))]
-    if workload.narrow[position]:
-        proposals.append(Proposal(Tile("gemv24", levels, scopes), _seconds(view, NARROW_BYTES, target), NARROW_ERROR))
+    if INT24 in workload.encodings[position]:
+        proposals.append(Proposal(Tile("gemv24", levels, scopes), _seconds(view, INT24_BYTES, target), INT24_ERROR))
     return sorted(proposals, key=lambda proposal: proposal.seconds)
 
 
@@ -79,7 +79,7 @@ def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     assert found is not None
     position, panels = found
     narrow = tile.algorithm == "gemv24"
-    packing: Packing = NarrowPanels(panels) if narrow else panels
+    packing: Packing = Int24Panels(panels) if narrow else panels
     group = tile.extent("register", "n") // panel
     fetch = is_fetched(packing, target.l2_bytes)
     rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, narrow, fetch)

@@ -19,7 +19,7 @@ from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.blocking import most_rows
-from compiler.devices.cpu.algorithms.gemv import NARROW_ERROR
+from compiler.devices.cpu.algorithms.gemv import INT24_ERROR
 from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
@@ -30,10 +30,10 @@ from compiler.forms.cache_lines import whole_lines
 from compiler.forms.gemv import MAX_ROWS, group_of
 from compiler.forms.normal_form import Slots
 from compiler.forms.recurrence import Product, Recurrence, as_recurrence
+from compiler.ir.encoding import INT24, INT24_BYTES, Int24Panels
 from compiler.ir.index import Index, flatten
 from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
-from compiler.ir.narrow import NARROW_BYTES, NarrowPanels
 from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -60,9 +60,10 @@ def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         Level("vector", (("n", vectors * floats),)),
     )
     proposals = [Proposal(Tile("recurrent", levels), _seconds(view, DType.F32.bytes, target))]
-    narrow = {slot.name for slot, may in zip(workload.kernel.inputs, workload.narrow, strict=True) if may}
+    bound = zip(workload.kernel.inputs, workload.encodings, strict=True)
+    narrow = {slot.name for slot, encodings in bound if INT24 in encodings}
     if all(product.matrix in narrow for product in view.products if product.into not in view.ahead):
-        proposals.append(Proposal(Tile("recurrent24", levels), _seconds(view, NARROW_BYTES, target), NARROW_ERROR))
+        proposals.append(Proposal(Tile("recurrent24", levels), _seconds(view, INT24_BYTES, target), INT24_ERROR))
     return sorted(proposals, key=lambda proposal: proposal.seconds)
 
 
@@ -89,7 +90,7 @@ def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> L
 
     Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at a time; `register`
     m and n, the register tile of the former; `vector` n, columns of a panel of the latter, which under `recurrent24` holds 24 bits for each
-    element (`compiler.ir.narrow`).
+    element (`compiler.ir.encoding`).
     """
     view = as_recurrence(workload)
     assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"
@@ -197,7 +198,7 @@ class _Recurrent(Lowering):
     def _packing(self, matrix: str) -> Packing:
         product = next(product for product in self.view.products if product.matrix == matrix)
         panels = self.view.panels(matrix, self._panel(product))
-        return NarrowPanels(panels) if self.narrow and product.into not in self.view.ahead else panels
+        return Int24Panels(panels) if self.narrow and product.into not in self.view.ahead else panels
 
     @contextmanager
     def _each_piece(self, product: Product, apart: int, ctype: str = "float") -> Iterator[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
 from compiler.forms.cache_lines import LINE_BYTES
-from compiler.ir.narrow import NARROW_BYTES
+from compiler.ir.encoding import INT24_BYTES
 from compiler.ir.packing import Packing
 
 AHEAD = 2048
@@ -51,11 +51,11 @@ class RowsKernel:
     @property
     def apart(self) -> int:
         """Elements of `ctype` from one panel to the next."""
-        return self.panel * (NARROW_BYTES * self.depth + 4) if self.narrow else self.panel * self.depth
+        return self.panel * (INT24_BYTES * self.depth + 4) if self.narrow else self.panel * self.depth
 
     def factor(self, column: str) -> str:
         """A vector of what the sums at a column, counted from panel `b` on, are multiplied by where the matrix is narrow."""
-        behind = NARROW_BYTES * self.panel * self.depth
+        behind = INT24_BYTES * self.panel * self.depth
         place = f"b + {column} / {self.panel} * {self.apart}L + {behind}L + {column} % {self.panel} * 4"
         return f"tw_load((const float *)({place}))"
 
@@ -76,7 +76,7 @@ class RowsKernel:
 
     def _stretch(self, writer: Writer, first: str, past: str) -> None:
         """acc = x b over a stretch of k."""
-        step = NARROW_BYTES if self.narrow else 1
+        step = INT24_BYTES if self.narrow else 1
         line = self.panel * step
         writer.line(f"vf acc[{self.rows}][{self.panels}][{self.vectors}] = {{0}};")
         with writer.block(f"for (long k = {first}; k < {past}; k++)"):

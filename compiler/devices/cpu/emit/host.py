@@ -126,7 +126,7 @@ def _calls(writer: Writer, number: int, kernels: KernelGraph, lowered: Sequence[
 def _tasks(writer: Writer, number: int, plan: Plan) -> None:
     waits: list[str] = []
     rows = []
-    for task in plan.tasks:
+    for task in plan.tasks_of_one_device():
         rows.append(f"{{{task.call}, {task.lane}, {task.first}, {task.last}, {len(waits)}, {len(task.waits)}}}")
         waits += [f"{{{wait.lane}, {wait.count}}}" for wait in task.waits]
     table(writer, "wait", f"waits_{number}", f"WAITS_{number}", waits)

@@ -37,7 +37,8 @@ def emit(
 ) -> Program:
     """Generates and builds the program: of `plan`, the one for the cores as they were when it was chosen, and of `others` for others.
 
-    Raises ToolchainFailed when the C compiler does not take it, VerifyError unless the plans' limits differ and one of them is infinite.
+    Raises ToolchainFailed when the C compiler does not take it, VerifyError unless the plans' limits differ and one of them is
+    infinite, and each plan is for one device.
     """
     plans = by_limit((plan, *others))
     (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, unhurried)
@@ -56,7 +57,8 @@ def emit_each(
     """A program for each plan. Kernels are compiled once for all of them, and all have one weights file, which holds what any of them needs.
 
     Units with the kernels of the first plan are as if it were alone, what only others need is in units of its own.
-    Object files are taken from `objects` where they are there, and left there. Raises ToolchainFailed, Stopped.
+    Object files are taken from `objects` where they are there, and left there. Raises ToolchainFailed, Stopped,
+    and VerifyError for a plan with more than one device or with copies.
     """
     return _programs(kernels, plans, [[plan] for plan in plans], target, toolchain, jobs, objects, stop)
 
@@ -72,6 +74,8 @@ def _programs(
     stop: Hurry,
 ) -> list[Program]:
     """A program for each group of `plans`, which holds the plans of the group in its order."""
+    for plan in plans:
+        plan.tasks_of_one_device()
     known: dict[tuple[Workload, Tile], Lowered] = {}
     first = _distinct(lower_calls(kernels, plans[0], target, known))
     more = _distinct([one for plan in plans for one in lower_calls(kernels, plan, target, known)])[len(first) :]

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
 
+SM90, SM90A = "TW_SM90", "TW_SM90A"
+"""Conditions of the preprocessor: sm_90 and later; what sm_90a alone has, which no later GPU runs. The greater one holds the other."""
+
 
 @dataclass(frozen=True)
 class TileFunction:
@@ -22,7 +25,7 @@ class TileFunction:
 
     `text` defines `name_tile`. It takes the `parameters`, by C type and name, then dynamic shared memory if `shared`, then the tile.
     `waits` says that it calls `tw_grid_dependency_wait` itself. `resident` blocks at least are to fit a multiprocessor; 0: as the assembler
-    sees fit. It exists where its `condition` holds, such as TW_SM90; empty: everywhere.
+    sees fit. It exists where its `condition` holds, SM90 or SM90A; empty: everywhere.
     """
 
     name: str

@@ -9,21 +9,18 @@ it is from `tile` alone, and how many threads there are from its own text: the b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler.codegen.functions import describe
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.codegen.entry import Part, TileFunction, declaration, entry_text, under
+from compiler.devices.cuda.codegen.entry import SM90A, Part, TileFunction, declaration, entry_text, under
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 
 PREAMBLE = '#include "tw_cuda.h"\n#include "tw_scalar.h"\n'
 """What the texts of kernels stand below."""
-OF_THE_LAUNCH = re.compile(r"\b(blockIdx|blockDim|gridDim|tw_registers_\w+)\b")
-"""What is the launch's and not one tile function's: a kernel that asks for it shares no launch."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,9 @@ class CudaLowered:
     `scratch` points to `scratch_bytes` that hold anything; `counters` to so many 32-bit words that are zero when the kernel begins and that it
     leaves zero. `text` stands below PREAMBLE. Of a kernel that can share a launch it consists of its `tiles`, the functions that its blocks
     carry out, and its `entry`; other kernels have neither.
+
+    A kernel that `waits` calls `tw_grid_dependency_wait` before it reads what others wrote, so that it may begin before they end. It runs
+    on architectures that have what it `needs`: SM90 or SM90A; empty: on all.
     """
 
     name: str
@@ -48,6 +48,13 @@ class CudaLowered:
     packings: Mapping[int, Packing] = field(default_factory=dict)
     tiles: tuple[TileFunction, ...] = ()
     entry: str = ""
+    waits: bool = False
+    needs: str = ""
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether it uses what one architecture alone has: with it there is no PTX for later GPUs."""
+        return self.needs == SM90A
 
 
 def unit_text(kernels: Sequence[CudaLowered]) -> str:
@@ -74,12 +81,16 @@ def framed(
     resident: int = 0,
     header: str = "",
     condition: str = "",
+    needs: str = "",
+    alone: bool = False,
 ) -> CudaLowered:
     """A kernel around the lines of its tile function, which may use the slots' names, `scratch`, `counters`, `shared` and `tile`, of type `index`.
 
     `waits` says that the body itself calls `tw_grid_dependency_wait`. `notes` are further lines of the comment. `resident` blocks at least
     are to fit a multiprocessor: left out, the assembler may spill a few registers for the sake of occupancy. `header` is a file that the body
-    needs, `condition` what the architecture must have, such as TW_SM90.
+    needs, `condition` what the architecture must have for the text to be there, SM90 or SM90A, and `needs` the same where the text is there for
+    others too that cannot compile it. `alone` says that the body asks for what is the launch's and not one tile
+    function's (blockIdx, blockDim, gridDim, registers dealt out anew): such a kernel shares no launch.
     """
     packings = packings or {}
     parameters = [*_slots(workload, packings)]
@@ -97,7 +108,6 @@ def framed(
     text = under(condition, writer.text())
     tile = TileFunction(name, text, tuple(parameters), block, shared, waits, resident, condition)
     entry = entry_text(name, [Part(tile)])
-    shares = not any(OF_THE_LAUNCH.search(line) for line in body)
     return CudaLowered(
         name,
         f"{text}\n{entry}",
@@ -108,8 +118,10 @@ def framed(
         counters,
         cluster,
         packings,
-        (tile,) if shares else (),
-        entry if shares else "",
+        () if alone else (tile,),
+        "" if alone else entry,
+        waits=True,
+        needs=max(condition, needs),
     )
 
 

@@ -15,8 +15,6 @@ from compiler.devices.cuda.emit.launches import Launch, scratch_offsets
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 
-WAITS = "tw_grid_dependency_wait"
-"""A kernel that calls this may be started before the one that it depends on has ended."""
 COUNTER_BYTES = 4
 EMBED = r"""
 /* An image of compiled kernels, in a section of its own, from which it can be taken out again. */
@@ -163,7 +161,7 @@ def _kind(architecture: str) -> str:
 
 def _kernels(writer: Writer, units: Sequence[Sequence[CudaLowered]]) -> None:
     rows = [
-        f'{{"{one.name}", {unit}, {one.grid}, {one.block}, {one.shared_bytes}, {one.cluster}, {int(WAITS in one.text)}}}'
+        f'{{"{one.name}", {unit}, {one.grid}, {one.block}, {one.shared_bytes}, {one.cluster}, {int(one.waits)}}}'
         for unit, members in enumerate(units)
         for one in members
     ]

@@ -36,7 +36,7 @@ def launches(plan: Plan, lowered: Sequence[CudaLowered]) -> list[Launch]:
     found: list[Launch] = []
     before: list[int] = []  # of each launch, those that end before it begins, as bits
     lanes: list[list[tuple[int, ...]]] = [[] for _ in range(plan.lanes)]
-    for first, *beside in _groups(plan.tasks):
+    for first, *beside in _groups(plan.tasks_of_one_device()):
         for task in (first, *beside):
             if (task.first, task.last) != (0, lowered[task.call].grid):
                 raise VerifyError(
@@ -75,7 +75,7 @@ def scratch_offsets(plan: Plan, lowered: Sequence[CudaLowered], nodes: Sequence[
 
     Launches of one lane never overlap, so each lane has one piece, in which calls that share a launch have their own.
     """
-    lane_of = {task.call: task.lane for task in plan.tasks}
+    lane_of = {task.call: task.lane for task in plan.tasks_of_one_device()}
     needed = [0] * plan.lanes
     within = [0] * len(lowered)
     for node in nodes:

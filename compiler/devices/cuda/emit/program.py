@@ -27,21 +27,20 @@ UNITS = 4
 """Kernel source files, for as many threads of NVRTC at a time; fewer where there are few kernels."""
 ALIGNMENT = 256
 """Bytes at a multiple of which every constant begins, as every other storage does."""
-SPECIFIC = re.compile(r"\bTW_SM90A\b|\btw_(wgmma|registers)_\w+")
-"""What only architecture-specific code can hold: with it there is no PTX for later GPUs."""
 
 
 def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: CudaToolchain, jobs: int) -> Program:
     """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` is.
 
-    Raises ToolchainFailed when a compiler does not take it.
+    Raises ToolchainFailed when a compiler does not take it, VerifyError for a plan with more than one device or with copies.
     """
+    plan.tasks_of_one_device()
     lowered = lower_cuda_calls(kernels, plan, target)
     nodes = launches(plan, lowered)
     launched = launched_kernels(nodes, lowered)
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
     texts = [unit_text(unit) for unit in units]
-    images = compile_units(texts, architectures(target, texts), jobs)
+    images = compile_units(texts, architectures(target, launched), jobs)
     weights = Weights(ALIGNMENT)
     given = Given.of(kernels, plan, lowered, nodes, weights)
     host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc)
@@ -90,9 +89,9 @@ def cut_in_units(kernels: Sequence[CudaLowered]) -> list[list[CudaLowered]]:
     return [[kernels[at] for at in sorted(unit)] for unit in units]
 
 
-def architectures(target: CudaTarget, texts: Sequence[str]) -> tuple[str, ...]:
-    """What units are compiled for: the target, and PTX for later GPUs where the text allows it."""
-    if any(SPECIFIC.search(text) for text in texts):
+def architectures(target: CudaTarget, kernels: Sequence[CudaLowered]) -> tuple[str, ...]:
+    """What units are compiled for: the target, and PTX for later GPUs where all kernels allow it."""
+    if any(kernel.is_specific for kernel in kernels):
         return (target.architecture,)
     return target.architecture, f"compute_{re.sub('[^0-9]', '', target.architecture)}"
 

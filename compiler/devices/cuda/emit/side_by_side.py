@@ -94,4 +94,6 @@ def side_by_side(name: str, members: Sequence[CudaLowered]) -> CudaLowered:
         cluster,
         tiles=functions,
         entry=entry,
+        waits=any(one.waits for one in members),
+        needs=max(one.needs for one in members),
     )

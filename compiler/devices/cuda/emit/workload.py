@@ -23,7 +23,7 @@ def cuda_workload_of(kernels: KernelGraph, call: Call) -> Workload:
         plain,
         inputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.inputs, call.inputs, strict=True)),
         outputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.outputs, call.outputs, strict=True)),
-        narrow=(),
+        encodings=(),
     )
 
 

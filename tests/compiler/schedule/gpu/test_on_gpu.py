@@ -52,7 +52,7 @@ def groups(plan: Plan) -> list[list[int]]:
     """The calls of each launch."""
     last: dict[int, list[int]] = {}
     found = []
-    for task in plan.tasks:
+    for task in plan.runs:
         if not task.beside:
             last[task.lane] = []
             found.append(last[task.lane])
@@ -78,13 +78,13 @@ def test_every_graph_is_a_plan_the_sequential_one_first_and_one_is_trusted(
     launched = [call for call, menu in enumerate(menus) if menu.best.tiles]
     first, *others = found
     assert first.plan.scheduler == SEQUENTIAL
-    assert (first.plan.lanes, [task.call for task in first.plan.tasks]) == (1, launched)
+    assert (first.plan.lanes, [task.call for task in first.plan.runs]) == (1, launched)
     assert first.plan.predicted_s == pytest.approx(sum(menus[call].best.cost.seconds for call in launched))
     assert sum(one.trusted for one in found) == 1
     assert [one.plan.predicted_s for one in others] == sorted(one.plan.predicted_s for one in others)
     for one in found:
         one.plan.verify(kernels)
-        assert sorted(task.call for task in one.plan.tasks) == launched
+        assert sorted(task.call for task in one.plan.runs) == launched
         assert max(map(len, groups(one.plan)), default=0) <= most
         for group in groups(one.plan):
             for pair in combinations(group, 2):
@@ -114,10 +114,10 @@ def apart(kernels: KernelGraph, plan: Plan, writer: int, other: int) -> bool:
 
 
 def without_a_wait(plan: Plan) -> Iterator[Plan]:
-    for at, task in enumerate(plan.tasks):
+    for at, task in enumerate(plan.runs):
         for wait in task.waits:
             fewer = replace(task, waits=tuple(one for one in task.waits if one != wait))
-            yield replace(plan, tasks=(*plan.tasks[:at], fewer, *plan.tasks[at + 1 :]))
+            yield replace(plan, tasks=(*plan.runs[:at], fewer, *plan.runs[at + 1 :]))
 
 
 @given(kernel_graphs(), st.integers(1, 3))
@@ -143,9 +143,9 @@ def test_a_call_that_reads_from_one_beside_it_is_found() -> None:
         before = predecessors(kernels)
         menus = [Menu("", (variant(),))] * len(kernels.calls)
         plan = found_for(kernels, menus, device(1))[0].plan
-        for at, task in enumerate(plan.tasks[1:], 1):
-            beside = replace(plan, tasks=(*plan.tasks[:at], replace(task, beside=True), *plan.tasks[at + 1 :]))
-            if plan.tasks[at - 1].call in before[task.call]:
+        for at, task in enumerate(plan.runs[1:], 1):
+            beside = replace(plan, tasks=(*plan.runs[:at], replace(task, beside=True), *plan.runs[at + 1 :]))
+            if plan.runs[at - 1].call in before[task.call]:
                 judged += 1
                 with pytest.raises(VerifyError, match="reads what call"):
                     beside.verify(kernels)

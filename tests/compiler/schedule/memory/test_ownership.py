@@ -205,8 +205,8 @@ def by_line(kernels: KernelGraph, plan: Plan) -> list[list[int]]:
     readers: dict[tuple[int, int], set[int]] = {}
     found: list[list[int]] = []
     for _ in range(2):
-        found = [[0, 0, 0] for _ in plan.tasks]
-        for task, counts in zip(plan.tasks, found, strict=True):
+        found = [[0, 0, 0] for _ in plan.runs]
+        for task, counts in zip(plan.runs, found, strict=True):
             read, written = map(set, lines_of(kernels, plan, task))
             for line in read:
                 counts[0] += writer.get(line, task.lane) != task.lane and task.lane not in readers[line]

@@ -36,14 +36,14 @@ def random_plan(random: Random, calls: int = 12) -> Plan:
 
 def random_works(random: Random, plan: Plan) -> list[float]:
     """In whole seconds."""
-    return [float(random.randint(0, 9)) for _ in plan.tasks]
+    return [float(random.randint(0, 9)) for _ in plan.runs]
 
 
 def waited_for(plan: Plan) -> list[list[int]]:
     """For each task, by position, those before it on its lane and those that it waits for: the last ones."""
     streams: list[list[int]] = [[] for _ in range(plan.lanes)]
     found = []
-    for at, task in enumerate(plan.tasks):
+    for at, task in enumerate(plan.runs):
         found.append([*streams[task.lane][-1:], *(streams[wait.lane][wait.count - 1] for wait in task.waits)])
         streams[task.lane].append(at)
     return found
@@ -55,8 +55,8 @@ def test_a_task_begins_as_soon_as_its_lane_is_free_and_its_waits_are_over(seed: 
     plan = random_plan(random)
     works, handover_s = random_works(random, plan), random.choice([0.0, 0.25])
     spans = replayed(plan, works, handover_s, 2.0)
-    for task, work, (begin, end), before in zip(plan.tasks, works, spans, waited_for(plan), strict=True):
-        arrivals = [spans[one][1] + (handover_s if plan.tasks[one].lane != task.lane else 0.0) for one in before]
+    for task, work, (begin, end), before in zip(plan.runs, works, spans, waited_for(plan), strict=True):
+        arrivals = [spans[one][1] + (handover_s if plan.runs[one].lane != task.lane else 0.0) for one in before]
         assert (begin, end) == (max([2.0, *arrivals]), begin + work)
 
 
@@ -77,7 +77,7 @@ def test_no_chain_of_waits_and_no_lane_is_ever_beaten(seed: int) -> None:
     for work, before in zip(works, waited_for(plan), strict=True):
         longest.append(work + max((longest[one] for one in before), default=0.0))
     assert last_end(replayed(plan, works, 0.25)) >= max(longest) - 1e-9
-    alone = [sum(w for w, t in zip(works, plan.tasks, strict=True) if t.lane == lane) for lane in range(3)]
+    alone = [sum(w for w, t in zip(works, plan.runs, strict=True) if t.lane == lane) for lane in range(3)]
     assert last_end(replayed(plan, works, 0.25)) >= max(alone) - 1e-9
 
 
@@ -87,10 +87,10 @@ def test_dropping_a_wait_delays_no_task(seed: int) -> None:
     plan = random_plan(random)
     works = random_works(random, plan)
     spans = replayed(plan, works, 0.25)
-    for at, task in enumerate(plan.tasks):
+    for at, task in enumerate(plan.runs):
         for wait in task.waits:
             fewer = replace(task, waits=tuple(one for one in task.waits if one != wait))
-            again = replayed(plan_of(*plan.tasks[:at], fewer, *plan.tasks[at + 1 :], lanes=plan.lanes), works, 0.25)
+            again = replayed(plan_of(*plan.runs[:at], fewer, *plan.runs[at + 1 :], lanes=plan.lanes), works, 0.25)
             assert all(new[1] <= old[1] for new, old in zip(again, spans, strict=True))
 
 

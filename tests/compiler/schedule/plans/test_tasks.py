@@ -42,9 +42,9 @@ def random_plan(seed: int, fine: bool, most: int = 12) -> tuple[KernelGraph, Pla
 
 def reaches(plan: Plan) -> list[set[int]]:
     """For each task the positions of those that end before it begins, by following lanes and waits."""
-    streams = [[at for at, task in enumerate(plan.tasks) if task.lane == lane] for lane in range(plan.lanes)]
+    streams = [[at for at, task in enumerate(plan.runs) if task.lane == lane] for lane in range(plan.lanes)]
     found: list[set[int]] = []
-    for at, task in enumerate(plan.tasks):
+    for at, task in enumerate(plan.runs):
         mine = streams[task.lane].index(at)
         direct = {*streams[task.lane][max(mine - 1, 0) : mine]}
         direct |= {streams[wait.lane][wait.count - 1] for wait in task.waits if wait.count}
@@ -56,9 +56,9 @@ def races(kernels: KernelGraph, plan: Plan, regions: ExactRegions | None) -> boo
     """Whether two tasks that conflict are in no order, or in a wrong one: byte by byte."""
     before = reaches(plan)
     accesses = Accesses(kernels, regions)
-    touched = [accesses.of(task.call, plan.tiles[task.call][0], task.first, task.last) for task in plan.tasks]
-    for after, task in enumerate(plan.tasks):
-        for earlier, other in enumerate(plan.tasks):
+    touched = [accesses.of(task.call, plan.tiles[task.call][0], task.first, task.last) for task in plan.runs]
+    for after, task in enumerate(plan.runs):
+        for earlier, other in enumerate(plan.runs):
             if after == earlier:
                 continue
             for one in touched[after]:
@@ -102,9 +102,9 @@ def test_without_waits_some_order_computes_something_else(fine: bool) -> None:
     judged = 0
     for seed in range(40):
         kernels, plan, _ = random_plan(seed, fine)
-        if any(task.waits for task in plan.tasks):
+        if any(task.waits for task in plan.runs):
             judged += 1
-            free = replace(plan, tasks=tuple(replace(task, waits=()) for task in plan.tasks))
+            free = replace(plan, tasks=tuple(replace(task, waits=()) for task in plan.runs))
             expected = run(kernels, in_turn(kernels, plan), Random(0))
             assert any(run(kernels, free, Random(order)) != expected for order in range(20))
     assert judged > 10
@@ -126,10 +126,10 @@ def test_a_plan_has_no_races_and_lacks_none_of_its_waits(seed: int, fine: bool) 
     """Every wait is needed: no other implies it, and without it the verifier finds a race, as does a search byte by byte."""
     kernels, plan, regions = random_plan(100 + seed, fine, most=8)
     assert not races(kernels, plan, regions)
-    for at, task in enumerate(plan.tasks):
+    for at, task in enumerate(plan.runs):
         for wait in task.waits:
             less = replace(task, waits=tuple(other for other in task.waits if other != wait))
-            broken = replace(plan, tasks=(*plan.tasks[:at], less, *plan.tasks[at + 1 :]))
+            broken = replace(plan, tasks=(*plan.runs[:at], less, *plan.runs[at + 1 :]))
             assert races(kernels, broken, regions)
             with pytest.raises(VerifyError):
                 broken.verify(kernels, regions)
@@ -143,7 +143,7 @@ def test_the_verifier_finds_a_race_exactly_where_there_is_one(seed: int) -> None
     for _ in range(4):
         tasks = tuple(
             replace(task, waits=tuple(changed for wait in task.waits for changed in weakened(random, wait)))
-            for task in plan.tasks
+            for task in plan.runs
         )
         broken = replace(plan, tasks=tasks)
         try:

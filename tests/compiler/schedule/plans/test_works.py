@@ -72,7 +72,7 @@ def test_what_is_not_at_hand_takes_longer(seed: int) -> None:
         longer = 1e-3 * missing.read + 1e-3 * missing.fetched + 4e-3 * missing.upgraded
         assert work == pytest.approx(alone + longer)
     by_call = {
-        call: sum(w for w, t in zip(free, plan.tasks, strict=True) if t.call == call) for call in range(len(tiles))
+        call: sum(w for w, t in zip(free, plan.runs, strict=True) if t.call == call) for call in range(len(tiles))
     }
     assert by_call == pytest.approx({call: float(call + 1) if count else 0.0 for call, count in enumerate(tiles)})
-    assert not any(one.seconds(costs) for one in moved) or len({task.lane for task in plan.tasks}) > 1
+    assert not any(one.seconds(costs) for one in moved) or len({task.lane for task in plan.runs}) > 1

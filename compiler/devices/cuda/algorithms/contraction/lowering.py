@@ -24,6 +24,7 @@ from compiler.devices.cuda.algorithms.contraction.operand import half_of, withou
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
 from compiler.devices.cuda.codegen.axes import declare_axes, value_axes
+from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
@@ -223,8 +224,8 @@ class CudaContraction:
     def _guard(self) -> str:
         """The macro under which the target has what the kernel is made of; "" where every target has."""
         if self.product.is_asynchronous:
-            return "TW_SM90A"
-        return "TW_SM90" if self.cluster > 1 else ""
+            return SM90A
+        return SM90 if self.cluster > 1 else ""
 
     # The text
 

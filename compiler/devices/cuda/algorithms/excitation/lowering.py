@@ -16,6 +16,7 @@ from functools import cached_property
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.excitation.geometry import SharedOut, Shares, as_shared_out
 from compiler.devices.cuda.codegen.axes import declare_axes
+from compiler.devices.cuda.codegen.entry import SM90
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES
 from compiler.devices.cuda.codegen.last_block import last_block
@@ -142,7 +143,8 @@ class _Excitation:
             waits=True,
             resident=1,
             notes=self._notes(),
-            condition="TW_SM90" if self.in_cluster and self.blocks > 1 else "",
+            condition=SM90 if self.in_cluster and self.blocks > 1 else "",
+            needs=SM90 if self.in_cluster else "",
         )
 
     def _notes(self) -> Sequence[str]:

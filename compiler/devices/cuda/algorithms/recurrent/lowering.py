@@ -32,6 +32,7 @@ from compiler.devices.cuda.algorithms.recurrent.chains import (
     share_of,
     source_of,
 )
+from compiler.devices.cuda.codegen.entry import SM90
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
@@ -81,7 +82,7 @@ def lower_cuda_recurrent(name: str, workload: Workload, tile: Tile, target: Cuda
         resident=1,
         packings={names.index(matrix): packing for matrix, packing in packings.items()},
         notes=[f"clusters of {blocks} blocks, each takes {sequences} of {chains[0].view.sequences} sequences"],
-        condition="TW_SM90" if blocks > 1 else "",
+        condition=SM90 if blocks > 1 else "",
     )
 
 

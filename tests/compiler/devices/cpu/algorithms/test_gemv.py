@@ -11,6 +11,7 @@ from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.forms.gemv import MAX_ROWS, as_gemv
+from compiler.ir.encoding import DENSE, INT24, Encodings
 from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
@@ -58,12 +59,17 @@ def few_rows(draw: st.DrawFn) -> Kernel:
     return Kernel("Product", tuple(inputs), (out,), blocks, (Slot("t", out.type),), (m, n))
 
 
+def second_in_24_bits(inputs: int) -> tuple[Encodings, ...]:
+    """The encodings of a product's inputs, of which the second one is the matrix."""
+    return tuple((DENSE, INT24) if position == 1 else (DENSE,) for position in range(inputs))
+
+
 @st.composite
 def cases(draw: st.DrawFn, target: CpuTarget) -> Case:
     """Any tile, with as many lanes as to split it into tasks; the matrix in 24 bits where drawn."""
     case: Case = draw(few_rows().flatmap(bound))
     case = replace(case, constant=(1,), cuts=tuple(draw(st.lists(st.floats(0, 1), max_size=2))))
-    workload = replace(case.workload, narrow=(False, True, False)[: len(case.kernel.inputs)])
+    workload = replace(case.workload, encodings=second_in_24_bits(len(case.kernel.inputs)))
     options = gemv_tiles(workload, target, draw(st.sampled_from([1, 2])))
     assume(options)
     return replace(case, tile=draw(st.sampled_from(options)).tile)
@@ -107,7 +113,7 @@ def test_a_matrix_of_24_bit_numbers_gives_what_float32_gives_for_numbers_that_fi
     x = rng.integers(-8, 9, (1, 64)).astype(np.float32)
     template = draws(bound(kernel), 1)[0]
     case = replace(template, inputs=(x, weights), constant=(1,))
-    workload = replace(case.workload, narrow=(False, True))
+    workload = replace(case.workload, encodings=second_in_24_bits(2))
     (tile,) = (p.tile for p in gemv_tiles(workload, this_machine(), 1) if p.tile.algorithm == "gemv24")
     library = Library.of([replace(case, tile=tile)], this_machine(), optimise="-O1")
     np.testing.assert_array_equal(library.run(0, replace(case, tile=tile))[0], x @ weights)
@@ -116,7 +122,7 @@ def test_a_matrix_of_24_bit_numbers_gives_what_float32_gives_for_numbers_that_fi
 def test_24_bits_are_offered_only_where_the_workload_says_that_they_may_be() -> None:
     case = next(case for case in draws(cases(this_machine()), 40) if as_gemv(case.workload))
     assert {p.tile.algorithm for p in gemv_tiles(case.workload, this_machine(), 1)} == {"gemv"}
-    allowed = replace(case.workload, narrow=(False, True, False)[: len(case.kernel.inputs)])
+    allowed = replace(case.workload, encodings=second_in_24_bits(len(case.kernel.inputs)))
     inexact = [p for p in gemv_tiles(allowed, this_machine(), 1) if p.tile.algorithm == "gemv24"]
     assert len(inexact) == 1
     assert inexact[0].error > 0

@@ -17,6 +17,7 @@ from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.forms.normal_form import rename_slots
 from compiler.forms.recurrence import as_recurrence
 from compiler.ir.buffers import Buffer
+from compiler.ir.encoding import DENSE, INT24
 from compiler.ir.kernel import Kernel
 from compiler.ir.tile import Level, Tile
 from compiler.ops import OPERATORS
@@ -99,7 +100,7 @@ def case_of(layer: Layer) -> tuple[Case, tuple[np.ndarray, ...]]:
 @st.composite
 def tiles(draw: st.DrawFn, case: Case, target: CpuTarget) -> Tile:
     """The tile that is proposed, or any other: a few steps at a time, narrow panels."""
-    workload = replace(case.workload, narrow=(True,) * len(case.kernel.inputs))
+    workload = replace(case.workload, encodings=((DENSE, INT24),) * len(case.kernel.inputs))
     options = recurrent_tiles(workload, target, 1)
     assume(options)
     if draw(st.booleans()):

@@ -190,6 +190,7 @@ def by_hand(name: str, workload: Workload, tile: object, target: CudaTarget) -> 
         scratch_bytes=4 * 4096,
         counters=2,
         cluster=2,
+        alone=True,
     )
 
 

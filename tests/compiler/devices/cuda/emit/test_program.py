@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from compiler.codegen.build import Toolchain
-from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
+from compiler.devices.cuda.codegen.entry import SM90, SM90A
+from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.program import UNITS, architectures, cut_in_units, emit_cuda, lower_cuda_calls
 from compiler.devices.cuda.target import resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -95,9 +96,10 @@ def test_units_are_few_of_about_equal_length_and_keep_the_order_of_kernels() -> 
 
 
 def test_code_for_one_architecture_alone_has_no_ptx() -> None:
-    assert architectures(H200, [PREAMBLE]) == ("sm_90a", "compute_90")
-    for text in ("#if TW_SM90A", "tw_wgmma_fence();", "tw_registers_increase<232>();"):
-        assert architectures(H200, [PREAMBLE, text]) == ("sm_90a",)
+    anywhere, later, here = (CudaLowered("k", "", 1, 32, needs=needs) for needs in ("", SM90, SM90A))
+    assert architectures(H200, []) == architectures(H200, [anywhere, later]) == ("sm_90a", "compute_90")
+    for kernels in ([here], [anywhere, here], [here, later]):
+        assert architectures(H200, kernels) == ("sm_90a",)
 
 
 @needs_nvrtc

@@ -153,7 +153,7 @@ def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp3
 
 
 def launches_of(plan: Plan) -> int:
-    return sum(not task.beside for task in plan.tasks)
+    return sum(not task.beside for task in plan.runs)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -217,7 +217,7 @@ def test_every_edge_between_streams_is_missed_where_it_is_left_out(folder: Path)
 def test_a_call_in_the_launch_of_what_it_reads_is_missed_as_well(folder: Path) -> None:
     whole = network(folder, "fires")
     plan, before = whole.plans["sequential"], predecessors(whole.kernels)
-    tasks = list(plan.tasks)
+    tasks = list(plan.runs)
     at = next(at for at in range(1, len(tasks)) if tasks[at - 1].call in before[tasks[at].call])
     tasks[at] = replace(tasks[at], beside=True)
     joined = replace(plan, tasks=tuple(tasks))
@@ -239,7 +239,7 @@ def test_memory_placed_for_one_call_after_another_is_missed_under_streams(folder
 
 
 def without_a_wait(plan: Plan) -> Iterator[Plan]:
-    for at, task in enumerate(plan.tasks):
+    for at, task in enumerate(plan.runs):
         for wait in task.waits:
             fewer = replace(task, waits=tuple(one for one in task.waits if one != wait))
-            yield replace(plan, tasks=(*plan.tasks[:at], fewer, *plan.tasks[at + 1 :]))
+            yield replace(plan, tasks=(*plan.runs[:at], fewer, *plan.runs[at + 1 :]))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed, unit_text
 from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offsets
 from compiler.devices.cuda.emit.program import launched_kernels
@@ -37,6 +38,7 @@ def made(
     waits: bool = False,
     resident: int = 0,
     condition: str = "",
+    alone: bool = False,
 ) -> CudaLowered:
     buffers = [Buffer.whole(at, slot.type) for at, slot in enumerate((*NEG.inputs, *NEG.outputs))]
     workload = Workload(NEG, (buffers[0],), (buffers[1],), (False,))
@@ -53,6 +55,7 @@ def made(
         waits=waits,
         resident=resident,
         condition=condition,
+        alone=alone,
     )
 
 
@@ -114,9 +117,12 @@ def test_clusters_begin_where_the_gpus_do_and_the_last_is_filled_up() -> None:
 
 
 def test_what_not_every_architecture_has_stays_under_its_condition() -> None:
-    some, other = made("k0_neg", condition="TW_SM90"), made("k1_neg")
+    some, other = made("k0_neg", condition=SM90), made("k1_neg")
     assert (some.tiles[0].text[:12], some.entry[:12]) == ("#if TW_SM90\n",) * 2
-    assert side_by_side("s0_kernels", [other, some]).text.count("#if TW_SM90\n") == 2
+    both = side_by_side("s0_kernels", [other, some])
+    assert both.text.count("#if TW_SM90\n") == 2
+    assert (other.needs, some.needs, both.needs) == ("", SM90, SM90)
+    assert both.waits
 
 
 def test_the_members_that_need_most_registers_decide_how_many_blocks_are_to_fit() -> None:
@@ -137,11 +143,11 @@ WAVE = H200.multiprocessors * 16
         ({}, {"block": 48}, False),
         ({}, {"cluster": 2}, True),
         ({"cluster": 4}, {"cluster": 2}, False),
-        ({"condition": "TW_SM90"}, {}, True),
-        ({"condition": "TW_SM90"}, {"condition": "TW_SM90A"}, False),
+        ({"condition": SM90}, {}, True),
+        ({"condition": SM90}, {"condition": SM90A}, False),
         ({"grid": 0}, {}, False),
-        ({}, {"body": "t_y[blockIdx.x] = gridDim.x;"}, False),
-        ({}, {"body": "tw_registers_increase<200>();"}, False),
+        ({}, {"body": "t_y[blockIdx.x] = gridDim.x;", "alone": True}, False),
+        ({}, {"body": "tw_registers_increase<200>();", "alone": True}, False),
         # registers: 128 for 512 threads, 64 for 1024
         ({"resident": 1}, {"block": 256}, True),
         ({"resident": 1}, {"block": 512}, False),

@@ -1,9 +1,12 @@
-"""Constants of fp32 kept in 24 bits: three quarters of the bytes where reading them is all the work.
+"""Encodings: how the elements of a constant may be kept in memory, which is for its values to say.
 
-A column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which the largest element
-fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic makes of a sum over the column
-anyway (its products alone round to 2^-24 of themselves). Elements that came from a half type stay what they are, unless they
-are below 2^-12 of the largest.
+    DENSE   each element in its own dtype
+    INT24   fp32 in 24 bits: three quarters of the bytes where reading them is all the work
+
+In INT24 a column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which the largest
+element fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic makes of a sum over the
+column anyway (its products alone round to 2^-24 of themselves). Elements that came from a half type stay what they are, unless
+they are below 2^-12 of the largest.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import numpy as np
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
-NARROW_BYTES = 3
+INT24_BYTES = 3
 """Of an element."""
-BITS = 8 * NARROW_BYTES - 1
+BITS = 8 * INT24_BYTES - 1
 """Of an element's magnitude."""
 MAX_PEAK = 16.0
 """How far the largest element of a line may exceed the root of their mean square: beyond it the others would lose digits."""
@@ -26,7 +29,7 @@ MIN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class NarrowPanels:
+class Int24Panels:
     """Panels of 24 bits: for each, uint8[depth, panel, 3], little-endian and signed, then one factor for each column, float32[panel].
 
     A number n of the packed panel stands for n * 256 * 2^-31 times the factor of its column.
@@ -38,7 +41,7 @@ class NarrowPanels:
     @property
     def panel_bytes(self) -> int:
         """Of one panel with its factors."""
-        return self.panels.panel * (NARROW_BYTES * self.panels.depth + 4)
+        return self.panels.panel * (INT24_BYTES * self.panels.depth + 4)
 
     @property
     def elements(self) -> int:
@@ -52,12 +55,36 @@ class NarrowPanels:
             whole = np.rint(np.ldexp(floats.astype(np.float64), BITS - exponent)).clip(-(2**BITS), 2**BITS - 1)
             octets = np.ascontiguousarray(whole.astype("<i4")).view(np.uint8).reshape(depth, panel, 4)
             factors = np.ldexp(np.float32(1), exponent).astype("<f4")
-            packed += [octets[:, :, :NARROW_BYTES].reshape(-1), factors.view(np.uint8)]
+            packed += [octets[:, :, :INT24_BYTES].reshape(-1), factors.view(np.uint8)]
         return np.concatenate(packed)
 
 
-def is_narrow(constant: np.ndarray) -> bool:
-    """Whether a constant may be kept in 24 bits: a large matrix of fp32, or a few of them, no line of which, along any axis, has a lonely peak."""
+@dataclass(frozen=True)
+class Encoding:
+    """One way to keep a constant's elements. `word` is what the text of a workload calls a constant that may be kept so."""
+
+    name: str
+    word: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+DENSE = Encoding("dense", "")
+INT24 = Encoding("int24", "narrow")
+ENCODINGS: tuple[Encoding, ...] = (DENSE, INT24)
+
+Encodings = tuple[Encoding, ...]
+"""In which a tensor may be kept, in the order of ENCODINGS. DENSE is always among them."""
+
+
+def encodings_of(constant: np.ndarray) -> Encodings:
+    """All in which a constant may be kept, by its dtype, size and values."""
+    return (DENSE, INT24) if _fits_int24(constant) else (DENSE,)
+
+
+def _fits_int24(constant: np.ndarray) -> bool:
+    """A large matrix of fp32, or a few of them, no line of which, along any axis, has a lonely peak."""
     constant = constant.squeeze()
     if constant.dtype != np.float32 or constant.ndim not in (2, 3) or constant.nbytes < MIN_BYTES:
         return False

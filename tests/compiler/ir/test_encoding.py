@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.ir.narrow import MAX_PEAK, MIN_BYTES, NarrowPanels, is_narrow
+from compiler.ir.encoding import DENSE, INT24, MAX_PEAK, MIN_BYTES, Int24Panels, encodings_of
 from compiler.ir.packing import Panels
 
 
-def unpacked(packing: NarrowPanels, octets: np.ndarray) -> np.ndarray:
+def unpacked(packing: Int24Panels, octets: np.ndarray) -> np.ndarray:
     """float64[panels, depth, panel]: what packed bytes stand for."""
     depth, panel = packing.panels.depth, packing.panels.panel
     found = []
@@ -18,8 +18,8 @@ def unpacked(packing: NarrowPanels, octets: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
-def packing_of(depth: int, columns: int, panel: int) -> NarrowPanels:
-    return NarrowPanels(Panels((0,), depth, columns, panel, ((depth, columns), (columns, 1))))
+def packing_of(depth: int, columns: int, panel: int) -> Int24Panels:
+    return Int24Panels(Panels((0,), depth, columns, panel, ((depth, columns), (columns, 1))))
 
 
 def test_elements_are_off_by_at_most_two_to_the_minus_23_of_the_largest_of_their_column() -> None:
@@ -56,20 +56,20 @@ def large(rng: np.random.Generator) -> np.ndarray:
 
 def test_a_matrix_with_a_lonely_peak_in_any_line_is_not_even() -> None:
     rng = np.random.default_rng(3)
-    assert is_narrow(large(rng))
+    assert encodings_of(large(rng)) == (DENSE, INT24)
     for line in (np.s_[3, :], np.s_[:, 5]):
         matrix = large(rng)
         matrix[line] *= 1e-3
         matrix[3, 5] = 4 * MAX_PEAK
-        assert not is_narrow(matrix)
+        assert encodings_of(matrix) == (DENSE,)
 
 
 def test_small_matrices_other_types_and_numbers_that_are_not_finite_are_not_even() -> None:
     rng = np.random.default_rng(4)
-    assert not is_narrow(large(rng)[:100])
-    assert not is_narrow(large(rng).astype(np.float64))
-    assert not is_narrow(large(rng).reshape(-1))
+    assert encodings_of(large(rng)[:100]) == (DENSE,)
+    assert encodings_of(large(rng).astype(np.float64)) == (DENSE,)
+    assert encodings_of(large(rng).reshape(-1)) == (DENSE,)
     for number in (np.inf, np.nan):
         matrix = large(rng)
         matrix[0, 0] = number
-        assert not is_narrow(matrix)
+        assert encodings_of(matrix) == (DENSE,)
