@@ -68,7 +68,7 @@ FIXED: tuple[Wanted, ...] = (
     Wanted(
         "races: every call may write over what it reads",
         "compiler/ir/races.py",
-        "            if (new, old) in written_over(kernels, call)\n",
+        "            if call is not None and (new, old) in written_over(kernels, call)\n",
         "",
         (PLANS,),
     ),
