@@ -34,7 +34,7 @@ class Settled:
     """Kernels and, in call order, their menus for so many lanes.
 
     known     the records that there were
-    handover  what it costs one lane to see another's result; None for one lane, and where nobody knows
+    handover  what it costs one lane to see another's result; None for one lane, and if unknown
     """
 
     kernels: KernelGraph

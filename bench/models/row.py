@@ -14,7 +14,7 @@ from bench.race.race import Race
 from bench.race.spread import Ratio, geometric_mean
 
 STATES = ("near", "far")
-"""Of the cores: peers and plans are told apart by them, as they decide what it costs that lanes wait for each other."""
+"""Of the cores. Peers and plans are kept apart by them: they decide what it costs that lanes wait for each other."""
 SURE_ROUNDS = 5
 """Of fewer, no interval says how sure a ratio is."""
 

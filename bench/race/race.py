@@ -63,7 +63,7 @@ class Race:
     calm       false when others used the cores in every round: then `seconds` are of the rounds in which they were fast
                at least
     peak       fp32 FLOP/s of all the race's cores together, at nothing but multiply-adds
-    handovers  what a hand-over between two cores cost before and after each round; none for one thread
+    handovers  what a hand-off between two cores cost before and after each round; none for one thread
     """
 
     threads: int
