@@ -4,12 +4,12 @@
 Every `make` target runs this first. It finds a Python >= 3.11, checks for make and a working C compiler, creates
 the virtual environment, installs `requirements.txt` by hash and this project as an editable, and leaves a stamp:
 a second run with the same lock, `pyproject.toml` and interpreter does nothing. What installs is whatever the machine
-has: the environment's own pip, the system's pip (where ensurepip was left out), or uv. pip's configured index
+has: the environment's own pip, the system's pip (where ensurepip is missing), or uv. pip's configured index
 and find-links are honoured by all three.
 
 `python3 bootstrap.py --lock` writes the three requirements files anew from `pyproject.toml`.
 
-This file is read by old interpreters, if only to be told that they are too old: hence no `__future__` import and
+This file is read by old interpreters, if only to report that they are too old: hence no `__future__` import and
 no syntax newer than Python 3.6 in here.
 """
 
@@ -43,7 +43,10 @@ SYSTEMS = (
     ("pacman", "pacman -S --needed python make gcc"),
     ("brew", "brew install python@3.12 make gcc"),
 )
-PROBE = b"#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\nint32_t probe(double x) { return (int32_t)floor(x); }\n"
+PROBE = (
+    b"#include <math.h>\n#include <stdint.h>\n#include <stdlib.h>\n"
+    b"int32_t probe(double x) { return (int32_t)floor(x); }\n"
+)
 
 
 class Unprepared(Exception):
@@ -242,7 +245,10 @@ def system_pip_reaches_out() -> bool:
 
 
 def pip_settings(environment: "dict[str, str]") -> "dict[str, str]":
-    """Look up pip's `index-url`, `extra-index-url`, `find-links` and `cert` from its files, then from the environment."""
+    """Look up pip's `index-url`, `extra-index-url`, `find-links` and `cert`.
+
+    From its files, then from the environment.
+    """
     home = os.path.expanduser("~")
     files = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf", f"{home}/.pip/pip.conf", f"{home}/.config/pip/pip.conf"]
     files.append(environment.get("PIP_CONFIG_FILE", os.devnull))

@@ -1,4 +1,4 @@
-"""`python -m bench COMMAND`: the side-by-side measurements. `python -m bench COMMAND --help` tells more of each."""
+"""`python -m bench COMMAND`: the side-by-side measurements. `python -m bench COMMAND --help` says more of each."""
 
 from __future__ import annotations
 

@@ -90,7 +90,10 @@ def _pip_settings() -> dict[str, str]:
 
 
 def _default_index() -> str:
-    """The index pip asks where none is configured, as its own help states it. Raises Unreachable where there is no pip."""
+    """The index pip asks where none is configured, as its own help states it.
+
+    Raises Unreachable where there is no pip.
+    """
     command = [sys.executable, "-m", "pip", "help", "download"]
     wide = {**os.environ, "COLUMNS": "200"}
     said = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=wide, check=False)

@@ -64,9 +64,11 @@ class Cache:
     def compiled(
         self, subject: Subject, options: CompileOptions, observe: Callable[[Event], None] = lambda event: None
     ) -> Compiled:
-        """The artifact of a model: the one there is, where model, options and the compiler's own sources are unchanged, else a new one.
+        """The artifact of a model: the one in the cache, or else a new one.
 
-        A model is known by the bytes of its ONNX file. Every tuning record ever written here is offered to the compiler. Raises what `compile_model` raises.
+        One from the cache is used where model, options and the compiler's own sources are unchanged. A model is known
+        by the bytes of its ONNX file. Every tuning record ever written here is offered to the compiler. Raises what
+        `compile_model` raises.
         """
         key = options.cache_key(_digest_of(subject.file))[:SHORT]
         made_by = _sources_digest()[:SHORT]
@@ -99,7 +101,9 @@ class Cache:
         return [json.loads(line) for line in self._records.read_text().splitlines()]
 
     def expected(self, subject: Subject, options: CompileOptions) -> Expected:
-        """Inputs of a model, and its outputs in float64: those of the subject, or random ones that fit what the model does with them.
+        """Inputs of a model, and its outputs in float64.
+
+        The inputs are those of the subject, or random ones that fit what the model does with them.
 
         Raises what the front end raises.
         """

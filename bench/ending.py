@@ -16,9 +16,10 @@ INTERRUPTED = 130
 
 
 def ended(measure: Callable[[], int], parser: argparse.ArgumentParser, console: Console) -> int:
-    """The exit status of `measure`; with what is wrong and its fix on the console 2 for wrong arguments, 1 for what the compiler refuses; INTERRUPTED.
+    """The exit status of `measure`: 2 for wrong arguments, 1 for what the compiler refuses, INTERRUPTED.
 
-    A name that no network has ends the process as other wrong arguments do.
+    What is wrong and its fix are printed on the console. A name that no network has ends the process as other wrong
+    arguments do.
     """
     try:
         return measure()

@@ -59,7 +59,10 @@ def light(name: str, seed: int = 0) -> onnx.ModelProto:
 
 
 class Weights:
-    """Walks a graph in order, with an estimate of each value's moments, and draws each weight for the node that reads it."""
+    """Walks a graph in order and draws each weight for the node that reads it.
+
+    It keeps an estimate of each value's moments.
+    """
 
     def __init__(self, graph: onnx.GraphProto, rng: np.random.Generator) -> None:
         self.graph = graph

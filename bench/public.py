@@ -122,7 +122,10 @@ def _keep(model: PublicModel, content: bytes, target: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m bench.public --list`, or NAME ... to fetch and print paths. Exit status 0, 2 unknown, 3 unavailable."""
+    """`python -m bench.public --list`, or NAME ... to fetch and print paths.
+
+    Exit status 0, 2 unknown, 3 unavailable.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.public", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="models to fetch ('all' for every one)")
     parser.add_argument("--list", action="store_true", help="show names, sources, licences, bindings")

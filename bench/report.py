@@ -29,7 +29,7 @@ def write(file: Path, rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> 
 
 
 class Section:
-    """A section of RESULTS.md: made before anything is measured, so that it tells the machine's load before."""
+    """A section of RESULTS.md: made before anything is measured, so that it gives the machine's load before."""
 
     def __init__(self, command: str, arguments: Sequence[str], engines: Sequence[str]) -> None:
         day = datetime.datetime.now(datetime.UTC)
@@ -49,8 +49,10 @@ def described(engines: Sequence[str]) -> str:
     toolchain = find_toolchain(environment_compiler(os.environ)).version
     installed = ", ".join(f"{name} {version}" for name, version in versions(engines).items())
     return (
-        f"Machine: {_cpu()}, {here.lanes} cores as {here.name} ({here.l1_bytes >> 10} KiB L1d, {here.l2_bytes >> 10} KiB L2 each), "
-        f"load {os.getloadavg()[0]:.1f} before. {toolchain}; Python {platform.python_version()}; {installed or 'no peers'}."
+        f"Machine: {_cpu()}, {here.lanes} cores as {here.name} "
+        f"({here.l1_bytes >> 10} KiB L1d, {here.l2_bytes >> 10} KiB L2 each), "
+        f"load {os.getloadavg()[0]:.1f} before. "
+        f"{toolchain}; Python {platform.python_version()}; {installed or 'no peers'}."
     )
 
 

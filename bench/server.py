@@ -27,7 +27,8 @@ _POLL_S = 0.05
 def server(data: Path) -> Iterator[Client]:
     """A client of a server whose data folder is `data`, emptied first; every process is gone afterwards.
 
-    Raises `UsageError` when another `tilewright up` uses the folder, `ServerUnreachable` when the server does not come up.
+    Raises `UsageError` when another `tilewright up` uses the folder, `ServerUnreachable` when the server does not come
+    up.
     """
     empty(data)
     log = data.with_name(f"{data.name}.log")

@@ -1,4 +1,7 @@
-"""What a compilation schedules: a model's kernels after the joins that pay, and a menu for each; nothing is tuned for it."""
+"""What a compilation schedules: a model's kernels after the joins that pay, and a menu for each.
+
+Nothing is tuned for it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Settled:
     """Kernels and, in call order, their menus for so many lanes.
 
     known     the records that there were
-    handover  what it costs one lane to see another's result; None for one lane, and where nobody knows
+    handover  what it costs one lane to see another's result; None for one lane, and if unknown
     """
 
     kernels: KernelGraph
@@ -49,7 +52,7 @@ class Settled:
 
     @cached_property
     def regions(self) -> Regions | None:
-        """What stretches of a kernel's tile tasks read and write; None where nobody knows."""
+        """What stretches of a kernel's tile tasks read and write; None if unknown."""
         return self.backend.regions(self.kernels)
 
     @property
@@ -59,7 +62,10 @@ class Settled:
 
 
 def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]]) -> Settled:
-    """As a compilation does it that measures no kernel: tiles by the records, where a kernel has none by the cost model. Raises what it raises."""
+    """As a compilation does it that measures no kernel.
+
+    Tiles by the records, where a kernel has none by the cost model. Raises what it raises.
+    """
     known = plausible(records)
     begun = stages(one, options, records)
     backend, _ = begun.backend.prepared(begun.stored, known, measure=begun.backend.target.is_here)

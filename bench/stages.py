@@ -34,7 +34,7 @@ class Stages:
 
     stored   the kernels with the elements that the precision keeps in memory
     offered  of these, kernels of which measurements will say whether they become one
-    backend  with what the records tell of its device
+    backend  with what the records say of its device
     """
 
     operators: int
@@ -56,7 +56,10 @@ class Stages:
 
 
 def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]] = ()) -> Stages:
-    """As a compilation does it that measures nothing: choices are made by `records` and the cost model. Raises what it raises."""
+    """As a compilation does it that measures nothing: choices are made by `records` and the cost model.
+
+    Raises what it raises.
+    """
     kept = remaining(options.without)
     graph = load(one.file, options, OPERATORS).graph
     rewritten = rewrite(graph, rules=kept.rules).graph

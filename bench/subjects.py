@@ -14,7 +14,10 @@ from tilewright.errors import UsageError
 
 
 def check(name: str) -> None:
-    """Raises `UsageError` for a file that is not there, `NoSuchNetwork` for a name that neither the zoo nor the public set knows."""
+    """Look whether there is a model of this name; nothing is built.
+
+    Raises `UsageError` for a file that is not there, and `NoSuchNetwork` for an unknown name.
+    """
     if name.endswith(".onnx"):
         from_file(Path(name))
     elif name not in {model.name for model in PUBLIC}:

@@ -41,8 +41,8 @@ class Artifacts:
 
     def files(self, artifact: Job | str) -> list[ArtifactFile]:
         """The files inside an artifact."""
-        told = self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/files")
-        return [ArtifactFile.from_json(said) for said in told["files"]]
+        answer = self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/files")
+        return [ArtifactFile.from_json(said) for said in answer["files"]]
 
     def source(self, artifact: Job | str, name: str) -> str:
         """A file of generated code, by its name among `files`, with or without `source/`. Raises `UsageError`."""

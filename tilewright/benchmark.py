@@ -66,7 +66,7 @@ class Comparison:
     """Two artifacts against each other.
 
     ratio           b's seconds over a's, between `low` and `high` with `confidence`
-    faster          "a", "b", or None: it cannot be told
+    faster          "a", "b", or None if it cannot be decided
     verdict         "a is faster by 1.23x ± 0.02" or "cannot tell"
     """
 

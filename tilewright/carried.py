@@ -17,7 +17,9 @@ from tilewright.loading import read_checked, read_manifest
 
 
 def carried(where: Path, package: str) -> ModuleType:
-    """A package of an artifact, each file of it checked; imported once for all artifacts that carry the same. Like `load`, it executes code out of the file.
+    """A package of an artifact, each file of it checked; imported once for all artifacts that carry the same.
+
+    Like `load`, it executes code out of the file.
 
     Raises `UsageError` where there is none, or it is damaged.
     """

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 PAGE = 200
 
 ModelGiven = str | Path | bytes | StoredModel
-"""The path of an ONNX file, of a zip or of a folder; the bytes; the digest of a model that the server has; or what `upload` gave."""
+"""The path of an ONNX file, of a zip or of a folder; the bytes; the digest of a model that the server has; or what
+`upload` gave."""
 Options = Mapping[str, Any]
 Followed = TypeVar("Followed", Job, Benchmark, Inference)
 Kind = TypeVar("Kind", bound=Work)
@@ -151,9 +152,11 @@ class Client(Artifacts):
         idempotency_key: str = "",
         progress: Progress = unheard,
     ) -> Job | list[Job]:
-        """Queue a compilation; its job, which may have SUCCEEDED from the cache. Several options: as many jobs, or none.
+        """Queue a compilation; its job, which may have SUCCEEDED from the cache.
 
-        progress  of the upload, which is left out when the server has the model
+        Several options: as many jobs, or none.
+
+        progress  of the upload, which is skipped when the server has the model
         data      as for `upload`
 
         Repeated by itself when the connection breaks: the idempotency key keeps that from making a second job.
@@ -309,7 +312,10 @@ class Client(Artifacts):
         return downloads.save(self._http, "/tuning-records/export", Path(target), {}, progress)
 
     def import_records(self, source: str | Path, progress: Progress = unheard) -> dict[str, Any]:
-        """Add the records of an exported file; what the server made of them. Raises `UsageError` for an unreadable file."""
+        """Add the records of an exported file; what the server made of them.
+
+        Raises `UsageError` for an unreadable file.
+        """
         return records.bring(self._http, Path(source), progress)
 
     # What the server is

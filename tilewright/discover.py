@@ -1,7 +1,8 @@
 """Which server to talk to: the first that is given.
 
-The order: the arguments `url` and `key`; the argument `profile`; `TILEWRIGHT_URL`; `TILEWRIGHT_PROFILE`; the profile in use; the
-server that `tilewright up` runs on this machine. `TILEWRIGHT_API_KEY` is for a server that brings no key of its own.
+The order: the arguments `url` and `key`; the argument `profile`; `TILEWRIGHT_URL`; `TILEWRIGHT_PROFILE`; the profile in
+use; the server that `tilewright up` runs on this machine. `TILEWRIGHT_API_KEY` is for a server that brings no key of
+its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def data_dir() -> Path:
 
 
 def find_server(url: str = "", key: str = "", profile: str = "") -> Server:
-    """The server to use. Raises `ServerUnreachable` when none is known, `UsageError` for a profile that is not there."""
+    """The server to use.
+
+    Raises `ServerUnreachable` when none is known, `UsageError` for a profile that is not there.
+    """
     general = key or os.environ.get("TILEWRIGHT_API_KEY", "")
     if not profile and (address := url or os.environ.get("TILEWRIGHT_URL", "")):
         return Server(address, general)

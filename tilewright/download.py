@@ -87,7 +87,10 @@ def _new_part(target: Path) -> Path:
 
 
 def _part(target: Path, name: str) -> Path:
-    """The file that is to become `target`. Raises `UsageError` for a target that is no file, such as a device: it would be replaced."""
+    """The file that is to become `target`.
+
+    Raises `UsageError` for a target that is no file, such as a device: it would be replaced.
+    """
     if target.exists() and not target.is_file():
         raise UsageError(f"{target} is not a file", fix="name a file")
     return target.with_name(f".{target.name}.{name}.part")
@@ -139,7 +142,7 @@ def _attempt(http: Http, url: str, part: Path, progress: Progress, params: Mappi
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={here}-"} if here else {})}
     with http.client.stream("GET", url, headers=headers, params=params) as response:
         if response.status_code == 416:
-            # The part is whole already, or of something else: the checksum will tell.
+            # The part is whole already, or of something else: the checksum decides.
             with http.client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as head:
                 http.check(head)
                 return _digest(head)

@@ -124,7 +124,10 @@ class Http:
                 return
 
     def pause(self, attempt: int, headers: Mapping[str, str] | None = None) -> None:
-        """Wait before the attempt after this one: what `Retry-After` says, else twice as long each time, with jitter."""
+        """Wait before the attempt after this one.
+
+        As long as `Retry-After` says, else twice as long each time, with jitter.
+        """
         asked = (headers or {}).get("Retry-After", "")
         if asked.isascii() and asked.isdigit() and self.pause_s > 0:
             time.sleep(min(float(asked), LONGEST_PAUSE_S))

@@ -1,4 +1,4 @@
-"""Loads an artifact with the loader that travels in it, which always is the right one for its format and its library."""
+"""Loads an artifact with the loader that travels in it: the right one for its format and its library."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class Model(Protocol):
     """What an artifact's loader gives; `docs/artifact.md` describes it."""
 
     @property
-    def manifest(self) -> Mapping[str, Any]: ...
+    def manifest(self) -> Mapping[str, Any]:
+        """The artifact's manifest.json."""
+        ...
+
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """What its methods raise."""
@@ -52,14 +55,22 @@ class Model(Protocol):
     def inputs(self) -> tuple[TensorSpec, ...]: ...
     @property
     def outputs(self) -> tuple[TensorSpec, ...]: ...
-    def run(
-        self, inputs: Mapping[str, Any], out: Mapping[str, NDArray[Any]] | None = None
-    ) -> dict[str, NDArray[Any]]: ...
-    def run_flat(
-        self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None
-    ) -> list[NDArray[Any]]: ...
-    def random_inputs(self, seed: int = 0) -> dict[str, NDArray[Any]]: ...
-    def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]: ...
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
+        """Outputs by name, for inputs by name; `out` gives arrays for some or all outputs. Raises one of `errors`."""
+        ...
+
+    def run_flat(self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None) -> list[NDArray[Any]]:
+        """As `run`, in the order of `inputs` and `outputs`."""
+        ...
+
+    def random_inputs(self, seed: int = 0) -> dict[str, NDArray[Any]]:
+        """Inputs by name, of the model's shapes and types; the same for the same seed."""
+        ...
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:
+        """For each kernel call what it is, and its median seconds over `repeats` runs; random `inputs` by default."""
+        ...
+
     def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
         """Begin and end of each task of the running plan, in seconds; artifacts of earlier compilers lack it."""
         ...
@@ -68,8 +79,14 @@ class Model(Protocol):
         """The running plan; as `trace`."""
         ...
 
-    def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
-    def close(self) -> None: ...
+    def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The latency of a run in seconds, measured for about `seconds`, as plain JSON; random `inputs` by default."""
+        ...
+
+    def close(self) -> None:
+        """Free the model and its threads; a second call does nothing. A later `run` raises one of `errors`."""
+        ...
+
     def __enter__(self) -> Model: ...
     def __exit__(self, *reason: object) -> None: ...
 
@@ -81,8 +98,9 @@ _loaders: dict[str, ModuleType] = {}
 def load(path: str | os.PathLike[str], lanes: int | None = None, **options: Any) -> Model:
     """The model in an artifact, ready to run; it executes code out of the file, so load none from strangers.
 
-    `lanes` is the number of threads, None for what the plan was made for; `options` go to the artifact's own `Model` (`verify`,
-    `spin_us`, `plan`, `pin`). Raises `UsageError`, with the fix, for what is missing, damaged, of another format version, or not for this machine.
+    `lanes` is the number of threads, None for what the plan was made for; `options` go to the artifact's own `Model`
+    (`verify`, `spin_us`, `plan`, `pin`). Raises `UsageError`, with the fix, for what is missing, damaged, of another
+    format version, or not for this machine.
     """
     where = Path(path)
     manifest = read_manifest(where)

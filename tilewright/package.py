@@ -22,7 +22,8 @@ CHUNK = 1 << 20
 ONNX = "application/octet-stream"
 ZIP = "application/zip"
 _LOCATION = b"\n\x08location\x12"
-"""How a tensor names its external data: the protobuf bytes of `key: "location"` and the tag of `value` (StringStringEntryProto)."""
+"""How a tensor names its external data: the protobuf bytes of `key: "location"` and the tag of `value` (a
+StringStringEntryProto)."""
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -70,7 +71,8 @@ class Package:
 def package(model: str | Path | bytes, data: Sequence[str | Path] = ()) -> Package:
     """What to send for a model.
 
-    model  bytes; or the path of an ONNX file, of a zip with one ONNX file and its external data, or of a folder with those
+    model  bytes; or the path of an ONNX file, of a zip with one ONNX file and its external data, or of a folder
+           with those
     data   external data; without, the files beside the ONNX file which it names
 
     Raises `UsageError` for what cannot be read, and for a folder or zip without exactly one ONNX file.

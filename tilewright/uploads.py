@@ -1,4 +1,7 @@
-"""Send a model: not at all when the server has it, in one request when small, else in pieces that outlive a connection."""
+"""Send a model: not at all when the server has it, in one request when small, else in pieces.
+
+Pieces outlive a broken connection.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def upload(http: Http, package: Package, progress: Progress) -> StoredModel:
 
 def _whole(http: Http, package: Package, progress: Progress) -> dict[str, Any]:
     headers = {"Content-Type": package.media_type, "Content-Length": str(package.size)}
-    body = _told(package, 0, package.size, progress)
+    body = _reported(package, 0, package.size, progress)
     # Sent twice it is kept once: its digest is its name.
     return http.json("POST", "/models", params={"sha256": package.sha256}, headers=headers, content=body, repeat=True)
 
@@ -80,7 +83,7 @@ def _piece(http: Http, package: Package, path: str, offset: int, progress: Progr
         "Content-Length": str(size),
         "Upload-Offset": str(offset),
     }
-    body = _told(package, offset, size, progress)()
+    body = _reported(package, offset, size, progress)()
     response = http.client.patch(path, headers=headers, content=body, timeout=PATIENCE)
     http.check(response)
     return http.parsed(response)
@@ -96,8 +99,8 @@ def _offset(http: Http, path: str) -> int | None:
         raise
 
 
-def _told(package: Package, offset: int, size: int, progress: Progress) -> Content:
-    """The bytes, each attempt from `offset` on; progress is told as they leave."""
+def _reported(package: Package, offset: int, size: int, progress: Progress) -> Content:
+    """The bytes, each attempt from `offset` on; progress is reported as they leave."""
 
     def read() -> Iterator[bytes]:
         here = offset

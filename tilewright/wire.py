@@ -176,8 +176,8 @@ class TuningRecord:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> TuningRecord:
         """Raises KeyError when the answer is no record."""
-        told = {one.name: said[one.name] for one in fields(cls) if one.name not in ("job", "model", "said")}
-        return cls(**told, job=said.get("job"), model=said.get("model"), said=said)
+        values = {one.name: said[one.name] for one in fields(cls) if one.name not in ("job", "model", "said")}
+        return cls(**values, job=said.get("job"), model=said.get("model"), said=said)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,10 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
         "--queue",
         action="append",
         metavar="NAME",
-        help="may be repeated. cpu (default): hold this machine's cores, and run whatever they can; cuda:0: the same for the first GPU; "
-        "build: compile for every CPU and GPU that the compilers here know, and measure nothing; or one target such as cpu:x86-64-v3",
+        help="may be repeated. cpu (default): hold this machine's cores, and run whatever they can; "
+        "cuda:0: the same for the first GPU; "
+        "build: compile for every CPU and GPU that the compilers here know, and measure nothing; "
+        "or one target such as cpu:x86-64-v3",
     )
     parser.add_argument("--name", default="", help="name in the workers' table (default: made of queue, host, process)")
     chosen = parser.parse_args(arguments)

@@ -54,7 +54,10 @@ def operators() -> list[dict[str, Any]]:
 
 
 def targets() -> list[dict[str, Any]]:
-    """One entry for each target that `CompileOptions.target` may name: each kind of device, and behind it its profiles."""
+    """One entry for each target that `CompileOptions.target` may name.
+
+    Each kind of device, and behind it its profiles.
+    """
     return [entry for kind in kinds.KINDS for entry in (_any_of(kind), *holder(kind).entries())]
 
 

@@ -1,8 +1,8 @@
 """The process that does one job: `python -m worker.child SPEC FRAMES`, both descriptors.
 
-It reads its orders (one frame) from SPEC, closes the walls around itself, compiles a model or runs artifacts, and writes
-events and at the end one report or one problem to FRAMES. The compiler is imported inside the walls: they hold only for
-threads that start after them.
+It reads its orders (one frame) from SPEC, closes the walls around itself, compiles a model or runs artifacts, and
+writes events and at the end one report or one problem to FRAMES. The compiler is imported inside the walls: they hold
+only for threads that start after them.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Spec:
     gpu: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON, the frame that SPEC carries; paths become strings."""
         return {
             "kind": "spec",
             "job": self.kind,
@@ -74,6 +75,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Spec:
+        """The spec of which `plain` is the `to_json`. Raises `KeyError` when a field is missing."""
         return cls(
             kind=plain["job"],
             inputs=tuple((name, Path(path)) for name, path in plain["inputs"]),

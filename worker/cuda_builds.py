@@ -1,6 +1,7 @@
-"""For which GPUs NVRTC makes code here, told by a process of its own: NVRTC starts the driver, which a worker must not.
+"""For which GPUs NVRTC makes code here, by a process of its own: NVRTC starts the driver, which a worker must not.
 
-`python -m worker.cuda_builds` prints `{"able": names of profiles}` or `{"missing": why there is no NVRTC, "fix": ...}` as JSON.
+`python -m worker.cuda_builds` prints `{"able": names of profiles}` or `{"missing": why there is no NVRTC, "fix": ...}`
+as JSON.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ log = logger(__name__)
 
 def able() -> list[str]:
     """The CUDA profiles that NVRTC compiles a kernel for: each is tried. Empty, and logged, when there is no NVRTC."""
-    told = _told()
-    if "missing" in told:
-        log.warning("this worker cannot build for GPUs", reason=told["missing"], fix=told["fix"])
+    answer = _told()
+    if "missing" in answer:
+        log.warning("this worker cannot build for GPUs", reason=answer["missing"], fix=answer["fix"])
         return []
-    return list(told["able"])
+    return list(answer["able"])
 
 
 def _told() -> dict[str, Any]:
     try:
-        told: dict[str, Any] = inquiry.answer("worker.cuda_builds", environment={"CUDA_VISIBLE_DEVICES": ""})
+        answer: dict[str, Any] = inquiry.answer("worker.cuda_builds", environment={"CUDA_VISIBLE_DEVICES": ""})
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return {"missing": f"NVRTC does not work: {error}", "fix": "pip install 'tilewright[cuda]'"}
-    return told
+    return answer
 
 
 def probe() -> dict[str, Any]:

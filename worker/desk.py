@@ -22,7 +22,7 @@ class Desk:
     name: str
     queues: tuple[str, ...]
     device: str
-    """What the lock and the workers' table call the device: `cpu`, `cuda:0`; `worker.device.NO_DEVICE` for a builder."""
+    """Name of the device in the lock and in the workers' table: `cpu`, `cuda:0`; a builder's is `NO_DEVICE`."""
     hardware: Mapping[str, Any]
     db: Database
     blobs: Blobs

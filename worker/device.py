@@ -42,7 +42,7 @@ def hold(folder: Path, device: str) -> Iterator[int | None]:
 def facts(held: Held | None) -> dict[str, Any]:
     """What the workers' table says of this machine; `fingerprint` is that of tuning records, empty if unknown.
 
-    held  the device; None for a builder, which measures nothing and tells of the machine's cores
+    held  the device; None for a builder, which measures nothing and describes the machine's cores
     """
     own = held.facts() if held is not None else {**holder(kinds.CPU).held(0).facts(), "fingerprint": ""}
     return {

@@ -2,7 +2,7 @@
 
 A process of its own asks the driver, and each job has the GPU to itself.
 
-What a process may see of GPUs is said by its environment (`environment`), so to a job its GPU is the only one and the first.
+What a process may see of GPUs is set by its environment (`environment`), so a job sees its GPU as the only one.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Held:
             "target": self.target,
             "fingerprint": self.gpu.fingerprint,
             "cores": os.cpu_count() or 1,
-            "gpu": self._told(),
+            "gpu": self._as_json(),
         }
 
-    def _told(self) -> dict[str, Any]:
+    def _as_json(self) -> dict[str, Any]:
         gpu = self.gpu
         return {
             "name": gpu.name,
@@ -112,7 +112,8 @@ def measured_as(target: str, hardware: Mapping[str, Any]) -> tuple[str, str] | N
 def environment(device: str, own: Mapping[str, str] | None = None) -> dict[str, str]:
     """By which a job sees the GPU of this name alone, and a job of another device none.
 
-    own  the worker's environment: where it sees some GPUs only, the number counts among these; else as `nvidia-smi` counts, by the PCI bus
+    own  the worker's environment: where it sees some GPUs only, the number counts among these; else as `nvidia-smi`
+         counts, by the PCI bus
 
     Raises TargetUnavailable when it does not see so many.
     """

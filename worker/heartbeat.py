@@ -1,4 +1,7 @@
-"""The thread that keeps a claim alive: renews the lease, carries events and measurements to the database, brings the owner's wish back."""
+"""The thread that keeps a claim alive.
+
+It renews the lease, carries events and measurements to the database, and brings the owner's wish back.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ class _Batch:
 
 
 class Heartbeat:
-    """Beats every third of the lease or more often, and with each batch of what was told, from `start` to `stop`.
+    """Beats every third of the lease or more often, from `start` to `stop`.
+
+    It also beats with each batch of events and measurements.
 
     When the database is away it tries again for as long as the job runs: no other worker can take the job then, and if
     only this one was cut off, the fence keeps it from writing and the first answer says `lost`.

@@ -1,4 +1,7 @@
-"""What a worker asks of a kind of device, whatever kind it is: the module that `Kind.holder` names answers as `Holder`."""
+"""What a worker asks of a kind of device, whatever kind it is.
+
+The module that `Kind.holder` names answers as `Holder`.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,13 @@ class Holder(Protocol):
         ...
 
     def compilable(self, compiler: str) -> Sequence[str]:
-        """The profiles that the compilers here make code for; `compiler` is the C compiler of the user's choice, or nothing."""
+        """The profiles that the compilers here make code for; `compiler` is the user's C compiler, or nothing."""
         ...
 
     def environment(self, device: str) -> Mapping[str, str]:
-        """Variables by which the job of a worker that holds `device`, of whatever kind, sees of this kind that device or none.
+        """Variables by which a job sees of this kind the `device` that its worker holds, or none.
 
-        Raises `TargetUnavailable` where there is no such device.
+        The device may be of whatever kind. Raises `TargetUnavailable` where there is no such device.
         """
         ...
 
@@ -76,5 +79,8 @@ def profiles() -> list[str]:
 
 
 def environment(device: str) -> dict[str, str]:
-    """Variables by which a job sees the device that its worker holds, and no other accelerator. Raises `TargetUnavailable`."""
+    """Variables by which a job sees the device that its worker holds, and no other accelerator.
+
+    Raises `TargetUnavailable`.
+    """
     return {name: value for kind in kinds.KINDS for name, value in holder(kind).environment(device).items()}

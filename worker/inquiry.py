@@ -1,4 +1,7 @@
-"""What a module prints as JSON in a process of its own: a worker asks so for what takes memory, or would start CUDA in it."""
+"""What a module prints as JSON in a process of its own.
+
+A worker asks so for what takes memory, or would start CUDA in it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def answer(module: str, *arguments: str, environment: Mapping[str, str] | None =
     Raises `OSError`, `subprocess.SubprocessError`, and `ValueError` for what is no JSON.
     """
     own = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -30,4 +33,4 @@ def answer(module: str, *arguments: str, environment: Mapping[str, str] | None =
         check=True,
         env={**own, **(environment or {})},
     )
-    return json.loads(told.stdout)
+    return json.loads(done.stdout)

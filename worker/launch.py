@@ -70,7 +70,7 @@ def sweep(launcher: int) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Process ids below `root`, zombies left out. Empty where there is no /proc; the group is killed by the worker.
+    """Process ids below `root`, without zombies. Empty where there is no /proc; the group is killed by the worker.
 
     A process may be a zombie while its threads still end and its children are still its own, so the way to them leads
     through zombies.

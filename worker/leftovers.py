@@ -1,4 +1,6 @@
-"""What is left of a job whose launcher was killed and could not sweep: found by the folder in its environment, or by its group.
+"""What is left of a job whose launcher was killed and could not sweep.
+
+It is found by the folder in its environment, or by its group.
 
 A job that wants to stay can shed both, in a session of its own and with an empty environment; only the launcher,
 to which the kernel hands such orphans, finds those. Where there is no /proc nothing is found.
@@ -31,7 +33,8 @@ def end(folder: Path, group: int, started: int = 0) -> None:
 def processes_of(folder: Path, group: int, started: int = 0) -> list[int]:
     """Ids of the living processes of a job, other than this process.
 
-    folder   the job's own (`worker.scratch.Folder.path`): its processes have it in their environments, unless they took it out
+    folder   the job's own (`worker.scratch.Folder.path`): its processes have it in their environments, unless they
+             took it out
     group    id of its process group and session, which may have become another's since
     started  when its launcher was (clock ticks after boot): what is older belongs to others
     """

@@ -35,6 +35,7 @@ class Limits:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Limits:
+        """Limits from their `to_json`; fields that are missing keep their defaults. Raises `TypeError` for others."""
         return cls(**plain)
 
     @property
@@ -47,8 +48,8 @@ def hold_process(limits: Limits, *, gpu: bool = False) -> None:
     """Put this process, and each one it starts, under the kernel's limits.
 
     Address space is twice the resident limit and 16 GiB for thread stacks, arenas and mapped weights: it turns an
-    absurd allocation into a `MemoryError`; the honest limit is the watch over resident memory. With a `gpu` it has no limit: CUDA
-    reserves addresses for all memory of the machine and the device, and uses few of them.
+    absurd allocation into a `MemoryError`; the honest limit is the watch over resident memory. With a `gpu` it has no
+    limit: CUDA reserves addresses for all memory of the machine and the device, and uses few of them.
     """
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_CPU, limits.cpu_s)

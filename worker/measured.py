@@ -1,4 +1,7 @@
-"""What a compilation measures, as it arrives from the child: checked piece by piece, because the child may be hostile."""
+"""What a compilation measures, as it arrives from the child.
+
+It is checked piece by piece, because the child may be hostile.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Intake:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
-        self._told: set[str] = set()
+        self._sent: set[str] = set()
         self._texts_bytes = 0
 
     def take(self, event: Event) -> Measured:
@@ -59,9 +62,9 @@ class Intake:
         if size > MAX_TEXT_BYTES or self._texts_bytes + size > MAX_TEXTS_BYTES:
             log.warning("text of a workload left out", job=str(self._claim.job_id), bytes=size)
             return {}
-        if key in self._told:
+        if key in self._sent:
             return {}
-        self._told.add(key)
+        self._sent.add(key)
         self._texts_bytes += size
         return {key: text}
 

@@ -1,4 +1,7 @@
-"""Write down how an attempt ended: bring what it made into the blob store, and the outcome into the database under the claim's fence."""
+"""Write down how an attempt ended.
+
+What it made goes into the blob store, then the outcome into the database under the claim's fence.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ from worker.problems import DiskFull
 from worker.supervise import Ending
 
 RETRIED = frozenset({DiskFull.code, StorageUnavailable.code})
-"""Faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise. Limits, missing tools and
-targets are not among them: they would only fail again, later."""
+"""Faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise. Limits, missing tools
+and targets are not among them: they would only fail again, later."""
 
 WORDS: Mapping[JobKind, Kind] = {
     JobKind.COMPILE: "compile",
@@ -111,7 +114,7 @@ def settle(desk: Desk, claim: Claim, heartbeat: Heartbeat, ending: Ending, made:
 
 
 def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, measured: Measured, said: str) -> bool:
-    """The outcome of each kind of job that did what it was told."""
+    """The outcome of each kind of job that did its work."""
     if claim.kind == JobKind.BENCHMARK:
         return lease.benchmarked(desk.db, claim, ending.report, log=said)
     assert made is not None, "`store` makes a problem of an output that is missing"
@@ -152,11 +155,11 @@ def persist(desk: Desk, write: Callable[[], T]) -> T | None:
 
 def _phase_seconds(claimed: object) -> dict[str, float]:
     """What the child says of its phases, as far as it is that: these become sums that all jobs share."""
-    told = claimed if isinstance(claimed, Mapping) else {}
+    seconds = claimed if isinstance(claimed, Mapping) else {}
     return {
-        phase: float(told[phase])
+        phase: float(seconds[phase])
         for phase in PHASES
-        if isinstance(told.get(phase), int | float) and math.isfinite(told[phase]) and told[phase] >= 0
+        if isinstance(seconds.get(phase), int | float) and math.isfinite(seconds[phase]) and seconds[phase] >= 0
     }
 
 

@@ -1,17 +1,18 @@
 """The process that looks at one model before it is compiled: `python -m worker.preflight`.
 
-It is started ahead of need: everything is imported, then it waits for one line of JSON on its standard input, closes the
-walls around itself, does the order, writes one line of JSON to its standard output and ends. The orders are
+It is started ahead of need: everything is imported, then it waits for one line of JSON on its standard input, closes
+the walls around itself, does the order, writes one line of JSON to its standard output and ends. The orders are
 
-    {"order": "preflight", "model": path, "data": {...}, "options": {...}}     answered as `compiler.preflight` does; `data` is all
-                                                                               external data, path in the model to path; none by default
+    {"order": "preflight", "model": path, "data": {...}, "options": {...}}     answered as `compiler.preflight` does
     {"order": "source", "text": ..., "variant": {...}, "target": ...}          answered by {"source": C}
 
-and what cannot be done is answered by {"problem": `TilewrightError.to_json`}. Either may have `limits`, see `Held`. When the input closes without an order, because whoever started it is gone, it ends with status 0.
+where `data` is all external data, path in the model to path, none by default;
+and what cannot be done is answered by {"problem": `TilewrightError.to_json`}. Either may have `limits`, see `Held`.
+When the input closes without an order, because whoever started it is gone, it ends with status 0.
 
-The walls hold for one thread and those that it starts, so there must be no other one when they close. Numerical libraries start
-some when they are imported unless the environment says otherwise (`OPENBLAS_NUM_THREADS=1`, as `service.jobs.oracle` sets it);
-that there are none is checked.
+The walls hold for one thread and those that it starts, so there must be no other one when they close. Numerical
+libraries start some when they are imported unless the environment says otherwise (`OPENBLAS_NUM_THREADS=1`, as
+`service.jobs.oracle` sets it); that there are none is checked.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class Held:
-    """What the kernel holds this process to: `cpu_s` seconds of CPU, and `memory_bytes` beyond what it has once it is warm."""
+    """What the kernel holds this process to.
+
+    `cpu_s` seconds of CPU, and `memory_bytes` beyond what it has once it is warm.
+    """
 
     cpu_s: float = 20.0
     memory_bytes: int = 2 << 30
@@ -67,7 +71,10 @@ def main() -> None:
 
 
 def _enter(held: Held, readable: list[Path], answers: int) -> None:
-    """Close the walls; beside the system's files only `readable` can be read. Raises InternalError if another thread runs."""
+    """Close the walls; beside the system's files only `readable` can be read.
+
+    Raises InternalError if another thread runs.
+    """
     if TASKS.exists() and (tasks := len(os.listdir(TASKS))) != 1:
         raise InternalError(
             f"{tasks} threads run where one must: the walls would not hold", fix="start it with OPENBLAS_NUM_THREADS=1"

@@ -1,4 +1,7 @@
-"""The thread that says in the workers' table that this worker is alive, what it is busy with, and what its compiler can do."""
+"""The thread that writes to the workers' table that this worker is alive.
+
+It also says what the worker is busy with, and what its compiler can do.
+"""
 
 from __future__ import annotations
 

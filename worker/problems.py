@@ -55,14 +55,17 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def out_of_time(limits: Limits) -> TimeLimit:
+    """The whole job took longer than `limits.wall_s` seconds."""
     return TimeLimit(
         f"the job ran longer than its limit of {limits.wall_s:g} s",
-        fix="lower the time that is to be measured, use a smaller model, or ask the operator to raise the time limit of jobs",
+        fix="lower the time that is to be measured, use a smaller model, "
+        "or ask the operator to raise the time limit of jobs",
         details={"limit_s": limits.wall_s},
     )
 
 
 def out_of_load_time(limits: Limits) -> TimeLimit:
+    """Reading and checking the model took longer than `limits.load_s` seconds."""
     return TimeLimit(
         f"reading and checking the model took longer than its limit of {limits.load_s:g} s",
         fix="check that the model is intact; for a huge one ask the operator to raise the time limit of loading",
@@ -71,6 +74,7 @@ def out_of_load_time(limits: Limits) -> TimeLimit:
 
 
 def out_of_memory(limits: Limits, seen: str) -> MemoryLimit:
+    """`seen` is what happened, the beginning of the message; the limit in GiB follows it."""
     return MemoryLimit(
         f"{seen}; the limit of a job is {limits.memory_bytes / GIB:.1f} GiB",
         fix="bind smaller input shapes, use a smaller model, or ask the operator to raise the memory limit of jobs",
@@ -152,6 +156,7 @@ def from_exception(error: BaseException, limits: Limits) -> TilewrightError:
 
 
 def from_os_error(error: OSError) -> DiskFull:
+    """The worker could not write: disk, quota or file size limit (`OUT_OF_SPACE`). Another attempt may succeed."""
     return DiskFull(
         f"the worker could not write: {error.strerror}",
         fix="ask the operator to free or add disk space on the worker; the job is tried again by itself",

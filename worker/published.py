@@ -1,4 +1,7 @@
-"""The catalogues that a worker publishes, told by a process of their own: what they are made from takes memory, and is read once."""
+"""The catalogues that a worker publishes, made in a process of their own.
+
+What they are made from takes memory, and is read once.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Which queues a worker serves: what the names on its command line stand for on this machine.
 
-The name of a device, `cpu` or `cuda:0`, makes a device worker: jobs for "the device here" and for each profile that it runs, and
-whatever runs artifacts of these. `build` is a builder: every profile of every kind that the compilers here make code for, measured
-nowhere. Any other name is one queue. What there is of each kind of device says its `worker.holder.Holder`.
+The name of a device, `cpu` or `cuda:0`, makes a device worker: jobs for "the device here" and for each profile that it
+runs, and whatever runs artifacts of these. `build` is a builder: every profile of every kind that the compilers here
+make code for, measured nowhere. Any other name is one queue. What there is of each kind of device says its
+`worker.holder.Holder`.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def resolve(asked: Sequence[str], compiler: str = "") -> Queues:
 
     compiler  the C compiler of the user's choice, or nothing
 
-    Raises `TargetUnavailable` for a device that cannot be used, for a name that is no queue, for two devices, and when nothing is left
-    to serve.
+    Raises `TargetUnavailable` for a device that cannot be used, for a name that is no queue, for two devices, and when
+    nothing is left to serve.
     """
     held = _device_of(asked)
     names: dict[str, None] = {}
@@ -57,7 +58,9 @@ def resolve(asked: Sequence[str], compiler: str = "") -> Queues:
 
 
 def _device_of(asked: Sequence[str]) -> Held | None:
-    """The device that these queues need: one that is named, or the first of its kind for what runs on any. None where they need none.
+    """The device that these queues need: one that is named, or the first of its kind for what runs on any.
+
+    None where they need none.
 
     The name of a profile alone is a builder's where the first device of its kind does not run it.
     """
@@ -77,7 +80,10 @@ def _device_of(asked: Sequence[str]) -> Held | None:
 
 
 def _needs(name: str) -> list[tuple[Kind, int]]:
-    """The device that a queue cannot be served without, if there is one: that which it names, or any that runs artifacts."""
+    """The device that a queue cannot be served without, None if it needs none.
+
+    That which it names, or any that runs artifacts.
+    """
     kind = kinds.find(name.removeprefix(RUN))
     if kind is None:
         return []

@@ -23,7 +23,8 @@ _DEVICES_READ = ("/dev/zero", "/dev/random", "/dev/urandom")
 _DEVICES_WRITTEN = ("/dev/null",)
 _GPU_READ = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/proc/devices", "/etc/nvidia")
 _GPU_WRITTEN = ("nvidia*", "dxg")
-"""Below /dev. The driver is spoken to by ioctl on these, which takes the right to write; they exist once the worker has asked the driver."""
+"""Below /dev. The driver is called by ioctl on these, which takes the right to write. They exist once the worker has
+asked the driver."""
 _OOM_FIRST = "1000"
 
 WALLS = ("limits", "no_new_privileges", "no_dumps", "files", "system_calls")
@@ -59,13 +60,19 @@ def enter(
 
 
 def exposed(folders: Iterable[Path], *, gpu: bool = False) -> list[Path]:
-    """Those of the folders that every job may read, because they lie where Python's, a C compiler's or, with a `gpu`, a driver's files do."""
+    """Those of the folders that every job may read.
+
+    They lie where the files of Python, of a C compiler or, with a `gpu`, of a driver do.
+    """
     read = [path.resolve() for path in [*_own_paths(), *(gpu_paths() if gpu else [])]]
     return [folder for folder in folders if any(folder.resolve().is_relative_to(path) for path in read)]
 
 
 def gpu_paths() -> list[Path]:
-    """What a CUDA driver reads beside the system's files: facts of the kernel's driver, profiles, and itself where it lies elsewhere."""
+    """What a CUDA driver reads beside the system's files.
+
+    Facts of the kernel's driver, profiles, and the driver itself where it lies elsewhere.
+    """
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     return [Path(name) for name in (*_GPU_READ, *libraries) if name]
 
@@ -76,11 +83,13 @@ def gpu_devices(root: Path = Path("/dev")) -> list[Path]:
 
 
 def _thread_names() -> list[Path]:
-    """Where names of threads are written (`/proc/PID/task/TID/comm`): from driver 570 on CUDA names its own, and does not start where it cannot.
+    """Where names of threads are written (`/proc/PID/task/TID/comm`).
 
-    Processes that a job starts have numbers that nobody knows yet, so all of /proc, where an ordinary user can change little that
-    is not its own; memory and environments of others stay closed, by Landlock itself. To root it would open `/proc/sys`: its jobs have their own
-    names alone, and the processes that they start have no GPU.
+    From driver 570 on CUDA names its own, and does not start where it cannot.
+
+    Processes that a job starts have numbers that are not known yet, so all of /proc, where an ordinary user can change
+    little that is not its own; memory and environments of others stay closed, by Landlock itself. To root it would open
+    `/proc/sys`: its jobs have their own names alone, and the processes that they start have no GPU.
     """
     return [Path("/proc" if os.geteuid() else "/proc/self/task")]
 

@@ -1,6 +1,6 @@
 """Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `inputs/`, `log` and `owner`.
 
-`owner` names the worker and the group by process id and start time, so that `worker.reap` can tell what a
+`owner` names the worker and the group by process id and start time, so that `worker.reap` can see what a
 dead worker left behind from what a living one uses, although ids are used again.
 """
 
@@ -62,7 +62,7 @@ class Folder:
 
     @property
     def output(self) -> Path:
-        """Where the job is told to write its artifact, or its arrays."""
+        """Where the job is to write its artifact, or its arrays."""
         return self.work / "output"
 
     @property
@@ -96,7 +96,8 @@ class Folder:
 def _remove(root: Path) -> None:
     """Delete a folder, however deep its folders lie in each other and whatever their modes are; links are not followed.
 
-    What lies below the first level is moved up to it, so that no depth asks for recursion or for a path too long. Raises `OSError`.
+    What lies below the first level is moved up to it, so that no depth asks for recursion or for a path too long.
+    Raises `OSError`.
     """
     root.chmod(0o700)
     while entries := list(os.scandir(root)):

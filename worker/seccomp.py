@@ -1,13 +1,13 @@
 """A system-call filter for one process and all it starts: no sockets, no tracing, no mounts, no new namespaces.
 
-Also what Landlock lets through although it reaches beyond the process: modes, owners and attributes of files that cannot be
-opened, System V and POSIX queues, and the resource limits of other processes.
+Also what Landlock lets through although it reaches beyond the process: modes, owners and attributes of files that
+cannot be opened, System V and POSIX queues, and the resource limits of other processes.
 
 A list of what is refused, not of what is allowed: compilers and numpy use too much of the kernel for the
-latter to stay true. Refused calls return EPERM, and `clone3` ENOSYS: its flags cannot be looked at, and C libraries then use
-`clone`. `socketpair` stays: it reaches nobody else. A job with a GPU may make one kind of socket, which CUDA binds to a name when it
-starts (`@cuda-uvmfd-...`, local, in packets) and without which it does not start; like every socket, it cannot be connected.
-Numbers are from the kernel's `asm/unistd_64.h` and `asm-generic/unistd.h`.
+latter to stay true. Refused calls return EPERM, and `clone3` ENOSYS: its flags cannot be looked at, and C libraries
+then use `clone`. `socketpair` stays: it reaches nobody else. A job with a GPU may make one kind of socket, which CUDA
+binds to a name when it starts (`@cuda-uvmfd-...`, local, in packets) and without which it does not start; like every
+socket, it cannot be connected. Numbers are from the kernel's `asm/unistd_64.h` and `asm-generic/unistd.h`.
 """
 
 from __future__ import annotations
@@ -101,9 +101,10 @@ class _Program(ctypes.Structure):
 
 
 def restrict(*, gpu: bool = False) -> bool:
-    """Install the filter for good, for a job with a `gpu` or without; False on a machine whose numbers are not known here.
+    """Install the filter for good, for a job with a `gpu` or without.
 
-    Needs `PR_SET_NO_NEW_PRIVS`. Raises `OSError` where the kernel has no seccomp.
+    False on a machine whose numbers are not known here. Needs `PR_SET_NO_NEW_PRIVS`. Raises `OSError` where the kernel
+    has no seccomp.
     """
     if not kernel.LINUX or kernel.MACHINE not in _AUDIT_ARCH:
         return False
@@ -139,7 +140,10 @@ def program(machine: str, *, gpu: bool = False) -> bytes:
 
 
 def _driver_socket(number: int, allow: _Line, refuse: _Line) -> list[_Line]:
-    """`socket(AF_UNIX, SOCK_SEQPACKET | any flags, any)` is allowed, every other one refused; other calls go on after these lines."""
+    """`socket(AF_UNIX, SOCK_SEQPACKET | any flags, any)` is allowed, every other socket refused.
+
+    Other calls go on after these lines.
+    """
     return [
         (_JUMP_EQUAL, 0, 7, number),
         (_LOAD, 0, 0, _OFFSET_FIRST_ARGUMENT),

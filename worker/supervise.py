@@ -126,9 +126,10 @@ class _Attendance:
         return _problem(problems.from_exit(self.kind, code, self.limits, self.phase, tail))
 
     def _is_over(self) -> bool:
-        """Whether the job has ended, and all that it said is taken in: it may have spoken since its pipe was found silent.
+        """Whether the job has ended, and all that it sent is taken in.
 
-        A descendant that fled may hold the pipe open, so its end is not waited for.
+        It may have sent something since its pipe was found empty. A descendant that fled may hold the pipe open, so its
+        end is not waited for.
         """
         if not self.group.ended:
             return False
@@ -202,7 +203,10 @@ def to_event(plain: object) -> Event:
 
 
 def _standing(message: Mapping[str, Any], *, first: bool) -> tuple[str, ...]:
-    """The walls, as the child says before it reads anything of others: what a model makes it say later does not count."""
+    """The walls, as the child reports them before it reads anything of others.
+
+    What a model makes it say later does not count.
+    """
     standing = message.get("standing")
     if not first or not isinstance(standing, list) or not all(isinstance(wall, str) for wall in standing):
         raise GarbledFrame("the walls are no list of names, or are told too late")

@@ -19,7 +19,9 @@ log = logger(__name__)
 
 
 def drain(desk: Desk, queue: str) -> int:
-    """Claim and run the best job of the worker's queues until none is left, the device is taken or the worker stops; how many ran.
+    """Claim and run jobs until none is left, the device is taken or the worker stops; how many ran.
+
+    Each is the best job of the worker's queues at that moment.
 
     queue  the one that was rung for; nothing happens unless it is the worker's
 

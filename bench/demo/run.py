@@ -35,7 +35,8 @@ from tilewright.errors import ClientError
 
 OUT = Path("build")
 AGREES_WITHIN = 1e-2
-"""Of ONNX Runtime's outputs, relative to the largest value: both compute in fp32, and proof is the reference's business."""
+"""Of ONNX Runtime's outputs, relative to the largest value. Both compute in fp32; the proof is against the
+reference."""
 PEER = "onnxruntime"
 VERSIONS = (PEER, "onnx", "numpy")
 
@@ -90,7 +91,10 @@ def main(arguments: list[str]) -> int:
 
 
 def run(names: Sequence[str], out: Path, rounds: int, console: Console, *, quiet: bool) -> Demo:
-    """The whole demo; a model that fails makes a row with its `problem`. Raises `ClientError` when there is no server."""
+    """The whole demo; a model that fails makes a row with its `problem`.
+
+    Raises `ClientError` when there is no server.
+    """
     begin = time.monotonic()
     folder = out / "demo"
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +169,10 @@ def raced(subject: Subject, artifact: Path, rounds: int) -> dict[str, Any]:
 
 
 def to_json(result: Race) -> dict[str, Any]:
-    """Plain JSON. The ratio is ONNX Runtime's time over ours, above 1 where ours is faster; its spread is that between rounds."""
+    """Plain JSON.
+
+    The ratio is ONNX Runtime's time over ours, above 1 where ours is faster; its spread is that between rounds.
+    """
     ratios = [theirs / ours for ours, theirs in zip(result.medians(OURS), result.medians(PEER), strict=True)]
     return {
         "threads": result.threads,

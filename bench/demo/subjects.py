@@ -19,7 +19,7 @@ STAND_INS = ("tiny_transformer", "tiny_mobile")
 
 @dataclass(frozen=True)
 class Skipped:
-    """A model that is left out, and why."""
+    """A model that is skipped, and why."""
 
     name: str
     reason: str

@@ -28,7 +28,8 @@ DRIVERS: tuple[Driver, ...] = (
 
 NO_PEERS = {
     "torch": "PyTorch reads no ONNX: what would be measured is a converter and its choice of modules, not PyTorch",
-    "tvm": "untuned it takes a hundred times as long as the others, and the tuner of 0.27 crashes before its first trial",
+    "tvm": "untuned it takes a hundred times as long as the others, "
+    "and the tuner of 0.27 crashes before its first trial",
 }
 """Engines that somebody may look for here, and why they are not among the peers."""
 
@@ -44,7 +45,10 @@ def peers() -> tuple[str, ...]:
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """Peers out of names with commas between. Raises `UsageError` for one that is none, that comes twice or is not installed."""
+    """Peers out of names with commas between.
+
+    Raises `UsageError` for one that is none, that comes twice or is not installed.
+    """
     names = tuple(filter(None, text.split(",")))
     for name in names:
         if name in NO_PEERS:
@@ -56,7 +60,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def telling(peers: Sequence[str]) -> tuple[str, ...]:
-    """The peers, if all of them tell their layers. Raises `UsageError`."""
+    """The peers, if all of them report their layers. Raises `UsageError`."""
     for peer in peers:
         if driver(peer).layers is None:
             raise UsageError(f"{peer} does not tell what each of its layers costs", fix=f"leave {peer} out of --peers")

@@ -30,7 +30,10 @@ TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of single runs, and for how long of the turn threads of the engine wanted a core and had none, in seconds."""
+    """Seconds of single runs, and for how long threads of the engine wanted a core and had none.
+
+    Both in seconds, of this turn.
+    """
 
     seconds: tuple[float, ...]
     waited: float
@@ -50,11 +53,14 @@ def turn(run: Callable[[], object], seconds: float) -> Turn:
 
 
 def waited_s() -> float:
-    """For how long the threads of this process have waited for a core so far, by the kernel's count; 0 where it does not count."""
+    """For how long the threads of this process have waited for a core so far, in seconds.
+
+    By the kernel's count; 0 where it does not count.
+    """
     total = 0
-    for told in TASKS.glob("*/schedstat"):
+    for file in TASKS.glob("*/schedstat"):
         with contextlib.suppress(OSError):  # the thread ended meanwhile
-            total += int(told.read_text().split()[1])
+            total += int(file.read_text().split()[1])
     return 1e-9 * total
 
 

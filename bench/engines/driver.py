@@ -32,7 +32,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that is ready: `run` runs it once on the task's inputs and gives the outputs that `outputs` names, in order."""
+    """A model that is ready.
+
+    `run` runs it once on the task's inputs and gives the outputs that `outputs` names, in order.
+    """
 
     run: Callable[[], Sequence[Any]]
     outputs: tuple[str, ...]
@@ -64,7 +67,7 @@ class Driver:
     packages  that pip installs it from; their versions go beside its figures
     open      loads a file for a task
     prepare   the file that `open` reads, made from a model into a folder for a number of threads, or found there
-    layers    runs the task for some seconds and gives each layer's median seconds; None where the engine does not tell
+    layers    runs the task for some seconds and gives each layer's median seconds; None if unknown to the engine
     """
 
     name: str

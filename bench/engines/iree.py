@@ -1,7 +1,7 @@
 """IREE's compiler and runtime, in the model's own precision.
 
-What its compiler does by default with a convolution is far from what it can do: SqueezeNet 1.1 takes 98 ms on one thread, and 6 ms as windows of a matrix
-product with tiled operands. FLAGS are the best found.
+What its compiler does by default with a convolution is far from what it can do: SqueezeNet 1.1 takes 98 ms on one
+thread, and 6 ms as windows of a matrix product with tiled operands. FLAGS are the best found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ SAID = 600
 
 
 def compile_model(model: Path, folder: Path, threads: int) -> Path:
-    """The compiled module in `folder`, for any number of threads, with the names of its ports beside it. Raises `EngineFailed`."""
+    """The compiled module in `folder`, for any number of threads, with the names of its ports beside it.
+
+    Raises `EngineFailed`.
+    """
     digest = hashlib.sha256(model.read_bytes() + repr(FLAGS).encode()).hexdigest()[:16]
     module = folder / f"{model.stem}-{digest}.vmfb"
     if module.exists():
@@ -49,7 +52,10 @@ def compile_model(model: Path, folder: Path, threads: int) -> Path:
 
 
 def open_module(task: Task) -> Opened:
-    """The module in a runtime of its own, its inputs in the runtime's memory; each run ends when the outputs are the host's."""
+    """The module in a runtime of its own, its inputs in the runtime's memory.
+
+    Each run ends when the outputs are the host's.
+    """
     runtime = importlib.import_module("iree.runtime")  # by name: no extra of ours brings it
     if task.threads > 1:
         runtime.flags.parse_flags(f"--task_topology_group_count={task.threads}")

@@ -1,7 +1,10 @@
-"""ONNX Runtime's CPU provider with all graph optimisations: as it comes, which splits each operator, or with operators beside each other.
+"""ONNX Runtime's CPU provider with all graph optimisations.
 
-Its parallel execution mode has as many threads as the race between operators and one within each. With several within each as well it has more
-threads than cores, all of which spin: at two threads that took 1.1 to 2.3 times as long on each of seven networks.
+As it comes it splits each operator; or it runs operators beside each other.
+
+Its parallel execution mode has as many threads as the race between operators and one within each. With several within
+each as well it has more threads than cores, all of which spin: at two threads that took 1.1 to 2.3 times as long on
+each of seven networks.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ def _opened(session: Any, task: Task) -> Opened:
 
 
 def layers(task: Task, seconds: float) -> list[Layer]:
-    """The profile of a session. A node is told by its own name and by those of the values it gives in the optimised graph."""
+    """The profile of a session.
+
+    A node is identified by its own name and by those of the values it gives in the optimised graph.
+    """
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="tilewright-ort-") as folder:

@@ -25,7 +25,10 @@ def open_model(task: Task) -> Opened:
 
 
 def layers(task: Task, seconds: float) -> list[Layer]:
-    """The executed nodes of the plugin's graph, in its order, with the names of the nodes they say they were made from."""
+    """The executed nodes of the plugin's graph, in its order.
+
+    Each with the names of the nodes it says it was made from.
+    """
     request = _request(task, {"PERF_COUNT": True})
     request.infer()
     samples: dict[str, list[float]] = {}
@@ -37,10 +40,10 @@ def layers(task: Task, seconds: float) -> list[Layer]:
                 samples.setdefault(step.node_name, []).append(step.real_time.total_seconds())
     found = []
     for node in request.get_compiled_model().get_runtime_model().get_ordered_ops():
-        told = node.get_rt_info()
+        info = node.get_rt_info()
         if node.friendly_name in samples:
-            made_from = [name for name in told["originalLayersNames"].astype(str).split(",") if name]
-            kind = f"{told['layerType'].astype(str)} {told['primitiveType'].astype(str)}"
+            made_from = [name for name in info["originalLayersNames"].astype(str).split(",") if name]
+            kind = f"{info['layerType'].astype(str)} {info['primitiveType'].astype(str)}"
             names = (*made_from, node.friendly_name)
             found.append(Layer(kind, names, statistics.median(samples[node.friendly_name])))
     return found

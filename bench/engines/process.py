@@ -80,7 +80,7 @@ class Engine:
         self._errors.close()
 
     def _answer(self, seconds: float) -> list[Any]:
-        with contextlib.suppress(BrokenPipeError):  # what ended it is told by its log
+        with contextlib.suppress(BrokenPipeError):  # its log says what ended it
             self._pipe(self._process.stdin).write(f"{seconds}\n")
             self._pipe(self._process.stdin).flush()
         answer: list[Any] = json.loads(self._line())

@@ -22,7 +22,7 @@ def open_artifact(task: Task) -> Opened:
 
 
 def calls(artifact: Path) -> list[dict[str, Any]]:
-    """The kernel calls of an artifact as its plan tells them."""
+    """The kernel calls of an artifact as its plan lists them."""
     with zipfile.ZipFile(artifact) as archive:
         return list(json.loads(archive.read("plan.json"))["calls"])
 

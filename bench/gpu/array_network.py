@@ -183,7 +183,10 @@ def _around(pads: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _beyond(extent: int, before: int, after: int, size: int, stride: int) -> int:
-    """How far the last window reaches beyond the padding where their number is rounded up; a window that begins there is none."""
+    """How far the last window reaches beyond the padding where their number is rounded up.
+
+    A window that would begin there is none.
+    """
     room = extent + before + after - size
     windows = -(-room // stride)
     if windows * stride >= extent + before:

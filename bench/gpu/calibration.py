@@ -1,4 +1,7 @@
-"""How far the model of costs is off for launches, by plans that were run: for each of a chain, each that waits for another stream, and each further stream."""
+"""How far the model of costs is off for launches, by plans that were run.
+
+For each launch of a chain, each that waits for another stream, and each further stream.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,19 @@ class Calibration:
 
     def __str__(self) -> str:
         return (
-            f"beside the prediction, by least squares over {self.plans} plans: {self.launch_us:+.2f} µs for each launch of the longest chain, "
-            f"{self.join_us:+.2f} µs for each of these that waits for another stream, {self.fan_in_us:+.2f} µs for each further stream, "
+            f"beside the prediction, by least squares over {self.plans} plans: "
+            f"{self.launch_us:+.2f} µs for each launch of the longest chain, "
+            f"{self.join_us:+.2f} µs for each of these that waits for another stream, "
+            f"{self.fan_in_us:+.2f} µs for each further stream, "
             f"{self.left_us:.1f} µs left"
         )
 
 
 def calibrated(rows: Sequence[Mapping[str, Any]]) -> Calibration | None:
-    """From rows of `bench.schedule.row`; None where too few plans were run, or they differ too little in what their launches wait for."""
+    """From rows of `bench.schedule.row`.
+
+    None where too few plans were run, or they differ too little in what their launches wait for.
+    """
     run = [row for row in rows if row["ms"] is not None]
     counts = np.array([[row["depth"], row["joins"], row["fan_in"]] for row in run], float).reshape(len(run), 3)
     if len(run) < LEAST_PLANS or np.linalg.matrix_rank(counts) < counts.shape[1]:

@@ -1,4 +1,7 @@
-"""The door to `python -m bench gpu`: what may be missing on a machine is told before anything is imported that it needs."""
+"""The entry point of `python -m bench gpu`.
+
+What is missing on a machine is reported before anything is imported that needs it.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ class Ended:
 
 
 def run(module: str, arguments: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None) -> Ended:
-    """`python -m module arguments` in the checkout, by the Python that runs this; its whole group is ended after `seconds`."""
+    """`python -m module arguments` in the checkout, by the Python that runs this.
+
+    Its whole process group is ended after `seconds`.
+    """
     command = [sys.executable, "-m", module, *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     with subprocess.Popen(

@@ -1,4 +1,7 @@
-"""`python -m bench.gpu.compiling NETWORK PRECISION`: one network compiled for this machine's GPU, its measurements added to a file."""
+"""`python -m bench.gpu.compiling NETWORK PRECISION`: one network compiled for this machine's GPU.
+
+Its measurements are added to a file.
+"""
 
 from __future__ import annotations
 

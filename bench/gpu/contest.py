@@ -70,7 +70,9 @@ def contest(
     folder: Path,
     tell: Told,
 ) -> Iterator[Row]:
-    """The row of one network, then again with each engine that takes long to prepare: what is killed then has told the rest.
+    """The row of one network, then again with each engine that takes long to prepare.
+
+    When one of these is killed the rest has been reported.
 
     An engine that cannot be prepared, or whose outputs are not those of the first, is named under `left_out`.
     """
@@ -127,7 +129,10 @@ def contest(
 
 
 def _rounds(engines: Sequence[Any]) -> tuple[dict[str, dict[str, list[float]]], dict[str, list[float]]]:
-    """Seconds by engine: of each round alone and in a row, and of every single inference alone. Who begins changes each round."""
+    """Seconds by engine: of each round alone and in a row, and of every single inference alone.
+
+    Who begins changes each round.
+    """
     from bench.gpu.engines import seconds_of
 
     times: dict[str, dict[str, list[float]]] = {one.name: {"alone": [], "in_a_row": []} for one in engines}
@@ -146,8 +151,8 @@ def _rounds(engines: Sequence[Any]) -> tuple[dict[str, dict[str, list[float]]], 
 def judged(times: Mapping[str, Mapping[str, Sequence[float]]], samples: Mapping[str, Sequence[float]]) -> Row:
     """Medians and spreads in milliseconds, and ours over the best peer's with its interval.
 
-    `alone` is one inference, from its call until its outputs are there; `in_a_row` one of many that follow each other. The best peer is that
-    with the least median alone.
+    `alone` is one inference, from its call until its outputs are there; `in_a_row` one of many that follow each other.
+    The best peer is that with the least median alone.
     """
     peers = [name for name in times if name != OURS]
     row: dict[str, Any] = {

@@ -1,4 +1,7 @@
-"""The engines of one measurement, in one process: each a function that carries out inference number i and returns when it is done or queued."""
+"""The engines of one measurement, in one process.
+
+Each is a function that carries out inference number i and returns when it is done or queued.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ Submit = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Engine:
-    """`submit(i)` begins an inference on input set i, `finish()` waits for all that were begun; then `outputs()` are those of the last.
+    """`submit(i)` begins an inference on input set i, `finish()` waits for all that were begun.
 
-    `kept` is what must live as long: compiled code, an opened model.
+    Then `outputs()` are those of the last. `kept` is what must live as long: compiled code, an opened model.
     """
 
     name: str
@@ -114,7 +117,10 @@ class TorchEngines:
 
 
 def ours(artifact: Path, inputs: Sequence[Mapping[str, np.ndarray]]) -> Engine:
-    """The artifact through its own loader, inputs and outputs in the GPU's memory; an inference is over when `submit` returns."""
+    """The artifact through its own loader, inputs and outputs in the GPU's memory.
+
+    An inference is over when `submit` returns.
+    """
     from compiler.pack.loader import Model
 
     began = time.monotonic()
@@ -162,6 +168,7 @@ def xla(program: Program, precision: str, inputs: Sequence[Mapping[str, np.ndarr
 
 
 def copy(into: Sequence[torch.Tensor], from_: Sequence[torch.Tensor]) -> None:
+    """Into tensors that keep their addresses, as a captured graph needs them; equal numbers and shapes."""
     for static, tensor in zip(into, from_, strict=True):
         static.copy_(tensor)
 

@@ -45,6 +45,7 @@ class Deadline:
 
     @staticmethod
     def after(seconds: float) -> Deadline:
+        """`seconds` from now."""
         return Deadline(time.monotonic() + seconds)
 
     @property

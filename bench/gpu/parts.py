@@ -16,7 +16,8 @@ from bench.gpu.subjects import PRECISIONS
 FAMILY_S = 240.0
 """A family of kernels that has not ended by then hangs."""
 COMPILING_S = 60.0
-"""Seconds that compiling a network takes beside measuring, agreement with the reference included; an estimate that only decides what is begun."""
+"""Seconds that compiling a network takes beside measuring, agreement with the reference included. An estimate that only
+decides what is begun."""
 PLANS_S = 120.0
 """What building and running all plans of a network takes; an estimate..."""
 MOST_PLANS_S = 400.0
@@ -33,7 +34,10 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a part is given. `out` holds notebooks, models, artifacts and records; `product` and `hardware` are the GPU's name and fingerprint."""
+    """What a part is given.
+
+    `out` holds notebooks, models, artifacts and records; `product` and `hardware` are the GPU's name and fingerprint.
+    """
 
     out: Path
     sources: str
@@ -99,7 +103,10 @@ def _verdict(file: Path, ended: Ended, limit: float) -> Row | None:
 
 
 def tune(asked: Asked) -> bool:
-    """Networks compiled with a budget for measuring; all records are written for shipping. Returns whether none is left."""
+    """Networks compiled with a budget for measuring; all records are written for shipping.
+
+    Returns whether none is left.
+    """
     notes = asked.notebook("tune")
     whole = True
     for network, precision in _pairs(asked):
@@ -162,7 +169,10 @@ def told_compilation(row: Row) -> str:
 
 
 def plans(asked: Asked) -> bool:
-    """Every plan of each network run beside its prediction, its outputs beside the sequential plan's. Returns whether none is left."""
+    """Every plan of each network run beside its prediction, its outputs beside the sequential plan's.
+
+    Returns whether none is left.
+    """
     notes = asked.notebook("plans")
     whole = True
     for network, precision in _pairs(asked):
@@ -246,16 +256,16 @@ def _contest(asked: Asked, network: str, precision: str, made: Row, *, autotuned
     ended = asked.run("bench.gpu.contest", arguments, seconds)
     if ended.status is None and not asked.has(1.0):
         return None
-    told: Row = {"compilation": made, "postponed": [] if autotuned else ["autotuned"]}
+    facts: Row = {"compilation": made, "postponed": [] if autotuned else ["autotuned"]}
     became = "did not end in its time" if ended.status is None else f"ended with status {ended.status}"
     if not file.exists():
         said = f"{became}: {ended.said[-600:]}"
-        return {"network": network, "precision": precision, "problem": said, **told}
+        return {"network": network, "precision": precision, "problem": said, **facts}
     row: Row = json.loads(file.read_text())
     for name in engines if ended.status != 0 else ():
         if name not in row["ms"]:
             row["left_out"].setdefault(name, became)
-    return {**row, **told}
+    return {**row, **facts}
 
 
 def told_contest(row: Row) -> str:

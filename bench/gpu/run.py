@@ -1,4 +1,7 @@
-"""What needs a GPU, in parts that stop before their minutes are over and go on where they stopped: tests, tune, plans, bench."""
+"""What needs a GPU, in parts: tests, tune, plans, bench.
+
+They stop before their minutes are over and go on where they stopped.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ SOURCES = (
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0, also where something is left to do; 1 where a kernel was wrong or a network failed; 2 for wrong arguments."""
+    """Exit status 0, also where something is left to do.
+
+    1 where a kernel was wrong or a network failed; 2 for wrong arguments.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench gpu", description=__doc__)
     parser.add_argument("part", nargs="?", choices=[*PARTS, "all"], default="all")
     parser.add_argument("--models", default="", metavar="A,B", help=f"of {', '.join(NETWORKS)} (default: all)")
@@ -63,7 +69,8 @@ def main(arguments: list[str]) -> int:
         return 0
     if not shutil.which("gcc"):
         print(
-            "gcc is missing: artifacts need it for their host part, so that networks cannot be compiled; `tests` does without"
+            "gcc is missing: artifacts need it for their host part, so that networks cannot be compiled; "
+            "`tests` does without"
         )
     if not shutil.which("g++"):
         print("g++ is missing: the double cannot run, so that kernels are compared with their definition alone")

@@ -1,6 +1,9 @@
-"""`python -m bench.gpu.schedules NETWORK PRECISION`: every plan that is found for a network, run on this machine's GPU in turn, beside its prediction.
+"""`python -m bench.gpu.schedules NETWORK PRECISION`: every plan that is found for a network.
 
-All plans are under the tiles that the records tell; nothing is tuned. A plan whose outputs differ from those of the sequential one is `wrong`.
+They run on this machine's GPU in turn, beside their predictions.
+
+All plans are under the tiles that the records name; nothing is tuned. A plan whose outputs differ from those of the
+sequential one is `wrong`.
 """
 
 from __future__ import annotations
@@ -71,17 +74,20 @@ def raced(schedules: Schedules, network: str, precision: str, file: Path) -> lis
     given = inputs_of(onnx.load(file), SEED)
     differs = differences(schedules, programs, given, file.parent)
     times = race_programs(programs, plans, settled.backend.target.name, SEED, unhurried, file.parent)
-    told = rows(network, schedules, times, schedules.taken(times, float("inf")))
+    made = rows(network, schedules, times, schedules.taken(times, float("inf")))
     return [
         {**row, "precision": precision, "differs": one, "wrong": not one <= TOLERANCE[precision]}
-        for row, one in zip(told, differs, strict=True)
+        for row, one in zip(made, differs, strict=True)
     ]
 
 
 def differences(
     schedules: Schedules, programs: Sequence[Program], given: Mapping[str, np.ndarray], place: Path
 ) -> list[float]:
-    """How far each plan's outputs are from the first one's; of several runs the farthest, since streams may meet otherwise each time."""
+    """How far each plan's outputs are from the first one's.
+
+    Of several runs the farthest, since streams may meet otherwise each time.
+    """
     outputs: list[list[list[np.ndarray]]] = []
     for program, found in zip(programs, schedules.found, strict=True):
         with TemporaryDirectory(dir=place, prefix=".plan-") as name:

@@ -28,7 +28,8 @@ PRECISIONS = ("fp16", "tf32")
 WIDTH: Mapping[str, int] = {"fp16": 2, "tf32": 4}
 """Bytes of a weight in memory."""
 TOLERANCE: Mapping[str, float] = {"fp16": 2e-2, "tf32": 5e-3}
-"""Relative norm by which two engines' outputs may differ: each alone is some 1e-3 and 3e-4 from the float64 reference, deep networks more."""
+"""Relative norm by which two engines' outputs may differ. Each alone is some 1e-3 and 3e-4 from the float64 reference,
+deep networks more."""
 SMALL_NUMBERS = 2
 """Integer inputs are drawn below this: token types of BERT know no other, words and masks take them too."""
 
@@ -45,7 +46,10 @@ def model_file(name: str, folder: Path) -> Path:
 
 
 def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
-    """Random values for each input: normal floats; integers 0 and 1, the first of each row 1, so that no mask hides everything."""
+    """Random values for each input.
+
+    Normal floats; integers 0 and 1, the first of each row 1, so that no mask hides everything.
+    """
     random, shapes = np.random.default_rng(seed), static_shapes(model)
     initialised = {tensor.name for tensor in model.graph.initializer}
     drawn = {}
@@ -64,7 +68,8 @@ def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
 def floor_ms(model: onnx.ModelProto, precision: str, target: CudaTarget) -> float:
     """max(bytes / bandwidth, operations / rate), in milliseconds: what no implementation at batch 1 can beat.
 
-    Bytes are weights, inputs and outputs, each once. Between inferences weights stay in L2 where they fit into it; then its bandwidth counts.
+    Bytes are weights, inputs and outputs, each once. Between inferences weights stay in L2 where they fit into it; then
+    its bandwidth counts.
     """
     shapes = static_shapes(model)
     weights = sum(math.prod(tensor.dims) for tensor in model.graph.initializer)

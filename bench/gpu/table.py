@@ -9,7 +9,10 @@ PEERS = ("eager", "graph", "compiled", "autotuned", "xla")
 
 
 def markdown(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each row of `bench.gpu.contest`; networks that failed are named below, and engines that are missing, with the reason."""
+    """A line for each row of `bench.gpu.contest`.
+
+    Networks that failed are named below, and engines that are missing, with the reason.
+    """
     head = ("model", "precision", "ours ms", *(f"{peer} ms" for peer in PEERS))
     head = (*head, "best", "ours / best", "in a row", "kernels", "of the floor")
     lines = [_line(head), _line(["---"] * len(head))]

@@ -29,6 +29,7 @@ def conv(
     group: int = 1,
     **_: Any,
 ) -> Tensor:
+    """x [N, C, H, W] by w [K, C / group, h, w]; pads are [top, left, bottom, right]."""
     before, after = tuple(pads[:2]), tuple(pads[2:])
     if before != after:
         x, before = F.pad(x, (before[1], after[1], before[0], after[0])), (0, 0)
@@ -48,6 +49,7 @@ def max_pool(
     ceil_mode: int = 0,
     **_: Any,
 ) -> Tensor:
+    """x [N, C, H, W]; pads are [top, left, bottom, right] and never the maximum."""
     before, after = tuple(pads[:2]), tuple(pads[2:])
     if before != after:
         x, before = F.pad(x, (before[1], after[1], before[0], after[0]), value=float("-inf")), (0, 0)
@@ -64,6 +66,7 @@ def avg_pool(
     count_include_pad: int = 0,
     **_: Any,
 ) -> Tensor:
+    """x [N, C, H, W]; without `count_include_pad` the mean is over the elements inside alone."""
     before, after = tuple(pads[:2]), tuple(pads[2:])
     if before == after:
         counted = bool(count_include_pad)
@@ -86,6 +89,7 @@ def gemm(
     transA: int = 0,  # noqa: N803 - ONNX's name
     transB: int = 0,  # noqa: N803 - ONNX's name
 ) -> Tensor:
+    """alpha a b + beta c for a [M, K] and b [K, N], each given transposed where `transA` or `transB` says so."""
     a = a.t() if transA else a
     if alpha == beta == 1.0:
         return F.linear(a, b if transB else b.t(), c)
@@ -96,6 +100,7 @@ def gemm(
 def layer_norm(
     x: Tensor, scale: Tensor, shift: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, **_: Any
 ) -> Tensor:
+    """Over the dimensions from `axis` on."""
     return F.layer_norm(x, x.shape[axis:], scale, shift, epsilon)
 
 
@@ -107,6 +112,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: fl
 def pad(
     x: Tensor, pads: Sequence[int], value: float | None = None, axes: object = None, *, mode: str = "constant"
 ) -> Tensor:
+    """`pads` are all beginnings, then all ends; only constants, on every axis."""
     assert axes is None
     assert mode == "constant"
     rank = len(pads) // 2
@@ -121,6 +127,7 @@ def cut(
     axes: Sequence[int] | None = None,
     steps: Sequence[int] | None = None,
 ) -> Tensor:
+    """Slice, with positive steps."""
     whole: list[slice] = [slice(None)] * x.dim()
     for at, axis in enumerate(axes or range(len(starts))):
         whole[axis] = slice(starts[at], ends[at], steps[at] if steps else 1)
@@ -134,14 +141,17 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 
 def reshape(x: Tensor, shape: Sequence[int], **_: Any) -> Tensor:
+    """0 in `shape` is the extent of x there, -1 what is left over."""
     return x.reshape([x.shape[axis] if extent == 0 else extent for axis, extent in enumerate(shape)])
 
 
 def split(x: Tensor, parts: Sequence[int] | None = None, *, axis: int = 0, num_outputs: int = 0) -> tuple[Tensor, ...]:
+    """Into `parts` along `axis`; without them into `num_outputs` equal ones, the last perhaps smaller."""
     return tuple(torch.split(x, list(parts) if parts else -(-x.shape[axis] // num_outputs), axis))
 
 
 def unsqueeze(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """`axes` count in the result, from 0."""
     for axis in sorted(axes):
         x = x.unsqueeze(axis)
     return x

@@ -1,7 +1,7 @@
 """An ONNX graph as a list of calls that any array library can carry out: each operator's function comes from a table.
 
-What shapes the computation (axes, shapes, pads) becomes a plain Python value; weights stay arrays. So a table's functions get what a
-person would write by hand in that library.
+What shapes the computation (axes, shapes, pads) becomes a plain Python value; weights stay arrays. So a table's
+functions get what a person would write by hand in that library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import onnx
 from onnx import numpy_helper
 
 Table = Mapping[str, Callable[..., Any]]
-"""By ONNX operator: a function of its operands in ONNX's order, attributes by keyword. Several results come as a tuple."""
+"""By ONNX operator: a function of its operands in ONNX's order, attributes by keyword. Several results come as a
+tuple."""
 STATIC: Mapping[str, frozenset[int]] = {
     "Clip": frozenset({1, 2}),
     "Expand": frozenset({1}),
@@ -45,7 +46,10 @@ class Ref:
 
 @dataclass(frozen=True)
 class Step:
-    """One call: `outputs = table[op](*operands, **attributes)`. Operands are Refs, Python values, or None where left out."""
+    """One call: `outputs = table[op](*operands, **attributes)`.
+
+    Operands are Refs, Python values, or None where absent.
+    """
 
     op: str
     operands: tuple[Any, ...]

@@ -32,11 +32,13 @@ class Group:
 def group(graph: onnx.GraphProto, plans: Mapping[str, Sequence[Plan]], whole: frozenset[str]) -> list[Group]:
     """Every layer of every engine in one group, in the order of the model's nodes.
 
-    plans  of each engine, one or more: an engine may order and join a model's nodes in another way when it opens it again
+    plans  of each engine, one or more: an engine may order and join a model's nodes in another way when it
+           opens it again
     whole  engines whose layers name all the nodes they carry out
 
-    What a layer carries out is what it names (`Names`). A layer that names nothing known, such as a change of layout, belongs to the
-    next that does. A node that is in no layer of an engine which is not in `whole` was joined with the one node that reads it.
+    What a layer carries out is what it names (`Names`). A layer that names nothing known, such as a change of layout,
+    belongs to the next that does. A node that is in no layer of an engine which is not in `whole` was joined with the
+    one node that reads it.
     """
     names = Names(graph)
     joined = _Sets(len(graph.node))
@@ -57,7 +59,10 @@ def group(graph: onnx.GraphProto, plans: Mapping[str, Sequence[Plan]], whole: fr
 
 
 class Names:
-    """Which node a name means: its own (of a nameless one its place and operator, as our compiler does), or that of a value it gives."""
+    """Which node a name means: its own, or that of a value it gives.
+
+    A nameless node is called by its place and operator, as our compiler does.
+    """
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._positions = {value: at for at, node in enumerate(graph.node) for value in node.output if value}
@@ -69,7 +74,10 @@ class Names:
         return list(dict.fromkeys(at for at in found if at is not None))
 
     def _position(self, name: str) -> int | None:
-        """Engines put words behind a name (`relu_0_nchwc`, `conv_0/WithoutBiases`): the longest known name that it begins with."""
+        """The longest known name that it begins with.
+
+        Engines put words behind a name (`relu_0_nchwc`, `conv_0/WithoutBiases`).
+        """
         for end in range(len(name), 0, -1):
             if (end == len(name) or not name[end].isalnum()) and name[:end] in self._positions:
                 return self._positions[name[:end]]
@@ -119,7 +127,10 @@ def _join_unnamed(joined: _Sets, readers: Sequence[Sequence[int]], named: set[in
 
 
 def _places(found: Sequence[Sequence[int]]) -> list[int]:
-    """One node for each layer: the first it names, else that of the next layer that names any, else of the last that does."""
+    """One node for each layer: the first it names.
+
+    Else that of the next layer that names any, else of the last that does.
+    """
     places: list[int] = []
     following = next((nodes[0] for nodes in reversed(found) if nodes), 0)
     for nodes in reversed(found):

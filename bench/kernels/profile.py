@@ -44,7 +44,10 @@ def profile(
     turn_s: float = TURN_S,
     watch: Callable[[int], None] = lambda number: None,
 ) -> Profile:
-    """On one thread. Seconds of a layer are the median over the `turn_s` seconds of its round. Raises `EngineFailed`."""
+    """On one thread.
+
+    Seconds of a layer are the median over the `turn_s` seconds of its round. Raises `EngineFailed`.
+    """
     taken: dict[str, list[Plan]] = {contender.engine: [] for contender in contenders}
     rates: list[float] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-profile-") as name, held_to(1), ExitStack() as stack:

@@ -22,9 +22,10 @@ from bench.zoo.flops import static_shapes
 class Kernel:
     """One kernel call of our artifact.
 
-    gflop    operations as its definition states them, padding and elementwise work included; None where it has none that are counted
-    of_peak  its operations per second over what the core reaches at nothing but multiply-adds; fewer operations than the definition's
-             (Winograd) may take it above 1
+    gflop    operations as its definition states them, padding and elementwise work included; None where it has none
+             that are counted
+    of_peak  its operations per second over what the core reaches at nothing but multiply-adds; fewer operations than
+             the definition's (Winograd) may take it above 1
     """
 
     family: str
@@ -62,8 +63,8 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
         kernels = [asdict(kernel) for kernel in self.kernels]
-        told = {"kernels": kernels, "us": self.us, "share": self.share, "peers_us": dict(self.peers)}
-        return {"what": self.what, "nodes": list(self.nodes), **told, "lost_us": self.lost_us}
+        counted = {"kernels": kernels, "us": self.us, "share": self.share, "peers_us": dict(self.peers)}
+        return {"what": self.what, "nodes": list(self.nodes), **counted, "lost_us": self.lost_us}
 
 
 def rows_of(model: onnx.ModelProto, calls: Sequence[Mapping[str, Any]], profile: Profile) -> list[Row]:

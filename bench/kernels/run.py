@@ -44,16 +44,16 @@ def main(arguments: list[str]) -> int:
 
 
 def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
-    """What was asked for, measured and told: exit status 0."""
+    """What was asked for, measured and printed: exit status 0."""
     peers = telling(chosen(given.peers))
     for name in given.models:
         check(name)
     asked = Asked(peers, given.precision, given.budget, Cache(given.cache))
     section = report.Section("kernels", arguments, peers)
-    told = (
+    measured = (
         _samples(asked, given.rounds, console) if given.sample else _models(given.models, asked, given.rounds, console)
     )
-    text, rows = told
+    text, rows = measured
     print(text, end="")
     if given.json:
         report.write(given.json, rows)
@@ -66,7 +66,7 @@ def _models(
     names: Sequence[str], asked: Asked, rounds: int | None, console: Console
 ) -> tuple[str, list[dict[str, Any]]]:
     """Tables and rows of whole models."""
-    texts, told = [], []
+    texts, measured = [], []
     with probe() as cores:
         for name in names:
             with console.status(name) as status:
@@ -77,12 +77,15 @@ def _models(
                 rows = kernels_of(subject(name, asked.cache.place("models")), asked, cores, rounds or ROUNDS, tell)
             texts.append(f"### {name}\n\n{table.by_group(rows, asked.peers)}")
             texts += filter(None, [table.most_lost(rows)])
-            told += [{"model": name, **row.to_json()} for row in rows]
-    return "\n".join(texts), told
+            measured += [{"model": name, **row.to_json()} for row in rows]
+    return "\n".join(texts), measured
 
 
 def kernels_of(one: Subject, asked: Asked, cores: Probe, rounds: int, tell: Callable[[str], None]) -> list[Row]:
-    """One model, compiled for one thread and profiled in every engine. Raises what the compiler raises, and `EngineFailed`."""
+    """One model, compiled for one thread and profiled in every engine.
+
+    Raises what the compiler raises, and `EngineFailed`.
+    """
     ready = prepare(one, 1, asked, tell)
     found = profile(
         ready.contenders,

@@ -11,7 +11,10 @@ MOST_LOST = 10
 
 
 def by_group(rows: Sequence[Row], peers: Sequence[str]) -> str:
-    """A line for each kernel of ours, with the layers of the peers beside the first of its group, and a line with the sums."""
+    """A line for each kernel of ours, and a line with the sums.
+
+    The layers of the peers stand beside the first kernel of their group.
+    """
     peers_us = [f"{peer} us" for peer in peers]
     head = (
         "what",

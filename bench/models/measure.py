@@ -18,12 +18,12 @@ from bench.zoo.flops import Uncountable, gflop
 from compiler.contract import CompileOptions, Event
 
 Tell = Callable[[str], None]
-"""Is told what goes on, in few words."""
+"""Called with what goes on, in few words."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Beside which peers, in which precision, tuned for how long, where all that is kept, and under which of our schedulers."""
+    """How to measure: peers, precision, seconds of tuning, where all that is kept, and the scheduler of ours."""
 
     peers: tuple[str, ...]
     precision: str
@@ -42,7 +42,10 @@ class Ready:
 
 
 def prepare(one: Subject, threads: int, asked: Asked, tell: Tell) -> Ready:
-    """Compiles for ours and for the peers that need it, or finds what was compiled. Raises what the compiler raises, and `EngineFailed`."""
+    """Compiles for ours and for the peers that need it, or finds what was compiled.
+
+    Raises what the compiler raises, and `EngineFailed`.
+    """
     settings = {
         "threads": threads,
         "precision": asked.precision,

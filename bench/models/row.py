@@ -14,7 +14,7 @@ from bench.race.race import Race
 from bench.race.spread import Ratio, geometric_mean
 
 STATES = ("near", "far")
-"""Of the cores: peers and plans are told apart by them, as they decide what it costs that lanes wait for each other."""
+"""Of the cores. Peers and plans are kept apart by them: they decide what it costs that lanes wait for each other."""
 SURE_ROUNDS = 5
 """Of fewer, no interval says how sure a ratio is."""
 
@@ -53,9 +53,9 @@ class Row:
         return self.gflop * 1e12 / self.race.ms(OURS).median / self.race.peak if self.gflop is not None else None
 
     def ratio_in(self, state: str) -> dict[str, Any]:
-        """Ours over the best peer's in the rounds that began and ended in a state of the cores, and which peer that was; nulls without such rounds.
+        """Ours over the best peer's in the rounds that began and ended in a state of the cores.
 
-        There is an interval from SURE_ROUNDS on.
+        Also which peer that was; nulls without such rounds. There is an interval from SURE_ROUNDS on.
         """
         race = self.race.during(state)
         best = race.best(self.peers) if race else None
@@ -69,7 +69,10 @@ class Row:
         }
 
     def error(self, engine: str) -> float:
-        """Largest error of an engine's outputs against the float64 reference, relative to the largest value of the output."""
+        """Largest error of an engine's outputs against the float64 reference.
+
+        Relative to the largest value of the output.
+        """
         return largest_difference(self.race.outputs[engine], self.expected.outputs)
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +108,10 @@ class Row:
 
 
 def means(rows: Sequence[Mapping[str, Any]], ratio: str = "ratio_to_best") -> dict[int, float]:
-    """Geometric mean of the ratios to the best peer, by number of threads; those under another name are of the rounds in one state of the cores."""
+    """Geometric mean of the ratios to the best peer, by number of threads.
+
+    Ratios under another name are of the rounds in one state of the cores.
+    """
     ratios: dict[int, list[float]] = {}
     for row in rows:
         if row.get(ratio) is not None:

@@ -1,4 +1,7 @@
-"""Whole models beside peers: each engine in a process of its own, taking turns on the same inputs, outputs compared with a float64 reference."""
+"""Whole models beside peers: each engine in a process of its own, taking turns on the same inputs.
+
+Outputs are compared with a float64 reference.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ from tilewright.errors import ClientError
 GIANT_GFLOP = 15.0
 """A network with more work than this takes minutes to compile and to time."""
 DEFAULT = tuple(entry.name for entry in ZOO if entry.paper and entry.gflop <= GIANT_GFLOP)
-"""The networks of the literature that are no giants; those without a paper are there for tests, and so small that calls decide."""
+"""The networks of the literature that are no giants. Those without a paper are there for tests, and so small that calls
+decide."""
 ALL = tuple(entry.name for entry in ZOO if entry.paper)
 
 
@@ -41,7 +45,8 @@ def main(arguments: list[str]) -> int:
         "models",
         nargs="*",
         metavar="MODEL",
-        help=f"of the zoo or the public set, or an .onnx file (default: networks of the zoo up to {GIANT_GFLOP:g} GFLOP)",
+        help="of the zoo or the public set, or an .onnx file "
+        f"(default: networks of the zoo up to {GIANT_GFLOP:g} GFLOP)",
     )
     parser.add_argument("--all", action="store_true", help="the zoo's giants too")
     parser.add_argument(
@@ -61,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
-    """What was asked for, measured and told: exit status 1 when a model failed."""
+    """What was asked for, measured and printed: exit status 1 when a model failed."""
     peers = chosen(given.peers)
     asked = Asked(peers, given.precision, given.budget, Cache(given.cache), given.scheduler)
     names = given.models or (ALL if given.all else DEFAULT)

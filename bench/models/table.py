@@ -65,8 +65,8 @@ def _ratio_in(row: Mapping[str, Any], state: str) -> str:
     """To the best peer in rounds that began and ended with the cores in a state, and of how many."""
     if not row[f"rounds_{state}"]:
         return "-"
-    told = _ratio(row[f"ratio_{state}"], row[f"ratio_{state}_interval"])
-    return f"{told} {row[f'best_{state}'] or ''} in {row[f'rounds_{state}']}"
+    ratio = _ratio(row[f"ratio_{state}"], row[f"ratio_{state}_interval"])
+    return f"{ratio} {row[f'best_{state}'] or ''} in {row[f'rounds_{state}']}"
 
 
 def _ms(median: float, spread: Sequence[float]) -> str:

@@ -23,7 +23,8 @@ RALLIES = 400
 def held_to(threads: int) -> Iterator[None]:
     """This thread, and every process it starts meanwhile, on the last `threads` of the cores it may use.
 
-    Each thread of an engine then has one core, and the probe looks at just these. Raises `UsageError` where there are fewer.
+    Each thread of an engine then has one core, and the probe looks at just these. Raises `UsageError` where there are
+    fewer.
     """
     allowed = os.sched_getaffinity(0)
     if threads > len(allowed):

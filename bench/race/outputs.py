@@ -8,7 +8,10 @@ from bench.engines.driver import Arrays
 
 
 def largest_difference(ours: Arrays, theirs: Arrays) -> float:
-    """Over all outputs, relative to the largest value of each of `theirs`; infinite where one is not finite and the other is."""
+    """Over all outputs, relative to the largest value of each of `theirs`.
+
+    Infinite where one is not finite and the other is.
+    """
     worst = 0.0
     for name, expected in theirs.items():
         a, b = ours[name].astype(np.float64), expected.astype(np.float64)

@@ -26,18 +26,22 @@ TURN_S = 0.2
 REST_S = 0.05
 """Before a turn: threads of the engine that had the turn before stop spinning for work."""
 MOST_WAITING = 0.02
-"""Of a turn's time, that threads of the engine may wait for a core. Left alone, none of the engines reaches a fourth of it."""
+"""Of a turn's time, that threads of the engine may wait for a core. Left alone, no engine reaches a fourth of it."""
 MOST_ROUNDS = 2
 """So many times the rounds that are wanted are taken, until enough are calm."""
 SITTINGS = 3
-"""Times that all engines are started anew: where memory comes to lie changes an engine's speed for as long as it runs."""
+"""Times that all engines are started anew. Where memory comes to lie changes the speed of an engine for as long as it
+runs."""
 MOVED = "moved"
 """The state of cores that were near to each other at one time and far apart at another."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """An engine, and the file that it runs. `label` tells contenders of one engine apart; without one it goes by the engine's name."""
+    """An engine, and the file that it runs.
+
+    `label` distinguishes contenders of one engine; without one it goes by the engine's name.
+    """
 
     engine: str
     file: Path
@@ -45,7 +49,7 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """By which a race tells of it."""
+        """By which a race names it."""
         return self.label or self.engine
 
 
@@ -56,9 +60,10 @@ class Race:
     seconds    of every single run, by the contender's name and round
     outputs    what each contender gave, by name
     discarded  rounds that are not in `seconds`
-    calm       false when others used the cores in every round: then `seconds` are of the rounds in which they were fast at least
+    calm       false when others used the cores in every round: then `seconds` are of the rounds in which they were fast
+               at least
     peak       fp32 FLOP/s of all the race's cores together, at nothing but multiply-adds
-    handovers  what a hand-over between two cores cost before and after each round; none for one thread
+    handovers  what a hand-off between two cores cost before and after each round; none for one thread
     """
 
     threads: int
@@ -155,9 +160,9 @@ def race(
 ) -> Race:
     """All contenders on the same inputs and as many threads, turn by turn; who begins changes each round.
 
-    Before and after each turn the cores are probed. A round in which they were slow (`clean_rounds`), or in which an engine's threads
-    waited for a core, is left out, and another is held for it. `watch` is told how many rounds are over. Raises `EngineFailed`, and
-    `UsageError` where there are fewer cores than threads.
+    Before and after each turn the cores are probed. A round in which they were slow (`clean_rounds`), or in which an
+    engine's threads waited for a core, is dropped, and another is held for it. `watch` is called with how many rounds
+    are over. Raises `EngineFailed`, and `UsageError` where there are fewer cores than threads.
     """
     notes = _Notes({contender.name: [] for contender in contenders})
     outputs: dict[str, Arrays] = {}

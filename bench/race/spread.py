@@ -1,4 +1,4 @@
-"""What is told of many values: their middle and spread, and the ratio of two engines with its confidence."""
+"""What is reported of many values: their middle and spread, and the ratio of two engines with its confidence."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Ratio:
     def of(ours: Sequence[float], theirs: Sequence[float], seed: int = 0) -> Ratio:
         """From the times of the same rounds, one of each: the median of the rounds' ratios.
 
-        What slows the machine for a round slows both, and cancels. The interval is the percentile bootstrap over rounds (Efron and
-        Tibshirani, An Introduction to the Bootstrap, chapter 13).
+        What slows the machine for a round slows both, and cancels. The interval is the percentile bootstrap over rounds
+        (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13).
         """
         rounds = np.array([one / two for one, two in zip(ours, theirs, strict=True)])
         drawn = np.random.default_rng(seed).integers(0, len(rounds), (RESAMPLES, len(rounds)))

@@ -7,5 +7,5 @@ outcome    what a compilation left: the parts of its artifact, or why there is n
 compiling  outcomes of cases, out of the cache where they are known
 functions  generated sources by function
 difference what two outcomes differ in
-table      what is told of it
+table      what is printed of it
 """

@@ -18,7 +18,7 @@ WIDEST = 200
 SOURCES = ("source/",)
 GENERATED = (".c", ".cu")
 VERSIONS = ("toolchain", "compiler_version")
-"""Fields of the manifest that a commit may well mean to change: told apart from the others."""
+"""Fields of the manifest that a commit may well mean to change: listed apart from the others."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _kernels(before: Sources, after: Sources) -> Iterator[Difference]:
 
 
 def _explained(before: Sources, after: Sources) -> Iterator[str]:
-    """Files of which `_kernels` tells something."""
+    """Files of which `_kernels` says something."""
     for function in {**before.functions, **after.functions}:
         old, new = before.places.get(function), after.places.get(function)
         if old != new or before.functions[function] != after.functions[function]:

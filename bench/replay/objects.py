@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PLACE_MAPPED = "-ffile-prefix-map="
-"""With it an object file does not tell in which folder it was made."""
+"""With it an object file does not show in which folder it was made."""
 
 
 def launcher(folder: Path, compiler: str) -> Path:
@@ -52,14 +52,14 @@ def main(folder: Path, compiler: str, arguments: Sequence[str]) -> int:
 def key_of(compiler: str, arguments: Sequence[str]) -> str:
     """What the object file follows from: compiler, arguments, the source and all files beside it that it may include.
 
-    Empty for what makes no object file, and for one that would tell where it was made.
+    Empty for what makes no object file, and for one that would show where it was made.
     """
     if not {"-c", "-o"} <= {*arguments} or not any(one.startswith(PLACE_MAPPED) for one in arguments):
         return ""
     units = [one for one in arguments if one.endswith(".c")]
-    told = [one for one in arguments if not one.startswith(PLACE_MAPPED)]
+    kept = [one for one in arguments if not one.startswith(PLACE_MAPPED)]
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
-    digest = hashlib.sha256(repr((compiler, version, told)).encode())
+    digest = hashlib.sha256(repr((compiler, version, kept)).encode())
     for path in sorted(Path().iterdir()):
         if path.is_file() and (path.name in units or path.suffix not in (".c", ".o")):
             digest.update(f"{path.name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

@@ -1,4 +1,4 @@
-"""Compiles the same models with the compiler of a commit and with the present one, and tells what differs."""
+"""Compiles the same models with the compiler of a commit and with the present one, and lists what differs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Replay:
 
 
 def replaying(replay: Replay, cases: Sequence[Case], jobs: int, console: Console) -> Iterator[Row]:
-    """The rows, as they come; each is told, those of identical cases only where no progress bar is drawn."""
+    """The rows, as they come; each is printed, those of identical cases only where no progress bar is drawn."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
         Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as progress,

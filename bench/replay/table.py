@@ -1,4 +1,4 @@
-"""What is told of a replay: the cases that differ, and each difference once, with all the cases that have it."""
+"""What is printed of a replay: the cases that differ, and each difference once, with all the cases that have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a family of rules or a step of fusion is worth: a model compiled without it, raced against the model compiled with everything."""
+"""What a family of rules or a step of fusion is worth.
+
+A model compiled without it is raced against the model compiled with everything.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,14 @@ WITHOUT = "without"
 """The contender's name; the one with everything goes by the engine's."""
 
 Tell = Callable[[str], None]
-"""Is told what goes on, in few words."""
+"""Called with what goes on, in few words."""
 
 
 def all_names() -> tuple[str, ...]:
-    """Families of rules in the order in which they are tried, then steps of fusion; a name that both have stands for both."""
+    """Families of rules in the order in which they are tried, then steps of fusion.
+
+    A name that both have stands for both.
+    """
     return tuple(dict.fromkeys((*families(), *STEPS)))
 
 
@@ -44,7 +50,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Variant:
-    """A model without what `name` stands for. `same`: its kernels are those of the model with everything, so that it is the same program."""
+    """A model without what `name` stands for.
+
+    `same`: its kernels are those of the model with everything, so that it is the same program.
+    """
 
     name: str
     options: CompileOptions
@@ -69,8 +78,9 @@ def variants(
 def ablate(one: Subject, names: Sequence[str], asked: Asked, cores: Probe, tell: Tell) -> Iterator[dict[str, Any]]:
     """One row for each name, as it comes. Raises what compiling the whole model raises.
 
-    All programs are compiled twice: first tuned, one after the other, each adding to the records of the ones before; then once more from
-    all these records without measuring, so that kernels that several have in common run under the same tile in each.
+    All programs are compiled twice: first tuned, one after the other, each adding to the records of the ones before;
+    then once more from all these records without measuring, so that kernels that several have in common run under the
+    same tile in each.
     """
     options = CompileOptions.from_json({**one.options, "threads": asked.threads, "tuning_budget_s": asked.budget_s})
     whole, others = variants(one, options, names, asked.cache.records())

@@ -24,14 +24,15 @@ from compiler.prove.inputs import sample_inputs
 from tilewright.arrays import write_npz
 
 RUN_S = 0.05
-"""For which a peer runs to tell which layers it executes."""
+"""For which a peer runs to show which layers it executes."""
 SAID = 200
 """Characters of an engine's complaint that are kept."""
 VIEWS: Mapping[str, frozenset[str]] = {
     "onnxruntime": frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")),
     "openvino": frozenset(("Reshape",)),
 }
-"""Layers that move no element: the peer runs them, and hands their input on. Ours have no kernel for them, so theirs do not count."""
+"""Layers that move no element: the peer runs them, and hands their input on. Ours have no kernel for them, so theirs do
+not count."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Counts:
     """Of one model, for one inference.
 
     ours   the stages up to its kernels
-    peers  by engine, how many layers of each kind were executed; layers computed once when the model is loaded are not among them,
-           and neither are engines that could not run the model
+    peers  by engine, how many layers of each kind were executed; layers computed once when the model is loaded are not
+           among them, and neither are engines that could not run the model
     failed why they could not, in a line
     """
 
@@ -94,7 +95,10 @@ def count(one: Subject, peers: Sequence[str], cache: Cache) -> Counts:
 
 
 def bound(one: Subject, folder: Path) -> Path:
-    """The model with the dimensions of its inputs bound as the subject says, so that peers know them too; the same file where there is nothing to bind."""
+    """The model with the dimensions of its inputs bound as the subject says, so that peers know them too.
+
+    The same file where there is nothing to bind.
+    """
     shapes = CompileOptions.from_json(dict(one.options)).inputs
     if not shapes:
         return one.file

@@ -1,4 +1,7 @@
-"""Kernels launched per inference beside the layers that peers execute, and what each family of rules and step of fusion is worth."""
+"""Kernels launched per inference beside the layers that peers execute.
+
+Also what each family of rules and step of fusion is worth.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,8 @@ def main(arguments: list[str]) -> int:
         "--without",
         default="",
         metavar="NAME,...",
-        help="leave out only these, one at a time; single rules too (default: each family of rules and each step of fusion)",
+        help="leave out only these, one at a time; single rules too "
+        "(default: each family of rules and each step of fusion)",
     )
     parser.add_argument(
         "--threads", type=positive_numbers, default=(1,), metavar="N,...", help="races for each (default: 1)"
@@ -75,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
-    """What was asked for, counted, measured and told: exit status 1 when a model failed."""
+    """What was asked for, counted, measured and printed: exit status 1 when a model failed."""
     peers, cache = telling(chosen(given.peers)), Cache(given.cache)
     names = given.models or (COUNTED if given.counts else ABLATED)
     for name in names:
@@ -106,9 +110,10 @@ def counting(names: Sequence[str], peers: Sequence[str], cache: Cache, console: 
         try:
             with console.status(f"{said}: counting"):
                 row = count(subject(name, cache.place("models")), peers, cache).to_json()
-            told = ", ".join(f"{peer} {one['layers']}" for peer, one in row["peers"].items())
+            layers = ", ".join(f"{peer} {one['layers']}" for peer, one in row["peers"].items())
             console.print(
-                f"{said}: {row['operators']} operators, {row['kernels']} kernels{told and '; '}{told}", soft_wrap=True
+                f"{said}: {row['operators']} operators, {row['kernels']} kernels{layers and '; '}{layers}",
+                soft_wrap=True,
             )
         except (TilewrightError, ClientError) as error:
             row = {"model": name, "problem": problem(error)}
@@ -154,7 +159,7 @@ def summary(row: dict[str, Any]) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """What is left out, one at a time. Raises `UsageError` for what is neither rule nor step."""
+    """What is disabled, one at a time. Raises `UsageError` for what is neither rule nor step."""
     names = tuple(filter(None, text.split(",")))
     try:
         remaining(CompileOptions(without=names).without)

@@ -13,26 +13,31 @@ def counted(rows: Sequence[Mapping[str, Any]], peers: Sequence[str]) -> str:
     """A line for each model; a count of ours that is above a peer's has (*) beside it."""
     head = ("model", "operators", "nodes", "before fusion", "kernels", *peers, "least of theirs")
     lines = [_line(head), _line(["---"] * len(head))]
-    told = [row for row in rows if "problem" not in row]
-    lines += [_line(_count_cells(row, peers)) for row in told]
+    done = [row for row in rows if "problem" not in row]
+    lines += [_line(_count_cells(row, peers)) for row in done]
     parts = ["\n".join(lines)]
     if peers:
         parts.append(
-            f"(*) {sum(map(_is_above, told))} of {len(told)} models launch more kernels than a peer executes layers. In brackets: layers that only give their input another shape, which do not count."
+            f"(*) {sum(map(_is_above, done))} of {len(done)} models launch more kernels than a peer executes layers. "
+            "In brackets: layers that only give their input another shape, which do not count."
         )
-    if ratios := [row["kernels"] / least for row in told if (least := _least(row))]:
+    if ratios := [row["kernels"] / least for row in done if (least := _least(row))]:
         parts.append(
-            f"Geometric mean of our kernels over the layers of the peer that executes the fewest: {geometric_mean(ratios):.3f}."
+            "Geometric mean of our kernels over the layers of the peer that executes the fewest: "
+            f"{geometric_mean(ratios):.3f}."
         )
     failed = [f"- {row['model']}: {row['problem']}" for row in rows if "problem" in row]
-    failed += [f"- {peer} on {row['model']}: {said}" for row in told for peer, said in row["failed"].items()]
+    failed += [f"- {peer} on {row['model']}: {said}" for row in done for peer, said in row["failed"].items()]
     if failed:
         parts.append("Failed:\n\n" + "\n".join(failed))
     return "\n\n".join(parts) + "\n"
 
 
 def ablated(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each program that is another one without something, in the order of the models; then the means over all models."""
+    """A line for each program that is another one without something, in the order of the models.
+
+    Then the means over all models.
+    """
     head = ("model", "T", "without", "kernels", "kernels without", "ms", "ms without", "time without / with", "rounds")
     lines = [_line(head), _line(["---"] * len(head))]
     run = [row for row in rows if row["ms"] is not None]
@@ -52,14 +57,14 @@ def ablated(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _count_cells(row: Mapping[str, Any], peers: Sequence[str]) -> list[str]:
     least = _least(row)
-    told = [row["peers"].get(peer) for peer in peers]
+    done = [row["peers"].get(peer) for peer in peers]
     return [
         row["model"],
         str(row["operators"]),
         str(row["nodes"]),
         str(row["kernels_before_fusion"]),
         f"{row['kernels']}{' (*)' if _is_above(row) else ''}",
-        *(f"{one['layers']} ({one['views']})" if one else "-" for one in told),
+        *(f"{one['layers']} ({one['views']})" if one else "-" for one in done),
         f"{row['kernels'] / least:.2f}" if least else "-",
     ]
 

@@ -1,4 +1,7 @@
-"""The schedules of a model: what every scheduler finds from the times of its kernels, and the optimum where a solver proves it or comes near."""
+"""The schedules of a model: what every scheduler finds from the times of its kernels.
+
+Also the optimum where a solver proves it or comes near.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Schedules:
-    """All that were found, the sequential one that the others are compared with first; OPTIMAL, if it was asked for, last.
+    """All that were found: first the sequential one, which the others are compared with.
+
+    OPTIMAL, if it was asked for, is last.
 
     bound_s  no schedule of these kernel times is shorter, by the solver; None where it was not asked
     proven   whether the schedule named OPTIMAL reaches the bound; None where it was not asked
@@ -52,7 +57,10 @@ class Schedules:
         return self.settled.backend.target.is_here
 
     def crossing_bytes(self, plan: Plan) -> int | None:
-        """What lanes of a plan read that others wrote, in one inference; None on a GPU, whose streams share its memory."""
+        """Bytes that lanes of a plan read and others wrote, in one inference.
+
+        None on a GPU, whose streams share its memory.
+        """
         if self.settled.backend.together(self.kernels) is not None:
             return None
         return crossing_bytes(plan, self.kernels, self.settled.regions)
@@ -62,7 +70,10 @@ class Schedules:
         return self.settled.backend.race(self.kernels, [found.plan for found in self.found], SEED, unhurried, place)
 
     def taken(self, raced: Sequence[Raced] | None, budget_s: float) -> int:
-        """Which of them a compilation would take that has so many seconds and measured this; unmeasured, what it takes unmeasured."""
+        """Which of them a compilation would take that has so many seconds and measured this.
+
+        Unmeasured, what it takes unmeasured.
+        """
         offered = [found for found in self.found if found.plan.scheduler != OPTIMAL]
 
         def run(plans: Sequence[Plan]) -> Sequence[Raced] | None:
@@ -77,7 +88,9 @@ class Schedules:
 
 
 def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]], solver_s: float) -> Schedules:
-    """Every schedule of a model, from the records of its kernels; the solver is given `solver_s` seconds, or left out with 0.
+    """Every schedule of a model, from the records of its kernels.
+
+    The solver is given `solver_s` seconds; 0 disables it.
 
     Raises what the compiler raises, and ImportError for a solver that is not there.
     """

@@ -10,13 +10,17 @@ NOTHING = "-"
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], solver_s: float) -> str:
-    """A line for each row: worst and mean gap of each scheduler on the blocks whose optimum is known, and what the whole takes to be scheduled."""
-    told = [row for row in rows if "problem" not in row]
-    names = list(dict.fromkeys(name for row in told for name in row["worst_gap"]))
+    """A line for each row: worst and mean gap of each scheduler on the blocks whose optimum is known.
+
+    Also what the whole takes to be scheduled.
+    """
+    done = [row for row in rows if "problem" not in row]
+    names = list(dict.fromkeys(name for row in done for name in row["worst_gap"]))
     head = (*HEAD, *names, "stages or early_start", "best of all", "whole scheduled in s")
-    parts = ["\n".join([_line(head), _line(["---"] * len(head)), *(_line(_cells(row, names)) for row in told)])]
+    parts = ["\n".join([_line(head), _line(["---"] * len(head)), *(_line(_cells(row, names)) for row in done)])]
     parts.append(
-        f"Worst / mean gap to the optimum of the blocks that are proven, of more than one call; {solver_s:g} s of solver for each. Of the better "
+        "Worst / mean gap to the optimum of the blocks that are proven, of more than one call; "
+        f"{solver_s:g} s of solver for each. Of the better "
         "of several schedulers in each block the worst gap."
     )
     if failed := [f"- {row['model']}, T{row['threads']}: {row['problem']}" for row in rows if "problem" in row]:

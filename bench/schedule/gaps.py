@@ -1,8 +1,9 @@
 """How far each scheduler is from the optimum of a model's blocks, and how long it takes for the whole.
 
-Blocks are those in which the schedulers themselves cut the graph; equal ones are scheduled and solved once. A block of one call is no question
-and is left out. Nothing is run: the yardstick is for the algorithms, given the times of the kernels. What kernels that run side by side do to each other
-through memory is left out, as it is no part of the problem that the solver solves.
+Blocks are those in which the schedulers themselves cut the graph; equal ones are scheduled and solved once. A block of
+one call is no question and is skipped. Nothing is run: the yardstick is for the algorithms, given the times of the
+kernels. What kernels that run side by side do to each other through memory is left out, as it is no part of the problem
+that the solver solves.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from compiler.schedule.solvers.stage_schedule import blocks
 CLOSED = 1e-4
 """A schedule that is this part over a bound is the optimum: the solver counts in units."""
 AIMED = ("stages", "early_start")
-"""By these alone the schedule of a block is to come near the optimum; list scheduling under whichever of its switches is best there."""
+"""By these alone the schedule of a block is to come near the optimum; list scheduling under whichever of its switches
+is best there."""
 Tell = Callable[[str], None]
 
 
@@ -61,7 +63,9 @@ class BlockGaps:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All blocks of a model of more than one call, and the whole: by scheduler the seconds its schedule takes and those of finding it.
+    """All blocks of a model of more than one call, and the whole.
+
+    By scheduler the seconds its schedule takes and those of finding it.
 
     search_s  of finding all schedules of the whole
     """
@@ -72,7 +76,10 @@ class Gaps:
     search_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON, with the worst and the mean gap on the blocks whose optimum is known; nulls where there are none."""
+        """Plain JSON, with the worst and the mean gap on the blocks whose optimum is known.
+
+        Nulls where there are none.
+        """
         proven = [block for block in self.blocks if block.proven]
         gaps = {name: [block.gap(name) for block in proven] for name in self.whole_s}
         best = [min(block.gap(name) for name in self.whole_s) for block in proven]
@@ -109,7 +116,10 @@ def gaps(problem: Problem, solver_s: float, workers: int, tell: Tell) -> Gaps:
 
 
 def solved(block: Problem, times: int, solver_s: float, workers: int) -> BlockGaps:
-    """What every scheduler makes of a block, and its optimum or what is known of it; the solver is asked where a bound does not tell already."""
+    """What every scheduler makes of a block, and its optimum or what is known of it.
+
+    The solver is asked where a bound does not prove it already.
+    """
     found = every_schedule(block)
     best = min((one.placed for one in found), key=makespan)
     bound_s, proven = lower_bound(block), False
@@ -122,7 +132,10 @@ def solved(block: Problem, times: int, solver_s: float, workers: int) -> BlockGa
 
 
 def every_schedule(problem: Problem) -> list[Candidate]:
-    """What each scheduler finds, equal schedules too; the last two begin with what the others found, and are told their seconds too."""
+    """What each scheduler finds, equal schedules too.
+
+    The last two begin with what the others found, and their seconds include those of the others.
+    """
     found = named(problem, "")
     before = sum(one.seconds for one in found)
     for name, search in (("blocks", best_of_blocks), ("descent", descent_in_blocks)):

@@ -1,4 +1,4 @@
-"""What a plan is like before anybody runs it: hand-overs, launches, and how many of them come one after another."""
+"""What a plan is like before anybody runs it: hand-offs, launches, and how many of them come one after another."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ from compiler.steps import state_of
 
 
 def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken: int) -> list[dict[str, Any]]:
-    """Plain JSON, one for each schedule, in the order in which they were found; nothing of it is measured without `raced`."""
+    """Plain JSON, one for each schedule, in the order in which they were found.
+
+    Nothing of it is measured without `raced`.
+    """
     handover, first = schedules.settled.handover, schedules.found[0].plan
     shared = {
         "model": model,
@@ -27,10 +30,10 @@ def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken:
         "bound_ms": None if schedules.bound_s is None else 1e3 * schedules.bound_s,
         "proven": schedules.proven,
     }
-    told = []
+    made = []
     for at, found in enumerate(schedules.found):
         plan = found.plan
-        told.append(
+        made.append(
             {
                 **shared,
                 "scheduler": plan.scheduler,
@@ -49,7 +52,7 @@ def rows(model: str, schedules: Schedules, raced: Sequence[Raced] | None, taken:
                 "taken": at == taken,
             }
         )
-    return told
+    return made
 
 
 def measured(predicted_s: float, raced: Raced | None) -> dict[str, Any]:

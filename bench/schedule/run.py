@@ -1,4 +1,7 @@
-"""Every schedule that is found for a model, run whole and in turn: prediction, time, ratio to the sequential schedule; or how far each is from the optimum."""
+"""Every schedule that is found for a model, run whole and in turn.
+
+Prediction, time, ratio to the sequential schedule; or how far each is from the optimum.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ THREADS, GAP_THREADS = (2,), (2, 4)
 SOLVER_S = 5.0
 """Of each block, for gaps."""
 Tell = Callable[[str], None]
-"""Is told what goes on, in few words."""
+"""Called with what goes on, in few words."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--gaps",
         action="store_true",
-        help="run nothing: how far each scheduler is from the optimum of the model's blocks, by the times of kernels that are known or modelled",
+        help="run nothing: how far each scheduler is from the optimum of the model's blocks, "
+        "by the times of kernels that are known or modelled",
     )
     parser.add_argument(
         "--threads",
@@ -104,7 +108,8 @@ def main(arguments: list[str]) -> int:
         "--solver",
         type=seconds,
         metavar="S",
-        help=f"seconds of looking for the optimum with OR-tools (default: 0, which leaves it out; with --gaps {SOLVER_S:g} for each block)",
+        help="seconds of looking for the optimum with OR-tools "
+        f"(default: 0, which leaves it out; with --gaps {SOLVER_S:g} for each block)",
     )
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of tuning records (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there too")
@@ -115,7 +120,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -> int:
-    """What was asked for, measured or predicted, and told: exit status 1 when a model failed."""
+    """What was asked for, measured or predicted, and printed: exit status 1 when a model failed."""
     solver_s = (SOLVER_S if given.gaps else 0.0) if given.solver is None else given.solver
     asked = Asked(given.target, given.precision, given.budget, solver_s, Cache(given.cache))
     threads = given.threads or (GAP_THREADS if given.gaps else THREADS)
@@ -127,16 +132,16 @@ def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -
     for name in names:
         check(name)
     section = report.Section("schedule", arguments, ())
-    told: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
     for found in measured(names, threads, gaps_of if given.gaps else schedules_of, asked, console):
-        told += found
+        collected += found
         if given.json:
-            report.write(given.json, told)
-    text = gap_table.markdown(told, solver_s) if given.gaps else table.markdown(told)
+            report.write(given.json, collected)
+    text = gap_table.markdown(collected, solver_s) if given.gaps else table.markdown(collected)
     print(text, end="")
     if given.markdown:
         section.append(given.markdown, text)
-    return 1 if any("problem" in row for row in told) else 0
+    return 1 if any("problem" in row for row in collected) else 0
 
 
 def measured(
@@ -164,7 +169,8 @@ def measured(
 def schedules_of(one: Subject, threads: int, asked: Asked, tell: Tell) -> list[dict[str, Any]]:
     """Kernels are tuned or known, then all schedules found, then all run in turn on as many cores as threads.
 
-    What this machine cannot run is predicted alone. Raises what the compiler raises, and `UsageError` for too few cores.
+    What this machine cannot run is predicted alone. Raises what the compiler raises, and `UsageError` for too few
+    cores.
     """
     options = asked.options(one, threads)
     if backend_of(options, os.environ).target.is_here:

@@ -36,16 +36,16 @@ NOTHING = "-"
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each row, what a compilation would take with (*), and the geometric means. Rows are of one target."""
-    told = [row for row in rows if "problem" not in row]
-    is_run = any(row["ms"] is not None for row in told)
-    is_graph = any(row["crossing_bytes"] is None for row in told)
+    done = [row for row in rows if "problem" not in row]
+    is_run = any(row["ms"] is not None for row in done)
+    is_graph = any(row["crossing_bytes"] is None for row in done)
     head = (*(GRAPH if is_graph else FOUND), *(RUN if is_run else ("of sequential",)))
     found, reached = _graph if is_graph else _found, _run if is_run else _unrun
-    lines = [_line([*found(row), *reached(row)]) for row in told]
-    parts = ["\n".join([_line(head), _line(["---"] * len(head)), *lines])] if told else []
-    if told and not is_run:
-        parts.append(f"Nothing was run: {unmeasured(told)}")
-    ratios = means(told, "ratio" if is_run else "predicted_ratio")
+    lines = [_line([*found(row), *reached(row)]) for row in done]
+    parts = ["\n".join([_line(head), _line(["---"] * len(head)), *lines])] if done else []
+    if done and not is_run:
+        parts.append(f"Nothing was run: {unmeasured(done)}")
+    ratios = means(done, "ratio" if is_run else "predicted_ratio")
     if ratios:
         said = ", ".join(f"{mean:.3f}" if is_graph else f"T{threads}: {mean:.3f}" for threads, mean in ratios.items())
         parts.append(f"(*) is taken. Geometric mean of its ratio to sequential: {said}.")
@@ -58,7 +58,10 @@ def unmeasured(rows: Sequence[Mapping[str, Any]]) -> str:
     """Where the times of a table come from in which nothing was run."""
     counts = {row["model"]: (row["measured_calls"], row["calls"]) for row in rows}
     measured, calls = (sum(counted) for counted in zip(*counts.values(), strict=True))
-    return f"times are predictions for {rows[0]['target']}, by records of {measured} kernels and the cost model for {calls - measured}."
+    return (
+        f"times are predictions for {rows[0]['target']}, "
+        f"by records of {measured} kernels and the cost model for {calls - measured}."
+    )
 
 
 def _graph(row: Mapping[str, Any]) -> list[str]:

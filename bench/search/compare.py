@@ -45,7 +45,10 @@ class Compared:
 def compare(
     name: str, workload: Workload, proposals: Sequence[Proposal], tiles: Sequence[Tile], machine: Machine
 ) -> Compared:
-    """Measures all tiles, the fastest twice, then lets the search ask for those it wants, and judges by what was measured."""
+    """Measures all tiles, the fastest twice, then lets the search ask for those it wants.
+
+    It judges by what was measured.
+    """
     first = _measured(workload, tiles, machine)
     chosen = Search([Contest(name, workload, 1, proposals)], _Replay(first), Budget(LONG_S))
     list(chosen.run())

@@ -53,7 +53,10 @@ def _compared(name: str) -> Compared:
 
 
 def _table(rows: Sequence[Compared]) -> str:
-    head = "| kernel | legal tiles | measured by the search | best us | found / best | untuned / found | rank correlation |"
+    head = (
+        "| kernel | legal tiles | measured by the search | best us "
+        "| found / best | untuned / found | rank correlation |"
+    )
     means = [
         _mean([row.found_s / row.best_s for row in rows]),
         _mean([row.untuned_s / row.found_s for row in rows]),

@@ -53,7 +53,10 @@ SAMPLES: tuple[Sample, ...] = (
 
 
 def workload(sample: Sample, folder: Path) -> Workload:
-    """The sample's kernel as the compiler makes it, with the buffers' layouts. Raises LookupError when the network has no such kernel."""
+    """The sample's kernel as the compiler makes it, with the buffers' layouts.
+
+    Raises LookupError when the network has no such kernel.
+    """
     file = folder / f"{sample.network}.onnx"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +70,10 @@ def workload(sample: Sample, folder: Path) -> Workload:
 
 
 def legal(found: Workload, target: CpuTarget) -> tuple[Sequence[Proposal], Sequence[Tile]]:
-    """What the algorithms propose, best by the model first; and all tiles: these, and every register tile and block of a product of two matrices."""
+    """What the algorithms propose, best by the model first; and all tiles.
+
+    These are the proposals, and every register tile and block of a product of two matrices.
+    """
     proposals = propose(found, target, 1, ERROR)
     tiles = dict.fromkeys(proposal.tile for proposal in proposals)
     flat = [tile for tile in tiles if tile.algorithm == "contraction" and not tile.extent("register", "y")]

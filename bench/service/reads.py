@@ -26,8 +26,8 @@ class Reads:
 def at_rate(server: Server, jobs: Sequence[str], rate: float, seconds: float) -> Reads:
     """Ask for `rate` states a second whether or not the server keeps up.
 
-    Latency counts from when the request was due, not from when a connection was free for it, so that a pause of the server
-    shows in all the requests that it held up.
+    Latency counts from when the request was due, not from when a connection was free for it, so that a pause of the
+    server shows in all the requests that it held up.
     """
     return asyncio.run(_paced(server, cycle(jobs), rate, int(rate * seconds)))
 

@@ -14,7 +14,7 @@ from bench.service.wire import Connection, Server
 
 @dataclass(frozen=True)
 class Streams:
-    """How many streams told the whole job without a gap, and milliseconds from an event's commit to its arrival."""
+    """How many streams carried the whole job without a gap, and milliseconds from an event's commit to its arrival."""
 
     streams: int
     whole: int
@@ -29,12 +29,12 @@ def follow(server: Server, job: str, streams: int) -> Streams:
 
 
 async def _follow(server: Server, job: str, streams: int) -> Streams:
-    told = await asyncio.gather(*(_one(server, job) for _ in range(streams)))
-    lags = sorted(lag for _, late in told for lag in late) or [0.0]
-    longest = max(len(numbers) for numbers, _ in told)
+    heard = await asyncio.gather(*(_one(server, job) for _ in range(streams)))
+    lags = sorted(lag for _, late in heard for lag in late) or [0.0]
+    longest = max(len(numbers) for numbers, _ in heard)
     return Streams(
         streams=streams,
-        whole=sum(numbers == list(range(1, longest + 1)) for numbers, _ in told),
+        whole=sum(numbers == list(range(1, longest + 1)) for numbers, _ in heard),
         events=longest,
         lag_p50_ms=lags[len(lags) // 2],
         lag_p99_ms=lags[int(0.99 * (len(lags) - 1))],

@@ -1,8 +1,9 @@
 """GraphBuilder: a few dozen verbs that append ONNX nodes and seeded weights to one graph.
 
-Every value carries its static shape, so that layers need no shape bookkeeping, and an estimate of the mean and variance of
-its elements, so that batch-norm statistics and weight scales keep activations near 1 through any depth. The estimates treat
-elements as independent Gaussians (the mean-field view of He et al. 2015, section 2.2) and steer weights only.
+Every value carries its static shape, so that layers need no shape bookkeeping, and an estimate of the mean and variance
+of its elements, so that batch-norm statistics and weight scales keep activations near 1 through any depth. The
+estimates treat elements as independent Gaussians (the mean-field view of He et al. 2015, section 2.2) and steer weights
+only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""An image captioner: DenseNet-121 features, then a two-layer LSTM that decodes greedily (Vinyals et al. 2014, arXiv 1411.4555)."""
+"""An image captioner: DenseNet-121 features, then a two-layer LSTM that decodes greedily.
+
+Vinyals et al. 2014, arXiv 1411.4555.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +73,9 @@ def lstm_weights(g: GraphBuilder, inputs: int, hidden: int) -> tuple[Value, Valu
 
 
 def _projection(g: GraphBuilder, hidden: int, vocabulary: int) -> Value:
-    """[hidden, vocabulary]; columns of log-normal size, since a few words dominate and a close race would hang on rounding."""
+    """[hidden, vocabulary]; columns of log-normal size.
+
+    So a few words dominate: a close race would hang on rounding.
+    """
     sizes = 4.0 * np.exp(0.4 * g.rng.standard_normal(vocabulary, dtype=np.float32)) / math.sqrt(hidden)
     return g.constant(g.rng.standard_normal((hidden, vocabulary), dtype=np.float32) * sizes, "project.weight")

@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Uncountable(ValueError):
-    """A node's work cannot be told: its operator is not known here, or a shape is not static."""
+    """A node's work is unknown: its operator is not known here, or a shape is not static."""
 
 
 def gflop(model: onnx.ModelProto) -> float:
@@ -58,7 +58,10 @@ def _gemm(node: onnx.NodeProto, shapes: Shapes) -> int:
 
 
 def _recurrent(node: onnx.NodeProto, shapes: Shapes) -> int:
-    """Every time step multiplies W and R: x is [T, N, I], W [directions, gates * H, I], R [directions, gates * H, H]."""
+    """Every time step multiplies W and R.
+
+    x is [T, N, I], W [directions, gates * H, I], R [directions, gates * H, H].
+    """
     steps, batch, _ = shapes[node.input[0]]
     return steps * batch * (math.prod(shapes[node.input[1]]) + math.prod(shapes[node.input[2]]))
 

@@ -22,7 +22,7 @@ def nasnet_a_large(g: GraphBuilder, *, size: int = 331) -> None:
 
 
 def _nasnet(g: GraphBuilder, size: int, stem: int, filters: int, cells: int, skip_reduction: bool) -> None:
-    """With `skip_reduction`, the normal cell after a reduction reads the cell that the reduction itself skipped over."""
+    """With `skip_reduction`, the normal cell after a reduction reads the cell that the reduction skipped over."""
     image = g.input("image", (1, 3, size, size))
     before = g.bn(g.conv(image, stem, 3, 2, pad=0), EPS)
     previous, x = before, _stem_cell(g, before, filters // 4)

@@ -1,4 +1,7 @@
-"""Vision transformers: DeiT tiny (Touvron et al. 2020, arXiv 2012.12877), ViT base (Dosovitskiy et al. 2020, 2010.11929)."""
+"""Vision transformers: DeiT tiny and ViT base.
+
+Touvron et al. 2020, arXiv 2012.12877; Dosovitskiy et al. 2020, arXiv 2010.11929.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Small networks whose layers exporters write out in plain operators: a Llama decoder with a cache, a diffusion U-Net, LSTM and GRU cells."""
+"""Small networks whose layers exporters write out in plain operators.
+
+A Llama decoder with a cache, a diffusion U-Net, LSTM and GRU cells.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ STATE = Moments(0.0, 0.2)
 
 
 def tiny_llama(g: GraphBuilder, *, seq: int = 8, past: int = 8, width: int = 32, blocks: int = 2) -> None:
-    """A decoder with a cache (Touvron et al. 2023, arXiv 2302.13971) as PyTorch exports it, 4 heads for queries and 2 for keys.
+    """A decoder with a cache as PyTorch exports it, 4 heads for queries and 2 for keys.
 
-    RMSNorm from Pow to Mul, rotary embedding by Slice, Neg and Concat, keys and values behind those of `past` tokens and repeated by
-    Expand, both operands of the scores scaled, a mask of booleans made additive, SwiGLU.
+    After Touvron et al. 2023 (arXiv 2302.13971). RMSNorm from Pow to Mul, rotary embedding by Slice, Neg and Concat,
+    keys and values behind those of `past` tokens and repeated by Expand, both operands of the scores scaled, a mask of
+    booleans made additive, SwiGLU.
     """
     heads, groups = 4, 2
     x = g.gather(g.normal((64, width), 1.0, "words"), g.input("input_ids", (1, seq), TensorProto.INT64))
@@ -58,7 +62,10 @@ def _rms_norm(g: GraphBuilder, x: Value) -> Value:
 
 
 def _llama_mask(g: GraphBuilder, kept: Value, seq: int) -> Value:
-    """[1, T] of 0 and 1, and what is ahead of each of the last `seq` tokens, as [1, 1, seq, T] of the lowest float and 0."""
+    """One mask [1, 1, seq, T] of the lowest float and 0.
+
+    It hides what is 0 in `kept`, [1, T] of 0 and 1, and what is ahead of each of the last `seq` tokens.
+    """
     total = kept.shape[1]
     causal = g.constant(np.tril(np.ones((1, 1, seq, total), np.bool_), total - seq), "causal")
     seen = g.cast(g.unsqueeze(g.unsqueeze(kept, 1), 2), TensorProto.BOOL)
@@ -95,10 +102,12 @@ def _repeated(g: GraphBuilder, x: Value, times: int) -> Value:
 
 
 def tiny_unet(g: GraphBuilder, *, size: int = 16) -> None:
-    """Two resolutions of residual blocks (group norm, SiLU, an embedding of the time added) with attention at the lower one.
+    """Two resolutions of residual blocks with attention at the lower one.
 
-    After Ho et al. 2020 (arXiv 2006.11239), as PyTorch exports it: group norm is InstanceNormalization between two Reshapes, then Mul
-    and Add.
+    A block has group norm, SiLU, and an embedding of the time added.
+
+    After Ho et al. 2020 (arXiv 2006.11239), as PyTorch exports it: group norm is InstanceNormalization between two
+    Reshapes, then Mul and Add.
     """
     time = g.silu(g.gemm(g.input("time", (1, 16)), 32))
     x = g.conv(g.input("noisy", (1, 3, size, size)), 16, 3, bias=True)
@@ -138,9 +147,10 @@ def _spatial_attention(g: GraphBuilder, x: Value) -> Value:
 
 
 def tiny_lstm_cells(g: GraphBuilder, *, steps: int = 6, hidden: int = 24) -> None:
-    """An LSTM cell over a sequence and a GRU cell over what it gives, both unrolled by a loop of the model, as PyTorch exports them.
+    """An LSTM cell over a sequence and a GRU cell over what it gives, as PyTorch exports them.
 
-    The LSTM's outputs are stacked, of the GRU only the last state is returned.
+    Both are unrolled by a loop of the model. The LSTM's outputs are stacked, of the GRU only the last state is
+    returned.
     """
     x = g.input("sequence", (steps, 2, 12))
     lstm = _cell_weights(g, 12, hidden, 4)

@@ -1,7 +1,7 @@
 """What the outside may know of a compilation: the options going in, the events and the report coming out.
 
-Standard library and pydantic only: the API process imports this package and must stay light. What is known of the kinds of
-device is asked of the module `compiler.contract.kinds` itself.
+Standard library and pydantic only: the API process imports this package and must stay light. What is known of the kinds
+of device is asked of the module `compiler.contract.kinds` itself.
 """
 
 from compiler.contract.digest import bundle_digest

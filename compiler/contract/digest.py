@@ -10,7 +10,8 @@ from collections.abc import Mapping
 def bundle_digest(model: str, data: Mapping[str, str]) -> str:
     """The digest (hex) of a model: of one ONNX file its own SHA-256, of a bundle that of its canonical manifest.
 
-    The manifest is the JSON text `{"data": {path: sha256, ...}, "model": sha256}` with sorted keys and no spaces, in UTF-8.
+    The manifest is the JSON text `{"data": {path: sha256, ...}, "model": sha256}` with sorted keys and no spaces, in
+    UTF-8.
     """
     if not data:
         return model

@@ -1,4 +1,4 @@
-"""Progress as it is told while a compilation runs."""
+"""Progress as it is reported while a compilation runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Event:
     """One line of progress. `fraction` is of the whole job, 0 to 1, never falling; `data` is JSON-able.
 
     kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`),
-           `workload` (what records will refer to, once before the first: `{"workload": key, "text": kernel and buffers}`)
+           `workload` (what records will refer to, once before the first:
+           `{"workload": key, "text": kernel and buffers}`)
     """
 
     kind: Literal["phase", "progress", "notice", "record", "workload"]

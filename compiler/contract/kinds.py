@@ -1,7 +1,9 @@
-"""The kinds of device, each one record: what API, worker, command line and documentation know of it without loading the compiler.
+"""The kinds of device, each one record.
 
-`KINDS` is the registration of a kind. Read it through this module (`kinds.KINDS`, `kinds.of`), never as a copy made when
-a module is loaded.
+It holds what API, worker, command line and documentation know of it without loading the compiler.
+
+`KINDS` is the registration of a kind. Read it through this module (`kinds.KINDS`, `kinds.of`), never as a copy made
+when a module is loaded.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ class Kind:
     schedulers   values of the option `scheduler` that its targets have
     threads      whether its targets have the option `threads`
     lane         what a lane of its plans is called
-    accelerator  whether its devices stand beside the CPU: a machine has any number of them, numbered, and only who holds
-                 one, through its driver, can say what it is
+    accelerator  whether its devices stand beside the CPU: a machine has any number of them, numbered, and only who
+                 holds one, through its driver, can say what it is
     here         what a target's name without a profile stands for, to be read in the list of targets
     hardware     what a machine must have to hold a device; empty: nothing that not every machine has
     builder      what a builder must have beside a C compiler; empty: nothing
-    package      the package of the compiler that makes code for them; its module `kind` holds their `DeviceKind` as KIND
+    package      the package of the compiler that makes code for them; its module `kind` holds their
+                 `DeviceKind` as KIND
     holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
     """
 
@@ -50,7 +53,10 @@ class Kind:
         return f"{self.name}:{index}" if self.accelerator else self.name
 
     def index_of(self, device: str) -> int | None:
-        """The number of the device that a name is of, 0 for the kind's own name; None for what is no device of this kind."""
+        """The number of the device that a name is of, 0 for the name of the kind itself.
+
+        None for what is no device of this kind.
+        """
         name, colon, number = device.partition(":")
         if name != self.name:
             return None

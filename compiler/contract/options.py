@@ -1,7 +1,7 @@
 """What to compile for and how to time it: the options of a request, checked when they are made.
 
-Each field is defined once, here: its type, default, bounds, help and example. Requests are checked by it, OpenAPI and the
-table of docs/options.md show it, and refusals (`compiler.contract.refusals`) are worded from it.
+Each field is defined once, here: its type, default, bounds, help and example. Requests are checked by it, OpenAPI and
+the table of docs/options.md show it, and refusals (`compiler.contract.refusals`) are worded from it.
 
 The whole `CompileOptions` object is the cache key (`cache_key`), together with the model's digest and
 `COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
@@ -73,7 +73,8 @@ def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 AS_GIVEN = WrapValidator(_as_given)
-"""Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not 20.0."""
+"""Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not
+20.0."""
 Dimension = Annotated[StrictInt, Field(ge=0)]
 Name = Annotated[StrictStr, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
 Scalar = Annotated[float | int | bool | None, PlainValidator(_scalar, json_schema_input_type=StrictBool | float | None)]
@@ -108,14 +109,14 @@ class CompileOptions:
 
     target: StrictStr = Field(
         default="cpu",
-        description="the device: a kind alone, `cpu` or `cuda`, is that of the machine that compiles, measured there; with a "
-        "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile",
+        description="the device: a kind alone, `cpu` or `cuda`, is that of the machine that compiles, measured there; "
+        "with a profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile",
         json_schema_extra=_show_targets,
     )
     precision: StrictStr = Field(
         default="fp32",
-        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added in fp32; "
-        "on CUDA targets `fp16` and `bf16` are also what activations and weights are in memory",
+        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, "
+        "products added in fp32; on CUDA targets `fp16` and `bf16` are also what activations and weights are in memory",
         json_schema_extra=_show_precisions,
     )
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
@@ -128,14 +129,14 @@ class CompileOptions:
         default=None,
         ge=1,
         le=MAX_THREADS,
-        description="lanes of the plan; null: every core of the machine that compiles. CUDA targets refuse it: their plans "
-        "have as many streams as they need",
+        description="lanes of the plan; null: every core of the machine that compiles. CUDA targets refuse it: "
+        "their plans have as many streams as they need",
     )
     inputs: Annotated[Mapping[str, Spec], AfterValidator(_unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
-        description='by input name: its whole shape, or `{"shape": [...], "value": scalar}`; `value` fixes an input that selects '
-        "a branch",
+        description='by input name: its whole shape, or `{"shape": [...], "value": scalar}`; '
+        "`value` fixes an input that selects a branch",
         examples=[{"x": [1, 3, 224, 224]}],
     )
     dims: Annotated[Mapping[str, Dimension], AfterValidator(_unchangeable)] = Field(
@@ -155,15 +156,15 @@ class CompileOptions:
     )
     scheduler: StrictStr = Field(
         default="auto",
-        description="`auto`: what the others find is run whole, and taken where it is certainly faster than `sequential`, one "
-        "kernel after another; any other: that one alone, unmeasured. CUDA targets have fewer",
+        description="`auto`: what the others find is run whole, and taken where it is certainly faster than "
+        "`sequential`, one kernel after another; any other: that one alone, unmeasured. CUDA targets have fewer",
         json_schema_extra=_show_schedulers,
     )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
-        description="rules of rewriting, families of them and steps of fusion to leave out, by name; order and repetition "
-        "mean nothing",
+        description="rules of rewriting, families of them and steps of fusion to leave out, by name; "
+        "order and repetition mean nothing",
         examples=[["weights"]],
     )
 
@@ -213,7 +214,10 @@ class CompileOptions:
 
 
 def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises `OptionsError` for a value that targets of this kind do not have; `of_kinds` says which kinds have which."""
+    """Raises `OptionsError` for a value that targets of this kind do not have.
+
+    `of_kinds` says which kinds have which.
+    """
     if value in of_kinds[kind.name]:
         return
     able = [name for name, values in of_kinds.items() if value in values]

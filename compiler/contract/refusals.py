@@ -24,7 +24,8 @@ TYPES = {
     "dataclass_type": "an input spec",
     "value_error": "a number or a boolean",
 }
-"""What a value should have been, by the type of pydantic's error; `value_error` is raised by `compiler.contract.options.Scalar` alone."""
+"""What a value should have been, by the type of pydantic's error; `value_error` is raised by
+`compiler.contract.options.Scalar` alone."""
 OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 MOST_TOLD = 8
 """Faults of one request, of which more may be wrong."""
@@ -32,7 +33,7 @@ INPUT_SPEC = 'give a shape like [1, 3, 224, 224] or {"shape": ..., "value": ...}
 
 
 def refusal(error: ValidationError, options: type) -> OptionsError:
-    """The error that tells of all that is wrong, up to MOST_TOLD; of more than one fault each is one of its `refusals`.
+    """The error that lists all that is wrong, up to MOST_TOLD; of more than one fault each is one of its `refusals`.
 
     options  the class that refused: a pydantic dataclass
     """

@@ -18,7 +18,8 @@ class OutputError:
     max_relative: float
     """Largest absolute error over the largest absolute value of the reference output."""
     max_ulp: float
-    """In units of the last place of float32 at the reference value; for integer outputs the count of unequal elements."""
+    """In units of the last place of float32 at the reference value. For integer outputs the count of unequal
+    elements."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class PlanReached:
     scheduler    who found it
     lanes        on a GPU streams; and `waits`: how often a lane waits for a result of another, in one inference
     predicted_s  of one inference, by its scheduler
-    found_s      wall seconds of finding it; an artifact, whose bytes follow from its records, does not tell it of plans that were not run
+    found_s      wall seconds of finding it; an artifact, whose bytes follow from its records, does not hold it for
+                 plans that were not run
     measured_s   median of whole runs; None: predicted too slow to be run, or nothing was measured
-    ratio        to the sequential plan in rounds that ran next to each other; `low` and `high` hold it with 95% confidence
+    ratio        to the sequential plan in rounds that ran next to each other; `low` and `high` hold it with 95%
+                 confidence
     taken        whether the artifact is this one
     """
 
@@ -51,7 +54,8 @@ class PlanReached:
         ratio = "" if self.ratio is None else f", {self.ratio:.3f}{interval} of sequential"
         found = "" if self.found_s is None else f", found in {self.found_s:.3f} s"
         return (
-            f"{'*' if self.taken else ' '} {self.scheduler:24} {self.lanes} lanes, {self.waits:4} waits, predicted {1e3 * self.predicted_s:.3f} ms, "
+            f"{'*' if self.taken else ' '} {self.scheduler:24} {self.lanes} lanes, {self.waits:4} waits, "
+            f"predicted {1e3 * self.predicted_s:.3f} ms, "
             f"{measured}{ratio}{found}"
         )
 
@@ -66,7 +70,8 @@ class CompileReport:
     target: str
     hardware: str
     threads: int
-    """Lanes of the plan, each a thread; of a CUDA target the streams of its graph, which one thread of the host launches."""
+    """Lanes of the plan, each a thread; of a CUDA target the streams of its graph, which one thread of the host
+    launches."""
     phase_seconds: Mapping[str, float]
     nodes: int
     """Operators of the model as the front end accepted it."""
@@ -83,7 +88,8 @@ class CompileReport:
     records_measured: int = 0
     records_reused: int = 0
     rank_correlation: float | None = None
-    """Spearman's, between the seconds that the cost model expected of a kernel's tiles and those measured: the mean over `ranked_kernels`."""
+    """Spearman's, between the seconds that the cost model expected of a kernel's tiles and those measured: the mean
+    over `ranked_kernels`."""
     ranked_kernels: int = 0
     """Kernels of which enough tiles were measured to rank them; without one there is no correlation."""
     plans: tuple[PlanReached, ...] = ()

@@ -4,10 +4,11 @@ wire       the protobuf is whole and of bounded size, from its bytes alone
 read       a file or bytes, safely
 decode     ModelProto to Model (model): versions, names, attributes; order: sorted, acyclic, live; tensors: data, mapped
 bind       symbolic dimensions get numbers
-infer      the walk that types, folds, inlines (functions, special, fold) and unrolls (unroll), each call first checked (schema)
-           and upgraded (legalise, opsets), into the Graph (assembly)
+infer      the walk that types, folds, inlines (functions, special, fold) and unrolls (unroll), each call first checked
+           (schema) and upgraded (legalise, opsets), into the Graph (assembly)
 
-`load` ends at the first thing wrong with a model; `survey` finds all of them, and corrects what options it can (correct).
+`load` ends at the first thing wrong with a model; `survey` finds all of them, and corrects what options it can
+(correct).
 """
 
 from compiler.frontend.limits import Limits

@@ -22,7 +22,8 @@ class Assembly:
     inputs: list[int] = field(default_factory=list)
     producer: dict[int, Node] = field(default_factory=dict)
     entered: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
-    """Arrays of bodies by Python's identity of them, which holds as long as they are kept here, with the ids of their constants."""
+    """Arrays of bodies by Python's identity of them, which holds as long as they are kept here, with the ids of their
+    constants."""
 
     def value(self, kind: TensorType, name: str) -> int:
         """A new value's id."""
@@ -79,7 +80,10 @@ class Assembly:
         return [self.values[id].name for id in sorted(found)]
 
     def finish(self, outputs: Sequence[tuple[str, int]]) -> Graph:
-        """The Graph with these outputs, in order. An output that is an input, a constant or another output gets an Identity."""
+        """The Graph with these outputs, in order.
+
+        An output that is an input, a constant or another output gets an Identity.
+        """
         ids: dict[int, None] = {}
         for name, id in outputs:
             if id in ids or id not in self.producer:

@@ -1,4 +1,7 @@
-"""Binding: every dimension of every graph input gets a number, from the options, by name, or 1 for a batch left open."""
+"""Binding: every dimension of every graph input gets a number.
+
+From the options, by name, or 1 for a batch left open.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,9 @@ class Bound:
 def bind(inputs: Sequence[Input], constants: Sequence[str], options: CompileOptions, limits: Limits) -> Bound:
     """Binds `inputs`; `constants` are names of initializers, which options must not bind.
 
-    Raises OptionsError for a binding that is unknown or contradictory, UnboundDimension naming every input, axis and dimension
-    that is left open together with the option that binds it, UnsupportedModel for inputs that are not tensors.
+    Raises OptionsError for a binding that is unknown or contradictory, UnboundDimension naming every input, axis and
+    dimension that is left open together with the option that binds it, UnsupportedModel for inputs that are not
+    tensors.
     """
     _check_kinds(inputs)
     _check_names(inputs, constants, options)
@@ -114,7 +118,8 @@ def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[Key, int]:
         spec = options.inputs.get(entry.name, InputSpec())
         if spec.shape is not None and len(spec.shape) != len(entry.shape):
             raise OptionsError(
-                f"inputs[{quoted(entry.name)}] has {len(spec.shape)} dimensions, the model's input has {len(entry.shape)}",
+                f"inputs[{quoted(entry.name)}] has {len(spec.shape)} dimensions, "
+                f"the model's input has {len(entry.shape)}",
                 fix=f"give {len(entry.shape)} numbers for {_shape_text(entry)}",
             )
         for axis, dim in enumerate(entry.shape):

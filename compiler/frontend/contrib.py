@@ -1,7 +1,8 @@
 """Operators of com.microsoft that quantising tools write, each as an Expansion over ai.onnx.
 
 An operator over quantised tensors is the plain one between DequantizeLinear and QuantizeLinear: that is its definition.
-Inputs come as (tensor, scale, zero point) triples; a zero point may be absent. Source: ONNX Runtime's ContribOperators.md.
+Inputs come as (tensor, scale, zero point) triples; a zero point may be absent. Source: ONNX Runtime's
+ContribOperators.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Correcting: options under which a model's inputs can be bound, as near as can be to those that were given.
 
-What names nothing in the model is left out, what contradicts it gives way, and a dimension left open gets a usual value:
+What names nothing in the model is dropped, what contradicts it gives way, and a dimension left open gets a usual
+value:
 
     a name with "batch" in it, or N, B, BS                      1
     a name of a length in time (seq, len, token, time, step)    128
@@ -70,7 +71,10 @@ def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[s
 
 
 def _agreeing(entry: Input, spec: InputSpec, dims: dict[str, int]) -> InputSpec:
-    """The spec without a shape that contradicts the model or a dimension that is given, by itself or by an input before."""
+    """The spec without a shape that contradicts the model or a dimension that is given.
+
+    The dimension is given by itself or by an input before.
+    """
     if spec.shape is None or entry.shape is None:
         return spec
     fits = len(spec.shape) == len(entry.shape) and all(

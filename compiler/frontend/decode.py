@@ -73,7 +73,8 @@ def _opsets(imports: Iterable[OperatorSetIdProto], where: str) -> Mapping[str, i
     if version is not None and not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise UnsupportedModel(
             f"{where} uses opset {version} of ai.onnx",
-            fix=f"export with an opset from {OLDEST_OPSET} to {NEWEST_OPSET}, or convert it with onnx.version_converter",
+            fix=f"export with an opset from {OLDEST_OPSET} to {NEWEST_OPSET}, "
+            "or convert it with onnx.version_converter",
         )
     return opsets
 
@@ -133,7 +134,10 @@ def _function(function: FunctionProto, source: Source, opsets: Mapping[str, int]
 
 
 def expansion_body(function: FunctionProto, source: Source) -> Function:
-    """A schema's function body, which onnx hands out as a FunctionProto; an output that it leaves uncomputed is the empty name."""
+    """A schema's function body, which onnx hands out as a FunctionProto.
+
+    An output that it leaves uncomputed is the empty name.
+    """
     outputs = _texts(function.output)
     computed = {*function.input, *(name for node in function.node for name in node.output)}
     del function.output[:]

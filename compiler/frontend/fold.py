@@ -55,7 +55,10 @@ def work_of(node: Node, sizes: Sequence[int], results: Sequence[TensorType]) -> 
 def fold(
     operator: Operator, node: Node, arrays: tuple[np.ndarray | None, ...], results: Sequence[TensorType]
 ) -> tuple[np.ndarray, ...]:
-    """The node's outputs by its reference, in the declared types. Raises VerifyError where reference and inference disagree."""
+    """The node's outputs by its reference, in the declared types.
+
+    Raises VerifyError where reference and inference disagree.
+    """
     with np.errstate(all="ignore"):
         outputs = operator.reference(node, arrays)
         if len(outputs) < len(results):

@@ -1,7 +1,7 @@
 """Functions: model-local ones and the bodies that ONNX gives for composed operators, each as an Expansion of one call.
 
-How far a model's functions expand is counted from the definitions, before any is expanded: a chain in which each calls the
-next twice is refused in the time it takes to read it.
+How far a model's functions expand is counted from the definitions, before any is expanded: a chain in which each calls
+the next twice is refused in the time it takes to read it.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def schema_body(
 ) -> Expansion | None:
     """The body that ONNX gives for an operator, at the opset or the next one that has a body; None where there is none.
 
-    `defaults` are the schema's: onnx's bodies rely on them being filled in. An absent optional input has the empty type, which
-    is what context-dependent bodies ask for.
+    `defaults` are the schema's: onnx's bodies rely on them being filled in. An absent optional input has the empty
+    type, which is what context-dependent bodies ask for.
     """
     schema: Any = defs.get_schema(call.op, opset, "")
     filled = replace(call, attrs={**defaults, **call.attrs})

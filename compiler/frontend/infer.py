@@ -1,8 +1,11 @@
-"""The walk: call by call from inputs to outputs, each typed by its operator's record, folded where its inputs are constant.
+"""The walk: call by call from inputs to outputs, each typed by its operator's record.
+
+A call whose inputs are constant is folded.
 
 Everything happens in this one pass, because each step needs what the pass has learnt so far: functions and branches are
-inlined (a branch not taken is never looked at), loops unrolled, old forms upgraded, parameters turned into attributes. A node that cannot
-be compiled leaves a Refusal, those that read it are passed over, and all Refusals are raised together at the end.
+inlined (a branch not taken is never looked at), loops unrolled, old forms upgraded, parameters turned into attributes.
+A node that cannot be compiled leaves a Refusal, those that read it are passed over, and all Refusals are raised
+together at the end.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ T = TypeVar("T")
 def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits) -> Graph:
     """The typed, folded, live graph of a model whose inputs are bound.
 
-    Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at once.
+    Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at
+    once.
     """
     check_expansion(model, limits)
     walk = _Walk(model, operators, limits)
@@ -58,7 +62,10 @@ def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits:
 
 
 def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> bool:
-    """Whether the walk has a way for calls of this operator at all; whether this very call is taken, only the walk can say."""
+    """Whether the walk has a way for calls of this operator at all.
+
+    Whether this very call is taken, only the walk can say.
+    """
     if key_of(call) in model.functions or (call.domain == DOMAIN and call.op in CONTRIB):
         return True
     if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
@@ -122,7 +129,10 @@ class _Walk:
             )
 
     def count_reads(self, names: int) -> None:
-        """That many names more that a call reads, or constants that a body enters. Raises ModelTooLarge past the limit."""
+        """That many names more that a call reads, or constants that a body enters.
+
+        Raises ModelTooLarge past the limit.
+        """
         self.reads += names
         if self.reads > self.limits.reads:
             raise ModelTooLarge(

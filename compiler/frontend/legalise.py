@@ -1,4 +1,7 @@
-"""One call brought to normal form: checked against its schema, upgraded to the newest opset, every default filled in."""
+"""One call brought to normal form.
+
+It is checked against its schema, upgraded to the newest opset, and every default filled in.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _RULES: dict[str, tuple[tuple[int, Rule], ...]] = {
 
 
 def check(call: Call, opset: int) -> Form:
-    """The call's form at its own opset. Raises Unsupported for an unknown operator or a call that does not keep to the form."""
+    """The call's form at its own opset.
+
+    Raises Unsupported for an unknown operator or a call that does not keep to the form.
+    """
     form = form_of(call.op, opset)
     if form is None:
         newest = form_of(call.op, NEWEST_OPSET)

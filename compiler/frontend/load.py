@@ -37,10 +37,12 @@ def load(
 ) -> Loaded:
     """Reads an untrusted ONNX model: a path, or the bytes of a self-contained file.
 
-    `data` says where all external data lies, by its path in the model; None: beside the model, and the digest is the file's alone.
+    `data` says where all external data lies, by its path in the model; None: beside the model, and the digest is the
+    file's alone.
 
     The graph is verified. Constants may be views of mapped files or broadcast from one element; none is writable.
-    Raises MalformedModel, ModelTooLarge, UnboundDimension, UnsupportedModel and OptionsError, each with what would mend it.
+    Raises MalformedModel, ModelTooLarge, UnboundDimension, UnsupportedModel and OptionsError, each with what would mend
+    it.
     """
     limits = limits or Limits()
     read_model = read(model, limits, data)

@@ -5,8 +5,8 @@
     │   └── Call            one operator or function applied
     └── Function        model-local, called by (domain, name, overload)
 
-An `Expansion` is a piece of program that stands for one call: a function's body, a schema's body, an upgrade. Names in it
-are its own, so inlining renames nothing: it is evaluated in a scope of its own. Every name is data from the model.
+An `Expansion` is a piece of program that stands for one call: a function's body, a schema's body, an upgrade. Names in
+it are its own, so inlining renames nothing: it is evaluated in a scope of its own. Every name is data from the model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ AttrValue: TypeAlias = "Attr | np.ndarray | Reference | Foreign | Body"
 
 @dataclass(frozen=True)
 class Call:
-    """One operator applied. An absent optional input or output is the empty name; `source` names the node in messages."""
+    """One operator applied.
+
+    An absent optional input or output is the empty name; `source` names the node in messages.
+    """
 
     op: str
     inputs: tuple[str, ...]
@@ -73,7 +76,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Input:
-    """A graph input. A dimension is an int, a symbol's name, or None where the file says nothing; shape None: not even the rank."""
+    """A graph input.
+
+    A dimension is an int, a symbol's name, or None where the file says nothing; shape None: not even the rank.
+    """
 
     name: str
     dtype: DType | None

@@ -1,8 +1,11 @@
-"""The table of upgrades: per operator, up to which opset its old form reaches, and the rule that brings it to the newest.
+"""The table of upgrades: per operator, up to which opset its old form reaches.
 
-A rule sees one call (its attributes, the types of its inputs, the inputs that are constant) and returns an Expansion over
-the newest forms, or None where the old form already means the same. Inputs are named x0, x1, ... by position, outputs y0.
-Operators that only gained element types or defaulted attributes since opset 7 have no entry. Source: the changelog of ONNX operators.
+A rule beside it brings that form to the newest.
+
+A rule sees one call (its attributes, the types of its inputs, the inputs that are constant) and returns an Expansion
+over the newest forms, or None where the old form already means the same. Inputs are named x0, x1, ... by position,
+outputs y0. Operators that only gained element types or defaulted attributes since opset 7 have no entry. Source: the
+changelog of ONNX operators.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ class Site:
         return value if isinstance(value, int) else default
 
     def attrs_without(self, *names: str) -> dict[str, AttrValue]:
+        """The call's attributes but these, of which any may be absent."""
         return {name: value for name, value in self.call.attrs.items() if name not in names}
 
     def becomes(self, *calls: Call, **constants: np.ndarray) -> Expansion:
@@ -112,9 +116,10 @@ def cast_like(site: Site) -> Expansion:
 
 
 def softmax_over_flattened(site: Site) -> Expansion:
-    """softmax(x, axis=a) = reshape(softmax(flatten(x, axis=a), axis=1), shape(x)) before opset 13; `axis` was 1 by default.
+    """softmax(x, axis=a) = reshape(softmax(flatten(x, axis=a), axis=1), shape(x)) before opset 13.
 
-    Where only one dimension from `axis` on is longer than 1, the newest form over that axis means the same.
+    `axis` was 1 by default. Where only one dimension from `axis` on is longer than 1, the newest form over that axis
+    means the same.
     """
     dims = site.first.shape
     axis = site.integer("axis", 1)

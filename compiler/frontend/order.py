@@ -1,4 +1,7 @@
-"""Order and liveness of calls: own topological sort, since files come unsorted, cyclic and with parts that nothing needs."""
+"""Order and liveness of calls.
+
+The topological sort is our own, since files come unsorted, cyclic and with parts that nothing needs.
+"""
 
 from __future__ import annotations
 

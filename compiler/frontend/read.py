@@ -20,7 +20,9 @@ from compiler.frontend.wire import walk
 
 
 def read(model: Path | bytes, limits: Limits, data: Mapping[str, Path] | None = None) -> Model:
-    """The model of a file, with external data from `data`, by path in the model (None: from the file's folder); or of bytes, without any.
+    """The model of a file with its external data, or of bytes, without any.
+
+    `data` holds the external data's files by path in the model; None: they are in the file's folder.
 
     Raises MalformedModel for what is not whole ONNX, ModelTooLarge past a limit, UnsupportedModel for foreign versions.
     """

@@ -163,6 +163,7 @@ def check_types(form: Form, types: Sequence[TensorType | None]) -> None:
         name, first = bound.setdefault(formal.variable, (formal.name, found.dtype))
         if first is not found.dtype:
             raise Unsupported(
-                f"inputs {name!r} and {formal.name!r} have element types {first} and {found.dtype}, which must be equal",
+                f"inputs {name!r} and {formal.name!r} have element types {first} and {found.dtype}, "
+                "which must be equal",
                 "insert a Cast before one of them",
             )

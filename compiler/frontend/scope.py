@@ -19,8 +19,8 @@ Slot = int | None | Foreign
 class Scope:
     """Names of one body. A branch sees its `parent`; a function's or an upgrade's scope has none.
 
-    `prefix` goes before names and node sources of a function's inside; `named` is false where names are the compiler's own,
-    in the definition of operator `defines`.
+    `prefix` goes before names and node sources of a function's inside; `named` is false where names are the compiler's
+    own, in the definition of operator `defines`.
     """
 
     opsets: Mapping[str, int]
@@ -44,7 +44,10 @@ class Scope:
         return self.prefix + name if self.named else ""
 
     def source(self, source: str) -> str:
-        """What a node of this scope is called: by its own name, or, where the compiler made it, by that of the call it stands for."""
+        """What a node of this scope is called: by its own name.
+
+        Where the compiler made it, by that of the call it stands for.
+        """
         return self.prefix + source if self.named else self.prefix
 
     def inner(self) -> Scope:

@@ -1,4 +1,7 @@
-"""Surveying: what of a model would be taken and what refused, with every reason at once, before anything is compiled."""
+"""Surveying: what of a model would be taken and what refused, before anything is compiled.
+
+Every reason is given at once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ UNKNOWN_FIX = "replace it by supported operators; GET /operators lists them"
 
 @dataclass
 class Use:
-    """One operator of the file: its calls, and what was said of them. `refusals` is empty where all of them are taken."""
+    """One operator of the file: its calls, and what was said of them.
+
+    `refusals` is empty where all of them are taken.
+    """
 
     operator: str
     domain: str

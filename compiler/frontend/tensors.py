@@ -1,4 +1,7 @@
-"""TensorProto to numpy array: sizes checked before anything is allocated, external data mapped from inside one folder."""
+"""TensorProto to numpy array.
+
+Sizes are checked before anything is allocated, external data is mapped from inside one folder.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +208,10 @@ def _open_inside(folder: Path, location: str, where: str) -> int:
 
 
 def _descend(folder: Path, parts: list[str]) -> int:
-    """A descriptor of the file at `parts` below `folder`. Raises OSError, also for a folder that may not be looked into."""
+    """A descriptor of the file at `parts` below `folder`.
+
+    Raises OSError, also for a folder that may not be looked into.
+    """
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts[:-1]:
@@ -220,5 +226,6 @@ def _descend(folder: Path, parts: list[str]) -> int:
 def _refused(where: str, location: str, why: str) -> MalformedModel:
     return MalformedModel(
         f"{where} has external data at {quoted(location)}, which {why}",
-        fix="save the model with the weights inside, or put a plain copy of the data file beside it, named relative to its folder",
+        fix="save the model with the weights inside, "
+        "or put a plain copy of the data file beside it, named relative to its folder",
     )

@@ -1,7 +1,8 @@
 """Loop and Scan whose number of iterations is known when compiling: their bodies, one after another.
 
-What an iteration reads that is known (its number, a condition, shapes) is folded as everywhere else, so carried values may change
-their shape from one iteration to the next, and a condition that the body computes from what is known ends the loop.
+What an iteration reads that is known (its number, a condition, shapes) is folded as everywhere else, so carried values
+may change their shape from one iteration to the next, and a condition that the body computes from what is known ends
+the loop.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ class Walk(Protocol):
     graph: Assembly
     refused: int
 
-    def body(self, body: Body, scope: Scope) -> None: ...
+    def body(self, body: Body, scope: Scope) -> None:
+        """Walk over the calls of a body, whose inputs the scope already binds."""
+        ...
 
     def count(self) -> None:
         """One more call. Raises ModelTooLarge past a limit."""
         ...
 
-    def expand(self, call: Call, ids: Ids, scope: Scope, expansion: Expansion, prefix: str | None) -> Ids: ...
+    def expand(self, call: Call, ids: Ids, scope: Scope, expansion: Expansion, prefix: str | None) -> Ids:
+        """Walk over the piece of program that stands for a call with inputs `ids`; the ids of its results."""
+        ...
 
     def how_to_fix(self, id: int) -> str:
         """Which inputs to give values for, so that a value is known."""
@@ -40,7 +45,10 @@ class Walk(Protocol):
 
 
 def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
-    """Loop: inputs (trip count, condition, carried ...); results (carried ..., values of every iteration stacked on a new first axis ...)."""
+    """Loop: inputs (trip count, condition, carried ...); results (carried ..., stacked ...).
+
+    The latter are values of every iteration, stacked on a new first axis.
+    """
     body = _body(call, scope)
     carried: list[int | None] = list(ids[2:])
     if len(body.inputs) != 2 + len(carried) or len(body.outputs) <= max(len(carried), len(call.outputs)):
@@ -65,7 +73,10 @@ def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
 
 
 def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
-    """Scan (opset 9 and later): inputs (states ..., tensors that are read slice by slice ...); results (states ..., slices stacked ...)."""
+    """Scan (opset 9 and later): inputs (states ..., sources ...); results (states ..., slices stacked ...).
+
+    Sources are tensors that are read slice by slice.
+    """
     if (scope.opsets.get("") or 0) < 9:
         raise Unsupported("Scan had a batch axis before opset 9", "export the model with opset 9 or newer")
     body = _body(call, scope)

@@ -1,7 +1,9 @@
-"""A walk over the wire format before protobuf decodes it, which says whether the file is whole and how much it will become.
+"""A walk over the wire format before protobuf decodes it.
+
+It says whether the file is whole and how much it will become.
 
 Two bytes of file make a whole message in memory, so the number of messages and fields is bounded here, from the bytes
-alone; a cut-off file is told from another kind of file, with the position where it stops making sense.
+alone; a cut-off file is distinguished from another kind of file, with the position where it stops making sense.
 Source of the format: protobuf's encoding specification.
 """
 
@@ -27,7 +29,10 @@ def _submessages(descriptor: Descriptor) -> dict[int, Descriptor]:
 
 
 def walk(data: bytes, limits: Limits) -> None:
-    """Raises MalformedModel unless `data` is a whole protobuf message, ModelTooLarge past `fields`, `nodes` or `depth`."""
+    """Raises MalformedModel unless `data` is a whole protobuf message.
+
+    Raises ModelTooLarge past `fields`, `nodes` or `depth`.
+    """
     position, fields, nodes = 0, 0, 0
     ends: list[int] = [len(data)]
     kinds: list[dict[int, Descriptor]] = [_submessages(onnx.ModelProto.DESCRIPTOR)]

@@ -1,6 +1,6 @@
 """One file per operator family; one record per operator (see `operator`). OPERATORS is every one of them, by ONNX name.
 
-`having` tells which have a trait (see `traits`).
+`having` lists which have a trait (see `traits`).
 
 May know: `ir`. Must not know: rewriting, devices, C.
 """

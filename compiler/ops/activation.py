@@ -113,7 +113,10 @@ def _softsign(x: Expr) -> Expr:
 
 
 def _mish(x: Expr) -> Expr:
-    """x tanh(log(1 + e)) as x n / (n + 2) for e = exp(x), n = e (e + 2); from 20 on the factor is 1 in any float, and e would overflow."""
+    """x tanh(log(1 + e)) as x n / (n + 2) for e = exp(x), n = e (e + 2).
+
+    From 20 on the factor is 1 in any float, and e would overflow.
+    """
     e = call("exp", call("min", x, number(20, x.dtype)))
     n = call("mul", e, call("add", e, number(2, x.dtype)))
     return call("mul", x, call("div", n, call("add", n, number(2, x.dtype))))

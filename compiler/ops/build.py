@@ -2,7 +2,7 @@
 
 axes_for, at         one axis for each dimension; the index that axes make
 load_broadcast       an element of a tensor that broadcasts to the shape of given axes
-number, cast, call   constants, conversions (left out where there is nothing to convert), functions applied
+number, cast, call   constants, conversions (none where there is nothing to convert), functions applied
 chain                a function of two arguments over many
 map_kernel           a kernel that maps expressions over broadcast elements
 view_kernel          a kernel of one block whose loads may have any index
@@ -45,7 +45,7 @@ def number(value: float, dtype: DType) -> Const:
 
 
 def cast(expr: Expr, dtype: DType, *, saturate: bool = False) -> Expr:
-    """A conversion, left out where there is nothing to convert."""
+    """A conversion; none where there is nothing to convert."""
     return expr if expr.dtype is dtype else Cast(expr, dtype, saturate)
 
 

@@ -15,7 +15,10 @@ from compiler.ops.operator import Unsupported
 
 @dataclass(frozen=True)
 class CellFunction:
-    """`build` and `compute` take the argument, alpha and beta; None as a default says that the function has no such parameter."""
+    """`build` and `compute` take the argument, alpha and beta.
+
+    None as a default says that the function has no such parameter.
+    """
 
     name: str
     alpha: float | None
@@ -36,6 +39,7 @@ class Activation:
         return self.function.build(x, self.alpha, self.beta)
 
     def compute(self, x: np.ndarray) -> np.ndarray:
+        """The function of each element of x, in numpy."""
         return self.function.compute(x, self.alpha, self.beta)
 
 

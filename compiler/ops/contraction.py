@@ -192,7 +192,10 @@ def _reference_gemm(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 def _along_rows(
     types: Types, names: tuple[str, ...], position: int, operand: TensorType, axis: int, nest: _Product
 ) -> Expr | None:
-    """A scale or zero point of an operand of a matrix product: for the whole, for each row of a (axis -2) or column of b (axis -1)."""
+    """A scale or zero point of an operand of a matrix product.
+
+    For the whole, for each row of a (axis -2) or column of b (axis -1).
+    """
     type = types[position] if position < len(types) else None
     if type is None:
         return None

@@ -1,7 +1,7 @@
 """Convolutions: Conv, ConvTranspose and the integer forms ConvInteger and QLinearConv.
 
-Each is `sum c, taps . mul(where(inside, x), w)` over shared axes (n, g, k, positions), with the group as an axis of its own, so
-that a depthwise convolution has k of extent 1; bias and requantisation follow in a second block.
+Each is `sum c, taps . mul(where(inside, x), w)` over shared axes (n, g, k, positions), with the group as an axis of its
+own, so that a depthwise convolution has k of extent 1; bias and requantisation follow in a second block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Elementwise operators with broadcasting: arithmetic, comparison, logic, bits, selection, and functions of one argument."""
+"""Elementwise operators with broadcasting.
+
+Arithmetic, comparison, logic, bits, selection, and functions of one argument.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,10 @@ def _coordinate(node: Node, value: Expr, extent: int) -> Expr:
 
 
 def _place(node: Node, position: Expr, extent: int) -> tuple[Index, Expr | None]:
-    """An element on an axis, given a whole number that may lie outside; and the condition that it lies inside, for zero padding."""
+    """An element on an axis, given a whole number that may lie outside.
+
+    Also the condition that it lies inside, for zero padding.
+    """
     dtype = position.dtype
     condition = None
     padding = node.attrs.get("padding_mode", "zeros")

@@ -20,8 +20,8 @@ def axis_of(node: Node, rank: int, name: str = "axis", default: int = 0) -> int:
 def selected(load: Load, extent: int) -> Index:
     """The element that an index tensor selects on an axis of `extent`.
 
-    A negative index counts from the end. ONNX leaves an index outside the axis undefined; here it is moved to the nearest end, so that
-    no access can leave the tensor.
+    A negative index counts from the end. ONNX leaves an index outside the axis undefined; here it is moved to the
+    nearest end, so that no access can leave the tensor.
     """
     dtype = load.dtype
     zero, last = Const(0, dtype), max(extent - 1, 0)

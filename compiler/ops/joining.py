@@ -1,4 +1,7 @@
-"""Concat and Split: one block for each part, with loops of its own, so that each part can become a view of the whole."""
+"""Concat and Split: one block for each part, with loops of its own.
+
+So each part can become a view of the whole.
+"""
 
 from __future__ import annotations
 

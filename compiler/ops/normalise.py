@@ -1,4 +1,7 @@
-"""The normalisations: mean and variance, or a norm, of a group of elements, then a map over the group. Softmax is in `softmax`."""
+"""The normalisations: mean and variance, or a norm, of a group of elements, then a map over the group.
+
+Softmax is in `softmax`.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ Arrays = tuple[np.ndarray | None, ...]
 
 
 class Unsupported(Exception):
-    """This node, as it stands, cannot be typed or defined. The front end turns it into a Refusal with the node's name."""
+    """This node, as it stands, cannot be typed or defined.
+
+    The front end turns it into a Refusal with the node's name.
+    """
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
@@ -31,15 +34,18 @@ class Unsupported(Exception):
 class Operator:
     """One operator of ai.onnx, in its newest semantics; older opsets are brought there by `compiler.frontend.legalise`.
 
-    Functions may rely on: every attribute with a schema default is present in `node.attrs`; every input named in `parameters` has
-    become an attribute (a tuple of ints or floats, or a scalar for a rank-0 tensor) and is None in `node.inputs`; types are static
-    once dimensions are bound. An operator is a pure function: the same inputs give the same outputs at every run.
+    Functions may rely on: every attribute with a schema default is present in `node.attrs`; every input named in
+    `parameters` has become an attribute (a tuple of ints or floats, or a scalar for a rank-0 tensor) and is None in
+    `node.inputs`; types are static once dimensions are bound. An operator is a pure function: the same inputs give the
+    same outputs at every run.
 
     infer      output types from input types. Raises Unsupported with a reason.
-    reference  output arrays from input arrays, in hand-written numpy that shares no code with `define`. It computes in the dtype it is
-               given: the oracle calls it with every float tensor widened to float64. The caller casts to the declared type.
-    define     the computation as a Kernel (or Routine) whose input slots are x0, x1, ... for the inputs that are there, in order, and
-               whose output slots are y0, y1, ... for the outputs asked for. Raises Unsupported with a reason.
+    reference  output arrays from input arrays, in hand-written numpy that shares no code with `define`. It computes in
+               the dtype it is given: the oracle calls it with every float tensor widened to float64. The caller casts
+               to the declared type.
+    define     the computation as a Kernel (or Routine) whose input slots are x0, x1, ... for the inputs that are there,
+               in order, and whose output slots are y0, y1, ... for the outputs asked for. Raises Unsupported with a
+               reason.
     parameters inputs that must be known when compiling: (position, attribute name).
     opsets     the oldest opset whose form legalise understands, and the newest.
     traits     what it promises, for stages that ask; see `Trait`. A plain operator needs none.

@@ -1,4 +1,7 @@
-"""Several passes over one group of elements: reductions into temporaries, then maps over the group, all inside the same loops."""
+"""Several passes over one group of elements, all inside the same loops.
+
+Reductions into temporaries, then maps over the group.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from compiler.ops.build import at, call, number
 
 @dataclass(frozen=True)
 class Group:
-    """The elements of `axes` that share one point of the axes outside `inner`; sums over them are carried out in `kind`."""
+    """The elements of `axes` that share one point of the axes outside `inner`.
+
+    Sums over them are carried out in `kind`.
+    """
 
     axes: tuple[Axis, ...]
     inner: tuple[Axis, ...]
@@ -22,6 +28,7 @@ class Group:
 
     @property
     def shared(self) -> tuple[Axis, ...]:
+        """The axes that number the groups."""
         return tuple(axis for axis in self.axes if axis not in self.inner)
 
     @property

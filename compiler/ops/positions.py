@@ -79,7 +79,10 @@ def _define_eye(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kerne
 
 
 def _sequence_axes(node: Node, types: Types) -> tuple[int, int]:
-    """The time axis and the batch axis. Raises Unsupported unless they are the first two and every sequence has a length."""
+    """The time axis and the batch axis.
+
+    Raises Unsupported unless they are the first two and every sequence has a length.
+    """
     x, lengths = given(types, 0), given(types, 1)
     time, batch = node.attrs.get("time_axis", 0), node.attrs.get("batch_axis", 1)
     if not (isinstance(time, int) and isinstance(batch, int) and x.rank >= 2 and {time, batch} == {0, 1}):

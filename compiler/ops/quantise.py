@@ -1,7 +1,7 @@
 """Linear quantisation: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 
-`y = saturate(round(x / scale) + zero)`, rounding half to even, computed in f32; scale and zero point belong to the tensor, to one
-index of an axis, or to one block of an axis.
+`y = saturate(round(x / scale) + zero)`, rounding half to even, computed in f32; scale and zero point belong to the
+tensor, to one index of an axis, or to one block of an axis.
 """
 
 from __future__ import annotations

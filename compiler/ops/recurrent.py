@@ -1,7 +1,8 @@
 """Recurrent layers: RNN, GRU and LSTM as kernels over sequential time.
 
-Inside a step the blocks are: the gates' sums over the input and over the hidden state (two contractions into temporaries), then
-the new state, then the outputs. Directions are separate blocks of the same step; the backward one reads and stores at mirrored times.
+Inside a step the blocks are: the gates' sums over the input and over the hidden state (two contractions into
+temporaries), then the new state, then the outputs. Directions are separate blocks of the same step; the backward one
+reads and stores at mirrored times.
 """
 
 from __future__ import annotations
@@ -131,7 +132,10 @@ class _Direction:
 
     @property
     def time(self) -> Index:
-        """Which element of the sequence step t is about; beyond a shorter sequence's end, a backward step stays in place."""
+        """Which element of the sequence step t is about.
+
+        Beyond a shorter sequence's end, a backward step stays in place.
+        """
         t, last = Index.of(self.t), self.sizes.steps - 1
         if not self.sizes.reverse[self.d]:
             return t

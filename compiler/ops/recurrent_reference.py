@@ -123,12 +123,15 @@ def _run(node: Node, arrays: Arrays, step: Step, defaults: tuple[str, ...], stat
 
 
 def reference_rnn(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """Y [steps, directions, batch, hidden] and Y_h [directions, batch, hidden]; batch first with `layout` 1."""
     return _run(node, arrays, _rnn_step, ("Tanh",), 1)
 
 
 def reference_gru(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """Shapes as of `reference_rnn`."""
     return _run(node, arrays, _gru_step, ("Sigmoid", "Tanh"), 1)
 
 
 def reference_lstm(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """Shapes as of `reference_rnn`; the third output, Y_c, has the shape of Y_h."""
     return _run(node, arrays, _lstm_step, ("Sigmoid", "Tanh", "Tanh"), 2)

@@ -1,8 +1,8 @@
 """Resize: nearest, linear and cubic interpolation on a grid known when compiling.
 
-Output position x reads input coordinate (a * x + b) / d for integers a, b, d, exactly; so indices are quasi-affine and the weights
-come from a remainder. A scale that is a simple ratio rounded to f32 (0.6 for 3/5) counts as that ratio: the coordinates it was
-chosen for then fall on elements, not beside them.
+Output position x reads input coordinate (a * x + b) / d for integers a, b, d, exactly; so indices are quasi-affine and
+the weights come from a remainder. A scale that is a simple ratio rounded to f32 (0.6 for 3/5) counts as that ratio: the
+coordinates it was chosen for then fall on elements, not beside them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Line:
 
     @property
     def identity(self) -> bool:
+        """Whether output x is element x."""
         return self.extent == self.outputs and self.slope == 1 and self.offset == 0
 
 

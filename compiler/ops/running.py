@@ -34,7 +34,10 @@ def _running(name: str, function: str, start: int, accumulate: Callable[..., np.
         return (x,)
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        """y[step] = y[step - 1] combined with x[step], or x[step - 1] where exclusive; halves run in an f32 temporary."""
+        """y[step] = y[step - 1] combined with x[step], or x[step - 1] where exclusive.
+
+        Halves run in an f32 temporary.
+        """
         x = given(types, 0)
         over, kind = _axis(node, x.rank), accumulator_of(x.dtype)
         axes, step = axes_for(x.dims), Axis("step", x.dims[over])

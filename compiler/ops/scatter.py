@@ -112,7 +112,10 @@ def _reference_nd(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 def _infer_tensor(node: Node, types: Types) -> tuple[TensorType, ...]:
-    """Inputs: past [batch, ..., sequence, ...], update of the same shape but for the sequence, write_indices [batch]."""
+    """Inputs: past [batch, ..., sequence, ...], update, write_indices [batch].
+
+    `update` has the shape of `past` but for the sequence.
+    """
     past, update = given(types, 0), given(types, 1)
     axis = axis_of(node, past.rank, default=-2)
     same = past.rank == update.rank and all(

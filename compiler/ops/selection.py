@@ -25,7 +25,10 @@ def _kept(node: Node, extent: int) -> list[int]:
     """Positions that the condition of a Compress keeps."""
     condition = node.attrs.get("condition")
     if not isinstance(condition, tuple) or len(condition) > extent:
-        reason = "its condition is no vector known when compiling, at most as long as the axis; the output's size depends on it"
+        reason = (
+            "its condition is no vector known when compiling, at most as long as the axis; "
+            "the output's size depends on it"
+        )
         raise Unsupported(reason, "make the condition a constant")
     return [place for place, keep in enumerate(condition) if keep]
 
@@ -39,7 +42,10 @@ def _infer_compress(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _define_compress(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
-    """Runs of kept positions are shifted each by its own distance, chosen by comparing with where the next run starts."""
+    """Runs of kept positions are shifted each by its own distance.
+
+    It is chosen by comparing with where the next run starts.
+    """
     x = given(types, 0)
     flat = "axis" not in node.attrs
     axis = 0 if flat else axis_of(node, x.rank)

@@ -47,11 +47,13 @@ def slot_names(types: Types) -> tuple[str, ...]:
 
 
 def input_slots(types: Types) -> tuple[Slot, ...]:
+    """x0, x1, ... for the inputs that are there, in order; those that are absent have none."""
     there = [type for type in types if type is not None]
     return tuple(Slot(f"x{place}", type) for place, type in enumerate(there))
 
 
 def output_slots(outputs: tuple[TensorType, ...]) -> tuple[Slot, ...]:
+    """y0, y1, ... for the outputs that are asked for."""
     return tuple(Slot(f"y{place}", type) for place, type in enumerate(outputs))
 
 

@@ -29,7 +29,10 @@ def _infer_top(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _define_top(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Routine:
-    """Routine `topk`: the k greatest (least) elements along `axis`, in falling (rising) order, the lower index first among equals."""
+    """Routine `topk`: the k greatest (least) elements along `axis`, in falling (rising) order.
+
+    The lower index is first among equals.
+    """
     x = given(types, 0)
     axis = axis_of(node, x.rank, default=-1)
     params: dict[str, Attr] = {
@@ -78,7 +81,10 @@ def _reference_unique(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 def _reference_suppression(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    """Inputs: boxes [B, N, 4], scores [B, C, N]; limits as attributes. Greedy: a box goes when a better one overlaps it too much."""
+    """Inputs: boxes [B, N, 4], scores [B, C, N]; limits as attributes.
+
+    Greedy: a box goes when a better one overlaps it too much.
+    """
     boxes, scores = arrays_at(arrays, 0, 1)
     limit = _scalar(node.attrs.get("max_output_boxes_per_class"), 0.0)
     overlap = _scalar(node.attrs.get("iou_threshold"), 0.0)

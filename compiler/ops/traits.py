@@ -34,7 +34,7 @@ class Trait(Flag):
 
     MOVES = auto()
     """Each element of the results is an element of the first input (of a Concat: of one of its inputs), unchanged.
-    Where it comes from is told by types, attributes and the other inputs, never by the elements that move. So a map
+    Where it comes from is decided by types, attributes and the other inputs, never by the elements that move. So a map
     may be done before or after it."""
     VIEW = auto()
     """MOVES, and for inputs without gaps each result is its input's memory read with other strides or from another

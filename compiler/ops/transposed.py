@@ -43,8 +43,8 @@ class TransposedWindow:
     def nest(self, place: int) -> Nest:
         """The loops; `place` is the position among three spatial axes, which gives their names.
 
-        Where stride divides kernel and output, an output is stride * block + phase, and only the kernel / stride taps of its phase
-        are visited: no product is wasted and no remainder has to be tested.
+        Where stride divides kernel and output, an output is stride * block + phase, and only the kernel / stride taps
+        of its phase are visited: no product is wasted and no remainder has to be tested.
         """
         name, tap_name = OUTPUT_NAMES[place], TAP_NAMES[place]
         if self.stride > 1 and self.dilation == 1 and self.kernel % self.stride == self.outputs % self.stride == 0:

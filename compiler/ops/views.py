@@ -27,7 +27,10 @@ def _shape(node: Node) -> tuple[int, ...]:
 
 
 def _reshape_dims(node: Node, x: Shape) -> Shape:
-    """-1 is what is left over; 0 is the input's dimension at that place, unless `allowzero` says that it is none at all."""
+    """-1 is what is left over; 0 is the input's dimension at that place.
+
+    With `allowzero` 0 is none at all.
+    """
     dims, wanted = static(x), list(_shape(node))
     if not node.attrs.get("allowzero", 0):
         wanted = [dims[position] if dim == 0 and position < len(x) else dim for position, dim in enumerate(wanted)]
@@ -146,7 +149,10 @@ def _windows(node: Node, x: Shape) -> tuple[tuple[int, int, Dim], ...]:
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
-    """Counted from 0 and limited as ONNX says: unlike Python's, a backward start before the first element is the first one."""
+    """Counted from 0 and limited as ONNX says.
+
+    Unlike Python's, a backward start before the first element is the first one.
+    """
     start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
     if step > 0:
         return min(max(start, 0), extent), min(max(end, 0), extent)

@@ -33,11 +33,15 @@ class Window:
         return (self.kernel - 1) * self.dilation + 1
 
     def at(self, output: Index | Axis, tap: Index | Axis) -> Index:
+        """The input's position that a tap reads for an output; it may lie in the padding, outside the input."""
         return Index.of(output) * self.stride + Index.of(tap) * self.dilation - self.before
 
 
 def ints(value: Attr, count: int, default: int) -> tuple[int, ...]:
-    """An attribute that holds one int for each of `count` axes, or nothing. Raises Unsupported for another number of them."""
+    """An attribute that holds one int for each of `count` axes, or nothing.
+
+    Raises Unsupported for another number of them.
+    """
     if value is None:
         return (default,) * count
     if not isinstance(value, tuple) or len(value) != count or not all(isinstance(item, int) for item in value):
@@ -46,7 +50,9 @@ def ints(value: Attr, count: int, default: int) -> tuple[int, ...]:
 
 
 def windows(node: Node, extents: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Window, ...]:
-    """The windows of a Conv or a pool over an input of spatial `extents`, from strides, dilations, pads, auto_pad and ceil_mode.
+    """The windows of a Conv or a pool over an input of spatial `extents`.
+
+    From strides, dilations, pads, auto_pad and ceil_mode.
 
     Raises Unsupported unless there are one to three axes, steps are positive and the window fits into the padded input.
     """
@@ -97,15 +103,17 @@ def _placed(
     if not node.attrs.get("ceil_mode", 0):
         return before, after, room // stride + 1
     outputs = -(-room // stride) + 1
-    # A window that would start beyond the input and its left padding is left out.
+    # A window that would start beyond the input and its left padding is not counted.
     return before, after, outputs - ((outputs - 1) * stride >= extent + before)
 
 
 def output_axes(extents: tuple[int, ...]) -> tuple[Axis, ...]:
+    """Parallel axes of a result of spatial `extents`, named by the last of OUTPUT_NAMES."""
     return tuple(Axis(name, extent) for name, extent in zip(OUTPUT_NAMES[-len(extents) :], extents, strict=True))
 
 
 def tap_axes(extents: tuple[int, ...]) -> tuple[Axis, ...]:
+    """Axes over the taps of a kernel of spatial `extents`, named by the last of TAP_NAMES."""
     return tuple(Axis(name, extent) for name, extent in zip(TAP_NAMES[-len(extents) :], extents, strict=True))
 
 

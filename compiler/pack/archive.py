@@ -15,7 +15,8 @@ PAGE = 4096
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644
 _ALIGNMENT_FIELD = 0xD935
-"""Extra field of the zip format that pads a member's data to an alignment, as Android's zipalign writes it: the alignment, then zeros."""
+"""Extra field of the zip format that pads a member's data to an alignment, as Android's zipalign writes it: the
+alignment, then zeros."""
 _ZIP64_FROM = 1 << 31
 _LOCAL_HEADER, _ZIP64_FIELD = 30, 20
 _CHUNK = 1 << 20
@@ -24,8 +25,8 @@ _CHUNK = 1 << 20
 def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[str] = ()) -> None:
     """Writes the members in their order to `path`, which appears whole or not at all.
 
-    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises ResourceExhausted when the disk is full
-    or cannot be written.
+    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises ResourceExhausted when the
+    disk is full or cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -11,7 +11,10 @@ from compiler.pack.pack import WEIGHTS
 
 
 def lay_out(program: Program, plan: Plan, target: str, weights: Path, folder: Path) -> None:
-    """Makes `folder`; `weights` is a file that holds the program's, and may serve several. There are no digests: load it with `verify=False`."""
+    """Makes `folder`; `weights` is a file that holds the program's, and may serve several.
+
+    There are no digests: load it with `verify=False`.
+    """
     folder.mkdir()
     manifest = {
         "format_version": FORMAT_VERSION,

@@ -1,4 +1,7 @@
-"""The report's section on an artifact's several plans: which of them runs on which cores, and which one the page is about."""
+"""The report's section on an artifact's several plans.
+
+Which of them runs on which cores, and which one the page is about.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,9 @@ def cores_section(plan: Plan, others: Sequence[Plan], facts: Facts) -> str:
     here = next(number for number, one in enumerate(plans, 1) if one is plan)
     cause = f"a hand-over took {duration(facts.handover_s)}, so that " if facts.handover_s else ""
     words = (
-        "What a hand-over from one core to another takes decides which plan is the best, and it is measured when the model is loaded: the first plan "
-        f"that allows it runs. Where this was compiled {cause}plan {here} was chosen: pictures and times on this page are of it."
+        "What a hand-over from one core to another takes decides which plan is the best, "
+        "and it is measured when the model is loaded: the first plan that allows it runs. "
+        f"Where this was compiled {cause}plan {here} was chosen: pictures and times on this page are of it."
     )
     return section(f"{len(plans)} plans for different cores", words, table(HEAD, lines))
 

@@ -1,4 +1,7 @@
-"""example.c: how the artifact is run from C, with the model's shapes filled in. Names from the model do not occur in it."""
+"""example.c: how the artifact is run from C, with the model's shapes filled in.
+
+Names from the model do not occur in it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an artifact tells of its making that is neither in the program nor in the plan."""
+"""What an artifact says of its making that is neither in the program nor in the plan."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from compiler.pack.explanation import Explanation
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it follows from model, options, records and toolchain: what differs from run to run belongs in the receipt.
+    """All of it follows from model, options, records and toolchain.
 
-    `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a record are told
-    alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for people: facts about the model (opset,
-    parameters, ...), and what each step of the pipeline did. `plans` are
-    the schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane waits for another's result.
-    `predicted` is when each task of the plan begins and ends as its scheduler expects it, in the plan's order (empty: as the costs make it), `measured` when they
-    did in traced runs (empty: not traced); both in seconds from the beginning of a run. Texts may quote names from the model: they are escaped where they are shown.
+    What differs from run to run belongs in the receipt.
+
+    `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a
+    record are shown alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for
+    people: facts about the model (opset, parameters, ...), and what each step of the pipeline did. `plans` are the
+    schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane
+    waits for another's result. `predicted` is when each task of the plan begins and ends as its scheduler expects it,
+    in the plan's order (empty: as the costs make it), `measured` when they did in traced runs (empty: not traced); both
+    in seconds from the beginning of a run. Texts may quote names from the model: they are escaped where they are shown.
     """
 
     model_digest: str

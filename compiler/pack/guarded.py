@@ -1,4 +1,7 @@
-"""The plans of an artifact that holds several, as programs read them: each for cores between which a hand-over takes at most so long."""
+"""The plans of an artifact that holds several, as programs read them.
+
+Each is for cores between which a hand-off takes at most so long.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ from compiler.ir.plan import Plan, Task
 
 
 def guarded_json(plan: Plan, others: Sequence[Plan]) -> dict[str, Any]:
-    """For plan.json of `plan`: its number (as `tw_config.plan` has it), its limit in seconds (None: for any cores), and all of the others.
+    """For plan.json of `plan`: its number, its limit in seconds, and all of the others.
 
-    Of another plan's calls only what the plan decides is told, and no times: costs were found for the tiles of `plan`. Empty where there are no others.
-    Raises VerifyError for limits that the runtime cannot choose by.
+    The number is as `tw_config.plan` has it; a limit of None is for any cores.
+
+    Of another plan's calls only what the plan decides is listed, without times: costs were found for the tiles of
+    `plan`. Empty where there are no others. Raises VerifyError for limits that the runtime cannot choose by.
     """
     if not others:
         return {}

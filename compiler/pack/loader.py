@@ -6,8 +6,9 @@
     with Model("model.tw") as model:
         outputs = model.run({"x": array})
 
-MODEL.tw may also be the folder that the archive was extracted to; left out, it is where this file lies. `python MODEL.tw` does the same
-as `python loader.py MODEL.tw`. Every file is checked against the SHA-256 in manifest.json before it is used.
+MODEL.tw may also be the folder that the archive was extracted to; without it, it is where this file lies.
+`python MODEL.tw` does the same as `python loader.py MODEL.tw`. Every file is checked against the SHA-256 in
+manifest.json before it is used.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1
 ABI_VERSION = 3
 OLDER_ABI_VERSIONS = (1, 2)
-"""Of which this one is an extension: such a library does not look at what was added at the end of `tw_config`, and has one plan."""
+"""Of which this one is an extension. Such a library does not look at what was added at the end of `tw_config`, and has
+one plan."""
 ALIGNMENT = 64
 """Of the outputs allocated here: a cache line, so that no vector store touches two."""
 
@@ -61,7 +63,7 @@ _TYPES = {
 """DLPack's code and bits of each element type."""
 
 _CPU, _CUDA, _CUDA_MANAGED = 1, 2, 13
-"""DLPack's device types that are told apart here."""
+"""DLPack's device types that are distinguished here."""
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 """ELF's numbers of the architectures."""
@@ -89,7 +91,10 @@ class RunError(RuntimeError):
 
 
 class TensorSpec(NamedTuple):
-    """An input or output. A `bfloat16` tensor is given and returned as its bits, in uint16; ml_dtypes' own is accepted."""
+    """An input or output.
+
+    A `bfloat16` tensor is given and returned as its bits, in uint16; ml_dtypes' own is accepted.
+    """
 
     name: str
     dtype: str
@@ -107,8 +112,9 @@ class TensorSpec(NamedTuple):
 class PlanSpec(NamedTuple):
     """The plan that runs. `number` counts from 1; `tasks` is None where the library is too old to say.
 
-    `most_handover_s` is what a hand-over between two cores may take for this plan to be the one that is chosen, None for any; `handover_s` what it was
-    measured to take when the model was loaded: None where no choice depended on it, infinity where two lanes never ran at once.
+    `most_handover_s` is what a hand-off between two cores may take for this plan to be the one that is chosen, None
+    for any; `handover_s` what it was measured to take when the model was loaded: None where no choice depended on it,
+    infinity where two lanes never ran at once.
     """
 
     number: int
@@ -185,6 +191,7 @@ class DeviceArray(NamedTuple):
 
     @property
     def bytes(self) -> int:
+        """Its size, without gaps."""
         return int(np.prod(self.spec.shape, dtype=np.int64)) * self.spec.numpy.itemsize
 
 
@@ -290,7 +297,10 @@ class _Files:
 
 
 class _Library:
-    """model.so, opened. Each has a file of its own, so that none is mistaken for one opened before under the same name."""
+    """model.so, opened.
+
+    Each has a file of its own, so that none is mistaken for one opened before under the same name.
+    """
 
     def __init__(self, code: bytes) -> None:
         _check_architecture(code)
@@ -309,7 +319,10 @@ class _Library:
             raise
 
     def _from_memory(self, code: bytes) -> ctypes.CDLL:
-        """By a file in memory, kept open: the dynamic linker tells libraries apart by names, and this one holds the number."""
+        """By a file in memory, kept open.
+
+        The dynamic linker identifies libraries by names, and this one holds the number.
+        """
         self._fd = os.memfd_create("model.so", os.MFD_CLOEXEC)
         try:
             with open(self._fd, "wb", closefd=False) as file:
@@ -382,16 +395,19 @@ class Model:
     """A loaded artifact.
 
     path      a .tw file or a folder with its members; None: where this file lies
-    lanes     threads; None: as many as the plan was made for. With fewer than any plan needs one thread does everything, so `.lanes` is 1
+    lanes     threads; None: as many as the plan was made for. With fewer than any plan needs one thread does
+              everything, so `.lanes` is 1
     verify    whether the library and the weights are compared with their SHA-256 first
     spin_us   how long an idle lane spins before it sleeps; None: the library's default
     device    which GPU runs a model that was compiled for one: 0 is the first that CUDA_VISIBLE_DEVICES leaves
-    plan      which of the model's plans runs, from 1; None: where there are several, the one for a hand-over between cores that costs what it does here
-    pin       whether each lane but the caller's stays on a core of its own: faster on cores that nobody else uses, slower on others
+    plan      which of the model's plans runs, from 1; None: where there are several, the one for a hand-off between
+              cores that costs what it does here
+    pin       whether each lane but the caller's stays on a core of its own: faster on cores that nobody else uses,
+              slower on others
 
-    Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model may be used from any thread, one run at a
-    time: `run` waits for the other to end. For runs side by side make several Models. It does not survive a fork.
-    Raises ArtifactError, or WrongMachine when this machine cannot run it.
+    Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model
+    may be used from any thread, one run at a time: `run` waits for the other to end. For runs side by side make several
+    Models. It does not survive a fork. Raises ArtifactError, or WrongMachine when this machine cannot run it.
     """
 
     errors = (ArtifactError, InputError, RunError)
@@ -452,16 +468,20 @@ class Model:
             return PlanSpec(1, str(self.manifest.get("scheduler", "")), self.manifest["lanes"], None, None, None)
         handover = ctypes.c_double()
         number = library.calls.tw_plan(self._instance, ctypes.byref(handover))
-        told = library.describe()["plans"][number - 1]
-        limit = None if told["most_handover_ns"] is None else 1e-9 * told["most_handover_ns"]
-        return PlanSpec(number, told["scheduler"], told["lanes"], told["tasks"], limit, handover.value or None)
+        chosen = library.describe()["plans"][number - 1]
+        limit = None if chosen["most_handover_ns"] is None else 1e-9 * chosen["most_handover_ns"]
+        return PlanSpec(number, chosen["scheduler"], chosen["lanes"], chosen["tasks"], limit, handover.value or None)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name, for inputs by name: numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
+        """Outputs by name, for inputs by name.
 
-        `out` may give arrays for some or all outputs, which are filled and returned. Strided arrays are fine, row-major ones are used in
-        place. A model that runs on a GPU also takes tensors in that GPU's memory (with `__dlpack__` or `__cuda_array_interface__`: PyTorch,
-        CuPy, JAX, Numba) for `inputs` and `out`: row-major, and used in place; outputs are complete when this returns. Raises InputError when something does not fit, RunError when the model is closed or fails.
+        Inputs are numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
+
+        `out` may give arrays for some or all outputs, which are filled and returned. Strided arrays are fine, row-major
+        ones are used in place. A model that runs on a GPU also takes tensors in that GPU's memory (with `__dlpack__` or
+        `__cuda_array_interface__`: PyTorch, CuPy, JAX, Numba) for `inputs` and `out`: row-major, and used in place;
+        outputs are complete when this returns. Raises InputError when something does not fit, RunError when the model
+        is closed or fails.
         """
         _check_names("input", inputs, self.inputs)
         given = out or {}
@@ -481,16 +501,22 @@ class Model:
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
-        """A run that is checked once, for loops in which checking would count: each call runs the model and returns its seconds.
+        """A run that is checked once, for loops in which checking would count.
 
-        `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so what is written to
-        an input between two calls is seen by the second: on a GPU if that is complete, or in the legacy default stream. Raises as `run` does.
+        Each call runs the model and returns its seconds.
+
+        `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so
+        what is written to an input between two calls is seen by the second: on a GPU if that is complete, or in the
+        legacy default stream. Raises as `run` does.
         """
         arrays, results = self._flat(inputs, out)
         return lambda: self._timed(arrays, results)
 
     def resident(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
-        """Inputs and outputs in the memory that a model on a GPU has for them: a run from there copies nothing, and finds what the last one left."""
+        """Inputs and outputs in the memory that a model on a GPU has for them.
+
+        A run from there copies nothing, and finds what the last one left.
+        """
         inputs, outputs = (
             [DeviceArray(0, self.device, spec, None) for spec in specs] for specs in (self.inputs, self.outputs)
         )
@@ -512,7 +538,9 @@ class Model:
         return made
 
     def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
-        """When each task of the running plan begins and ends, in seconds since the run began: medians over `repeats` runs, in the plan's order.
+        """When each task of the running plan begins and ends, in seconds since the run began.
+
+        Medians over `repeats` runs, in the plan's order.
 
         Reading the clock delays each task by some 50 ns. Raises RunError for a model on a GPU, which does not say it.
         """
@@ -551,28 +579,28 @@ class Model:
 
     def plan_json(self) -> dict[str, Any]:
         """The running plan, of plan.json: its calls with what they are, and its tasks."""
-        told = json.loads(self._files.read("plan.json"))
-        if told.get("number", 1) == self.plan.number:
-            return dict(told)
-        other = next(one for one in told["others"] if one["number"] == self.plan.number)
-        calls = [{**call, **own} for call, own in zip(told["calls"], other["calls"], strict=True)]
+        written = json.loads(self._files.read("plan.json"))
+        if written.get("number", 1) == self.plan.number:
+            return dict(written)
+        other = next(one for one in written["others"] if one["number"] == self.plan.number)
+        calls = [{**call, **own} for call, own in zip(written["calls"], other["calls"], strict=True)]
         return {**other, "calls": calls}
 
     def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Latency of one run, in seconds: every sample and its percentiles, the first run and the loading apart.
 
-        A fifth of `seconds` warms up first. At least ten samples are taken, however long they last. On a GPU inputs and outputs stay in its
-        memory; `with_copies` is the latency of runs from and to host memory.
+        A fifth of `seconds` warms up first. At least ten samples are taken, however long they last. On a GPU inputs and
+        outputs stay in its memory; `with_copies` is the latency of runs from and to host memory.
         """
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
         first = self._timed(arrays, results)
-        told = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes, "plan": self.plan.number}
+        common = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes, "plan": self.plan.number}
         if not self.on_gpu:
-            return {**self._latency(seconds, arrays, results), **told}
+            return {**self._latency(seconds, arrays, results), **common}
         whole = self._latency(seconds / 2, arrays, results)
         inside = self._latency(seconds / 2, *self.resident())
-        return {**inside, **told, "with_copies": whole}
+        return {**inside, **common, "with_copies": whole}
 
     def _latency(self, seconds: float, arrays: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
         """Samples and their percentiles, after a fifth of the time for warming up."""
@@ -739,14 +767,18 @@ def _converted(spec: TensorSpec, value: Any) -> Array:
         return np.asarray(value, dtype=spec.numpy)
     except Exception as reason:  # DLPack's producers raise what they like
         raise InputError(
-            f"input {spec.name!r} cannot be read as {spec}: {reason}. Fix: give a numpy array, or a detached tensor in host memory"
+            f"input {spec.name!r} cannot be read as {spec}: {reason}. "
+            "Fix: give a numpy array, or a detached tensor in host memory"
         ) from reason
 
 
 def _on_gpu(what: str, spec: TensorSpec, value: Any, here: int) -> DeviceArray | None:
-    """A tensor in a GPU's memory, which may be used once what writes it is in the legacy default stream; None for all that is elsewhere.
+    """A tensor in a GPU's memory; None for all that is elsewhere.
 
-    `what` is how messages call it, `here` the model's GPU, where a tensor lies that does not say. DLPack is asked first: there the producer makes sure that its writes come before.
+    It may be used once what writes it is in the legacy default stream.
+
+    `what` is how messages call it, `here` the model's GPU, where a tensor lies that does not say. DLPack is asked
+    first: there the producer makes sure that its writes come before.
     """
     if isinstance(value, DeviceArray):
         return value
@@ -800,7 +832,10 @@ def _from_interface(what: str, spec: TensorSpec, value: Any, here: int) -> Devic
 
 
 def _wait_for_stream(stream: int, device: int) -> None:
-    """Until what a producer has put into a stream of its own is done; also on a thread in which no context is current."""
+    """Until what a producer has put into a stream of its own is done.
+
+    Also on a thread in which no context is current.
+    """
     driver = ctypes.CDLL("libcuda.so.1")
     handle, context, left = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     code = driver.cuDeviceGet(ctypes.byref(handle), device) or driver.cuDevicePrimaryCtxRetain(
@@ -930,7 +965,8 @@ def _lines(done: Mapping[str, Any]) -> list[str]:
         if "with_copies" in b:
             lines.append(f"  with copies from and to the host {_percentiles(b['with_copies'])}")
         lines.append(
-            f"  {b['runs']} runs on {b['lanes']} lanes; first run {b['first_run'] * 1e3:.3f} ms, load {b['load'] * 1e3:.3f} ms"
+            f"  {b['runs']} runs on {b['lanes']} lanes; "
+            f"first run {b['first_run'] * 1e3:.3f} ms, load {b['load'] * 1e3:.3f} ms"
         )
     for row in sorted(done.get("profile", ()), key=lambda row: -row["seconds"]):
         lines.append(

@@ -50,9 +50,12 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
 def plan_json(
     program: Program, plan: Plan, kernels: KernelGraph, facts: Facts, others: Sequence[Plan] = ()
 ) -> dict[str, Any]:
-    """The plan: calls with their tile and cost, tasks with their predicted begin and end in seconds (and the measured ones, where it was traced), the place of each storage.
+    """The plan: calls with their tile and cost, tasks with their times, and the place of each storage.
 
-    For a GPU also the launches, each by the calls that it carries out side by side; where the artifact holds several plans, the `others` too.
+    Times are the predicted begin and end in seconds, and the measured ones where it was traced.
+
+    For a GPU also the launches, each by the calls that it carries out side by side; where the artifact holds several
+    plans, the `others` too.
     """
     if len(facts.costs) != len(kernels.calls):
         raise VerifyError(f"{len(facts.costs)} costs for {len(kernels.calls)} calls")

@@ -51,15 +51,15 @@ def pack(
 ) -> PackedArtifact:
     """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
-    Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of it, what the `others` consist of is in plan.json.
-    `program.sources` must hold model.h. Raises VerifyError when the parts do not fit each other, ResourceExhausted when the file
-    cannot be written.
+    Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of
+    it, what the `others` consist of is in plan.json. `program.sources` must hold model.h. Raises VerifyError when the
+    parts do not fit each other, ResourceExhausted when the file cannot be written.
     """
     _verify(program, plan, kernels, facts)
     if any(len(other.tiles) != len(kernels.calls) for other in others):
         raise VerifyError("another plan is of another kernel graph")
     used = sorted(set(map(_line, records)))
-    told = [Record.from_json(json.loads(line)) for line in used]
+    measurements = [Record.from_json(json.loads(line)) for line in used]
     text = {
         HEADER: program.sources[HEADER],
         "loader.py": (files("compiler.pack") / "loader.py").read_text("utf-8"),
@@ -67,7 +67,7 @@ def pack(
         "example.c": example_c(program),
         "records.jsonl": "".join(f"{line}\n" for line in used),
         "plan.svg": plan_svg(kernels, plan, facts),
-        "report.html": report_html(program, plan, kernels, told, facts, others),
+        "report.html": report_html(program, plan, kernels, measurements, facts, others),
         **{f"chart/{name}": source for name, source in _chart().items()},
         **{f"source/{name}": source for name, source in sorted(program.sources.items())},
     }

@@ -19,7 +19,10 @@ LEFT, RIGHT, TOP, BOTTOM = 72, 20, 34, 34
 
 
 def plan_svg(kernels: KernelGraph, plan: Plan, facts: Facts) -> str:
-    """The schedule: for each lane a row of what was predicted and, where the plan was traced, one of what was measured."""
+    """The schedule: for each lane a row of what was predicted.
+
+    Where the plan was traced, also one of what was measured.
+    """
     return schedule_svg(schedule_of(kernels, plan, facts))
 
 
@@ -43,7 +46,8 @@ def memory_svg(kernels: KernelGraph, plan: Plan) -> str:
         high = inner * place.bytes / whole
         y = TOP + inner * (1 - place.at / whole) - high
         parts.append(
-            f'<rect class="box shade{number % 3}" x="{x:.2f}" y="{y:.2f}" width="{max(wide - 0.5, 0.5):.2f}" height="{max(high - 0.5, 0.5):.2f}">'
+            f'<rect class="box shade{number % 3}" x="{x:.2f}" y="{y:.2f}" '
+            f'width="{max(wide - 0.5, 0.5):.2f}" height="{max(high - 0.5, 0.5):.2f}">'
             f"<title>storage {storage}: {size(place.bytes)} at byte {place.at}, calls {first} to {last}</title></rect>"
         )
     parts += [*_call_axis(len(kernels.calls), across, height), *_peak(kernels, in_use, across, inner)]
@@ -81,7 +85,8 @@ def _covered(stretches: Iterable[tuple[int, int]]) -> int:
 def _call_axis(calls: int, across: float, height: int) -> list[str]:
     step = max(1, -(-calls // 12))
     return [
-        f'<text class="dim" x="{LEFT + (position + 0.5) * across:.2f}" y="{height - BOTTOM + 18}" text-anchor="middle">{position}</text>'
+        f'<text class="dim" x="{LEFT + (position + 0.5) * across:.2f}" y="{height - BOTTOM + 18}" '
+        f'text-anchor="middle">{position}</text>'
         for position in range(0, calls, step)
     ]
 

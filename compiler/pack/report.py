@@ -39,9 +39,11 @@ def report_html(
     facts: Facts,
     others: Sequence[Plan] = (),
 ) -> str:
-    """The page. Its pictures and times are from the records and what follows from them, so the same inputs give the same bytes.
+    """The page.
 
-    They are of `plan`; of the `others` that the artifact holds it tells for which cores they are.
+    Its pictures and times are from the records and what follows from them, so the same inputs give the same bytes.
+
+    They are of `plan`; of the `others` that the artifact holds it says for which cores they are.
     """
     rows = _rows(plan, kernels, facts)
     sections = (
@@ -62,7 +64,8 @@ def report_html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Tilewright report {escaped(facts.model_digest[:12])}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<title>Tilewright report {escaped(facts.model_digest[:12])}</title>\n"
+        f"<style>\n{style}</style>\n</head>\n<body>\n"
         + "\n".join(section for section in sections if section)
         + "\n</body>\n</html>\n"
     )
@@ -70,7 +73,7 @@ def report_html(
 
 @dataclass(frozen=True)
 class _Row:
-    """A call as the tables tell it."""
+    """A call as the tables show it."""
 
     call: int
     family: str
@@ -214,7 +217,7 @@ def _sources(sources: Sequence[str]) -> str:
 
 
 def _blocking(tile: Tile) -> str:
-    """The algorithm and the levels; where temporaries live is told in plan.json."""
+    """The algorithm and the levels; where temporaries live is in plan.json."""
     return " ".join((tile.algorithm, *map(str, tile.levels)))
 
 
@@ -277,14 +280,17 @@ def _provenance(program: Program, facts: Facts) -> str:
         ("hardware", f"<code>{escaped(facts.hardware, LONGEST_LINE)}</code>"),
         ("model SHA-256", f"<code>{escaped(facts.model_digest)}</code>"),
     )
-    words = "All that these bytes depend on, with the model and the measurements. Wall times and the numeric verdict are in the receipt."
+    words = (
+        "All that these bytes depend on, with the model and the measurements. "
+        "Wall times and the numeric verdict are in the receipt."
+    )
     return section("Provenance", words, table((("", ""), ("", "")), rows))
 
 
 def _explained(facts: Facts) -> list[str]:
     """What rewriting and fusion did and did not do, a table for each, folded."""
     head = (("", "n"), ("by", ""), ("what, or why not", ""), ("", ""), ("such as at", "from"))
-    told = []
+    shown = []
     for title, entries in facts.explanation.sections:
         rows = [
             (
@@ -296,5 +302,5 @@ def _explained(facts: Facts) -> list[str]:
             )
             for entry in entries
         ]
-        told.append(folded(f"{title} ({sum(entry.count for entry in entries)})", table(head, rows)))
-    return told
+        shown.append(folded(f"{title} ({sum(entry.count for entry in entries)})", table(head, rows)))
+    return shown

@@ -17,7 +17,7 @@ from compiler.pack.timeline import schedule_of
 
 
 def schedule_section(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> str:
-    """The picture, and the tables around it. What was not measured is left out, and said so."""
+    """The picture, and the tables around it. What was not measured is not shown, and the page says so."""
     schedule = schedule_of(kernels, plan, facts)
     figure = f"<figure>{schedule_svg(schedule)}</figure>"
     return "\n".join(
@@ -38,8 +38,10 @@ def _words(program: Program, schedule: Schedule) -> str:
         if schedule.measured
         else "Nothing was measured: times are what the records and the cost model predict."
     )
-    told = f" Predicted {escaped(remark(schedule), 400)}." if remark(schedule) else ""
-    return f"{launches}{escaped(heading(schedule))}. {reading}{shared}. {measured}{told} Hover for names and times."
+    predicted = f" Predicted {escaped(remark(schedule), 400)}." if remark(schedule) else ""
+    return (
+        f"{launches}{escaped(heading(schedule))}. {reading}{shared}. {measured}{predicted} Hover for names and times."
+    )
 
 
 def _plans(facts: Facts) -> str:
@@ -70,8 +72,9 @@ def _plans(facts: Facts) -> str:
         for one in facts.plans
     ]
     words = (
-        "Whole runs, side by side in rounds. A schedule replaces the first one only where it is certainly faster: where the interval of its "
-        "ratio, which holds it with 95% confidence, lies below 1. Those that are predicted to be much slower are not run."
+        "Whole runs, side by side in rounds. A schedule replaces the first one only where it is certainly faster: "
+        "where the interval of its ratio, which holds it with 95% confidence, lies below 1. "
+        "Those that are predicted to be much slower are not run."
     )
     return section(
         "Schedules that were found", words if len(facts.plans) > 1 else "Whole runs of it alone.", table(head, lines)
@@ -107,10 +110,11 @@ def _lanes(schedule: Schedule) -> str:
             share = one.busy / timeline.seconds if timeline.seconds else 0.0
             seconds = map(duration, (one.waiting, one.handing, one.between, one.idle))
             lines.append((str(lane), name, str(one.tasks), duration(one.busy), f"{share:.0%}", bar(share), *seconds))
-    told = " and ".join(f"{handover_share(timeline):.1%} {name}" for name, timeline in schedule.timelines)
+    shares = " and ".join(f"{handover_share(timeline):.1%} {name}" for name, timeline in schedule.timelines)
     words = (
-        f"A {schedule.lane} waits until a task of another has ended and this is known to it; the time from the end until then is the hand-over. "
-        f"On the critical path hand-overs take {told} of the whole."
+        f"A {schedule.lane} waits until a task of another has ended and this is known to it; "
+        "the time from the end until then is the hand-over. "
+        f"On the critical path hand-overs take {shares} of the whole."
     )
     return section(f"Where the time of each {schedule.lane} goes", words, table(head, lines))
 
@@ -131,5 +135,8 @@ def _calls(schedule: Schedule) -> str:
         )
         for one in found
     ]
-    words = f"The {plural(len(found), 'kernel')} whose time in the run differs most from the predicted one, on the {schedule.lane} on which it took longest."
+    words = (
+        f"The {plural(len(found), 'kernel')} whose time in the run differs most from the predicted one, "
+        f"on the {schedule.lane} on which it took longest."
+    )
     return section("Kernels that did not take their time", words, table(head, lines))

@@ -1,4 +1,7 @@
-"""When each task of a plan is expected to run, and which tasks decide the whole; and the same as its picture needs it."""
+"""When each task of a plan is expected to run, and which tasks decide the whole.
+
+Also the same as its picture needs it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from compiler.pack.facts import Facts
 
 
 def expected(plan: Plan, facts: Facts) -> Timeline:
-    """As the scheduler expects it, if it says so; else as the costs of the calls make it. Raises VerifyError for spans of another plan."""
+    """As the scheduler expects it, if it says so; else as the costs of the calls make it.
+
+    Raises VerifyError for spans of another plan.
+    """
     spans = facts.predicted or simulate(plan, task_seconds(plan, facts.seconds), facts.handover_s)
     return _timeline(plan, spans, facts)
 
@@ -56,7 +62,8 @@ def lane_name(target: str) -> str:
 def simulate(plan: Plan, seconds: Sequence[float], handover_s: float = 0.0) -> tuple[Span, ...]:
     """Begin and end of each task, in the plan's order, if each takes so many `seconds`.
 
-    A task begins when its lane is free and what it waits for was over `handover_s` ago; those that share a launch begin together.
+    A task begins when its lane is free and what it waits for was over `handover_s` ago; those that share a launch begin
+    together.
     """
     spans: list[Span] = []
     ended = [[0.0] for _ in range(plan.lanes)]  # when a lane has finished its first 0, 1, ... tasks
@@ -74,7 +81,8 @@ def simulate(plan: Plan, seconds: Sequence[float], handover_s: float = 0.0) -> t
 def task_seconds(plan: Plan, seconds: Sequence[float]) -> list[float]:
     """What each task takes, of calls that take so many seconds as the plan carries them out, on all of their lanes.
 
-    The lane with most of a call's tiles takes the call's time, others less by as much as they have fewer; a lane's share is shared among its tasks by tiles.
+    The lane with most of a call's tiles takes the call's time, others less by as much as they have fewer; a lane's
+    share is shared among its tasks by tiles.
     """
     tiles: dict[tuple[int, int], int] = {}
     for task in plan.tasks_of_one_device():

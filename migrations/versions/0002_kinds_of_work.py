@@ -259,7 +259,10 @@ def downgrade() -> None:
 def _remove_what_0001_cannot_hold() -> None:
     """Children before parents: foreign keys are off on SQLite while the schema changes."""
     empty = {"postgresql": "'[]'::jsonb"}.get(op.get_bind().dialect.name, "'[]'")
-    split = f"SELECT 1 FROM models WHERE models.owner_id = jobs.owner_id AND models.digest = jobs.model_digest AND models.files <> {empty}"
+    split = (
+        "SELECT 1 FROM models WHERE models.owner_id = jobs.owner_id "
+        f"AND models.digest = jobs.model_digest AND models.files <> {empty}"
+    )
     gone = f"SELECT id FROM jobs WHERE kind <> 'compile' OR EXISTS ({split})"
     op.execute(f"DELETE FROM tuning_records WHERE job_id IS NULL OR model_digest IS NULL OR job_id IN ({gone})")
     for child in ("events", "artifacts"):

@@ -91,7 +91,10 @@ class LocalBlobs:
         return StoredBlob(key, digest, written.size)
 
     def _remove_unless_renewed(self, path: Path, since: float) -> None:
-        """Take the file away first and look then: a writer either renewed it before, or finds it gone and puts its own."""
+        """Take the file away first and look then.
+
+        A writer either renewed it before, or finds it gone and puts its own.
+        """
         aside = self.temporary / uuid.uuid4().hex
         path.rename(aside)
         if aside.stat().st_mtime >= since:

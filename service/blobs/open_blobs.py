@@ -12,7 +12,10 @@ from service.config import Settings
 
 
 def open_blobs(settings: Settings) -> Blobs:
-    """A bucket when `blob_url` names one, else the local folder. Raises `StorageUnavailable` when a folder cannot be made."""
+    """A bucket when `blob_url` names one, else the local folder.
+
+    Raises `StorageUnavailable` when a folder cannot be made.
+    """
     if not settings.blob_url:
         return LocalBlobs(settings.blob_root)
     bucket, _, prefix = settings.blob_url.removeprefix("s3://").partition("/")

@@ -10,8 +10,9 @@ from collections.abc import Callable
 class Ranged(io.RawIOBase):
     """A file of `size` bytes over `fetch(start, end)`; what that raises passes through.
 
-    At least `window` bytes are fetched at a time, so that neighbouring reads share one; a read near the end fetches the window that ends there,
-    because that is where an archive's directory lies. No read is larger than `largest`, which may be set anew: a larger one raises `ValueError`.
+    At least `window` bytes are fetched at a time, so that neighbouring reads share one; a read near the end fetches the
+    window that ends there, because that is where an archive's directory lies. No read is larger than `largest`, which
+    may be set anew: a larger one raises `ValueError`.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int, *, window: int, largest: int) -> None:
@@ -33,6 +34,7 @@ class Ranged(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move the position; a byte offset from the start. Raises `ValueError` for one before the beginning."""
         origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         if origin + offset < 0:
             raise ValueError("a position before the beginning")
@@ -40,6 +42,7 @@ class Ranged(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
+        """Up to `size` bytes from the position, all that are left by default. Raises `ValueError` above `largest`."""
         left = max(0, self._size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > self.largest:

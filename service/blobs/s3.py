@@ -41,7 +41,7 @@ REQUEST_TIMEOUT = timedelta(seconds=60)
 CONNECT_TIMEOUT = timedelta(seconds=5)
 RETRIES = 4
 ADDRESS = re.compile(r"https?://\S+")
-"""What callers of the API are not told."""
+"""What callers of the API are not shown."""
 RETRY_FOR = timedelta(seconds=90)
 
 
@@ -181,7 +181,7 @@ def _demand_form(key: str) -> None:
 
 @contextlib.contextmanager
 def s3_errors(looking_for: str | None = None) -> Iterator[None]:
-    """Turn an answer of the store into `StorageUnavailable`, and the absence of the key that is looked for into `NotFound`."""
+    """Turn an answer of the store into `StorageUnavailable`, or `NotFound` where the key is absent."""
     try:
         yield
     except FileNotFoundError as error:

@@ -28,7 +28,7 @@ DISPOSE_WITHIN_S = 10.0
 """A connection that is in use when its pool goes is closed by nobody."""
 
 AT_COMMIT = "at_commit"
-"""Under this name `Session.info` lists what is to be called with the session at the end of a write, before the commit."""
+"""Name in `Session.info` of the list of what is called with the session at the end of a write, before the commit."""
 
 
 class clock(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
@@ -81,7 +81,10 @@ class Database:
                 last(session)
 
     def dispose(self) -> None:
-        """Close the connections, once the sessions that other threads have open are done, or after `DISPOSE_WITHIN_S`."""
+        """Close the connections.
+
+        Waits until the sessions that other threads have open are done, at most `DISPOSE_WITHIN_S`.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._sessions == 0, DISPOSE_WITHIN_S)
         self.engine.dispose()

@@ -14,7 +14,10 @@ from service.db.models import Job, JobKind, JobState
 def compile_seconds(
     session: Session, owner_id: uuid.UUID, queue: str, *, newest: int
 ) -> Sequence[tuple[int | None, float]]:
-    """Nodes of the model and run seconds of the owner's newest compilations in a queue that succeeded, cached ones left out."""
+    """Nodes of the model and run seconds of the owner's newest compilations in a queue.
+
+    Counts those that succeeded and were not answered from the cache.
+    """
     query = sa.select(Job.report["nodes"].as_integer(), Job.finished_at - Job.started_at).where(
         Job.owner_id == owner_id,
         Job.kind == JobKind.COMPILE,

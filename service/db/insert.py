@@ -19,7 +19,10 @@ def unless_present(session: Session, table: type[Row], **values: Any) -> None:
 
 
 def add_up(session: Session, table: type[Share] | type[Total], column: str, amount: float, **keys: Any) -> None:
-    """Add `amount` to a number in the row with these keys, which is made when missing; safe against others who do so."""
+    """Add `amount` to a number in the row with these keys, which is made when missing.
+
+    Safe against others who do so at the same time.
+    """
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     insert = dialect.insert(table).values({**keys, column: amount})
     present = getattr(table, column)

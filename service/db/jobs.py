@@ -108,7 +108,10 @@ def waiting_in(session: Session, queues: Collection[str]) -> dict[str, int]:
 
 
 def positions(session: Session, asked: Collection[Job]) -> dict[uuid.UUID, int]:
-    """By id, for those that are queued: how many jobs go before it in its queue, of all owners, if all had had the same share."""
+    """How many jobs go before each of these in its queue, by id, for those that are queued.
+
+    Jobs of all owners count, as if all owners had had the same share.
+    """
     queued = [job for job in asked if job.state == JobState.QUEUED]
     if not queued:
         return {}

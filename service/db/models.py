@@ -149,7 +149,8 @@ class Job(Row):
     owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"))
     kind: Mapped[JobKind] = mapped_column(sa.String(16), default=JobKind.COMPILE)
     artifact_id: Mapped[uuid.UUID | None] = mapped_column(index=True)
-    """Of a compilation: the id the artifact has or will have; one answered from the cache names the artifact that was there."""
+    """Of a compilation: the id the artifact has or will have. One answered from the cache names the artifact that was
+    there."""
     model_digest: Mapped[str | None] = mapped_column(sa.String(64))
     """Of a compilation."""
     options: Mapped[dict[str, Any]]
@@ -220,7 +221,8 @@ class Attempt(Row):
     log: Mapped[str] = mapped_column(sa.Text, default="")
     """The end of what the process that did the work printed."""
     batches: Mapped[int] = mapped_column(default=0)
-    """Number of the newest batch of events and measurements that was written: one whose answer was lost is not written again."""
+    """Number of the newest batch of events and measurements that was written. A batch whose answer was lost is not
+    written again."""
 
 
 class Event(Row):
@@ -294,8 +296,8 @@ NARROWING = ("kind", "operator", "target", "hardware", "threads", "imported")
 def _records_by(*leading: str) -> sa.Index:
     """An index of an owner's records by some columns, then by age.
 
-    It ends in the other columns of `NARROWING`: where many rows match the first columns and none the rest, they are passed
-    over inside the index, without a look at each row.
+    It ends in the other columns of `NARROWING`: where many rows match the first columns and none the rest, they are
+    passed over inside the index, without a look at each row.
     """
     others = (column for column in NARROWING if column not in leading)
     name = "_".join(("ix_tuning_records_owner_id", *(leading or ("created_at",))))
@@ -377,7 +379,7 @@ class Catalogue(Row):
 
     name: Mapped[str] = mapped_column(sa.String(50), primary_key=True)
     compiler: Mapped[str] = mapped_column(sa.String(50), primary_key=True)
-    """Version of the compiler it tells of."""
+    """Version of the compiler it describes."""
     entries: Mapped[list[dict[str, Any]]]
     published_at: Mapped[float] = mapped_column(default=clock())
 

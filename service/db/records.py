@@ -34,7 +34,10 @@ Place = tuple[float, uuid.UUID]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which records: `where` fixes some of `FILTERS`; measured at `since` or later, and before `until` (seconds since 1970)."""
+    """Which records: `where` fixes some of `FILTERS`.
+
+    Measured at `since` or later, and before `until` (seconds since 1970).
+    """
 
     where: Mapping[str, Any] = field(default_factory=dict)
     since: float | None = None
@@ -86,7 +89,10 @@ def measured_at(session: Session, owner_id: uuid.UUID, times: Sequence[float]) -
 def measured(
     session: Session, owner_id: uuid.UUID, target: str, hardware: str, columns: Sequence[str], limit: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Columns of the owner's newest `limit` records for one target on one hardware, newest first; `variant` as JSON text."""
+    """Columns of the owner's newest `limit` records for one target on one hardware, newest first.
+
+    `variant` is JSON text.
+    """
     wanted = Wanted({"target": target, "hardware": hardware})
     query = paged(owner_id, wanted, before=None, limit=limit)
     chosen = [_as_text(column) if column == "variant" else getattr(TuningRecord, column) for column in columns]

@@ -78,7 +78,10 @@ def owners_of_old_jobs(session: Session, older_than_s: float) -> Sequence[uuid.U
 
 
 def old_jobs(session: Session, owner_id: uuid.UUID, older_than_s: float) -> Sequence[uuid.UUID]:
-    """Some of the owner's jobs that ended longer ago than this, but those whose artifact a younger job names or needs."""
+    """Some of the owner's jobs that ended longer ago than this.
+
+    Those whose artifact a younger job names or needs are not among them.
+    """
     limit = clock() - older_than_s
     other, needer = aliased(Job), aliased(Job)
     named = (

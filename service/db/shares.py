@@ -1,7 +1,7 @@
 """How much of a queue each owner has had: who has had least goes first.
 
-Start-time fair queueing (Goyal, Vin and Cheng 1996, section 2) with device seconds as the virtual time: an owner who was away
-begins where the least served of those present is, so that absence saves nothing up.
+Start-time fair queueing (Goyal, Vin and Cheng 1996, section 2) with device seconds as the virtual time: an owner who
+was away begins where the least served of those present is, so that absence saves nothing up.
 """
 
 from __future__ import annotations

@@ -18,7 +18,10 @@ IdempotencyKey = Annotated[
 
 
 def accepted(here: State, response: Response, background: BackgroundTasks, submitted: Submitted, location: str) -> None:
-    """Set the headers, and ring the doorbell after the answer if a worker can begin; what waits for an artifact rings later."""
+    """Set the headers, and ring the doorbell after the answer if a worker can begin.
+
+    What waits for an artifact rings later.
+    """
     job = submitted.job
     if job.state == JobState.QUEUED and job.blocked_by == 0:
         background.add_task(announce, here.db, here.ring, job.id, job.queue)

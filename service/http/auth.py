@@ -12,7 +12,10 @@ from service.errors import NotAuthenticated
 from service.http.state import Here
 from service.jobs.access import Caller
 
-KEY_HELP = "An API key, as `Authorization: Bearer twk_...`. A local service keeps one in the file `api_key` of its data folder."
+KEY_HELP = (
+    "An API key, as `Authorization: Bearer twk_...`. "
+    "A local service keeps one in the file `api_key` of its data folder."
+)
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="API key", description=KEY_HELP)
 

@@ -37,8 +37,8 @@ class TargetOut(BaseModel):
     name: str = Field(description="What `target` in the options of a compilation is to be.")
     description: str
     facts: dict[str, Any] = Field(
-        description="What the compiler goes by: precisions; of CPUs machine, features, vector width, registers; of GPUs architecture, "
-        "a product, multiprocessors, memory."
+        description="What the compiler goes by: precisions; of CPUs machine, features, vector width, registers; "
+        "of GPUs architecture, a product, multiprocessors, memory."
     )
     measured_by: list[str] = Field(description="Live workers with such a device: they measure and run artifacts there.")
     built_by: list[str] = Field(description="Live workers that compile for it without having such a device.")

@@ -1,4 +1,7 @@
-"""Cursors of lists: opaque to the caller; to us the last row seen, by its id, or by its time and what tells it from others."""
+"""Cursors of lists: opaque to the caller.
+
+To the service a cursor is the last row seen: its id, or its time and what distinguishes it from others of that time.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ HEADERS: dict[type[TilewrightError], dict[str, str]] = {
     errors.UnavailableError: {"Retry-After": "5"},
 }
 
-TOLD: dict[type[TilewrightError], dict[str, str]] = {errors.WrongOffset: {"Upload-Offset": "received"}}
+REPEATED: dict[type[TilewrightError], dict[str, str]] = {errors.WrongOffset: {"Upload-Offset": "received"}}
 """Headers that repeat one of the error's details."""
 
 BY_STATUS = {400: "bad_request", 404: "no_such_route", 405: "method_not_allowed"}
@@ -71,13 +71,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def problem_responses(*told: int | type[TilewrightError]) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*wanted: int | type[TilewrightError]) -> dict[int | str, dict[str, Any]]:
     """What a route declares for OpenAPI of the errors that it answers with, by status or more exactly by class.
 
     What every route answers with that asks for a key or has parameters is added in `service.http.openapi`.
     """
     responses: dict[int | str, dict[str, Any]] = {}
-    for one in told:
+    for one in wanted:
         sample = next(
             error for error in SAMPLES if (_status(type(error)) == one if isinstance(one, int) else type(error) is one)
         )
@@ -98,9 +98,9 @@ def response_to(error: TilewrightError, path: str) -> JSONResponse:
     """The problem document of an error."""
     said = error.to_json()
     headers = next((HEADERS[kind] for kind in type(error).__mro__ if kind in HEADERS), {})
-    repeated = TOLD.get(type(error), {})
-    told = {name: str(error.details[detail]) for name, detail in repeated.items() if detail in error.details}
-    return _document(_status(type(error)), said.pop("message"), path, {**headers, **told}, **said)
+    repeated = REPEATED.get(type(error), {})
+    also = {name: str(error.details[detail]) for name, detail in repeated.items() if detail in error.details}
+    return _document(_status(type(error)), said.pop("message"), path, {**headers, **also}, **said)
 
 
 def _document(status: int, detail: str, path: str, headers: dict[str, str], **said: Any) -> JSONResponse:

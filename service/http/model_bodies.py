@@ -1,4 +1,7 @@
-"""The bodies that carry a model, as OpenAPI shows them: JSON that names an uploaded one, multipart, zip, or its bytes."""
+"""The bodies that carry a model, as OpenAPI shows them.
+
+JSON that names an uploaded one, multipart, zip, or its bytes.
+"""
 
 from __future__ import annotations
 

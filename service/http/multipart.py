@@ -14,7 +14,10 @@ from service.errors import BadRequest
 
 
 class Multipart:
-    """Calls `begin` with name and filename of each part ("" where there is none), `data` with its bytes, `end` after them."""
+    """Calls `begin` for each part, `data` with its bytes, and `end` after them.
+
+    `begin` gets name and filename of the part, "" where there is none.
+    """
 
     def __init__(
         self,

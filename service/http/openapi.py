@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI makes of the routes, with what holds for many of them told once."""
+"""The OpenAPI document: what FastAPI makes of the routes, with what holds for many of them added once."""
 
 from __future__ import annotations
 

@@ -179,7 +179,10 @@ class PreflightOut(ModelAnswer):
 
     @classmethod
     def of(cls, found: Foretold) -> Self:
-        """From the command's result; an answer that is none (the process that gave it may be hostile) becomes a problem."""
+        """From the command's result.
+
+        An answer that is none (the process that gave it may be hostile) becomes a problem.
+        """
         try:
             answer = ModelAnswer.model_validate(found.answer)
         except ValidationError:
@@ -200,7 +203,7 @@ def _queue(found: Foretold) -> QueueOut:
 
 
 def _unanswered(found: Foretold) -> ModelAnswer:
-    """What is known when no answer came: the problem that the oracle tells, or that there is none."""
+    """What is known when no answer came: the problem that the oracle reports, or that there is none."""
     try:
         problem = ProblemOut.model_validate(found.answer["problem"])
     except (KeyError, ValidationError):

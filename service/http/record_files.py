@@ -1,8 +1,8 @@
 """Tuning records as CSV and as Parquet, written while they are read.
 
-Both have the columns `COLUMNS`; a variant is JSON text. In CSV (RFC 4180, UTF-8) a text that a spreadsheet would take for a
-formula is preceded by an apostrophe. No column holds a name out of a model: operators, workloads and descriptions are the
-compiler's words; but a record that was imported may hold any.
+Both have the columns `COLUMNS`; a variant is JSON text. In CSV (RFC 4180, UTF-8) a text that a spreadsheet would take
+for a formula is preceded by an apostrophe. No column holds a name out of a model: operators, workloads and descriptions
+are the compiler's words; but a record that was imported may hold any.
 """
 
 from __future__ import annotations

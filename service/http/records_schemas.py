@@ -104,7 +104,7 @@ class RecordDetail(RecordOut):
     links: dict[str, str] = Field(description="`source` is there if the workload's text is.")
 
     @classmethod
-    def told(cls, record: TuningRecord, text: str | None) -> Self:
+    def of_record(cls, record: TuningRecord, text: str | None) -> Self:
         """From a row and the text of its workload."""
         here = f"/tuning-records/{record.id}"
         links = {"self": here} | ({} if text is None else {"source": f"{here}/source"})

@@ -206,8 +206,8 @@ class BenchmarkOut(RunOut):
     report: dict[str, Any] | None = Field(description="Times in seconds; null until the benchmark has SUCCEEDED.")
 
     @classmethod
-    def told(cls, found: Outcome, *, samples: bool) -> Self:
-        """From what was found; without `samples` the raw times are left out."""
+    def of_benchmark(cls, found: Outcome, *, samples: bool) -> Self:
+        """From what was found; without `samples` the raw times are not included."""
         report = None if found.report is None else dict(found.report)
         compared = (report or {}).get("comparisons") or []
         verdict = compared[0].get("verdict") if len(compared) == 1 and len(found.artifacts) == 2 else None

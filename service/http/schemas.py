@@ -258,7 +258,7 @@ class ArtifactFile(BaseModel):
 
 
 class ArtifactFilesOut(BaseModel):
-    """What an artifact holds; `manifest.json` tells what each is for."""
+    """What an artifact holds; `manifest.json` says what each is for."""
 
     model_config = ConfigDict(
         json_schema_extra={

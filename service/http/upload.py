@@ -157,7 +157,10 @@ def _no_digest(header: str) -> str:
 
 
 class Tally:
-    """Counts, and if need be hashes, what it hands on; raises `BodyTooLarge`, which names `limit`, past `most` bytes."""
+    """Counts, and if need be hashes, what it hands on.
+
+    Raises `BodyTooLarge`, which names `limit`, past `most` bytes.
+    """
 
     def __init__(self, write: Callable[[bytes], None], most: int, limit: int, *, hashed: bool) -> None:
         self.size = 0

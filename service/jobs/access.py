@@ -68,7 +68,7 @@ class Door:
     def remembered(self, key: str) -> Caller | None:
         """The caller, if the key was looked up a moment ago.
 
-        When the moment is over one asker is told None, to look it up again; the others go on meanwhile.
+        When the moment is over one asker gets None, to look it up again; the others go on meanwhile.
         """
         digest = _digest(key)
         since, caller = self._known.get(digest, (-math.inf, None))

@@ -12,8 +12,8 @@ from service.jobs.submit import Submission, fingerprint
 def batch(asked: Submission, options: Sequence[CompileOptions]) -> list[Submission]:
     """One submission for each of the options, otherwise as `asked`.
 
-    The first carries the idempotency key of the request, the others keys derived from it and their position, so that the
-    request repeated finds every one of them; and a request that differs anywhere meets the first and is refused.
+    The first carries the idempotency key of the request, the others keys derived from it and their position, so that
+    the request repeated finds every one of them; and a request that differs anywhere meets the first and is refused.
     """
     whole = fingerprint("batch", *(one.to_json() for one in options))
     key = asked.idempotency_key

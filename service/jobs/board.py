@@ -1,7 +1,7 @@
 """Answer many questions after the state of jobs with few queries.
 
-Questions that arrive while a query is under way wait and share the next one. So each answer is as fresh as a query of its
-own would be, and a process that is asked a thousand times a second asks its database a hundred times.
+Questions that arrive while a query is under way wait and share the next one. So each answer is as fresh as a query of
+its own would be, and a process that is asked a thousand times a second asks its database a hundred times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What this installation can compile, for which devices, and who would do it: the workers' catalogue and who is alive."""
+"""What this installation can compile, for which devices, and who would do it.
+
+From the workers' catalogue and who is alive.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Target:
 
 
 def nobody(target: str) -> str:
-    """What to tell when no live worker takes compilations for a target."""
+    """What to say when no live worker takes compilations for a target."""
     said = f"no worker that is alive compiles for {target}: jobs wait until one is started"
     kind, profile = kinds.find(target), target.partition(":")[2]
     if kind is None:
@@ -49,8 +52,11 @@ def nobody(target: str) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a catalogue says: its entries, the compiler's version that they are of, and what is to be known beside ("": nothing)."""
+class Operators:
+    """What a catalogue says: its entries and the version of the compiler that they are of.
+
+    `notice` is what is to be known beside them; "" for nothing.
+    """
 
     entries: Sequence[Mapping[str, Any]]
     compiler: str | None
@@ -85,7 +91,7 @@ def targets(db: Database, worker_alive_s: float) -> Targets:
     return Targets(found, published.compiler if published else None, _notice(published, bool(served)))
 
 
-def operators(db: Database, query: str, worker_alive_s: float) -> Told:
+def operators(db: Database, query: str, worker_alive_s: float) -> Operators:
     """The operators that the compiler takes whose name holds `query`, in any case, by name."""
     published = catalogue.newest(db, "operators")
     with db.read() as session:
@@ -93,7 +99,7 @@ def operators(db: Database, query: str, worker_alive_s: float) -> Told:
     wanted = query.casefold()
     entries = sorted(published.entries, key=_name) if published else []
     found = [entry for entry in entries if wanted in _name(entry).casefold()]
-    return Told(found, published.compiler if published else None, _notice(published, somebody))
+    return Operators(found, published.compiler if published else None, _notice(published, somebody))
 
 
 def _name(entry: Mapping[str, Any]) -> str:

@@ -1,8 +1,17 @@
-"""The capability catalogue: `operators` and `targets`, as the workers' compiler knows them. The API never loads a compiler.
+"""The capability catalogue: `operators` and `targets`, as the workers' compiler knows them.
 
-An entry of `operators`: {"name": str, "domain": str, "opsets": [oldest, newest] or null, "known_when_compiling": [input names],
-"limits": str, "family": str, "how": "kernel" | "folded" | "rewritten" | "inlined" | "function"}. An entry of `targets`: {"name": str, "description": str,
-"precisions": [names]}, and of a profile whatever facts its kind of device has. `worker.catalogue` makes both.
+The API never loads a compiler.
+
+An entry of `operators`:
+
+    {"name": str, "domain": str, "opsets": [oldest, newest] or null, "known_when_compiling": [input names],
+     "limits": str, "family": str, "how": "kernel" | "folded" | "rewritten" | "inlined" | "function"}
+
+An entry of `targets`:
+
+    {"name": str, "description": str, "precisions": [names]}
+
+and of a profile whatever facts its kind of device has. `worker.catalogue` makes both.
 """
 
 from __future__ import annotations
@@ -21,7 +30,10 @@ KEEP_S = 30 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Published:
-    """A catalogue as it was published last: by a worker with this version of the compiler, at this time (seconds since 1970)."""
+    """A catalogue as it was published last.
+
+    By a worker with this version of the compiler, at this time (seconds since 1970).
+    """
 
     compiler: str
     entries: list[dict[str, Any]]
@@ -29,7 +41,10 @@ class Published:
 
 
 def publish(db: Database, name: str, compiler: str, entries: Sequence[dict[str, Any]]) -> None:
-    """Make these the entries of `name`, one of `NAMES`, for a version of the compiler. Any worker may, any number of times."""
+    """Make these the entries of `name`, one of `NAMES`, for a version of the compiler.
+
+    Any worker may, any number of times.
+    """
     with db.write() as session:
         catalogue.put(session, name, compiler, entries)
         catalogue.forget(session, name, KEEP_S)

@@ -1,4 +1,4 @@
-"""Doorbells: messages that tell workers to look into the database.
+"""Doorbells: messages that make workers look into the database.
 
 The database is the truth and the broker only a hint: a doorbell may be lost, late or doubled without harm, so
 sending one never fails a request. It is sent after the commit, and `published_at` in the row says that it was;
@@ -57,6 +57,7 @@ class CeleryRing:
         self._app.send_task(TASK, args=(queue,), queue=queue, retry=False, ignore_result=True)
 
     def check(self) -> None:
+        """Raises `NotReady` when the broker cannot be reached."""
         try:
             with self._app.connection_for_write() as connection:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=1)

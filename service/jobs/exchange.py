@@ -1,12 +1,14 @@
 """Carry tuning records from one installation to another, as JSON lines.
 
 The first line says what follows: `{"format": "tilewright-records", "version": 1, ...}`. Then come lines
-`{"type": "workload", "workload": key, "text": ...}` and `{"type": "record", ...}`, a record as in `service.jobs.records` with
-`created_at`, the time of its measurement in seconds since 1970. No line holds a model, a job, an owner or generated code.
+`{"type": "workload", "workload": key, "text": ...}` and `{"type": "record", ...}`, a record as in
+`service.jobs.records` with `created_at`, the time of its measurement in seconds since 1970. No line holds a model, a
+job, an owner or generated code.
 
-What is read in is believed as little as what a worker says. A record can only tell how long a variant took: a compilation uses
-it where it proposes that very variant of that very workload itself, so that a record that lies can make a model slow and never
-wrong. A workload's text is parsed in a sealed process alone, when the source of a record is asked for.
+What is read in is believed as little as what a worker says. A record can only say how long a variant took: a
+compilation uses it where it proposes that very variant of that very workload itself, so that a record that lies can
+make a model slow and never wrong. A workload's text is parsed in a sealed process alone, when the source of a record is
+asked for.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ BATCH = 1000
 TEXTS_PER_READ = 100
 TOLD_REFUSALS = 20
 AHEAD_S = 24 * 3600.0
-"""How far a measurement may lie in the future, by clocks that differ; one further ahead would count as the newest for ever."""
+"""How far a measurement may lie in the future, by clocks that differ. One further ahead would be the newest for
+ever."""
 
 SAME = ("kind", "workload", "target", "hardware", "threads", "seconds", "samples", "created_at")
 """Records that share these and the variant are one."""
@@ -86,8 +89,8 @@ def export(db: Database, owner: uuid.UUID) -> Iterator[bytes]:
 class Import:
     """One import: `take` its lines in order, `BATCH` or fewer at a time; `totals` says what has become of them.
 
-    A batch is kept as a whole or, when the database fails, not at all; the batches before it stay, and a repeated import
-    passes over what is there. A line that is refused keeps no other line out.
+    A batch is kept as a whole or, when the database fails, not at all; the batches before it stay, and a repeated
+    import passes over what is there. A line that is refused keeps no other line out.
     """
 
     db: Database
@@ -226,7 +229,7 @@ def _record(plain: Mapping[str, Any], owner: uuid.UUID) -> dict[str, Any]:
 
 
 def _identity(row: Mapping[str, Any] | TuningRecord) -> tuple[object, ...]:
-    """What tells one measurement from another, whatever the order in which a database returns the variant's keys."""
+    """What distinguishes one measurement from another, in whichever order a database returns keys."""
     values = row if isinstance(row, Mapping) else {**to_json(row), "created_at": row.created_at}
     return (*(values[name] for name in SAME), orjson.dumps(values["variant"], option=orjson.OPT_SORT_KEYS))
 

@@ -74,7 +74,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a compilation measured since the last heartbeat: tuning records, and the text of each workload by its key."""
+    """What a compilation measured since the last heartbeat.
+
+    Tuning records, and the text of each workload by its key.
+    """
 
     records: Sequence[Mapping[str, Any]] = ()
     workloads: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +87,10 @@ NOTHING = Measured()
 
 
 def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:
-    """Take the best queued job of `queues` (priority, fair share, age) for `lease_s` seconds; None when there is none."""
+    """Take the best queued job of `queues` (priority, fair share, age) for `lease_s` seconds.
+
+    None when there is none.
+    """
     with db.write() as session:
         job_id = jobs.best(session, queues)
         if job_id is None:
@@ -109,12 +115,12 @@ def heartbeat(
 ) -> Literal["ok", "cancel", "finish", "lost"]:
     """Renew the lease, append `events` to the job's log in order and keep what was measured.
 
-    `ok` go on; `cancel` the owner wants it stopped: stop and call `cancelled`; `finish` the owner wants the best found so
-    far; `lost` the lease is another's or the job has ended: stop, write nothing more. The first call with events
+    `ok` go on; `cancel` the owner wants it stopped: stop and call `cancelled`; `finish` the owner wants the best found
+    so far; `lost` the lease is another's or the job has ended: stop, write nothing more. The first call with events
     moves LEASED to RUNNING. Phase and fraction of the job follow the events; the fraction never falls.
 
-    batch  numbers what one attempt sends, 1, 2, 3...: a batch that is sent again, because the answer was lost, is written
-           once. None: it is not sent again
+    batch  numbers what one attempt sends, 1, 2, 3...: a batch that is sent again, because the answer was lost, is
+           written once. None: it is not sent again
     """
     with db.write() as session:
         held = jobs.extend(session, claim.job_id, claim.fence, claim.lease_s)
@@ -142,7 +148,9 @@ def succeed(
     measured: Measured = NOTHING,
     log: str = "",
 ) -> bool:
-    """Artifact row, what is left of the measurements, and SUCCEEDED in one transaction; False (nothing written) when fenced out.
+    """Artifact row, what is left of the measurements, and SUCCEEDED in one transaction.
+
+    False (nothing written) when fenced out.
 
     `artifact` is already in the blob store; `report` is `CompileReport.to_json`. Raises `InternalError` for a
     record that breaks the form in `service.jobs.records`.

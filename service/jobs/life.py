@@ -28,7 +28,8 @@ NEXT: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
 )
 """What may follow what.
 
-LEASED goes straight to an end when the outcome arrives before any progress, QUEUED to FAILED when what it waits for failed.
+LEASED goes straight to an end when the outcome arrives before any progress.
+QUEUED goes to FAILED when what it waits for failed.
 """
 
 TERMINAL = frozenset(state for state, following in NEXT.items() if not following)
@@ -51,7 +52,7 @@ def move(
 
     fence    demand that the job is held and carries this value: the writer is the worker that holds the lease
     expired  demand that the lease has run out
-    said     what the `state` event tells beside the state
+    said     what the `state` event says beside the state
     also     further columns to set in the same UPDATE
     outcome  what the attempt that ends is said to have come to, if not `to`
     log      what the process that did the work printed, for the attempt that ends

@@ -1,8 +1,8 @@
-"""Ask what only reading a model can tell, without reading it here: a sealed process of its own answers each question.
+"""Ask what only reading a model can answer, without reading it here: a sealed process of its own answers each question.
 
-The processes are started ahead of need, because importing the compiler takes longer than an answer. Each answers one order and
-ends; one that is hostile, stuck or dead is killed with all it started, and costs nobody but the one who asked. They end by themselves
-when this process is gone: their input closes, and the kernel bounds their CPU time.
+The processes are started ahead of need, because importing the compiler takes longer than an answer. Each answers one
+order and ends; one that is hostile, stuck or dead is killed with all it started, and costs nobody but the one who
+asked. They end by themselves when this process is gone: their input closes, and the kernel bounds their CPU time.
 """
 
 from __future__ import annotations
@@ -65,10 +65,12 @@ class Oracle:
             _end(child)
 
     def ask(self, order: Mapping[str, Any], wall_s: float, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
-        """The answer to an order, or `{"problem": ...}` (as `TilewrightError.to_json`) when none came in `wall_s` seconds.
+        """The answer to an order, or `{"problem": ...}` when none came in `wall_s` seconds.
 
-        Blocking. `memory_bytes` is what the process may take beside what it has when it is warm. What comes from it is JSON and
-        a dict; nothing more is known of it, since a model may have taken the process over.
+        The problem is as `TilewrightError.to_json`.
+
+        Blocking. `memory_bytes` is what the process may take beside what it has when it is warm. What comes from it is
+        JSON and a dict; nothing more is known of it, since a model may have taken the process over.
         """
         deadline = time.monotonic() + wall_s
         if not self._turns.acquire(timeout=min(wall_s, PATIENCE_S)):

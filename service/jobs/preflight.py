@@ -41,7 +41,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Foretold:
-    """`answer` is the oracle's, unchecked; what follows is for the options of `request`, corrected where they have to be.
+    """`answer` is the oracle's, unchecked.
+
+    What follows is for the options of `request`, corrected where they have to be.
 
     cached    id of the artifact that would answer at once
     queue     the device class that would compile it, `ahead` jobs would go first, `workers` that serve it are alive
@@ -71,7 +73,8 @@ def preflight(
 
     alive_s  within which a worker must have been seen to count as alive
 
-    Raises `NotFound` (no such model), `NotReady` (too many ask at once), `StorageUnavailable` and `DatabaseUnavailable`.
+    Raises `NotFound` (no such model), `NotReady` (too many ask at once), `StorageUnavailable` and
+    `DatabaseUnavailable`.
     """
     model = models.row(db, owner, digest)
     answer = _ask(blobs, oracle, model, options)

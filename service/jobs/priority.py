@@ -8,7 +8,10 @@ from service.jobs.submit import HIGHEST_PRIORITY
 
 
 def allowed(caller: Caller, priority: int) -> int:
-    """The priority, if this caller may ask for it: any key may step back, an admin's may push forward. Raises `NotAllowed`."""
+    """The priority, if this caller may ask for it: any key may step back, an admin's may push forward.
+
+    Raises `NotAllowed`.
+    """
     if priority > 0 and "admin" not in caller.scopes:
         raise NotAllowed(
             f"this key may not raise the priority to {priority}",

@@ -96,9 +96,10 @@ def to_json(record: TuningRecord) -> dict[str, Any]:
 
 
 def records_for(db: Database, owner: uuid.UUID, target: str, hardware: str) -> list[dict[str, Any]]:
-    """The snapshot handed to a compilation: what the owner measured for this target on this hardware, the newest `SNAPSHOT`.
+    """The snapshot handed to a compilation.
 
-    Of several measurements of one variant (same kind, workload, threads and variant) the newest counts. Oldest first.
+    What the owner measured for this target on this hardware, the newest `SNAPSHOT`. Of several measurements of one
+    variant (same kind, workload, threads and variant) the newest counts. Oldest first.
     """
     same = operator.itemgetter(*(NAMES.index(name) for name in ("kind", "workload", "threads", "variant")))
     newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -123,7 +124,8 @@ def page(
 def everything(db: Database, owner: uuid.UUID, wanted: Wanted, *, most: int | None) -> Iterator[Sequence[TuningRecord]]:
     """The owner's records that are wanted, newest first, in batches; no more than `most` in all.
 
-    Each batch is read by itself, so that a slow reader holds up nobody; what is recorded meanwhile is newer and left out.
+    Each batch is read by itself, so that a slow reader holds up nobody; what is recorded meanwhile is newer and
+    not included.
     """
     before: Place | None = None
     left = most

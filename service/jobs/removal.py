@@ -26,8 +26,8 @@ class Removal:
 def remove(db: Database, owner: uuid.UUID, digest: str, *, cancel: bool) -> Removal:
     """Delete a model, its jobs with events, attempts and artifacts, and what ran these artifacts. Tuning records stay.
 
-    Jobs that are queued or held prevent it, unless `cancel`: then the queued ones end at once and the held ones are told
-    to, and while there are held ones the caller asks again. Raises `NotFound` and `ModelInUse`.
+    Jobs that are queued or held prevent it, unless `cancel`: then the queued ones end at once and the held ones are
+    asked to end, and while there are held ones the caller asks again. Raises `NotFound` and `ModelInUse`.
     """
     with db.write() as session:
         owners.lock(session, owner)  # nobody submits a job for it meanwhile

@@ -1,4 +1,7 @@
-"""Accept what runs artifacts on a device: benchmarks and inferences. Both are jobs; what they need may still be in the making."""
+"""Accept what runs artifacts on a device: benchmarks and inferences.
+
+Both are jobs; what they need may still be in the making.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,10 @@ def run(db: Database, wanted: Run, *, max_queued: int) -> Submitted:
 
 
 def queue_of(targets: Sequence[str]) -> str:
-    """The queue of devices that can run all of these: that of the first target that names a profile, else of the first."""
+    """The queue of devices that can run all of these.
+
+    That of the first target that names a profile, else of the first.
+    """
     return RUN + next((target for target in targets if ":" in target), targets[0])
 
 

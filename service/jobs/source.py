@@ -22,7 +22,9 @@ WALL_S = 20.0
 class Answers(Protocol):
     """What answers an order by a sealed process: `service.jobs.oracle.Oracle`."""
 
-    def ask(self, order: Mapping[str, Any], wall_s: float) -> dict[str, Any]: ...
+    def ask(self, order: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+        """The answer, unchecked, or `{"problem": ...}` when none came in `wall_s` seconds. Blocking."""
+        ...
 
 
 def workload_text(db: Database, owner: uuid.UUID, record: TuningRecord) -> str | None:
@@ -35,14 +37,15 @@ def workload_text(db: Database, owner: uuid.UUID, record: TuningRecord) -> str |
 def source(db: Database, oracle: Answers, owner: uuid.UUID, record_id: uuid.UUID) -> str:
     """C of what a record measured, generated from its workload, variant and target in a sealed process.
 
-    Raises `NotFound`; `SourceUnknown` when the workload's text was never recorded; `SourceUnavailable` when the text or the
-    variant cannot be read, or takes too long; `NotReady` while too many others ask; `InternalError` when the process died.
+    Raises `NotFound`; `SourceUnknown` when the workload's text was never recorded; `SourceUnavailable` when the text or
+    the variant cannot be read, or takes too long; `NotReady` while too many others ask; `InternalError` when it died.
     """
     record = records.get(db, owner, record_id)
     text = workload_text(db, owner, record)
     if text is None:
         raise SourceUnknown(
-            f"the text of workload {record.workload} was never recorded, so that tuning record {record_id} has no source",
+            f"the text of workload {record.workload} was never recorded, "
+            f"so that tuning record {record_id} has no source",
             fix="compile the model again with fresh=true and a tuning budget: what is measured then is recorded",
             details={"workload": record.workload, "kind": record.kind, "imported": record.imported},
         )
@@ -56,8 +59,8 @@ def source(db: Database, oracle: Answers, owner: uuid.UUID, record_id: uuid.UUID
 
 def _refusal(answer: Mapping[str, Any]) -> Exception:
     problem = answer.get("problem")
-    told = problem if isinstance(problem, dict) else {}
-    code, message, fix = (str(storable(told.get(name) or "")) for name in ("code", "message", "fix"))
+    given = problem if isinstance(problem, dict) else {}
+    code, message, fix = (str(storable(given.get(name) or "")) for name in ("code", "message", "fix"))
     if code == SourceUnavailable.code:
         return SourceUnavailable(message, fix=fix)
     if code == TIME_LIMIT:

@@ -60,8 +60,8 @@ class Submitted:
 def submit(db: Database, submission: Submission, *, max_queued: int) -> Submitted:
     """Make one job's row, durably; the caller rings the doorbell afterwards if the job is QUEUED.
 
-    Raises `NotFound` (no such model), `OptionsError` (no such target), `IdempotencyKeyReused` (key known with another body) and `QueueFull`
-    (`max_queued` jobs are waiting).
+    Raises `NotFound` (no such model), `OptionsError` (no such target), `IdempotencyKeyReused` (key known with another
+    body) and `QueueFull` (`max_queued` jobs are waiting).
     """
     return submit_all(db, [submission], max_queued=max_queued)[0]
 
@@ -149,10 +149,10 @@ def _submit(session: Session, submission: Submission, max_queued: int) -> Submit
 def _demand_known(session: Session, target: str) -> None:
     """A job for a target that no compiler knows would wait for ever. Raises `OptionsError`.
 
-    Before any worker has told what there is, every target is taken; a worker is what can know.
+    Before any worker has published its targets, every target is taken; a worker is what can know.
     """
-    told = catalogue.newest(session, "targets")
-    names = [str(entry["name"]) for entry in told.entries] if told else [target]
+    published = catalogue.newest(session, "targets")
+    names = [str(entry["name"]) for entry in published.entries] if published else [target]
     if target not in names:
         near = difflib.get_close_matches(target, names, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""

@@ -43,7 +43,7 @@ DAMAGE = (
     ValueError,
     OSError,
 )
-"""What `zipfile` raises over a zip that is malformed; `OverflowError` and `UnicodeDecodeError` are `ValueError`s or below."""
+"""What `zipfile` raises over a malformed zip; `OverflowError` and `UnicodeDecodeError` are `ValueError`s or below."""
 
 
 def unpack(blobs: Blobs, pieces: Sequence[Piece], *, model: str | None, limit: int) -> Bundle:

@@ -1,6 +1,7 @@
-"""Models that arrive in pieces: each piece is a blob of its own, so that what has arrived outlives connection and process.
+"""Models that arrive in pieces.
 
-Any API process takes the next piece: all that is known of an upload is its row and its blobs.
+Each piece is a blob of its own, so that what has arrived outlives connection and process. Any API process takes the
+next piece: all that is known of an upload is its row and its blobs.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ class Appender:
             self._writer.__exit__(kind, error, trace)
 
     def write(self, chunk: bytes) -> None:
-        """Append. Raises `BadRequest` past the announced size, `WrongOffset` when another was faster, `StorageUnavailable`."""
+        """Append a chunk.
+
+        Raises `BadRequest` past the announced size, `WrongOffset` when another was faster, `StorageUnavailable`.
+        """
         if self._kept + self._open + len(chunk) > self._upload.bytes:
             raise BadRequest(
                 f"the piece ends behind the {self._upload.bytes} bytes that were announced",

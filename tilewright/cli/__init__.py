@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _for_programs() -> int:
-    """Run a command whose misuse, too, is told as JSON; its exit status."""
+    """Run a command whose misuse, too, is reported as JSON; its exit status."""
     try:
         status = typer.main.get_command(app).main(standalone_mode=False)
     except Misused as error:

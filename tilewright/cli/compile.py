@@ -78,25 +78,25 @@ def compile_model(
 
 def _finish(client: Client, jobs: Sequence[Job], paths: Sequence[Path], as_json: bool) -> None:
     """Wait for all, download what was made. Raises `JobFailed` for one job; of several it leaves with its status."""
-    told: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     for job, path in zip(jobs, paths, strict=True):
         ended = _waited(client, job, as_json)
         if not ended.ended or ended.state != "SUCCEEDED":
             if len(jobs) == 1:
                 ended.require_success()
-            told.append(dict(ended.said))
+            shown.append(dict(ended.said))
             if not as_json:
                 print_problem(ended)
             continue
         with transfer_bar("download", quiet=as_json) as progress:
             artifact = client.download(ended, path, progress)
-        told.append({**ended.said, "artifact": str(artifact)})
+        shown.append({**ended.said, "artifact": str(artifact)})
         if not as_json:
             cached = ", from the cache" if ended.cached else ""
             console().print(f"{artifact}  (job {ended.id}{cached})", markup=False)
     if as_json:
-        _print(told, as_json)
-    if any("artifact" not in one for one in told):
+        _print(shown, as_json)
+    if any("artifact" not in one for one in shown):
         raise typer.Exit(JobFailed.exit_status)
 
 

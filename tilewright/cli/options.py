@@ -58,7 +58,10 @@ def build_options(
 
 
 def for_targets(options: dict[str, Any], targets: list[str] | None) -> list[dict[str, Any]]:
-    """The options once for each target, once without when there is none. Raises `UsageError` for a target named twice."""
+    """The options once for each target, once without when there is none.
+
+    Raises `UsageError` for a target named twice.
+    """
     named = targets or []
     if len(set(named)) < len(named):
         raise UsageError("a target is named twice", fix="name each once")

@@ -31,7 +31,7 @@ def list_profiles(as_json: Json = False) -> None:
     with failures(as_json):
         found = kept.load()
         if as_json:
-            told = [
+            listed = [
                 {
                     "name": name,
                     "url": one.url,
@@ -41,7 +41,7 @@ def list_profiles(as_json: Json = False) -> None:
                 }
                 for name, one in sorted(found.profiles.items())
             ]
-            print_json({"profiles": told, "file": str(kept.config_file())})
+            print_json({"profiles": listed, "file": str(kept.config_file())})
             return
         shown = table("", "profile", "url", "key")
         for name, one in sorted(found.profiles.items()):

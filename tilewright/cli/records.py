@@ -59,7 +59,10 @@ def list_records(
     profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """List measurements, newest first. With `--json`: `{"records": [...]}`; into a file all that fit, whatever --limit."""
+    """List measurements, newest first.
+
+    With `--json`: `{"records": [...]}`; into a file all that fit, whatever --limit.
+    """
     if context.invoked_subcommand:
         return
     given = {"kind": kind, "operator": operator, "workload": workload, "target": target, "device": device}
@@ -150,8 +153,8 @@ def _show_one(found: TuningRecord) -> None:
     times = ("seconds", "p10", "p90")
     for name, value in found.said.items():
         if name not in ("links", "workload_text"):
-            told = seconds(value) if name in times else json.dumps(value) if isinstance(value, dict) else value
-            print(f"{name:12} {'' if told is None else told}".rstrip())
+            shown = seconds(value) if name in times else json.dumps(value) if isinstance(value, dict) else value
+            print(f"{name:12} {'' if shown is None else shown}".rstrip())
     if text := found.said.get("workload_text"):
         print(f"\n{text}")
 

@@ -31,7 +31,10 @@ def timeline(
     seed: Annotated[int, typer.Option("--seed", help="Of random inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Measure when each task of an artifact's plan runs here, beside when it was predicted to. With `--json`: all of it."""
+    """Measure when each task of an artifact's plan runs here, beside when it was predicted to.
+
+    With `--json`: all of it.
+    """
     with failures(as_json):
         _require_cpu(artifact)
         chart = carried(artifact, "chart")
@@ -51,7 +54,7 @@ def timeline(
 
 
 def _require_cpu(artifact: Path) -> None:
-    """Raises `UsageError` for an artifact whose tasks do not tell when they run."""
+    """Raises `UsageError` for an artifact whose tasks have no times."""
     target = str(read_manifest(artifact).get("target"))
     if target.startswith("cuda"):
         raise UsageError(

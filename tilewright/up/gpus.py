@@ -12,7 +12,10 @@ DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def queues(driver: Path = DRIVER, environment: Mapping[str, str] | None = None) -> list[str]:
-    """`cuda:0`, `cuda:1`, ...: one for each GPU, or for each that CUDA_VISIBLE_DEVICES leaves; none without the kernel's driver."""
+    """`cuda:0`, `cuda:1`, ...: one for each GPU, or for each that CUDA_VISIBLE_DEVICES leaves.
+
+    None without the kernel's driver.
+    """
     variables = os.environ if environment is None else environment
     try:
         there = len(list(driver.iterdir()))

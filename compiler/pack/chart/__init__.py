@@ -1,7 +1,8 @@
 """A plan's timeline, predicted beside measured: as a picture, and as words.
 
-Stands apart: the standard library of Python 3.10 and nothing else, with relative imports, because the package also travels in every
-artifact, as `chart/`. There `tilewright timeline` finds it beside the loader, so that the picture of fresh measurements is drawn by what drew `plan.svg`.
+Stands apart: the standard library of Python 3.10 and nothing else, with relative imports, because the package also
+travels in every artifact, as `chart/`. There `tilewright timeline` finds it beside the loader, so that the picture of
+fresh measurements is drawn by what drew `plan.svg`.
 """
 
 from .drawing import STYLE, schedule_svg

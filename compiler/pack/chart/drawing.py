@@ -1,7 +1,8 @@
 """The timeline as SVG: for each lane a row of what was predicted above one of what was measured, on one axis of time.
 
-Tasks on the critical path are strong, with a line along the edge; lines between lanes are hand-overs, strong where they decided when the critical
-path went on; hatched is where a lane waits for another. Self-contained, follows the reader's light or dark scheme, with names on hover.
+Tasks on the critical path are strong, with a line along the edge; lines between lanes are hand-offs, strong where they
+decided when the critical path went on; hatched is where a lane waits for another. Self-contained, follows the reader's
+light or dark scheme, with names on hover.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LEAST_LABEL = 13
 SEAM = 2
 """Pixels between the rows of a lane."""
 MOST_LINES = 400
-"""Hand-overs of one timeline that are all drawn."""
+"""Hand-offs of one timeline that are all drawn."""
 LEAST_GAP = 0.4
 """Pixels from which on a gap is drawn."""
 
@@ -52,12 +53,14 @@ STYLE = """
 .tw .mark{stroke:var(--mark);stroke-dasharray:4 3}.tw .marked{fill:var(--mark)}
 .tw .heading{font-size:15px;font-weight:600}.tw .lane{font-weight:600}.tw .small{font-size:9px}
 .tw .contraction{fill:var(--contraction)}.tw .loops{fill:var(--loops)}.tw .other{fill:var(--other)}
-.tw .slack{fill-opacity:.4}.tw .box{fill:var(--box)}.tw .shade0{opacity:.8}.tw .shade1{opacity:.6}.tw .shade2{opacity:.42}
+.tw .slack{fill-opacity:.4}.tw .box{fill:var(--box)}\
+.tw .shade0{opacity:.8}.tw .shade1{opacity:.6}.tw .shade2{opacity:.42}
 .tw .box:hover,.tw .task:hover rect{opacity:1;fill-opacity:1;stroke:var(--ink);stroke-width:1.5}
 .tw .launch{fill:var(--line);stroke:var(--dim);stroke-width:.6}
 .tw .wait{fill:url(#tw-hatch)}.tw .hatch{stroke:var(--wait);stroke-width:1;opacity:.8}
 .tw .handover{stroke:var(--dim);stroke-width:.7;opacity:.55;fill:none;pointer-events:none}
-.tw .path{stroke:var(--mark);stroke-width:1.8;fill:none;pointer-events:none}.tw .deciding{stroke:var(--mark);stroke-width:.9;opacity:.85;fill:none;pointer-events:none}
+.tw .path{stroke:var(--mark);stroke-width:1.8;fill:none;pointer-events:none}\
+.tw .deciding{stroke:var(--mark);stroke-width:.9;opacity:.85;fill:none;pointer-events:none}
 .tw .on{pointer-events:none}.tw .on.bright{fill:#fff}
 """.strip()
 _HATCH = (
@@ -68,7 +71,10 @@ _HATCH = (
 
 @dataclass(frozen=True)
 class Canvas:
-    """Where time and lanes lie, in pixels: `rows` for each lane, each `row` high, `pitch` from one lane to the next; `scale` is pixels for a second."""
+    """Where time and lanes lie, in pixels.
+
+    `rows` for each lane, each `row` high, `pitch` from one lane to the next; `scale` is pixels for a second.
+    """
 
     width: int
     scale: float
@@ -78,7 +84,10 @@ class Canvas:
 
     @staticmethod
     def of(schedule: Schedule) -> Canvas:
-        """Rows as high as fits into HEIGHT, within the limits of a row; as wide as the lane with most tasks wants it."""
+        """Rows as high as fits into HEIGHT, within the limits of a row.
+
+        As wide as the lane with most tasks wants it.
+        """
         lanes, rows = max(schedule.lanes, 1), len(schedule.timelines)
         gap = 10 if lanes <= 8 else 5
         row = int(min(max((HEIGHT / lanes - gap - (rows - 1) * SEAM) / rows, THINNEST), THICKEST))
@@ -116,10 +125,11 @@ def schedule_svg(schedule: Schedule) -> str:
 
 
 def svg(height: int, words: str, parts: Sequence[str], width: int = WIDTH) -> str:
-    """A picture of so many pixels; `words` tell it to who cannot see it."""
+    """A picture of so many pixels; `words` describe it to who cannot see it."""
     body = "\n".join(filter(None, parts))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="tw" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="tw" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escaped(words, 400)}">\n<style>{STYLE}</style>\n{body}\n</svg>\n'
     )
 
@@ -204,7 +214,8 @@ def _launches(timeline: Timeline, canvas: Canvas, row: int) -> str:
             begin = min(timeline.spans[at][0] for at in launch)
             end = max(timeline.spans[at][1] for at in launch)
             boxes.append(
-                f"M{canvas.x(begin):.2f} {canvas.top(lane, row)}H{canvas.x(end):.2f}v{canvas.row}H{canvas.x(begin):.2f}z"
+                f"M{canvas.x(begin):.2f} {canvas.top(lane, row)}"
+                f"H{canvas.x(end):.2f}v{canvas.row}H{canvas.x(begin):.2f}z"
             )
     return f'<path class="launch" d="{"".join(boxes)}"/>' if boxes else ""
 
@@ -245,18 +256,23 @@ def _waits(schedule: Schedule, timeline: Timeline, canvas: Canvas, row: int) -> 
         if cause is None or task.beside or waited * canvas.scale < LEAST_GAP:
             continue
         other = timeline.tasks[cause]
-        words = f"{schedule.lane} {task.lane} waits {duration(waited)} for call {other.call} on {schedule.lane} {other.lane}"
+        words = (
+            f"{schedule.lane} {task.lane} waits {duration(waited)} "
+            f"for call {other.call} on {schedule.lane} {other.lane}"
+        )
         parts.append(
-            f'<rect class="wait" x="{canvas.x(timeline.free[at]):.2f}" y="{canvas.top(task.lane, row)}" width="{waited * canvas.scale:.2f}" '
+            f'<rect class="wait" x="{canvas.x(timeline.free[at]):.2f}" y="{canvas.top(task.lane, row)}" '
+            f'width="{waited * canvas.scale:.2f}" '
             f'height="{canvas.row}"><title>{words}</title></rect>'
         )
     return parts
 
 
 def _handovers(timeline: Timeline, canvas: Canvas, row: int) -> str:
-    """From where each awaited task ends to where the one that waits begins, but for those that the critical path goes through.
+    """From where each awaited task ends to where the one that waits begins.
 
-    Of more than MOST_LINES only those that decided when a task began.
+    Those that the critical path goes through are not drawn here. Of more than MOST_LINES only those that decided when a
+    task began.
     """
     waits = [(other, at) for at, task in enumerate(timeline.tasks) if not task.beside for other in timeline.awaited[at]]
     if len(waits) > MOST_LINES:
@@ -270,7 +286,7 @@ def _handovers(timeline: Timeline, canvas: Canvas, row: int) -> str:
 
 
 def _critical_path(timeline: Timeline, canvas: Canvas, row: int) -> str:
-    """Along the tasks of the path, and over the hand-overs that decided when it went on."""
+    """Along the tasks of the path, and over the hand-offs that decided when it went on."""
     along, across = [], []
     for at in sorted(timeline.critical, key=lambda at: (timeline.spans[at], at)):
         begin, end = timeline.spans[at]
@@ -290,7 +306,10 @@ def _between(timeline: Timeline, canvas: Canvas, row: int, one: int, other: int)
 
 
 def category(algorithm: str) -> str:
-    """The colour class of an algorithm: they are named after what they do, those that differ in precision by endings."""
+    """The colour class of an algorithm.
+
+    They are named after what they do, those that differ in precision by endings.
+    """
     found = (kind for kind, beginnings in CATEGORIES if algorithm.startswith(beginnings))
     return next(found, "other")
 

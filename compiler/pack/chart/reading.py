@@ -11,7 +11,9 @@ from .schedule import Call, Schedule, Span, Task, Timeline
 def read(plan: Mapping[str, Any], lane: str = "lane", measured: Sequence[Span] = ()) -> Schedule:
     """The plan of a plan.json; `measured` are the spans of its tasks in their order, none where they were not measured.
 
-    Of a plan that was made for other cores than those that it was compiled on plan.json tells no times of tasks: nothing is predicted then. Raises KeyError for a document that lacks something, ValueError where the spans are not those of its tasks.
+    Of a plan that was made for other cores than those that it was compiled on plan.json holds no times of tasks:
+    nothing is predicted then. Raises KeyError for a document that lacks something, ValueError where the spans are not
+    those of its tasks.
     """
     tasks = [
         Task(

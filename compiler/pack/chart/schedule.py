@@ -12,7 +12,10 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel: `kind` is the algorithm of its tile, `seconds` what it was expected to take, by `source` (`measured`, or `model`); None: not told."""
+    """One kernel: `kind` is the algorithm of its tile, `seconds` what it was expected to take.
+
+    `source` says by what: `measured`, or `model`. None: unknown.
+    """
 
     family: str
     tile: str
@@ -24,7 +27,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Task:
-    """Tiles [first, last) of a call, in a lane's order. `waits` are (lane, count): until that lane has finished so many of its tasks.
+    """Tiles [first, last) of a call, in a lane's order.
+
+    `waits` are (lane, count): until that lane has finished so many of its tasks.
 
     One that is `beside` runs at the same time as the one before it on its lane: on a GPU they share a launch.
     """
@@ -43,7 +48,8 @@ class Timeline:
 
     own       for each task the positions of those that its lane finishes before it begins: the launch before
     awaited   for each task the positions of those of other lanes that it waits for
-    cause     the position of that which ended last of all these, a hand-over later where it is another lane's; None: nothing was before
+    cause     the position of that which ended last of all these, a hand-off later where it is another lane's; None:
+              nothing was before
     critical  the positions that the last end goes back to, from cause to cause
     """
 
@@ -56,7 +62,10 @@ class Timeline:
 
     @staticmethod
     def of(tasks: Sequence[Task], spans: Sequence[Span], handover_s: float = 0.0) -> Timeline:
-        """`spans` are in the order of `tasks`; `handover_s` is how long after its end a task is known to have ended on other lanes."""
+        """`spans` are in the order of `tasks`.
+
+        `handover_s` is how many seconds after its end a task is known to have ended on other lanes.
+        """
         own, awaited = before(tasks)
         cause = tuple(_latest(mine, others, spans, handover_s) for mine, others in zip(own, awaited, strict=True))
         critical = set()
@@ -122,7 +131,10 @@ class Schedule:
 
 
 def launches_of(tasks: Sequence[Task]) -> dict[int, list[list[int]]]:
-    """For each lane its launches in order, each the positions of the tasks that share it: on a CPU every task is one."""
+    """For each lane its launches in order, each the positions of the tasks that share it.
+
+    On a CPU every task is a launch of its own.
+    """
     found: dict[int, list[list[int]]] = {}
     for at, task in enumerate(tasks):
         mine = found.setdefault(task.lane, [])
@@ -134,9 +146,10 @@ def launches_of(tasks: Sequence[Task]) -> dict[int, list[list[int]]]:
 
 
 def before(tasks: Sequence[Task]) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """For each task those of its own lane and those of other lanes that must have ended when it begins: positions, nothing that these imply.
+    """For each task those of its own lane and those of other lanes that must have ended when it begins.
 
-    Tasks that share a launch begin together, so they have what the first of them has.
+    Both are positions, without any that the others imply. Tasks that share a launch begin together, so they have what
+    the first of them has.
     """
     launches = launches_of(tasks)
     order = {lane: [at for launch in mine for at in launch] for lane, mine in launches.items()}

@@ -1,4 +1,4 @@
-"""Where the time of a timeline goes: to work, to waiting for other lanes, to hand-overs."""
+"""Where the time of a timeline goes: to work, to waiting for other lanes, to hand-offs."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ class CallTime:
 
 
 def gaps(timeline: Timeline, at: int) -> tuple[float, float]:
-    """Between when a task's lane was free for it and when it began: seconds of waiting for another lane, and the hand-over among them.
+    """Seconds of waiting for another lane before a task, and of the hand-off among them.
 
-    Both 0 for a task that began when it did because of its own lane.
+    They lie between when the task's lane was free for it and when it began. Both 0 for a task that began when it did
+    because of its own lane.
     """
     cause = timeline.cause[at]
     if cause is None or not timeline.crosses(at):
@@ -79,7 +80,10 @@ def lane_times(timeline: Timeline, lanes: int) -> tuple[LaneTime, ...]:
 
 
 def handover_share(timeline: Timeline) -> float:
-    """The part of the whole that passes on the critical path between the end of a task and the beginning of another lane's that waited for it."""
+    """The part of the whole that the critical path spends on hand-offs, 0 to 1.
+
+    A hand-off lasts from the end of a task to the beginning of another lane's that waited for it.
+    """
     passed = 0.0
     for at in timeline.critical:
         cause = timeline.cause[at]

@@ -8,7 +8,7 @@ import unicodedata
 LONGEST = 160
 """Characters of a name that are shown."""
 ROUNDED = 0.9995
-"""What is told in three digits as 1."""
+"""What is shown in three digits as 1."""
 
 
 def visible(text: str, longest: int = LONGEST) -> str:
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which a time is best told, and its length in seconds."""
+    """The unit in which a time is best shown, and its length in seconds."""
     units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
     return next(((unit, scale) for unit, scale in units if seconds >= ROUNDED * scale), ("ns", 1e-9))
 

@@ -10,7 +10,7 @@ from .times import CallTime, LaneTime, call_times, handover_share, lane_times
 from .wording import duration, plural, visible
 
 SLOWEST = 10
-"""Calls that are told apart: those whose measured time differs most from the predicted one."""
+"""Calls that are listed by themselves: those whose measured time differs most from the predicted one."""
 TOLERATED = 0.01
 """Part by which the drawn timeline may end before or after what the scheduler predicted, without a word."""
 _FAMILY = 48
@@ -33,7 +33,10 @@ def difference(excess: float) -> str:
 
 
 def remark(schedule: Schedule) -> str:
-    """What the scheduler counts that the predicted timeline does not show, or the other way round; empty where they agree."""
+    """What the scheduler counts that the predicted timeline does not show, or the other way round.
+
+    Empty where they agree.
+    """
     if schedule.predicted is None:
         return "when each task was expected to run is not known of this plan"
     drawn, said = schedule.predicted.seconds, schedule.predicted_s
@@ -53,7 +56,10 @@ def extent(schedule: Schedule) -> str:
         else plural(len(tasks), "task")
     )
     waits = sum(len(task.waits) for task in tasks)
-    return f"{', '.join(counts)} on {plural(schedule.lanes, schedule.lane)} with {plural(waits, 'hand-over')}, by the {visible(schedule.scheduler)} scheduler"
+    return (
+        f"{', '.join(counts)} on {plural(schedule.lanes, schedule.lane)} with {plural(waits, 'hand-over')}, "
+        f"by the {visible(schedule.scheduler)} scheduler"
+    )
 
 
 def sharing(schedule: Schedule) -> str:

@@ -31,7 +31,10 @@ FILE: dict[int | str, dict[str, Any]] = {
     },
     304: {"description": "The caller's copy (`If-None-Match`) is this file."},
 }
-INERT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+INERT = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; sandbox"
+)
 """What a browser lets a file do that came from a job: be drawn, in an origin of its own, without scripts."""
 
 Name = Annotated[str, Path(description="As `/artifacts/{id}/files` lists it, less `source/`.", examples=["kernel_0.c"])]
@@ -162,7 +165,7 @@ def get_plan(
     responses=_of("`report.html`: what was made of the model and why.", html="<!doctype html>..."),
 )
 def get_report_page(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
-    """One page without scripts or outside parts; a browser is told to allow none."""
+    """One page without scripts or outside parts; its headers forbid a browser both."""
     artifact = find.artifact(here.db, caller.owner, artifact_id)
     return _part(here, artifact, "report.html", "text/html", if_none_match)
 

@@ -51,7 +51,7 @@ def make_benchmark(
     )
     job = submitted.job
     accepted(here, response, background, submitted, f"/benchmarks/{job.id}")
-    return BenchmarkOut.told(outcomes.benchmark(here.db, caller.owner, job.id), samples=True)
+    return BenchmarkOut.of_benchmark(outcomes.benchmark(here.db, caller.owner, job.id), samples=True)
 
 
 @router.get("/benchmarks", summary="List benchmarks", responses=problem_responses(400))
@@ -69,4 +69,4 @@ def get_benchmark(
     samples: Annotated[bool, Query(description="Whether the report holds every raw sample.")] = True,
 ) -> BenchmarkOut:
     """State and progress; once it has SUCCEEDED the report, and for two artifacts the verdict."""
-    return BenchmarkOut.told(outcomes.benchmark(here.db, caller.owner, benchmark_id), samples=samples)
+    return BenchmarkOut.of_benchmark(outcomes.benchmark(here.db, caller.owner, benchmark_id), samples=samples)

@@ -19,9 +19,9 @@ router = APIRouter(tags=["capabilities"])
 @router.get("/targets", summary="List targets")
 def list_targets(here: Here, caller: Reader) -> TargetList:
     """The device classes that can be compiled for: what they are, which live workers serve them, and how much waits."""
-    told = capabilities.targets(here.db, here.settings.worker_alive_s)
-    targets = [TargetOut.of(target) for target in told.targets]
-    return TargetList(targets=targets, compiler=told.compiler, notice=told.notice or None)
+    known = capabilities.targets(here.db, here.settings.worker_alive_s)
+    targets = [TargetOut.of(target) for target in known.targets]
+    return TargetList(targets=targets, compiler=known.compiler, notice=known.notice or None)
 
 
 @router.get("/operators", summary="List operators", responses=problem_responses(400))
@@ -31,9 +31,9 @@ def list_operators(
     query: Annotated[str, Query(max_length=100, description="Only names that hold this, in any case.")] = "",
 ) -> OperatorList:
     """The ONNX operators that the workers' compiler takes, with their opsets and limits."""
-    told = capabilities.operators(here.db, query, here.settings.worker_alive_s)
-    operators = [OperatorOut.of(entry) for entry in told.entries]
-    return OperatorList(operators=operators, compiler=told.compiler, notice=told.notice or None)
+    known = capabilities.operators(here.db, query, here.settings.worker_alive_s)
+    operators = [OperatorOut.of(entry) for entry in known.entries]
+    return OperatorList(operators=operators, compiler=known.compiler, notice=known.notice or None)
 
 
 @router.get("/workers", summary="List live workers")

@@ -69,10 +69,10 @@ async def compile_model(
 ) -> JobOut | JobList:
     """Send a model, or name one that was uploaded; the answer is a job that names the artifact it will make.
 
-    The body is JSON with the digest of an uploaded model, or multipart (part `model`, external data as parts `data`, options
-    as JSON in the part `options`), or the model itself, or a zip. A list of options makes a job for each, answered
-    as `{"jobs": [...]}`. The model is not read here: a malformed one is accepted and fails as a job. The same model with the
-    same options is answered at once by a job that has SUCCEEDED, unless `fresh`.
+    The body is JSON with the digest of an uploaded model, or multipart (part `model`, external data as parts `data`,
+    options as JSON in the part `options`), or the model itself, or a zip. A list of options makes a job for each,
+    answered as `{"jobs": [...]}`. The model is not read here: a malformed one is accepted and fails as a job. The same
+    model with the same options is answered at once by a job that has SUCCEEDED, unless `fresh`.
     """
     priorities.allowed(caller, priority)
     asked, wanted = await asked_for(request, here, caller, options)

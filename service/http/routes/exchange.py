@@ -41,9 +41,11 @@ router = APIRouter(tags=["tuning records"])
     responses={200: {"description": "JSON lines.", "content": LINES}},
 )
 def export_records(here: Here, caller: Administrator) -> StreamingResponse:
-    """Every workload and record of the caller, to be imported elsewhere: JSON lines, of which the first names format and version.
+    """Every workload and record of the caller, to be imported elsewhere.
 
-    Needs the scope `admin`. Nothing in it tells of models or jobs.
+    JSON lines, of which the first names format and version.
+
+    Needs the scope `admin`. Nothing in it describes models or jobs.
     """
     pieces = exchange.export(here.db, caller.owner)
     whole = itertools.chain((next(pieces),), pieces)  # a database that is away is a problem document still
@@ -64,9 +66,10 @@ def export_records(here: Here, caller: Administrator) -> StreamingResponse:
 async def import_records(request: Request, here: Here, caller: Administrator) -> ImportOut:
     """Take in what an export wrote. Needs the scope `admin`.
 
-    Each record is checked as a worker's would be; lines that fail are refused and told, the others are taken. What is there already
-    is passed over, so that an import that broke off can be repeated: lines are kept in batches of 1,000, each as a whole or not at
-    all. Imported records are used by later compilations on the same hardware; one that is wrong can make a model slow, never wrong.
+    Each record is checked as a worker's would be; lines that fail are refused and reported, the others are taken. What
+    is there already is passed over, so that an import that broke off can be repeated: lines are kept in batches of
+    1,000, each as a whole or not at all. Imported records are used by later compilations on the same hardware; one that
+    is wrong can make a model slow, never wrong.
     """
     work = exchange.Import(here.db, caller.owner)
     limit = here.settings.max_model_bytes

@@ -76,7 +76,9 @@ async def make_inference(
     ] = 0,
     idempotency_key: IdempotencyKey = None,
 ) -> InferenceOut:
-    """Send inputs as an .npz, as the body or as its part `inputs`; the outputs are an .npz at `/inferences/{id}/outputs`.
+    """Send inputs as an .npz, as the body or as its part `inputs`.
+
+    The outputs are an .npz at `/inferences/{id}/outputs`.
 
     The file is not read here: inputs that do not fit are accepted and fail as a job, which names each of them. bfloat16
     travels as its bits, in uint16.
@@ -123,7 +125,10 @@ def get_outputs(
     range_: Annotated[str | None, Header(alias="Range", description="The bytes that the caller lacks.")] = None,
     if_range: Annotated[str | None, Header(description="The ETag that `Range` is about.")] = None,
 ) -> Response:
-    """An .npz with one array for each output, by its name. Before the end 409 with `Retry-After`; after a failure 410 with the reason."""
+    """An .npz with one array for each output, by its name.
+
+    Before the end 409 with `Retry-After`; after a failure 410 with the reason.
+    """
     outputs = outcomes.outputs(here.db, caller.owner, inference_id)
     return blob_response(
         request,

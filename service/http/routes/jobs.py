@@ -83,7 +83,9 @@ def cancel_job(here: Here, caller: Submitter, job_id: JobId, response: Response)
     responses=problem_responses(404, 409),
 )
 def finish_job(here: Here, caller: Submitter, job_id: JobId) -> JobOut:
-    """End the measuring of a compilation, within a second, and go on to its artifact; asked of a job that waits, it never begins.
+    """End the measuring of a compilation, within a second, and go on to its artifact.
+
+    Asked of a job that waits, the measuring never begins.
 
     Asking again changes nothing.
     """

@@ -61,8 +61,8 @@ def get_log(
 def _plain(book: Logbook) -> dict[str, Any]:
     attempts = [AttemptOut.of(row) for row in book.attempts]
     events = [event_json(event) for event in book.events()]
-    told = LogOut(job=book.job.id, state=book.job.state, attempts=attempts, events=events)
-    return told.model_dump(mode="json")
+    shown = LogOut(job=book.job.id, state=book.job.state, attempts=attempts, events=events)
+    return shown.model_dump(mode="json")
 
 
 def _lines(book: Logbook) -> Iterator[str]:

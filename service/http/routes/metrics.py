@@ -10,7 +10,10 @@ from service.http.errors import problem_responses
 from service.http.state import Here
 from service.jobs.numbers import numbers
 
-EXAMPLE = '# TYPE tilewright_jobs_ended_total counter\ntilewright_jobs_ended_total{kind="compile",queue="cpu",state="SUCCEEDED"} 12.0\n'
+EXAMPLE = (
+    "# TYPE tilewright_jobs_ended_total counter\n"
+    'tilewright_jobs_ended_total{kind="compile",queue="cpu",state="SUCCEEDED"} 12.0\n'
+)
 
 router = APIRouter(tags=["operation"])
 
@@ -28,8 +31,8 @@ router = APIRouter(tags=["operation"])
     },
 )
 def get_metrics(here: Here) -> Response:
-    """Queues, jobs, workers and HTTP. No key is asked for and nothing of any one owner is told; can be switched off."""
+    """Queues, jobs, workers and HTTP. No key is asked for and nothing of one owner is shown; can be switched off."""
     if not here.settings.metrics:
         raise NotFound("metrics are switched off here", fix="set TILEWRIGHT_METRICS=true")
-    told = numbers(here.db, here.settings.worker_alive_s)
-    return Response(metrics.exposition(here.metrics, told), media_type=metrics.TYPE)
+    counted = numbers(here.db, here.settings.worker_alive_s)
+    return Response(metrics.exposition(here.metrics, counted), media_type=metrics.TYPE)

@@ -83,9 +83,9 @@ async def upload_model(
 ) -> ModelOut:
     """Send an ONNX file as the body; or with external data, as multipart (`model`, `data`...) or as a zip.
 
-    The body is streamed to the disk and hashed on the way. A model that the caller has sent before is kept once. External
-    data has the path that the model names it by: the filename of a part `data`, or its place in the zip relative to
-    the ONNX file. Nothing is read as a model here; one that is malformed fails when it is compiled.
+    The body is streamed to the disk and hashed on the way. A model that the caller has sent before is kept once.
+    External data has the path that the model names it by: the filename of a part `data`, or its place in the zip
+    relative to the ONNX file. Nothing is read as a model here; one that is malformed fails when it is compiled.
     """
     upload = await receive(
         request,
@@ -180,8 +180,8 @@ def delete_model(
 ) -> RemovalOut:
     """Delete it with its jobs, their events, logs and artifacts, and the benchmarks and inferences of these artifacts.
 
-    While jobs wait or run: 409, or with `cancel=true` they are cancelled; as long as one has not stopped the answer is 202 and
-    nothing is deleted yet: repeat the request. Tuning records stay. The bytes leave the disk within an hour or so.
+    While jobs wait or run: 409, or with `cancel=true` they are cancelled. As long as one has not stopped the answer is
+    202 and nothing is deleted yet: repeat the request. Tuning records stay. The bytes leave the disk in about an hour.
     """
     removed = removal.remove(here.db, caller.owner, digest, cancel=cancel)
     if removed.stopping:

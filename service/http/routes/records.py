@@ -116,9 +116,9 @@ def list_records(
 ) -> Response:
     """The caller's measurements, newest first.
 
-    JSON comes in pages. CSV and Parquet are everything that matches, up to 1,000,000 records (`limit` and `cursor` have no part in
-    them); a file of that many goes on with `until` set to its last `created_at`. In both, a variant is JSON text. In CSV, a text that
-    a spreadsheet would take for a formula is preceded by an apostrophe.
+    JSON comes in pages. CSV and Parquet are everything that matches, up to 1,000,000 records (`limit` and `cursor` have
+    no part in them); a file of that many goes on with `until` set to its last `created_at`. In both, a variant is JSON
+    text. In CSV, a text that a spreadsheet would take for a formula is preceded by an apostrophe.
     """
     form = format or _by_accept(accept)
     if form == "json":
@@ -135,7 +135,7 @@ def list_records(
 def get_record(here: Here, caller: Reader, record_id: RecordId) -> RecordDetail:
     """One measurement, with what was measured as text."""
     record = records.get(here.db, caller.owner, record_id)
-    return RecordDetail.told(record, source.workload_text(here.db, caller.owner, record))
+    return RecordDetail.of_record(record, source.workload_text(here.db, caller.owner, record))
 
 
 @router.get(
@@ -151,7 +151,10 @@ def get_record(here: Here, caller: Reader, record_id: RecordId) -> RecordDetail:
     },
 )
 def get_source(here: Here, caller: Reader, record_id: RecordId) -> PlainTextResponse:
-    """The code that was measured, generated anew from the record and its workload in a sealed process; 404 `source_unknown` without that text."""
+    """The code that was measured, generated anew from the record and its workload in a sealed process.
+
+    404 `source_unknown` without that text.
+    """
     made = source.source(here.db, here.oracle, caller.owner, record_id)
     return PlainTextResponse(made, headers={"X-Content-Type-Options": "nosniff"})
 

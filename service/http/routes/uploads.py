@@ -41,8 +41,8 @@ router = APIRouter(tags=["uploads"])
 def begin_upload(here: Here, caller: Submitter, response: Response, wanted: UploadIn) -> UploadOut:
     """Announce the size; then send the bytes with `PATCH`, in one request or many.
 
-    The last byte turns it into a model as `POST /models` with that media type would. An upload that nothing is added to for
-    a day is removed.
+    The last byte turns it into a model as `POST /models` with that media type would. An upload that nothing is added to
+    for a day is removed.
     """
     upload = uploads.begin(
         here.db,
@@ -76,9 +76,10 @@ async def append_to_upload(
 ) -> UploadOut:
     """The body is appended; the answer to the last byte carries the model.
 
-    An offset that is not what has arrived is answered by 409 with the right one in `Upload-Offset`; of two requests that send
-    the same bytes at once, one wins. When the connection breaks, what has arrived stays (but for less than 1 MiB, which is
-    not worth a piece). An empty body at the end asks once more for the model, say when the zip needs `model`.
+    An offset that is not what has arrived is answered by 409 with the right one in `Upload-Offset`; of two requests
+    that send the same bytes at once, one wins. When the connection breaks, what has arrived stays (but for less than 1
+    MiB, which is not worth a piece). An empty body at the end asks once more for the model, say when the zip needs
+    `model`.
     """
     upload = await to_thread.run_sync(uploads.find, here.db, caller.owner, upload_id)
     with uploads.Appender(here.db, here.blobs, upload, upload_offset) as appender:
@@ -103,7 +104,7 @@ async def append_to_upload(
 
 @router.head("/uploads/{upload_id}", summary="Where to go on", responses={**problem_responses(404), **STANDING})
 def has_upload(here: Here, caller: Submitter, upload_id: UploadId) -> Response:
-    """`Upload-Offset` tells how much has arrived, `Upload-Length` how much there is."""
+    """`Upload-Offset` says how much has arrived, `Upload-Length` how much there is."""
     return Response(headers=_standing(uploads.find(here.db, caller.owner, upload_id)))
 
 
