@@ -50,6 +50,7 @@ class Rule:
 
     @property
     def name(self) -> str:
+        """The name of the function that matches it, as in `RULES`, in options and in reports."""
         return self.match.__name__
 
     @property

@@ -1,8 +1,8 @@
-"""Rotary embedding written out: x cos + rotate(x) sin, in which `rotate` exchanges the halves of a head and negates one of them.
+"""Rotary embedding written out: x cos + rotate(x) sin; `rotate` exchanges the halves of a head, one negated.
 
-With an axis for the two halves the exchange is a view, a Slice that walks back along it; the sign goes into the sines, and what is left
-is one map. PyTorch writes the first form (tiny_llama), also with neighbours in the place of halves, the body of ONNX's RotaryEmbedding
-the second.
+With an axis for the two halves the exchange is a view, a Slice that walks back along it; the sign goes into the sines,
+and what is left is one map. PyTorch writes the first form (tiny_llama), also with neighbours in the place of halves,
+the body of ONNX's RotaryEmbedding the second.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _negated(view: View, value: int) -> tuple[int, tuple[Node, ...]] | None:
 
 
 def rotary_by_halves(view: View, node: Node) -> Rewrite | No | None:
-    """x c + concat(-b, a) s = x c + concat(b, a) (s * concat(-1, 1)), for x = concat(a, b), or for neighbours a and b."""
+    """x c + concat(-b, a) s = x c + concat(b, a) (s * concat(-1, 1)), x = concat(a, b), or neighbours a and b."""
     for first, second in (node.used, node.used[::-1]):
         straight, turned = view.producer(first, "Mul"), view.producer(second, "Mul")
         for value, sines in () if straight is None or turned is None else (turned.used, turned.used[::-1]):
@@ -98,7 +98,7 @@ def rotary_by_halves(view: View, node: Node) -> Rewrite | No | None:
 
 @dataclass(frozen=True)
 class _Rotation:
-    """x with its halves (or neighbours, `paired`) exchanged and what comes first negated; the nodes that join the two."""
+    """x with its halves (or neighbours, `paired`) exchanged, the first negated; the nodes that join the two."""
 
     x: int
     paired: bool
