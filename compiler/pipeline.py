@@ -18,7 +18,7 @@ from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
-from compiler.fuse.joins import settle
+from compiler.fuse.joins import choose_joins
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload, plausible
@@ -164,12 +164,12 @@ def compile_model(
             measured += tiled.measured
             trace.show("tile", _tiled_text(backend, calls, workloads, tiled))
             apart, joined = tiled.menus[: len(kernels.calls)], tiled.menus[len(kernels.calls) :]
-            settled = settle(kernels, offered, apart, joined, lanes, meeting)
-            settled.kernels.verify()
-            kernels, menus = settled.kernels, settled.menus
-            trace.show("joins", _lines(settled.log))
+            joins = choose_joins(kernels, offered, apart, joined, lanes, meeting)
+            joins.kernels.verify()
+            kernels, menus = joins.kernels, joins.menus
+            trace.show("joins", _lines(joins.log))
             explanation = explain(
-                rewritten.log, (*rewritten.refusals, *chosen.refusals), fused.refusals, chosen.log, settled.log
+                rewritten.log, (*rewritten.refusals, *chosen.refusals), fused.refusals, chosen.log, joins.log
             )
             trace.show("explanation", explanation)
         with trace.step("schedule"):
