@@ -14,6 +14,7 @@ from typing import Any
 from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.device import Backend
 from compiler.devices.kinds import backend_of
+from compiler.disabled import enabled_passes
 from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
@@ -27,7 +28,6 @@ from compiler.ir.program import Program
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile
 from compiler.knowledge.known import AGAIN
-from compiler.left_out import remaining
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.explanation import Explanation
@@ -76,7 +76,7 @@ def compile_model(
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
-    kept = remaining(options.without)
+    kept = enabled_passes(options.without)
     backend = backend_of(options, os.environ)
     lanes = options.threads or backend.target.lanes
 
