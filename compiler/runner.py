@@ -30,8 +30,9 @@ from compiler.trace import Observer, ignore
 SPIN_US = 2000
 """How long an idle lane spins for the next run; what a model does that is called in a loop."""
 SETTLE_S = 1.5e-6 * SPIN_US
-"""Pause before a block, in which the lanes of the model that ran before fall asleep: one that still spins takes a core
-from the next model, whose slowest tenth of first runs was 60% slower for it (MobileNet v2, two lanes on two cores)."""
+"""Pause before a block, in which the lanes of the model that ran before fall asleep. One that still spins takes a core
+from the next model: the slowest tenth of its first runs was 60% slower for it (MobileNet v2, two lanes on two
+cores)."""
 WARM_LOADS = 3
 PROFILE_SECONDS = 1.0
 PROFILE_REPEATS = (3, 20)
@@ -121,11 +122,11 @@ def benchmark(
                       are NaN or infinite in one and not so in the other
         notices       what the reader should know before believing the figures
 
-    All artifacts are loaded side by side and warmed up; then come rounds in which each runs a block of some 30 ms, in
-    an order shuffled by the seed, until each was timed for options.seconds, in 6 to 12 sittings of one round or more;
-    for each sitting all are opened anew (`measure.benchmark`). Artifacts are compared by the medians of the same rounds
-    (`measure.compare`). All openings that are timed compare the file with its digests; `first_s` may find it in the
-    page cache, `warm_s` does.
+    All artifacts are loaded side by side and warmed up. Then come rounds in which each runs a block of some 30 ms, in
+    an order shuffled by the seed, until each was timed for options.seconds. There are 6 to 12 sittings of one round or
+    more, and for each sitting all are opened anew (`measure.benchmark`). Artifacts are compared by the medians of the
+    same rounds (`measure.compare`). All openings that are timed compare the file with its digests; `first_s` may find
+    it in the page cache, `warm_s` does.
 
     Emits events with the phases open, warm, time, profile. Raises OptionsError without artifacts, TargetUnavailable
     when one cannot run on this machine, ArtifactUnusable when one is damaged: each names the artifact.

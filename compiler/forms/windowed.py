@@ -2,7 +2,7 @@
 
 Output position o and tap t read the input at o * stride + t * dilation, shifted by the padding. Where an expression
 mentions o and t in that combination alone, it is a function of one **swept** position P = o * stride + t * dilation
-instead: the operand, padding and whatever was fused into it included, is an image over swept positions that can be
+instead. The operand, with its padding and whatever was fused into it, is then an image over swept positions. It can be
 computed once, however many windows look at it.
 """
 

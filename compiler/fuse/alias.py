@@ -161,7 +161,7 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
     """Turns copies whose source positions are an affine map of their output positions into strided buffers.
 
     One that cannot be is fused into its readers if these only copy as well (a Pad that a Slice reads, a shuffle of
-    channels that a Split does): then it is not stored, and they may be fused into kernels that compute.
+    channels that a Split does). Then it is not stored, and they may be fused into kernels that compute.
     """
     for op in list(draft.ops):
         if not any(op is other for other in draft.ops):

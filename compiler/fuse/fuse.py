@@ -54,10 +54,10 @@ def fuse(
     `free`: graph inputs and outputs that need not lie as a user gives and wants them, in a graph cut out of a larger
     one.
 
-    First transposes are fused into maps, and maps that compute are joined to the kernels before them (a bias, an
-    activation, a residual addition run on each result while it is in a register); then attention is joined; then
-    layouts are chosen, by `costs` where there are any, and copies become views; then the maps that remain are fused
-    into the kernels after them.
+    First transposes are fused into maps, and maps that compute are joined to the kernels before them: a bias, an
+    activation, a residual addition run on each result while it is in a register. Then attention is joined. Then layouts
+    are chosen, by `costs` if there are any, and copies become views. Last, the maps that remain are fused into the
+    kernels after them.
     """
     draft = _draft(graph)
     before = len(draft.ops)
@@ -127,7 +127,7 @@ def _join_reducing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
 
 
 def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
-    """`join`, leaving copies alone (for no reason that anybody needs to read): they may become views.
+    """`join`, leaving copies alone, without a reason for the report: they may become views.
 
     Two maps of which nothing else reads the first become one map, which may be fused into kernels after it.
     """

@@ -1,9 +1,9 @@
 """Which values lie channels-last in memory.
 
 Convolution and pooling read a window at every channel: with the channels innermost a window is a few contiguous
-segments, and results of a contraction over channels are stored as whole vectors. So their operands and results, and
-all that elementwise operators tie to them, lie channels-last; graph inputs and outputs keep the user's order, what
-Routines read and write is plain as they demand, and so is everything else.
+segments, and results of a contraction over channels are stored as whole vectors. So their operands and results, and all
+that elementwise operators tie to them, lie channels-last. Graph inputs and outputs keep the user's order, what Routines
+read and write is plain as they demand, and so is everything else.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def compare(a: Sequence[float], b: Sequence[float], sittings: Sequence[int]) -> 
     rounds of one sitting share where memory lies and what else the machine does, so that a sitting counts once, as the
     median of its rounds; `sittings` says how many rounds each had. The ratio is the Hodges-Lehmann estimate over the
     sittings, and its interval the exact one of Wilcoxon's signed ranks (Hollander, Wolfe and Chicken, Nonparametric
-    Statistical Methods, sections 3.2 and 3.3), which asks for symmetry and not for a normal distribution, and bears a
+    Statistical Methods, sections 3.2 and 3.3). It asks for symmetry and not for a normal distribution, and bears a
     sitting that was disturbed. It is then widened by RESOLUTION. Raises ValueError for rounds that cannot be paired.
     """
     if not len(a) == len(b) == sum(sittings) or not a or 0 in sittings:

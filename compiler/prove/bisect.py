@@ -1,7 +1,7 @@
 """Finds the first call of a kernel graph whose result leaves the reference.
 
 Calls run one by one, in order, each storage in memory of its own, so that neither the order of a plan nor its reuse of
-memory can be at fault; what remains wrong is the kernel, its definition, or the rewriting before it.
+memory can be at fault. What remains wrong is the kernel, its definition, or the rewriting before it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Inputs to judge a program on: random ones in plausible ranges, and edge cases.
 
-An integer that ends up as an index must stay in range, or the model itself has no meaning; how an input is used is
+An integer that ends up as an index must stay in range, or the model itself has no meaning. How an input is used is
 found by following its readers through operators that keep its values (Cast, Reshape, Concat and the like).
 """
 

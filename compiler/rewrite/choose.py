@@ -1,9 +1,9 @@
 """The search over choices: programs that compute the same with other operators, compared by their costs.
 
 Choices that touch each other's nodes, or feed each other, are a group. A group is decided on its surroundings, cut out
-as a small graph: starting from the region as it is, choices are made one after another, the greedy rules run after
-each, and regions that cost up to `slack` times the best one are searched further, since a choice that costs something
-may make room for one that gains more (backtracking as in Jia et al., "TASO", SOSP 2019, section 5). Regions of one
+as a small graph. Starting from the region as it is, choices are made one after another, and the greedy rules run after
+each. Regions that cost up to `slack` times the best one are searched further, since a choice that costs something may
+make room for one that gains more. This is backtracking as in Jia et al., "TASO", SOSP 2019, section 5. Regions of one
 structure are searched once, and what was decided is made again in all of them. Then the program is looked at anew,
 until no region becomes faster by more than what its costs may be wrong by.
 

@@ -2,10 +2,10 @@
 
 The measure of a graph is the sum of the weights of its nodes, and ALONE more for every map that follows no sum (see
 `maps`): that is what moves a view behind the maps that follow it. Weights are whole numbers of at least 1, so the
-measure is bounded below, and a sequence of applications that each make it smaller is finite: rewriting ends, whatever
-the rules are and in whatever order they are tried. A rule that lets a view start further up, without making any node
-vanish, keeps the sum but makes the chains of views shorter; the sum of their lengths is the second component of the
-measure, compared where the first is equal.
+measure is bounded below, and a sequence of applications that each make it smaller is finite. So rewriting ends,
+whatever the rules are and in whatever order they are tried. A rule that lets a view start further up, without making
+any node vanish, keeps the sum but makes the chains of views shorter. The sum of their lengths is the second component
+of the measure, compared where the first is equal.
 
 Weights also keep a rule from making a program dearer: what replaces a node is compared with all that dies with it. An
 operator that sums products weighs what it is by itself and one more for every thousand of its operations: a node of its

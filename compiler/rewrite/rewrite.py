@@ -1,7 +1,7 @@
 """The worklist: rules tried at every node until nothing applies.
 
 Nodes are visited in program order, so that what a rule reads is already in its final form. Where something was
-rewritten, the new nodes, the readers of what changed and the producers of what it read are visited again; when the list
+rewritten, the new nodes, the readers of what changed and the producers of what it read are visited again. When the list
 is empty, one pass over all nodes either finds nothing, which makes the result a fixed point, or goes on. At a node the
 rules are tried in the order of `RULES`, the first that applies wins. Everything is deterministic: equal graphs give
 equal results.

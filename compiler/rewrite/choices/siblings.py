@@ -146,13 +146,13 @@ def merged_separables(view: View, node: Node) -> Rewrite | No | None:
     if pointwise[0].node is not node:
         return None
     draft, count, channels = view.draft(node), len(pairs), own[0].channels
-    turned = [  # the filters of a channel stand side by side
+    regrouped = [  # the filters of a channel stand side by side
         np.ascontiguousarray(array.reshape(count, channels, *array.shape[1:]).swapaxes(0, 1)).reshape(array.shape)
         for array in stacked(depthwise, geometry)
         if array is not None
     ]
     filtered = draft.node(
-        "Conv", (x, *(draft.constant(array) for array in turned)), {**geometry.attrs, "group": channels}
+        "Conv", (x, *(draft.constant(array) for array in regrouped)), {**geometry.attrs, "group": channels}
     )
     rows, biases = stacked(pointwise, pointwise[0].geometry)
     weights, begin = np.zeros((len(rows), channels, count), rows.dtype), 0

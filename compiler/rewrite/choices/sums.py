@@ -2,9 +2,9 @@
 
     W x + V y = [W V] concat(x, y)
 
-In memory the operands of a Concat lie side by side from the start, so neither side copies anything: on the left there
-are two kernels with short sums and an addition, on the right is one kernel with long sums (the joined separable sums of
-TASO, SOSP 2019).
+In memory the operands of a Concat lie side by side from the start, so neither side copies anything. On the left there
+are two kernels with short sums and an addition, on the right there is one kernel with long sums (the joined separable
+sums of TASO, SOSP 2019).
 """
 
 from __future__ import annotations

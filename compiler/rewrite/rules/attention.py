@@ -52,7 +52,7 @@ class _Chain:
     """
 
     scores: Node
-    turned: bool
+    transposed: bool
     steps: tuple[tuple[Node, int], ...]
     views: tuple[Node, ...]
 
@@ -63,9 +63,9 @@ def attention_in_one_shape(view: View, node: Node) -> Rewrite | No | None:
     if chain is None or sum(step.op == "Softmax" for step, _ in chain.steps) != 1:
         return None
     local = _batch(view, chain.scores.outputs[0])
-    queries, keys = chain.scores.used[::-1] if chain.turned else chain.scores.used
-    q = _operand(view, queries, local, swap=chain.turned, repeated=True)
-    k = _operand(view, keys, local, swap=chain.turned)
+    queries, keys = chain.scores.used[::-1] if chain.transposed else chain.scores.used
+    q = _operand(view, queries, local, swap=chain.transposed, repeated=True)
+    k = _operand(view, keys, local, swap=chain.transposed)
     v = _operand(view, node.used[1], _batch(view, node.outputs[0]))
     if q is None or k is None or v is None:
         return None
@@ -119,7 +119,7 @@ def _behind_view(view: View, node: Node, length: int) -> _Chain | None:
     above = _chain(view, node.used[0], length - 1)
     if above is None or (node.op == "Transpose" and above.steps):
         return None
-    return replace(above, views=(*above.views, node), turned=above.turned != (node.op == "Transpose"))
+    return replace(above, views=(*above.views, node), transposed=above.transposed != (node.op == "Transpose"))
 
 
 def _swaps(node: Node) -> bool:

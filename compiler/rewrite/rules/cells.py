@@ -1,7 +1,7 @@
 """LSTM and GRU cells unrolled step by step, as PyTorch exports a loop over cells: one layer over all steps.
 
 A cell is two products of shared weights, a Split, and maps. Cells follow each other where each reads the state of the
-one before, with the same weights, and the next element of one sequence; a first cell whose state is zero has a constant
+one before, with the same weights, and the next element of one sequence. A first cell whose state is zero has a constant
 in the place of its product. What is read of the states in between is a slice of the layer's result (tiny_lstm_cells).
 """
 

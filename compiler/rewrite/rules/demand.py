@@ -2,7 +2,7 @@
 
 A classifier reads one token of a transformer's last block: of that block's products only one row is needed, and of its
 attention only one query. Each operator says which part of each operand a part of its result needs; a Slice is left
-where an operand is needed whole by somebody else.
+where something else needs an operand whole.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only over the last axes: JAX's channels-first layer norm (the first of magika) took four times as long as one kernel of
 strided reads. Of the models at hand, PyTorch's decoders write RMS norm out (tiny_llama) and its group norm as an
-instance norm between two Reshapes (tiny_unet), Keras the layer norm that scales before it subtracts the mean
+instance norm between two Reshapes (tiny_unet). Keras writes the layer norm that scales before it subtracts the mean
 (g2p_bert), JAX the one with mean(x**2) - mean(x)**2 (magika).
 """
 

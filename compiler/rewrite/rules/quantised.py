@@ -153,8 +153,8 @@ def _integer_product(draft: Draft, node: Node, a: _Dequantised, b: _Dequantised)
     if node.op == "Conv":
         return draft.node("ConvInteger", (a.bytes, b.bytes, *zeros), node.attrs)
     operands = [
-        _turned(draft, a.bytes, node.attrs.get("transA", 0)),
-        _turned(draft, b.bytes, node.attrs.get("transB", 0)),
+        _transposed(draft, a.bytes, node.attrs.get("transA", 0)),
+        _transposed(draft, b.bytes, node.attrs.get("transB", 0)),
     ]
     return draft.node("MatMulInteger", (*operands, *zeros))
 
@@ -165,8 +165,8 @@ def _without_trailing_none(*values: int | None) -> tuple[int | None, ...]:
     return values
 
 
-def _turned(draft: Draft, matrix: int, turn: Attr) -> int:
-    if not turn:
+def _transposed(draft: Draft, matrix: int, transpose: Attr) -> int:
+    if not transpose:
         return matrix
     array = draft.view.constant(matrix)
     return draft.node("Transpose", (matrix,), {"perm": (1, 0)}) if array is None else draft.constant(array.T.copy())
