@@ -145,7 +145,7 @@ def choose_joins(
     for one in sorted(candidates, key=lambda one: (-one.saved, one.at)):
         reason = one.refusal(taken, sync_s, ERROR if lanes == 1 else SHARED_ERROR)
         if not reason and not left:
-            reason = "the model has too many calls to evaluate them all"
+            reason = "the model has too many calls to weigh them all"
         if not reason:
             left -= 1
             with_it = [*taken, one]

@@ -17,9 +17,8 @@ FILTERS = 16
 
 
 def convolutions_in_a_row(view: View, node: Node) -> Rewrite | No | None:
-    """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), where that takes more operations.
-
-    This joins a linear bottleneck into one convolution.
+    """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), where that takes more operations:
+    a linear bottleneck passed in one step.
     """
     return composed(view, node, MOST, 1.0)
 

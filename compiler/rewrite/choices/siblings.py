@@ -37,7 +37,9 @@ def merged_convolutions(view: View, node: Node) -> Rewrite | No | None:
 
 
 def widened_convolutions(view: View, node: Node) -> Rewrite | No | None:
-    """conv(x, V), conv(x, W) = split(conv(x, concat(V, W))), the smaller kernel filled up by zeros."""
+    """conv(x, V), conv(x, W) = split(conv(x, concat(V, W))),
+    where the kernel of V is filled up to that of W by zeros.
+    """
     found = _convolutions(view, node)
     if found is None or isinstance(found, No):
         return found
@@ -120,7 +122,8 @@ def _merged(view: View, node: Node, convs: Sequence[Convolution], geometry: Geom
 
 
 def merged_separables(view: View, node: Node) -> Rewrite | No | None:
-    """V depthwise(x, A), W depthwise(x, B) = split([V 0; 0 W] depthwise(x, A and B)), several filters a channel.
+    """V depthwise(x, A), W depthwise(x, B) = split([V 0; 0 W] depthwise(x, A and B)),
+    with several filters for each channel.
 
     The branches of a NASNet cell that read one tensor. The zeros multiply the operations of the 1x1 convolutions; where
     tensors are small, kernels that are not launched count for more.

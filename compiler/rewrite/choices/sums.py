@@ -81,7 +81,8 @@ def joined_products(view: View, node: Node) -> Rewrite | No | None:
 
 
 def joined_depthwise(view: View, node: Node) -> Rewrite | No | None:
-    """concat(depthwise(x, V), depthwise(y, W)) = depthwise(concat(x, y), concat(V, W)), kernels filled up by zeros.
+    """concat(depthwise(x, V), depthwise(y, W)) = depthwise(concat(x, y), concat(V, W)),
+    smaller kernels filled up by zeros.
 
     What `joined_convolutions` leaves of two separable convolutions that are added.
     """

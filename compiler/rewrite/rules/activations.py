@@ -61,7 +61,9 @@ def gelu_by_erf(view: View, node: Node) -> Rewrite | No | None:
 
 
 def gelu_by_tanh(view: View, node: Node) -> Rewrite | No | None:
-    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) = gelu(x, approximate="tanh"), in any order."""
+    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) = gelu(x, approximate="tanh"),
+    the products in any order.
+    """
     whole = product(view, node.outputs[0])
     for x, argument, between in _gates(view, whole, "Tanh"):
         polynomial = _cubic(view, product(view, argument), x)
@@ -193,7 +195,9 @@ def _bounds(view: View, clip: Node) -> tuple[float | None, float | None]:
 
 
 def hard_sigmoid_by_clip(view: View, node: Node) -> Rewrite | No | None:
-    """clip(a x + b, 0, 1 / c) * c = hard_sigmoid(x, a c, b c), as in clip(x + 3, 0, 6) / 6; c = 1 if there is none."""
+    """clip(a x + b, 0, 1 / c) * c = hard_sigmoid(x, a c, b c), as in clip(x + 3, 0, 6) / 6;
+    c = 1 where a is another number.
+    """
     whole = Product(factors=[node.outputs[0]]) if node.op == "Clip" else product(view, node.outputs[0])
     clip = view.producer(whole.factors[0], "Clip") if len(whole.factors) == 1 else None
     add = None if clip is None else view.producer(clip.used[0], "Add")

@@ -83,12 +83,16 @@ def layer_norm_bias(view: View, node: Node) -> Rewrite | No | None:
 
 
 def group_norm_scale(view: View, node: Node) -> Rewrite | No | None:
-    """s * group_normalization(x, a, b) = group_normalization(x, s a, s b), s one number a channel; so for instances."""
+    """s * group_normalization(x, a, b) = group_normalization(x, s a, s b), s one number for each channel;
+    so for instance_normalization.
+    """
     return _times(view, node, OVER_CHANNELS)
 
 
 def group_norm_bias(view: View, node: Node) -> Rewrite | No | None:
-    """group_normalization(x, a, b) + t = group_normalization(x, a, b + t), t one number a channel; so for instances."""
+    """group_normalization(x, a, b) + t = group_normalization(x, a, b + t), t one number for each channel;
+    so for instance_normalization.
+    """
     return _plus(view, node, OVER_CHANNELS)
 
 
@@ -109,9 +113,8 @@ def _plus(view: View, node: Node, ops: tuple[str, ...]) -> Rewrite | No | None:
 
 
 def norm_between_casts(view: View, node: Node) -> Rewrite | No | None:
-    """cast(layer_normalization(cast(x, float), a, b), T) = layer_normalization(x, a, b), x of T.
-
-    The sums of a layer norm are float32 in any case.
+    """cast(layer_normalization(cast(x, float), a, b), T) = layer_normalization(x, a, b) for x of T,
+    whose sums are float32 anyway.
     """
     norm = view.producer(node.used[0], *OVER_AXES)
     before = None if norm is None else view.producer(norm.used[0], "Cast")

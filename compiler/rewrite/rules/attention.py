@@ -58,7 +58,9 @@ class _Chain:
 
 
 def attention_in_one_shape(view: View, node: Node) -> Rewrite | No | None:
-    """softmax(reshape(q repeat(k)^T) + m) repeat(v) = reshape(softmax(q k^T + m) v), of the same batch dimensions."""
+    """softmax(reshape(q repeat(k)^T) + m) repeat(v) = reshape(softmax(q k^T + m) v),
+    all over the same batch dimensions.
+    """
     chain = _chain(view, node.used[0], LENGTH)
     if chain is None or sum(step.op == "Softmax" for step, _ in chain.steps) != 1:
         return None

@@ -359,9 +359,8 @@ def _rows(view: View, value: int | None, order: Dims, weights: np.ndarray | None
 
 
 def lstm_by_cells(view: View, node: Node) -> Rewrite | No | None:
-    """o_t tanh(c_t), c_t = f_t c_(t-1) + i_t tanh(g_t), gates of x_t W^T + h_(t-1) R^T + b = lstm(x, W, R, b).
-
-    The steps t are 1..n.
+    """o_t tanh(c_t) where c_t = f_t c_(t-1) + i_t tanh(g_t), gates of x_t W^T + h_(t-1) R^T + b, for t = 1..n
+    = lstm(x, W, R, b).
     """
     return _unrolled(view, node, _lstm_cell, "LSTM")
 
@@ -372,7 +371,9 @@ def gru_by_cells(view: View, node: Node) -> Rewrite | No | None:
 
 
 def stack_of_elements(view: View, node: Node) -> Rewrite | No | None:
-    """concat(y[0], y[1], .., y[n - 1]) = y with its axis where they are joined, for all elements along one axis."""
+    """concat(y[0], y[1], .., y[n - 1]) = y with its axis where they are joined,
+    for all elements of y along one axis.
+    """
     elements = [_element(view, value) for value in node.used]
     first, axis = elements[0], node.attrs["axis"]
     assert isinstance(axis, int)

@@ -54,7 +54,8 @@ class _Branch:
 
 
 def sum_of_convolutions(view: View, node: Node) -> Rewrite | No | None:
-    """(V x + a) + (W x + b) = (V + W) x + (a + b), branches being convolutions, average pools, scales, shifts, x.
+    """(V x + a) + (W x + b) = (V + W) x + (a + b),
+    where branches are convolutions, average pools, scales and shifts of x, and x itself.
 
     Networks trained with parallel branches are exported like this: RepVGG (arXiv 2101.03697), MobileOne, ACNet.
     """

@@ -247,7 +247,9 @@ def _pulled_up(view: View, node: Node, past: Mapping[str, Past], sums: bool, why
 
 
 def rearrangement_past_maps(view: View, node: Node) -> Rewrite | None:
-    """v(f(w(x), y)) = f((v . w)(x), v(y)), v and w reshapes or transposes, f a map, a join, a slice or a pad."""
+    """v(f(w(x), y)) = f((v . w)(x), v(y)),
+    where v and w reshape or transpose, and f is a map, a join, a slice or a pad.
+    """
     return _pulled_up(
         view, node, MOVES, False, "rearrangements above and below operators that let them pass become fewer"
     )
@@ -262,7 +264,9 @@ def rearrangement_past_sums(view: View, node: Node) -> Rewrite | None:
 
 
 def map_of_rearranged(view: View, node: Node) -> Rewrite | None:
-    """f(v(x), y) = v(f(x, v^-1(y))), v a reshape or transpose, f a map that joins the sum that x is, or y is v(z)."""
+    """f(v(x), y) = v(f(x, v^-1(y))),
+    where v reshapes or transposes, and f is a map that joins the sum that makes x, or y is v(z).
+    """
     result = view.dims(node.outputs[0])
     whole = [value for value in dict.fromkeys(node.used) if view.dims(value) == result and value not in view.constants]
     for value in whole:

@@ -135,7 +135,9 @@ def _scaled_first(view: View, node: Node) -> tuple[_Norm, np.ndarray | None, np.
 
 
 def layer_norm_by_moments(view: View, node: Node) -> Rewrite | No | None:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon) * s + b = layer_normalization(x, s, b), over last axes."""
+    """(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon) * s + b = layer_normalization(x, s, b),
+    over the last axes.
+    """
     found: tuple[_Norm, np.ndarray | None, np.ndarray | None] | None = None
     if node.op == "Add":
         found = _scaled_first(view, node)
@@ -149,9 +151,8 @@ def layer_norm_by_moments(view: View, node: Node) -> Rewrite | No | None:
 
 
 def rms_norm_by_squares(view: View, node: Node) -> Rewrite | No | None:
-    """x / sqrt(sum(x**2) / d + epsilon) = sqrt(d / n) * rms_normalization(x, 1, epsilon * d / n), over n elements.
-
-    The elements are those of the last axes.
+    """x / sqrt(sum(x**2) / d + epsilon) = sqrt(d / n) * rms_normalization(x, 1, epsilon * d / n),
+    over the last axes, of n elements.
     """
     divided = _divided(view, node) if node.op == "Div" else None
     found = (divided, None) if divided is not None else _multiplied(view, node) if node.op == "Mul" else None
@@ -244,9 +245,8 @@ def standardised_by_moments(view: View, node: Node) -> Rewrite | No | None:
 
 
 def group_norm_by_reshape(view: View, node: Node) -> Rewrite | No | None:
-    """reshape(normalise(reshape(x, [N, G, ...])), x.shape) = group_normalization(x, groups=G).
-
-    What is normalised is all that lies in a group.
+    """reshape(normalise(reshape(x, [N, G, ...])), x.shape) = group_normalization(x, groups=G),
+    normalised over all that lies in a group.
     """
     inner = view.producer(node.used[0], "InstanceNormalization", "LayerNormalization")
     before = None if inner is None else view.producer(inner.used[0], "Reshape")

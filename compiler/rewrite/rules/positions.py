@@ -37,7 +37,8 @@ def pool_before_pointwise(view: View, node: Node) -> Rewrite | No | None:
 
 
 def pointwise_of_subsample(view: View, node: Node) -> Rewrite | No | None:
-    """W x[:, :, ::s, ::s] = conv(x, W, strides s), W of 1x1; pools with windows of 1 take every s-th position too.
+    """W x[:, :, ::s, ::s] = conv(x, W, strides s), where W is 1x1;
+    a pool with windows of 1 takes every s-th position likewise.
 
     The shortcuts of NASNet's reductions and of ResNet v2 are exported like this.
     """

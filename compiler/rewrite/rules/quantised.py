@@ -218,7 +218,9 @@ CHAIN = 6
 
 
 def bytes_between(view: View, node: Node) -> Rewrite | No | None:
-    """quantise(move(dequantise(q, s, z)), s, z) = move(q), for views, maxima, concat; relu between is max(q, z)."""
+    """quantise(move(dequantise(q, s, z)), s, z) = move(q), for views, maxima, concat;
+    relu between them is max(q, z).
+    """
     scale, zero = view.scalar(node.used[1]), _zero(view, node)
     if scale is None or zero is None or not scale > 0:
         return None

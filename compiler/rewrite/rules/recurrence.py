@@ -165,9 +165,8 @@ def rnn_of_one_step(view: View, node: Node) -> Rewrite | No | None:
 
 
 def lstm_of_one_step(view: View, node: Node) -> Rewrite | No | None:
-    """lstm(x, W, R, b, h, c) = (o g(c'), c'), c' = f c + i g(s_c), (i, o, f) = sigmoid(s), s = x W^T + h R^T + b.
-
-    The sequence has one step.
+    """lstm(x, W, R, b, h, c) = (o g(c'), c')
+    where c' = f c + i g(s_c), (i, o, f) = sigmoid(s), s = x W^T + h R^T + b, for a sequence of one.
     """
     cell = _cell(view, node)
     if not isinstance(cell, _Cell):
@@ -192,9 +191,8 @@ def lstm_of_one_step(view: View, node: Node) -> Rewrite | No | None:
 
 
 def gru_of_one_step(view: View, node: Node) -> Rewrite | No | None:
-    """gru(x, W, R, b, h) = n + z (h - n), n = tanh(x W_n + r (h R_n)), (z, r) = sigmoid(x W + h R + b).
-
-    The sequence has one step.
+    """gru(x, W, R, b, h) = n + z (h - n) where n = tanh(x W_n + r (h R_n)), (z, r) = sigmoid(x W + h R + b),
+    for a sequence of one.
     """
     cell = _cell(view, node)
     if not isinstance(cell, _Cell):

@@ -75,7 +75,9 @@ def _negated(view: View, value: int) -> tuple[int, tuple[Node, ...]] | None:
 
 
 def rotary_by_halves(view: View, node: Node) -> Rewrite | No | None:
-    """x c + concat(-b, a) s = x c + concat(b, a) (s * concat(-1, 1)), x = concat(a, b), or neighbours a and b."""
+    """x c + concat(-b, a) s = x c + concat(b, a) (s * concat(-1, 1)),
+    for x = concat(a, b), or for neighbours a and b.
+    """
     for first, second in (node.used, node.used[::-1]):
         straight, rotated = view.producer(first, "Mul"), view.producer(second, "Mul")
         for value, sines in () if straight is None or rotated is None else (rotated.used, rotated.used[::-1]):

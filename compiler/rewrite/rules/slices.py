@@ -172,9 +172,8 @@ def _parts(view: View, part: Part, axis: int) -> list[Part]:
 
 
 def concat_of_parts(view: View, node: Node) -> Rewrite | No | None:
-    """concat(x[a:b], x[b:c], y) = concat(x[a:c], y), concat(concat(x, y, z)[b:], u) = concat(y, z, u).
-
-    All of x in such parts is x: concat(x[:b], x[b:]) = x.
+    """concat(x[a:b], x[b:c], y) = concat(x[a:c], y), concat(x[:b], x[b:]) = x,
+    and concat(concat(x, y, z)[b:], u) = concat(y, z, u).
 
     Caches of streaming models, once what they scatter is joined: the old cache less its oldest frames, then the new
     one.

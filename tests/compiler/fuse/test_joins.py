@@ -57,7 +57,7 @@ def test_joins_that_are_less_work_are_taken_and_others_left() -> None:
 def test_of_very_many_joins_those_that_save_most_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compiler.fuse.joins.MOST_VISITS", 2 * len(chain(4).calls) + 1)
     reasons, _ = reasons_for(chain(4), [1.9, 1.2, 1.8, 1.5])
-    many = "the model has too many calls to evaluate them all"
+    many = "the model has too many calls to weigh them all"
     assert reasons == [many, "", many, ""]
 
 
