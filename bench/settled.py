@@ -14,7 +14,7 @@ from bench.stages import stages
 from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.device import Backend
-from compiler.fuse.joins import MODEL, settle
+from compiler.fuse.joins import MODEL, choose_joins
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
@@ -91,5 +91,5 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     ).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
     meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
-    found = settle(begun.stored, begun.offered, apart, joined, lanes, meeting_s)
+    found = choose_joins(begun.stored, begun.offered, apart, joined, lanes, meeting_s)
     return Settled(found.kernels, found.menus, lanes, backend, setting, tuple(known), handover)

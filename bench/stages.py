@@ -13,13 +13,13 @@ from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.device import Backend
 from compiler.devices.kinds import backend_of
+from compiler.disabled import enabled_passes
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import Join
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import plausible
-from compiler.left_out import remaining
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
@@ -60,7 +60,7 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
 
     Raises what it raises.
     """
-    kept = remaining(options.without)
+    kept = enabled_passes(options.without)
     graph = load(one.file, options, OPERATORS).graph
     rewritten = rewrite(graph, rules=kept.rules).graph
     offers = Offers(kept.rules, kept.choices, kept.without_steps)

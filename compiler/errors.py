@@ -66,6 +66,7 @@ class TilewrightError(Exception):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
+        """What a job's row and an answer hold: code, fault, message, fix, refusals and details."""
         return {
             "code": self.code,
             "fault": self.fault,

@@ -14,11 +14,12 @@ from typing import Any
 from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.device import Backend
 from compiler.devices.kinds import backend_of
+from compiler.disabled import enabled_passes
 from compiler.errors import Disagreement
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
-from compiler.fuse.joins import settle
+from compiler.fuse.joins import choose_joins
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload, plausible
@@ -28,7 +29,6 @@ from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile
 from compiler.knowledge.kinds import AGAIN
 from compiler.knowledge.records import Records
-from compiler.left_out import remaining
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.explanation import Explanation
@@ -77,7 +77,7 @@ def compile_model(
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
-    kept = remaining(options.without)
+    kept = enabled_passes(options.without)
     backend = backend_of(options, os.environ)
     lanes = options.threads or backend.target.lanes
 
@@ -164,12 +164,12 @@ def compile_model(
             measured += tiled.measured
             trace.show("tile", _tiled_text(backend, calls, workloads, tiled))
             apart, joined = tiled.menus[: len(kernels.calls)], tiled.menus[len(kernels.calls) :]
-            settled = settle(kernels, offered, apart, joined, lanes, meeting)
-            settled.kernels.verify()
-            kernels, menus = settled.kernels, settled.menus
-            trace.show("joins", _lines(settled.log))
+            joins = choose_joins(kernels, offered, apart, joined, lanes, meeting)
+            joins.kernels.verify()
+            kernels, menus = joins.kernels, joins.menus
+            trace.show("joins", _lines(joins.log))
             explanation = explain(
-                rewritten.log, (*rewritten.refusals, *chosen.refusals), fused.refusals, chosen.log, settled.log
+                rewritten.log, (*rewritten.refusals, *chosen.refusals), fused.refusals, chosen.log, joins.log
             )
             trace.show("explanation", explanation)
         with trace.step("schedule"):

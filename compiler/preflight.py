@@ -1,4 +1,4 @@
-"""What compiling a model would take and what would be refused, told within a second and without compiling it."""
+"""What compiling a model would take and what would be refused, found within a second and without compiling it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.contract import CompileOptions, kinds
 from compiler.devices.kinds import PROFILES, resolve
+from compiler.disabled import enabled_passes, known
 from compiler.errors import (
     InternalError,
     OptionsError,
@@ -27,7 +28,6 @@ from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
-from compiler.left_out import known, remaining
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 
@@ -36,12 +36,12 @@ COMPILE_BASE_BYTES = 448 << 20
 RUN_BASE_BYTES = 8 << 20
 """The loader, the code and its threads."""
 COMPILE_WEIGHTS, COMPILE_ACTIVATIONS = 6, 16
-"""Copies held at once: in the file, in memory, folded, packed, and twice as wide for the float64 reference, which keeps more than
-what is alive. Fitted to what compiling SqueezeNet and ResNet-18 took."""
+"""Copies held at once: in the file, in memory, folded, packed, and twice as wide for the float64 reference, which keeps
+more than what is alive. Fitted to what compiling SqueezeNet and ResNet-18 took."""
 
 GFLOP_COUNTS = (
-    "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, taps on padding "
-    "included; element-wise work, pooling and normalisation are not counted"
+    "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
+    "taps on padding included; element-wise work, pooling and normalisation are not counted"
 )
 
 
@@ -53,23 +53,25 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     ok               whether the model would be compiled as asked
     problem          why not: `TilewrightError.to_json` of the first thing in the way, else null
     nodes            operators called in the file, dead ones not counted
-    operators        for each: `operator`, `domain`, `count`, `verdict` (`supported` or `refused`), `reasons` and `fixes` (without
-                     repetition), `nodes` (the first few by name), `unchecked` (calls of which only the name was looked at, because
-                     they read what a refused call makes)
+    operators        for each: `operator`, `domain`, `count`, `verdict` (`supported` or `refused`), `reasons` and
+                     `fixes` (without repetition), `nodes` (the first few by name), `unchecked` (calls of which only the
+                     name was looked at, because they read what a refused call makes)
     refusals         all of them: `reason`, `fix`, `node`, `operator`
-    inputs           `name`, `dtype`, `shape` (ints, names of symbolic dimensions, null where the file says nothing; null for an
-                     unknown rank), `bound` (whether the options leave nothing open)
+    inputs           `name`, `dtype`, `shape` (ints, names of symbolic dimensions, null where the file says nothing;
+                     null for an unknown rank), `bound` (whether the options leave nothing open)
     outputs          `name`, `dtype`, `shape`; as inference finds them, else as the file declares them, with dtype null
     parameters       elements of the file's tensors that are read
     weight_bytes     their bytes
-    activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused; null
+    activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
+    null
                      unless every node is supported
     gflop            `value` (null unless every node is supported) and what it `counts`
     memory_bytes     estimates of resident memory: `compile`, `run`; null unless every node is supported
     notices          what the user should know
     corrected        options under which no option and no dimension is in the way; null when those given are so
-    target           `name` of the profile that the target stands for on this machine, or null and the `reason`; for an accelerator's kind
-                     alone (`cuda`) this name itself: only a worker that holds one can tell what it is
+    target           `name` of the profile that the target stands for on this machine, or null and the `reason`; for an
+                     accelerator's kind alone (`cuda`) this name itself: only a worker that holds one can say what it
+                     is
 
     Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too.
     """
@@ -158,7 +160,7 @@ def _target_problem(options: CompileOptions) -> TilewrightError | None:
 
 def _without_problem(options: CompileOptions) -> TilewrightError | None:
     try:
-        remaining(options.without)
+        enabled_passes(options.without)
     except OptionsError as error:
         return error
     return None

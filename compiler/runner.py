@@ -30,8 +30,9 @@ from compiler.trace import Observer, ignore
 SPIN_US = 2000
 """How long an idle lane spins for the next run; what a model does that is called in a loop."""
 SETTLE_S = 1.5e-6 * SPIN_US
-"""Pause before a block, in which the lanes of the model that ran before fall asleep: one that still spins takes a core from the next
-model, whose slowest tenth of first runs was 60% slower for it (MobileNet v2, two lanes on two cores)."""
+"""Pause before a block, in which the lanes of the model that ran before fall asleep. One that still spins takes a core
+from the next model: the slowest tenth of its first runs was 60% slower for it (MobileNet v2, two lanes on two
+cores)."""
 WARM_LOADS = 3
 PROFILE_SECONDS = 1.0
 PROFILE_REPEATS = (3, 20)
@@ -59,7 +60,8 @@ class _Contender:
     def open(self) -> Run:
         """A run of an instance opened anew, in memory of its own; the one before it must be closed.
 
-        On a GPU inputs and outputs stay in its memory: a first run, `with_copies_s` long, has brought them there and back.
+        On a GPU inputs and outputs stay in its memory: a first run, `with_copies_s` long, has brought them there and
+        back.
         """
         # Its bytes were compared with their digests when it was first opened.
         self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, verify=False)
@@ -71,7 +73,10 @@ class _Contender:
         return self.model.bind(*self.model.resident())
 
     def copies(self) -> tuple[float, float]:
-        """Seconds of copying all inputs to where a run finds them, and all outputs from there: within the host, or to and from the GPU."""
+        """Seconds of copying all inputs to where a run finds them, and all outputs from there.
+
+        Within the host, or to and from the GPU.
+        """
         if not self.model.on_gpu:
             return copy_seconds(self.given), copy_seconds(self.outputs)
         inputs, outputs = self.model.resident()
@@ -97,30 +102,34 @@ def benchmark(
 
         options       as given
         rounds        how many were run; `sittings`: how many of them in each
-        machine       target, hardware, cores; `before` and `after`: load_average, available_bytes, frequency_hz and governor (lists by
-                      core, or null); `during`: seconds, own_cpu_s, others_busy (share of all cores' time), cores (busy and steal of
-                      each), cgroup_held_s and heat_events (null where the machine does not tell); `gpu`: null unless an artifact ran
-                      on one, else its name, target and hardware, and clocks, throttling, temperature and power `before` and `after`
-                      (null where NVML does not tell)
-        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; load: first_s, warm_s; first_run_s;
-                      samples_s, at most 10,000 single runs in the order taken, evenly spaced over each block; rounds, how many samples
-                      each round gave; round_median_s, of all runs of each round; runs, how many were timed; median_s mean_s min_s
-                      p10_s p90_s p99_s of the samples; compute_s (inputs and outputs used in place, on a GPU in its memory), copy_in_s and
-                      copy_out_s (of all inputs or outputs, from and to other memory of the host: no part of the samples); kernels (null unless
-                      options.profile): call, family, tile, seconds, share, each run one lane at a time; inputs, outputs: name, dtype, shape
-        comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low, high, confidence,
-                      faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot tell"); outputs: for each output
-                      of both on the same inputs its max_relative difference (to the largest value of a's) over the
-                      elements finite in both, and the count `unlike` of elements that are NaN or infinite in one and not so in the other
+        machine       target, hardware, cores; `before` and `after`: load_average, available_bytes, frequency_hz and
+                      governor (lists by core, or null); `during`: seconds, own_cpu_s, others_busy (share of all cores'
+                      time), cores (busy and steal of each), cgroup_held_s and heat_events (null where the machine does
+                      not say); `gpu`: null unless an artifact ran on one, else its name, target and hardware, and
+                      clocks, throttling, temperature and power `before` and `after` (null where NVML does not say)
+        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; load: first_s, warm_s;
+                      first_run_s; samples_s, at most 10,000 single runs in the order taken, evenly spaced over each
+                      block; rounds, how many samples each round gave; round_median_s, of all runs of each round; runs,
+                      how many were timed; median_s mean_s min_s p10_s p90_s p99_s of the samples; compute_s (inputs and
+                      outputs used in place, on a GPU in its memory), copy_in_s and copy_out_s (of all inputs or
+                      outputs, from and to other memory of the host: no part of the samples); kernels (null unless
+                      options.profile): call, family, tile, seconds, share, each run one lane at a time; inputs,
+                      outputs: name, dtype, shape
+        comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low,
+                      high, confidence, faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot
+                      tell"); outputs: for each output of both on the same inputs its max_relative difference (to the
+                      largest value of a's) over the elements finite in both, and the count `unlike` of elements that
+                      are NaN or infinite in one and not so in the other
         notices       what the reader should know before believing the figures
 
-    All artifacts are loaded side by side and warmed up; then come rounds in which each runs a block of some 30 ms, in an order shuffled by
-    the seed, until each was timed for options.seconds, in 6 to 12 sittings of one round or more; for each sitting all are opened anew
-    (`measure.benchmark`). Artifacts are compared by the medians of the same rounds (`measure.compare`). All openings that are timed compare
-    the file with its digests; `first_s` may find it in the page cache, `warm_s` does.
+    All artifacts are loaded side by side and warmed up. Then come rounds in which each runs a block of some 30 ms, in
+    an order shuffled by the seed, until each was timed for options.seconds. There are 6 to 12 sittings of one round or
+    more, and for each sitting all are opened anew (`measure.benchmark`). Artifacts are compared by the medians of the
+    same rounds (`measure.compare`). All openings that are timed compare the file with its digests; `first_s` may find
+    it in the page cache, `warm_s` does.
 
-    Emits events with the phases open, warm, time, profile. Raises OptionsError without artifacts, TargetUnavailable when one cannot run on
-    this machine, ArtifactUnusable when one is damaged: each names the artifact.
+    Emits events with the phases open, warm, time, profile. Raises OptionsError without artifacts, TargetUnavailable
+    when one cannot run on this machine, ArtifactUnusable when one is damaged: each names the artifact.
     """
     if not artifacts:
         raise OptionsError("there is no artifact to run", fix="name one or more")
@@ -140,10 +149,10 @@ def benchmark(
             after, hot = conditions(), _gpu_clock() if on_gpu else None
             during = between(started, after)
             progress.phase("profile")
-            told = []
+            described = []
             for entry, one in zip(entries, timed, strict=True):
-                told.append(_told(entry, one, options))
-                progress.part("profile", len(told) / len(entries))
+                described.append(_described(entry, one, options))
+                progress.part("profile", len(described) / len(entries))
         except RunError as reason:
             raise InternalError(f"a run failed: {reason}") from reason
         here = this_machine()
@@ -160,7 +169,7 @@ def benchmark(
                 "during": during,
                 "gpu": _gpu(cool, hot) if on_gpu else None,
             },
-            "artifacts": told,
+            "artifacts": described,
             "comparisons": _comparisons(entries, timed),
             "notices": [*disturbances(during), *_held_down(hot), *_notices(entries, here)],
         }
@@ -169,9 +178,10 @@ def benchmark(
 def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = None) -> dict[str, Any]:
     """Runs an artifact once: .npz in, .npz out, arrays by the model's names; bfloat16 travels as its bits, in uint16.
 
-    Returns `load_s`, `seconds` (of the run alone, which is the instance's first), `lanes`, and `outputs`: for each name dtype, shape and the SHA-256 of its elements.
-    `outputs` appears whole or not at all. Raises OptionsError for `threads` below 1, InputsError with every input that does not fit,
-    TargetUnavailable when the artifact cannot run on this machine, ArtifactUnusable when it is damaged.
+    Returns `load_s`, `seconds` (of the run alone, which is the instance's first), `lanes`, and `outputs`: for each name
+    dtype, shape and the SHA-256 of its elements. `outputs` appears whole or not at all. Raises OptionsError for
+    `threads` below 1, InputsError with every input that does not fit, TargetUnavailable when the artifact cannot run on
+    this machine, ArtifactUnusable when it is damaged.
     """
     if threads is not None and threads < 1:
         raise OptionsError(f"threads is {threads}", fix="use 1 or more, or leave it out")
@@ -269,7 +279,7 @@ def _settle() -> None:
     time.sleep(SETTLE_S)
 
 
-def _told(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> dict[str, Any]:
+def _described(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> dict[str, Any]:
     """One artifact's part of the report."""
     p10, median, p90, p99 = (float(point) for point in np.percentile(timed.samples, (10, 50, 90, 99)))
     copy_in_s, copy_out_s = entry.copies()
@@ -313,7 +323,10 @@ def _kernels(entry: _Contender, run_s: float) -> list[dict[str, Any]]:
 
 
 def _comparisons(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[dict[str, Any]]:
-    """Every two artifacts of equal inputs and outputs. Equal inputs were drawn alike, so that the outputs can be compared too."""
+    """Every two artifacts of equal inputs and outputs.
+
+    Equal inputs were drawn alike, so that the outputs can be compared too.
+    """
     found = []
     for (a, one), (b, two) in itertools.combinations(zip(entries, timed, strict=True), 2):
         if a.ports != b.ports:

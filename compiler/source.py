@@ -16,10 +16,11 @@ def source_of(text: str, variant: Mapping[str, Any], target: str) -> str:
 
     text     the workload, as `str(Workload)` prints it
     variant  the tile, as records carry it (`Tile.to_json`, other keys ignored)
-    target   a profile's name, such as `cpu:x86-64-v4` or `cuda:sm_90`; no compiler and no machine of that kind is needed
+    target   a profile's name, such as `cpu:x86-64-v4` or `cuda:sm_90`; no compiler and no machine of that kind is
+             needed
 
-    Nothing given is trusted: whatever goes wrong is raised as SourceUnavailable. Records from elsewhere may still describe a
-    kernel that takes long to generate, so that this runs under limits.
+    Nothing given is trusted: whatever goes wrong is raised as SourceUnavailable. Records from elsewhere may still
+    describe a kernel that takes long to generate, so that this runs under limits.
     """
     try:
         workload = parse_workload(text)
@@ -35,6 +36,7 @@ def source_of(text: str, variant: Mapping[str, Any], target: str) -> str:
 def _unavailable(reason: str, error: Exception) -> SourceUnavailable:
     return SourceUnavailable(
         f"no source can be generated from this record: {reason}",
-        fix="measure it again with this version; an imported record must carry the workload, variant and target as they were exported",
+        fix="measure it again with this version; an imported record must carry the workload, variant and target "
+        "as they were exported",
         details={"error": f"{type(error).__name__}: {error}"[:500]},
     )

@@ -27,15 +27,15 @@ PHASE_SHARE: Mapping[str, float] = {
 """How much of the progress bar a phase fills; sums to 1."""
 
 Hurry = Callable[[], bool]
-"""Whether whoever waits wants the best found so far: measuring ends, the rest is done. Once true it stays true."""
+"""Whether a stop request has come: measuring ends, and the best found so far is built. Once true it stays true."""
 
 
 def ignore(event: Event) -> None:
-    """The observer that nobody watches."""
+    """The observer that does nothing."""
 
 
 def unhurried() -> bool:
-    """The `Hurry` of one who waits for the end."""
+    """The `Hurry` without a stop request."""
     return False
 
 
@@ -78,7 +78,7 @@ class Trace:
         self.observe(Event("progress", self.phase, self._fraction(), message))
 
     def notice(self, message: str) -> None:
-        """Something the user should know; it is kept for the report."""
+        """A remark for the user; it is kept for the report."""
         self.notices.append(message)
         self.observe(Event("notice", self.phase, self._fraction(), message))
 

@@ -18,9 +18,9 @@ from bench.race.spread import geometric_mean
 from bench.stages import Stages, stages, text_of
 from bench.subject import Subject
 from compiler.contract import CompileOptions
+from compiler.disabled import families
 from compiler.errors import TilewrightError
 from compiler.fuse import STEPS
-from compiler.left_out import families
 from tilewright.errors import ClientError
 
 WITHOUT = "without"

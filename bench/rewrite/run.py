@@ -30,8 +30,8 @@ from bench.rewrite.table import ablated, counted
 from bench.subjects import check, subject
 from bench.zoo import ZOO
 from compiler.contract import CompileOptions
+from compiler.disabled import enabled_passes
 from compiler.errors import TilewrightError
-from compiler.left_out import remaining
 from tilewright.errors import ClientError, UsageError
 
 HEAVY = ("vit_base", "bert_base", "gpt2_small")
@@ -162,7 +162,7 @@ def _names(text: str) -> tuple[str, ...]:
     """What is disabled, one at a time. Raises `UsageError` for what is neither rule nor step."""
     names = tuple(filter(None, text.split(",")))
     try:
-        remaining(CompileOptions(without=names).without)
+        enabled_passes(CompileOptions(without=names).without)
     except TilewrightError as error:
         raise UsageError(error.message, fix=error.fix) from error
     return names or all_names()

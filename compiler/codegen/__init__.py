@@ -11,5 +11,5 @@
     host_tables  what model.c holds for every kind of device
     build        the C compiler
 
-May know: `ir`, `forms`. Must not know: a kind of device, where a tile or plan came from.
+May import: `ir`, `forms`. Must not depend on: a kind of device, where a tile or plan came from.
 """

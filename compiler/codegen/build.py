@@ -46,10 +46,12 @@ HEADERS = ("model.h", "tw_host.h")
 
 
 class Instructions(Protocol):
-    """What a C compiler is told of the machine that code is for."""
+    """What a C compiler has to know of the machine that code is for."""
 
     @property
-    def flags(self) -> tuple[str, ...]: ...
+    def flags(self) -> tuple[str, ...]:
+        """Arguments by which a C compiler may use the machine's instructions."""
+        ...
 
     @property
     def vector_floats(self) -> int:
@@ -105,10 +107,12 @@ def compile_library(
     binaries: Mapping[str, bytes] | None = None,
     objects: Objects | None = None,
 ) -> bytes:
-    """Compiles every `.c` of `sources` and links them; other files and `headers` lie beside them, `binaries` are what `.incbin` finds there.
+    """Compiles every `.c` of `sources` and links them.
 
-    `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast. Object files are taken from
-    `objects` where they are there, and left there, for sources without `binaries`.
+    Other files and `headers` lie beside them. `binaries` are what `.incbin` finds there.
+
+    `optimise` (`-O1`) replaces the level of COMPILE_FLAGS, for code that is to be judged and not to be fast. Object
+    files are taken from `objects` where they are there, and left there, for sources without `binaries`.
 
     Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S,
     Stopped within ASK_S of `stop` answering True.
@@ -183,7 +187,7 @@ def _run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:
 
 
 def _watched(command: Sequence[str], root: Path, what: str, stop: Hurry) -> tuple[int, str]:
-    """Exit status and standard error of a process that leads a group: a compiler's driver starts others, which die with it."""
+    """Exit status and standard error of a process that leads a group: what a compiler's driver starts ends with it."""
     if stop():
         raise Stopped
     end = time.monotonic() + UNIT_TIMEOUT_S

@@ -36,7 +36,10 @@ def lower_each(
     lowered: Callable[[str, Workload, Tile], T],
     known: dict[tuple[Workload, Tile], T],
 ) -> list[T]:
-    """Every call's kernel under the plan's tile for it, in call order; equal workloads under equal tiles share one, also with those of `known`."""
+    """Every call's kernel under the plan's tile for it, in call order.
+
+    Equal workloads under equal tiles share one kernel, also with those of `known`.
+    """
     result = []
     for workload, (tile, _) in zip(workloads, plan.tiles, strict=True):
         key = workload.nameless, tile
@@ -52,6 +55,6 @@ def geometry(buffer: Buffer) -> Buffer:
 
 
 def function_name(workload: Workload, number: int) -> str:
-    """A C identifier that tells what the kernel computes; operator names are ours, never the model's."""
+    """A C identifier that says what the kernel computes; operator names are ours, never the model's."""
     words = re.sub(r"[^a-z0-9]+", "_", workload.kernel.family.lower()).strip("_")
     return f"k{number}_{words[:40].strip('_')}" + ("_routine" if isinstance(workload.kernel, Routine) else "")

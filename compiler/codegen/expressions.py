@@ -1,8 +1,8 @@
 """Scalar expressions and indices as C.
 
-`Emitter` writes an expression as statements and returns the name of its value, each distinct sub-expression once. It works at
-one of two widths: scalar, or a vector along one axis. Vectors hold fp32, or integers of up to 32 bits in 32-bit lanes; what has no
-vector form is computed lane by lane.
+`Emitter` writes an expression as statements and returns the name of its value, each distinct sub-expression once. It
+works at one of two widths: scalar, or a vector along one axis. Vectors hold fp32, or integers of up to 32 bits in
+32-bit lanes; what has no vector form is computed lane by lane.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ARITHMETIC = frozenset(("add", "sub", "mul"))
 
 @dataclass(frozen=True)
 class Vector:
-    """The vector axis: its C variable is the index of lane 0; `count` is the number of live lanes, a C expression, empty for all."""
+    """The vector axis: its C variable is the index of lane 0; `count` the live lanes, a C expression, empty for all."""
 
     axis: Axis
     count: str = ""
@@ -55,9 +55,9 @@ def is_positional(expr: Expr) -> bool:
 class Emitter:
     """Writes expressions into a Writer.
 
-    `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in registers, of
-    this emitter's width, to their C names; `fixed` those that are one scalar for all lanes. `extents` are the shapes of slots; what
-    is loaded from others counts as unsafe to load without need.
+    `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in
+    registers, of this emitter's width, to their C names; `fixed` those that are one scalar for all lanes. `extents` are
+    the shapes of slots; what is loaded from others counts as unsafe to load without need.
     """
 
     dialect: ClassVar[Dialect] = C
@@ -183,7 +183,10 @@ class Emitter:
         return self.vector_of(expr)
 
     def vi(self, expr: Expr) -> str:
-        """The C name of an integer expression, of a dtype of INTEGERS, as a vector of 32-bit lanes along the vector axis."""
+        """The C name of an integer expression, of a dtype of INTEGERS, as a vector of 32-bit lanes.
+
+        The lanes are those of the vector axis.
+        """
         assert expr.dtype in INTEGERS, expr
         return self.vector_of(expr)
 
@@ -202,7 +205,7 @@ class Emitter:
         return self._vf(expr, key) if is_float else self._vi(expr, key)
 
     def varies(self, expr: Expr) -> bool:
-        """Whether lanes may differ in an expression: by its axes, by a value held in a vector, or by where its loads lie."""
+        """Whether lanes may differ in an expression: by its axes, a value held in a vector, or the place of a load."""
         if self.vector is None:
             return False
         axis = self.vector.axis
@@ -280,7 +283,7 @@ class Emitter:
         return f"tw_{function}({', '.join(self.vf(arg) for arg in args)})"
 
     def _vector_where(self, expr: Where) -> str:
-        """A branch where the condition is one for all lanes, a select where it differs and both sides may be computed; else ""."""
+        """A branch if the condition is one for all lanes, a select if it differs and both sides are safe; else ""."""
         assert self.vector is not None
         condition = expr.condition
         if not self.varies(condition):
@@ -318,13 +321,19 @@ class Emitter:
         return inner.scalar(condition)
 
     def _safe(self, expr: Expr) -> bool:
-        """Whether a branch may be evaluated where it is not wanted: nothing below is guarded by its position, or may lie outside."""
+        """Whether a branch may be evaluated where it is not wanted.
+
+        No position guards what is in it, and none of its loads may leave its tensor.
+        """
         if any(isinstance(part, Where) and is_positional(part.condition) for part in expr.walk()):
             return False
         return all(load in self.held or load in self.fixed or self._is_inside(load) for load in expr.loads)
 
     def _is_inside(self, load: Load) -> bool:
-        """Whether a load stays in its tensor whatever its axes are; an index that is data may be anything where it is not wanted."""
+        """Whether a load stays in its tensor whatever its axes are.
+
+        An index that is data may be anything where it is not wanted.
+        """
         if any(isinstance(atom, Indirect) for index in load.index for atom, _ in index.terms):
             return False
         dims = self.extents.get(load.slot)
@@ -404,7 +413,10 @@ def has_vectors(dtype: DType) -> bool:
 
 
 def is_vectorised(expr: Expr) -> bool:
-    """Whether an expression pays as a vector: one of fp32 does, for most of it has a vector form; one of integers when all of it has."""
+    """Whether an expression pays as a vector: one of fp32 always, one of integers if all of it has a vector form.
+
+    Most of what there is for fp32 has a vector form.
+    """
     if expr.dtype is DType.F32:
         return True
     return expr.dtype in INTEGERS and all(_has_form(part) for part in expr.walk() if not isinstance(part, Position))
@@ -434,7 +446,7 @@ def _kind(expr: Expr) -> str:
 
 
 def _is_convex(condition: Expr, axis: Axis) -> bool:
-    """Whether the lanes that satisfy a condition are one stretch, so that its two ends decide for all."""
+    """Whether the lanes that satisfy a condition are one segment, so that its two ends decide for all."""
     if isinstance(condition, Apply) and condition.function == "and":
         return all(_is_convex(arg, axis) for arg in condition.args)
     if isinstance(condition, Apply) and condition.function in ("ge", "gt", "le", "lt"):
@@ -446,7 +458,10 @@ def _is_convex(condition: Expr, axis: Axis) -> bool:
 
 
 def by_multiplication(expr: Expr) -> Expr:
-    """A quotient by a number that only positions decide (how many elements an average is over) as a product: one division for all channels."""
+    """A quotient by a number that depends on positions alone, as a product: one division for all channels.
+
+    Such a number is how many elements an average is over.
+    """
     if not isinstance(expr, Apply) or expr.function != "div" or expr.dtype is not DType.F32:
         return expr
     value, count = expr.args

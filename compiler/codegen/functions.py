@@ -15,7 +15,8 @@ from compiler.ir.machine import Workload
 def with_c_names(kernel: Kernel | Routine) -> Kernel | Routine:
     """A kernel whose axes are capitalised and whose slots (tensors) have names that begin with `t_`.
 
-    Generated code's own variables and C's keywords are lower case and none begins with `t_`, so that no axis and no slot meets one.
+    Generated code's own variables and C's keywords are lower case and none begins with `t_`, so that no axis and no
+    slot clashes with one.
     """
     if isinstance(kernel, Routine):
         inputs, outputs = (

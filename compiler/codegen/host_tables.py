@@ -68,15 +68,15 @@ def operand(kernels: KernelGraph, plan: Plan, id: int, packing: Packing | None, 
 def description(kernels: KernelGraph, plan: Plan, weight_bytes: int, others: Sequence[Plan] = ()) -> str:
     """What tw_describe says: JSON. Lanes and arena are the most that one of the plans has."""
 
-    def told(values: tuple[int, ...]) -> list[dict[str, object]]:
+    def described(values: tuple[int, ...]) -> list[dict[str, object]]:
         return [
             {"dtype": str(kernels.buffers[v].type.dtype), "shape": list(kernels.buffers[v].type.dims)} for v in values
         ]
 
     plans = (plan, *others)
     facts = {
-        "inputs": told(kernels.inputs),
-        "outputs": told(kernels.outputs),
+        "inputs": described(kernels.inputs),
+        "outputs": described(kernels.outputs),
         "lanes": max(one.lanes for one in plans),
         "calls": len(kernels.calls),
         "arena_bytes": max(one.arena_bytes for one in plans),

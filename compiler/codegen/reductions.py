@@ -17,7 +17,7 @@ IDENTITY = {"sum": 0.0, "prod": 1.0, "and": 1, "or": 0}
 
 
 def widened(kernel: Kernel, narrow: tuple[DType, ...] = (DType.BF16,)) -> Kernel:
-    """Reductions in `narrow` dtypes carried out in fp32, which compares alike and rounds once: C has no arithmetic on bf16."""
+    """Reductions in `narrow` dtypes done in fp32, which compares alike and rounds once: C has no bf16 arithmetic."""
 
     def in_fp32(block: Block) -> Block:
         if block.accumulator not in narrow:
@@ -39,7 +39,7 @@ def temp_aware(kernel: Kernel, slots: Slots) -> Address:
 
 
 def by_stride(kernel: Kernel, slots: Slots) -> tuple[Axis, ...]:
-    """Shared axes in the order in which the first output lies in memory, outermost first; sequential ones stay in front."""
+    """Shared axes in the order of the first output in memory, outermost first; sequential ones stay in front."""
     first = next((store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers), None)
     if first is None:
         return kernel.shared
@@ -106,7 +106,8 @@ def pair_step(monoid: str, first: str, second: str, x: str, y: str) -> str:
     if monoid == "softmax":
         return (
             f"if ({x} > {first} || {x} != {x}) {{ {second} = {second} * exp({first} - {x}) + {y}; {first} = {x}; }} "
-            f"else if ({x} == {first}) {second} += {y}; else if ({first} == {first}) {second} += {y} * exp({x} - {first});"
+            f"else if ({x} == {first}) {second} += {y}; "
+            f"else if ({first} == {first}) {second} += {y} * exp({x} - {first});"
         )
     better = ">" if monoid.startswith("argmax") else "<"
     sooner = "<" if monoid.endswith("first") else ">"

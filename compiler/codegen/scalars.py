@@ -95,7 +95,7 @@ def _float_literal(number: float, dtype: DType) -> str:
 
 
 def convert(arg: str, source: DType, target: DType) -> str:
-    """A value of one dtype as another: bool is 0 or 1, floats are truncated to integers and rounded to shorter floats."""
+    """A value of one dtype as another: bool is 0 or 1, integers truncate floats, shorter floats are rounded."""
     if source is target:
         return arg
     if source is DType.BF16:
@@ -108,7 +108,7 @@ def convert(arg: str, source: DType, target: DType) -> str:
 
 
 def cast(arg: str, expr: Cast) -> str:
-    """A conversion. Saturation clamps to the target's range first, and turns NaN into 0 where the target is an integer."""
+    """A conversion. Saturation clamps to the target's range first; NaN becomes 0 if the target is an integer."""
     source, target = expr.arg.dtype, expr.type
     if not expr.saturate or source is target or DType.BOOL in (source, target):
         return convert(arg, source, target)

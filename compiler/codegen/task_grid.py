@@ -1,4 +1,4 @@
-"""How the tile tasks of a kernel cut its axes, so that it can be told which points some of them work on."""
+"""How the tile tasks of a kernel cut its axes, and which points some of them work on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler.ir.kernel import Kernel
 
 @dataclass(frozen=True)
 class Cut:
-    """One level of a grid: the places of some axes, counted row-major, of which a task takes `take` at a time, the last one what is left.
+    """One level of a grid: places of some axes, row-major, `take` of them a task; the last task has the remainder.
 
     A place is one point of each axis, or `steps` neighbouring ones of them (the outputs of a Winograd tile).
     """
@@ -30,6 +30,7 @@ class Cut:
 
     @property
     def tasks(self) -> int:
+        """Tasks of this level alone."""
         return -(-prod(self.places) // self.take)
 
     def boxes(self, first: int, last: int) -> list[Limits]:
@@ -60,10 +61,11 @@ class TaskGrid:
 
     @property
     def tasks(self) -> int:
+        """Tile tasks of the kernel: the product of those of its levels."""
         return prod(level.tasks for level in self.levels)
 
     def boxes(self, first: int, last: int) -> Iterator[Limits]:
-        """The points of tile tasks [first, last) as boxes that have none in common; axes that a box does not mention are there whole."""
+        """The points of tile tasks [first, last) as disjoint boxes; axes that a box does not mention are whole."""
         for counted in row_major_boxes([level.tasks for level in self.levels], first, last - 1):
             parts = [level.boxes(*ends) for level, ends in zip(self.levels, counted, strict=True)]
             for chosen in itertools.product(*parts):
@@ -76,7 +78,7 @@ def one_by_one(axes: Sequence[Axis]) -> tuple[Cut, ...]:
 
 
 def row_major_boxes(extents: Sequence[int], first: int, last: int) -> Iterator[tuple[Range, ...]]:
-    """Places first .. last, both included, of an array counted row-major, as boxes: least and greatest index along each dimension."""
+    """Places first .. last, both included, of a row-major array, as boxes: least and greatest index per dimension."""
     if first > last:
         return
     if not extents:

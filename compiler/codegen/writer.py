@@ -15,6 +15,7 @@ class Writer:
         self._named = 0
 
     def line(self, text: str = "") -> None:
+        """Adds a line at the present depth; an empty one is not indented."""
         self.lines.append("    " * self._depth + text if text else "")
 
     def name(self, prefix: str) -> str:
@@ -24,6 +25,7 @@ class Writer:
 
     @contextmanager
     def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        """Lines in the body are between `head {` (or `{`) and `tail`, one level deeper."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
         yield
@@ -31,4 +33,5 @@ class Writer:
         self.line(tail)
 
     def text(self) -> str:
+        """All lines, each with its line feed."""
         return "\n".join(self.lines) + "\n"

@@ -15,5 +15,5 @@ winograd     convolutions of unit stride by minimal filtering, and what that add
 transpose    maps whose operands are contiguous along another axis than their results
 cache_lines  what is fetched at once, and which addresses share a set
 
-May know: `ir`.
+May import: `ir`.
 """

@@ -20,10 +20,12 @@ MIN_QUERIES = 4
 class Attention:
     """A kernel in the form of attention.
 
-    batch    shared axes that keys or values depend on; `rows` those that they do not: the queries, the last one innermost
+    batch    shared axes that keys or values depend on; `rows` those that they do not: the queries, the last one
+             innermost
     keys     the axis j of the scores; `depth` the axes that a score is summed over
     columns  the axis e of the values
-    scores   the block of Q K^T; `maps` what follows on each score; `mixed` the block with V; `epilogue` what follows on each y
+    scores   the block of Q K^T; `maps` what follows on each score; `mixed` the block with V; `epilogue` what follows on
+             each y
     """
 
     kernel: Kernel
@@ -42,19 +44,22 @@ class Attention:
 
     @property
     def batches(self) -> int:
+        """Products of the batch axes' extents: how many attentions the kernel computes."""
         return prod(axis.extent for axis in self.batch)
 
     @property
     def queries(self) -> int:
+        """Rows of the scores of one batch element."""
         return prod(axis.extent for axis in self.rows)
 
     @property
     def deep(self) -> int:
+        """Elements of a query: what Q K^T sums over."""
         return prod(axis.extent for axis in self.depth)
 
 
 def softmax_axis(kernel: Kernel) -> Axis | None:
-    """The axis of a kernel that is nothing but the softmax, in fp32, along one axis of its input; None for any other."""
+    """The axis of the input along which a kernel is nothing but a softmax in fp32; None for any other kernel."""
     if len(kernel.blocks) != 4 or kernel.sequential or len(kernel.inputs) != 1 or len(kernel.outputs) != 1:
         return None
     over = _softmax(kernel.blocks)
@@ -68,7 +73,7 @@ def softmax_axis(kernel: Kernel) -> Axis | None:
 
 
 def _softmax(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
-    """The argument and the axis, where four blocks are: largest, exponentials of the distances, their sum, the quotients."""
+    """The argument and the axis, if four blocks are: largest, exponentials of distances, their sum, the quotients."""
     largest, powers, total, quotients = blocks
     if (largest.monoid, powers.monoid, total.monoid, quotients.monoid) != ("max", "", "sum", ""):
         return None

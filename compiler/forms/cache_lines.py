@@ -1,4 +1,4 @@
-"""Cache lines, as the CPUs of all targets have them: what is fetched at once, and which addresses are in one another's way."""
+"""Cache lines, as the CPUs of all targets have them: what is fetched at once, and which addresses conflict."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
 """Kernels that reduce over a window channel by channel: depthwise convolution, pooling, sums and extremes over space.
 
-    y[.., row, column, c] = maps of  monoid over taps, others . value(row * stride + tap * dilation, column * .. , others, c) [* weight(taps, others, c)]
+    y[.., row, column, c] = maps of  monoid over taps, others .
+        value(row * stride + tap * dilation, column * .. , others, c) [* weight(taps, others, c)]
 
-Channels may also come in groups of as many outputs as inputs, all of which an output sums: then a vector holds whole groups, and the members
-of a channel's group are its neighbours.
+Channels may also come in groups of as many outputs as inputs, all of which an output sums: then a vector holds whole
+groups, and the members of a channel's group are its neighbours.
 
-The channel is contiguous in operand and results, so that vectors lie along it. Where an output axis is swept by a small window (`ir.windowed`), a
-register tile of several outputs loads each swept position once for all windows that look at it.
+The channel is contiguous in operand and results, so that vectors lie along it. Where an output axis is swept by a small
+window (`ir.windowed`), a register tile of several outputs loads each swept position once for all windows that look at
+it.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ MOST_TAPS = 121
 
 @dataclass(frozen=True)
 class Side:
-    """An output axis along which a register tile has several outputs: output o reads positions o * stride + tap * dilation."""
+    """An output axis along which a register tile has several outputs: o reads positions o * stride + tap * dilation."""
 
     output: Axis
     position: Axis
@@ -52,10 +54,11 @@ class Side:
 
     @property
     def taps(self) -> int:
+        """Positions of the window along this axis; 1 without a window."""
         return self.tap.extent if self.tap else 1
 
     def readers(self, outputs: int) -> Mapping[int, tuple[tuple[int, int], ...]]:
-        """For each position that `outputs` neighbours read, counted from the first one's first: which (output, tap) read it."""
+        """The (output, tap) pairs that read each position, of those that `outputs` neighbours read, from 0 on."""
         found: dict[int, list[tuple[int, int]]] = {}
         for output in range(outputs):
             for tap in range(self.taps):
@@ -71,14 +74,17 @@ NO_SIDE = Side(Axis("none", 1), Axis("none", 1))
 class ChannelWindow:
     """A kernel of this form.
 
-    value     what is reduced, without its weight and guards, over the sides' positions in place of their outputs and taps
-    guards    conditions under which a position counts, over the same axes, none of them depending on the channel or on data
+    value     what is reduced, without its weight and guards, over the sides' positions in place of their outputs and
+              taps
+    guards    conditions under which a position counts, over the same axes, none of them depending on the channel or on
+              data
     weight    a factor that all outputs share, over taps, `loops` and the channel
     channel   the axis of vectors
     rows, columns  the sides, columns nearer in memory; either may be NO_SIDE
     outer     the other shared axes
     loops     reduction axes that no side sweeps, outermost first
-    members   of a group: which one `value` at a channel stands for; the weight depends on it. None where a channel is on its own
+    members   of a group: which one `value` at a channel stands for; the weight depends on it. None where a channel is
+              on its own
     epilogue  maps applied to each result
     """
 
@@ -97,6 +103,7 @@ class ChannelWindow:
 
     @property
     def monoid(self) -> str:
+        """What taps are reduced by, as `Block.monoid` names it."""
         return self.product.monoid
 
     @property
@@ -146,7 +153,10 @@ def as_channel_window(workload: Workload) -> ChannelWindow | None:
 
 
 def _in_memory_order(kernel: Kernel, slots: Slots) -> Kernel:
-    """Shared axes by falling stride of the result and joined where addresses permit, reduction axes by falling stride of what is read."""
+    """Shared axes by falling stride of the result, reduction axes by falling stride of what is read.
+
+    Shared axes are joined where addresses permit.
+    """
     strides = output_strides(kernel, slots)
 
     def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
@@ -167,8 +177,8 @@ def _in_memory_order(kernel: Kernel, slots: Slots) -> Kernel:
 def _grouped(kernel: Kernel) -> tuple[Kernel, Axis | None]:
     """A convolution in groups of g outputs and g inputs, over channels that groups and their outputs make up together.
 
-    The operand at channel c stands for those of c's group, over which `members`, the axis returned, still runs in the weight. Any other
-    kernel as it is.
+    The operand at channel c stands for those of c's group, over which `members`, the axis returned, still runs in the
+    weight. Any other kernel as it is.
     """
     product = kernel.blocks[0]
     data, weight = _without_weight(product, frozenset())
@@ -253,7 +263,10 @@ def _without_guard(value: Expr, identity: float) -> tuple[Expr, tuple[Expr, ...]
 def _swept(
     value: Expr, outputs: Sequence[Axis], taps: Sequence[Axis], kernel: Kernel, slots: Slots
 ) -> tuple[Expr, Side, Side]:
-    """The value over swept positions, and the two sides whose outputs are nearest in memory, where a window sweeps at least one."""
+    """The value over swept positions, and the two sides whose outputs are nearest in memory.
+
+    A window must sweep at least one of them.
+    """
     strides = output_strides(kernel, slots)
     nearest = sorted(outputs, key=lambda axis: strides[axis])[:2]
     image = as_image(value, outputs, taps)
@@ -275,7 +288,9 @@ def _side(output: Axis, sweep: Sweep | None) -> Side:
 
 
 def weights_of(view: ChannelWindow, workload: Workload, lanes: int) -> tuple[int, Panels] | None:
-    """How the weight is packed ahead of time, with its input position: for each vector of channels all members, loops, taps.
+    """How the weight is packed ahead of time, with its input position.
+
+    For each vector of channels: all members, loops, taps.
 
     None when it is not a constant read at affine positions.
     """

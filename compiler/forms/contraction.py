@@ -1,8 +1,8 @@
 """Kernels seen as matrix products: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n], then a map over C.
 
-Every convolution and matrix product has this form once its axes are sorted by the operand they index: `n` axes index B only, `m` axes A
-only (or neither), batch axes both. Convolution is the case where A's index mixes m and k. How A's rows are reached is told by
-`compiler.forms.operand`.
+Every convolution and matrix product has this form once its axes are sorted by the operand they index: `n` axes index B
+only, `m` axes A only (or neither), batch axes both. Convolution is the case where A's index mixes m and k. How A's rows
+are reached, `compiler.forms.operand` says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_ROWS = 4
 
 @dataclass(frozen=True)
 class Contraction:
-    """A kernel in matrix form. `product` is the reducing block, `epilogue` the maps after it; axes are listed outermost first."""
+    """A kernel in matrix form: the reducing block `product`, the maps after it `epilogue`; axes outermost first."""
 
     kernel: Kernel
     product: Block
@@ -53,24 +53,28 @@ class Contraction:
 
     @property
     def rows(self) -> int:
+        """M: rows of A and of the result, of one batch element."""
         return prod(axis.extent for axis in self.m)
 
     @property
     def columns(self) -> int:
+        """N: columns of B and of the result."""
         return self.n.extent
 
     @property
     def depth(self) -> int:
+        """K: products that an element of the result sums."""
         return prod(axis.extent for axis in self.k)
 
     @property
     def batches(self) -> int:
+        """Matrix products that the kernel computes, of `rows` x `depth` by `depth` x `columns`."""
         return prod(axis.extent for axis in self.batch)
 
 
 @lru_cache(maxsize=256)
 def as_contraction(workload: Workload) -> Contraction | None:
-    """The matrix form of a kernel, or None when it is not an fp32 sum of products followed by maps, or too narrow to pay."""
+    """The matrix form of a kernel; None if it is not an fp32 sum of products and maps, or too narrow to pay."""
     if not isinstance(workload.kernel, Kernel):
         return None
     kernel = without_unit_axes(contract_temps(workload.kernel))
@@ -83,7 +87,7 @@ def as_contraction(workload: Workload) -> Contraction | None:
 
 
 def sums_products(kernel: Kernel, dtype: DType) -> bool:
-    """Whether a kernel is a sum of products at each point, multiplied and added up in one dtype, and maps of it at that point."""
+    """Whether a kernel is a sum of products at each point, in one dtype, and maps of it at that point."""
     if not reduces_then_maps(kernel):
         return False
     first = kernel.blocks[0]
@@ -140,24 +144,27 @@ def _factors(product: Block, first: int) -> tuple[Expr, Expr]:
 
 
 def _with_rising_taps(product: Block, first: int, slots: Slots) -> Block:
-    """Reduction axes along which A is read backwards, as the taps of a transposed convolution are, turned around."""
+    """Reduction axes along which A is read backwards, as the taps of a transposed convolution are, reversed."""
     a, _ = _factors(product, first)
     offsets = [slots.address(load.slot, load.index)[1] for load in a.loads if load.slot in slots.buffers]
-    turned = {
+    backwards = {
         axis: Index.of(axis.extent - 1) - axis
         for axis in product.reduction
         if any((offset.coefficient(axis) or 0) < 0 for offset in offsets)
     }
-    return substitute(product, turned) if turned else product
+    return substitute(product, backwards) if backwards else product
 
 
 def _repays_packing(option: Contraction, workload: Workload) -> bool:
-    """Whether B is packed ahead of time, or read by enough rows to be worth packing in every run (a depthwise window is not)."""
+    """Whether B is packed ahead of time, or read by enough rows to be worth packing in every inference.
+
+    A depthwise window is not.
+    """
     return (isinstance(option.b, Load) and is_constant(workload, option.b.slot)) or option.rows >= MIN_ROWS
 
 
 def _same_role(roles: dict[Axis, str]) -> Callable[[Axis, Axis], bool]:
-    """A test that lets axes of one role be joined, and knows the role of what they become."""
+    """A test that lets axes of one role be joined, and keeps the role of what they become."""
 
     def may_join(outer: Axis, inner: Axis) -> bool:
         if roles[outer] != roles[inner]:
@@ -210,7 +217,7 @@ def is_constant(workload: Workload, slot: str) -> bool:
 
 
 def packing_of(view: Contraction, workload: Workload, panel: int) -> tuple[int, Panels] | None:
-    """How B is packed ahead of time, with its input position; None when B is not a constant read in constant steps of k and n."""
+    """How B is packed ahead of time, with its input position; None if B is not constant with even steps of k and n."""
     b = view.b
     if not isinstance(b, Load) or not is_constant(workload, b.slot):
         return None

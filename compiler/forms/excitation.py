@@ -1,4 +1,6 @@
-"""Kernels seen as squeeze and excitation (Hu et al., CVPR 2018, section 3): a mean of each channel, a product to a few hidden units, one back to columns.
+"""Kernels as squeeze and excitation: a mean of each channel, a product to few hidden units, one back to columns.
+
+Hu et al., CVPR 2018, section 3.
 
     q[c] = maps of  sum r, s . x[c, r, s]             at each image, for each channel c
     h[j] = maps of  sum c . q[c] * W[j, c]            for each hidden unit j
@@ -22,7 +24,7 @@ from compiler.ir.tensor import DType, TensorType
 
 @dataclass(frozen=True)
 class Layer:
-    """A sum of products of a row with weights, and the maps that follow: `row` is row[over], `column` the axis of results."""
+    """A sum of products of a row with weights, and maps of it: `row` is row[over], `column` the axis of results."""
 
     product: Block
     maps: tuple[Block, ...]
@@ -38,7 +40,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Excitation:
-    """A kernel in this form. `squeeze` sums a channel's elements, `maps` follow on each sum; `images` are the shared axes."""
+    """A kernel in this form: `squeeze` sums a channel's elements, `maps` follow each sum, `images` are shared axes."""
 
     kernel: Kernel
     squeeze: Block
@@ -49,6 +51,7 @@ class Excitation:
 
     @property
     def images(self) -> tuple[Axis, ...]:
+        """The shared axes: each of their points is squeezed and excited by itself."""
         return self.kernel.shared
 
     @property
@@ -118,7 +121,7 @@ def _is_fp32(kernel: Kernel) -> bool:
 
 
 def _is_private(kernel: Kernel, parts: Sequence[Sequence[Block]]) -> bool:
-    """Whether what squeeze and first product store is read by their maps, and the last of it by the next product, alone."""
+    """Whether only their own maps read what squeeze and first product store, and only the next product the last map."""
     temps = {slot.name for slot in kernel.temps}
     for at, part in enumerate(parts[:-1]):
         made = {slot for block in part for slot in block.writes}

@@ -10,10 +10,10 @@ from compiler.ir.kernel import Kernel
 
 
 def gate_on_other_operand(kernel: Kernel) -> Kernel | None:
-    """sum k . (g[k] x[m, k]) w[k, n] = sum k . x[m, k] (g[k] w[k, n]), from whichever operand the gate g is on; None where there is none.
+    """sum k . (g[k] x[m, k]) w[k, n] = sum k . x[m, k] (g[k] w[k, n]), whichever operand has the gate g; else None.
 
-    Squeeze-and-excitation (Hu et al., CVPR 2018) scales the channels of an image right before a product. Of image and weights the smaller
-    one is scaled for less.
+    Squeeze-and-excitation (Hu et al., CVPR 2018) scales the channels of an image right before a product. Of image and
+    weights the smaller one is scaled for less.
     """
     product, *maps = kernel.blocks
     value = product.values[0]

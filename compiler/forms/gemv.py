@@ -25,7 +25,7 @@ def as_gemv(workload: Workload) -> Contraction | None:
 
 
 def reads_once(kernel: Kernel | Routine, slot: Slot) -> bool:
-    """Whether a product of few rows, or each step of a recurrence, reads a slot: only then does it matter how many bytes it takes."""
+    """Whether a product of few rows, or each step of a recurrence, reads a slot, so that the bytes it takes matter."""
     if not isinstance(kernel, Kernel):
         return False
     if kernel.sequential:

@@ -14,10 +14,12 @@ LANE_BYTES = 4
 
 @dataclass(frozen=True)
 class Groups:
-    """B[batch, k, n] as dtype[batch, panels, groups, panel, group]: lane n of a step holds `group` consecutive elements of column n.
+    """B[batch, k, n] as dtype[batch, panels, groups, panel, group].
 
-    `shift` is subtracted from each element before it is stored; what pads a panel is 0. With `sums`, each panel is followed by the sums
-    of its columns, int32[panel], in as many elements of `dtype` as these take.
+    Lane n of a step holds `group` consecutive elements of column n.
+
+    `shift` is subtracted from each element before it is stored; what pads a panel is 0. With `sums`, each panel is
+    followed by the sums of its columns, int32[panel], in as many elements of `dtype` as these take.
     """
 
     panels: Panels
@@ -42,10 +44,12 @@ class Groups:
 
     @property
     def elements(self) -> int:
+        """Elements of `dtype` in all panels, with padding and sums."""
         lane_groups = self.panels.elements // self.panels.depth // self.panels.panel if self.panels.depth else 0
         return lane_groups * self.panel_elements
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant as dtype[panels, elements of a panel]; sums are stored in the bytes of `dtype`."""
         panels = self.panels
         shifted = constant.astype(np.float32) - np.float32(self.shift)
         flat = panels.pack(shifted).reshape(-1, panels.depth, panels.panel)

@@ -1,7 +1,7 @@
-"""Kernels seen as products of bytes: C[b, m, n] = sum over k of (A[b, m, k] - p) (B[b, k, n] - q) in int32, then a map over C.
+"""Kernels as products of bytes: C[b, m, n] = sum over k of (A[b, m, k] - p) (B[b, k, n] - q), int32, and maps.
 
-p and q are zero points: p may differ from row to row, q from column to column. Where A's condition does not hold, as in the padding of
-a convolution, the difference is 0, which is to say that A is p there.
+p and q are zero points: p may differ from row to row, q from column to column. Where A's condition does not hold, as in
+the padding of a convolution, the difference is 0, which is to say that A is p there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VECTORS = (DType.F32, DType.I32, DType.I16, DType.U16, *BYTES)
 
 @dataclass(frozen=True)
 class Operand:
-    """`value - zero` where `condition` holds, else 0. `value` has a dtype of BYTES, `zero` is int32; None: 0, everywhere."""
+    """`value - zero` where `condition` holds (None: everywhere), else 0; `value` of a dtype in BYTES, `zero` int32."""
 
     value: Expr
     zero: Expr | None
@@ -65,7 +65,7 @@ class IntegerContraction:
 
 
 def as_integer(workload: Workload) -> IntegerContraction | None:
-    """This form of a kernel; None when it is not an int32 sum of products of bytes followed by maps, or too narrow to pay."""
+    """This form of a kernel; None if it is no int32 sum of products of bytes and maps, or too narrow to pay."""
     if not isinstance(workload.kernel, Kernel):
         return None
     kernel = without_unit_axes(contract_temps(workload.kernel))

@@ -1,4 +1,4 @@
-"""Kernels brought to the form lowering works on: temporaries without the axes they need not have, axes joined and ordered."""
+"""Kernels in the form that lowering takes: temporaries with the axes they need, axes joined and ordered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def is_contiguous(value: Expr, axis: Axis, slots: Slots) -> bool:
 
 
 def reduces_then_maps(kernel: Kernel) -> bool:
-    """Whether a kernel is one reduction at each point of its shared axes, in any order of them, and maps of its result at that point."""
+    """Whether a kernel is one reduction at each point of its shared axes and maps of its result at that point.
+
+    The order of the shared axes does not matter.
+    """
     if kernel.sequential or any(temp.type.rank for temp in kernel.temps) or not kernel.blocks:
         return False
     first, *rest = kernel.blocks
@@ -60,11 +63,11 @@ def accesses(kernel: Kernel, slot: str) -> list[tuple[Index, ...]]:
 
 
 def contract_temps(kernel: Kernel) -> Kernel:
-    """Drops from each temporary the dimensions that every access takes at one place, fixed at each point of the shared axes.
+    """Drops from each temporary the dimensions that every access takes at one place, fixed at each shared point.
 
-    Where temporaries then still mention shared parallel axes, blocks reach across points: the kernel must run block after
-    block, so its shared axes move into the blocks and its temporaries are whole. Sequential kernels keep their shared axes:
-    there a temporary that carries values from one position to the next is whole.
+    Where temporaries then still mention shared parallel axes, blocks reach across points: the kernel must run block
+    after block, so its shared axes move into the blocks and its temporaries are whole. Sequential kernels keep their
+    shared axes: there a temporary that carries values from one position to the next is whole.
     """
     if kernel.sequential:
         kernel = with_whole_temps(kernel)
@@ -93,7 +96,7 @@ def contract_temps(kernel: Kernel) -> Kernel:
 
 
 def carried_temps(kernel: Kernel) -> frozenset[str]:
-    """Temporaries that bring values from an earlier step of a sequential axis: read before, or elsewhere than, they are stored."""
+    """Temporaries that are loop-carried along a sequential axis: read before they are stored, or at other places."""
     temps = {temp.name for temp in kernel.temps}
     carried: set[str] = set()
     stored: set[str] = set()
@@ -150,7 +153,7 @@ def without_unit_axes(kernel: Kernel) -> Kernel:
 
 
 def rename_axes(kernel: Kernel, name: Callable[[str], str]) -> Kernel:
-    """Every axis under another name; names that `name` makes equal are told apart by a number."""
+    """Every axis under another name; a number keeps names apart that `name` makes equal."""
     new: dict[Axis, Axis] = {}
     taken: set[str] = set()
     for axis in (*kernel.shared, *(axis for block in kernel.blocks for axis in (*block.axes, *block.reduction))):
@@ -261,7 +264,9 @@ def join_reduction(block: Block, address: Address) -> Block:
 
 
 def split_shared(kernel: Kernel, address: Address) -> Kernel:
-    """Shared axes become two where an address divides one by a divisor of its extent: what was taken apart at every point becomes a loop.
+    """Shared axes become two where an address divides one by a divisor of its extent.
+
+    What was divided at every point becomes a loop.
 
     Valid after: fewer divisions and remainders, none by a divisor that such an axis could still be split by.
     """
@@ -332,7 +337,7 @@ def block_positions(block: Block, address: Address) -> list[Index]:
 
 
 def _is_plain_in(axis: Axis, index: Index) -> bool:
-    """Whether an axis enters an index without divisions. Inside an indirect atom every load has been looked at on its own."""
+    """Whether an axis enters an index without divisions; loads inside an indirect atom are looked at on their own."""
     for atom, _ in index.terms:
         if isinstance(atom, FloorDiv | Mod) and axis in atom.index.axes:
             return False

@@ -1,8 +1,9 @@
-"""How the micro-kernel reaches the rows of a contraction's A: where they lie, in a staged image of them, or gathered one by one.
+"""How the micro-kernel reaches the rows of A: where they lie, in a staged image of them, or gathered one by one.
 
     InPlace   A is a tensor read in constant steps of every m and k axis: nothing is copied
-    Staged    A is an image over swept positions (`compiler.forms.windowed`) that is zero outside a box: what a block of rows needs of it is copied into scratch,
-              with its padding and with whatever was fused into the operand, and then read in constant steps
+    Staged    A is an image over swept positions (`compiler.forms.windowed`) that is zero outside a box: what a block of
+              rows needs of it is copied into scratch, with its padding and with whatever was fused into the operand,
+              and then read in constant steps
     None      neither: rows are gathered element by element, an implicit im2col
 
 Either way a tile of rows lies at constant distances from its first, and so does every step of k.
@@ -37,8 +38,8 @@ class InPlace:
 class Dim:
     """One dimension of a staged image.
 
-    A block of `count` outputs from `first` on looks at the elements first * step .. (first + count - 1) * step + reach - 1; a dimension
-    without an output is there whole. Elements outside low .. past - 1 are zero.
+    A block of `count` outputs from `first` on looks at the elements first * step .. (first + count - 1) * step + reach
+    - 1; a dimension without an output is there whole. Elements outside low .. past - 1 are zero.
     """
 
     axis: Axis
@@ -54,12 +55,13 @@ class Dim:
 
     @property
     def is_whole(self) -> bool:
+        """Whether every position along the axis is inside: none is zero for padding."""
         return self.low == Index.of(0) and self.past == Index.of(self.axis.extent)
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A as an image: `value` at each point of `dims`, which are in the order in which the operand lies in memory, outermost first."""
+    """A as an image: `value` at each point of `dims`, in the order of the operand in memory, outermost first."""
 
     value: Expr
     dims: tuple[Dim, ...]
@@ -179,7 +181,10 @@ def guarded(expr: Expr) -> tuple[Expr | None, Expr]:
 
 
 def bound_of(condition: Expr, axis: Axis) -> tuple[str, Index] | None:
-    """`ge` and the least position along an axis where a condition holds, or `lt` and the first past them; None for one of another form."""
+    """`ge` and the least position along an axis where a condition holds, or `lt` and the first past them.
+
+    None for a condition of another form.
+    """
     if not (isinstance(condition, Apply) and condition.function in ("ge", "lt")):
         return None
     left, right = condition.args
@@ -211,7 +216,10 @@ def _box(
 
 
 def joined_dims(staged: Staged, slots: Slots, pitches: Sequence[int]) -> tuple[Expr, tuple[tuple[Dim, int], ...]]:
-    """The value and the dimensions, each with its step in scratch, the innermost joined where operand and scratch are both contiguous."""
+    """The value and the dimensions, each with its step in scratch.
+
+    The innermost ones are joined if operand and scratch are both contiguous.
+    """
     value, dims = staged.value, [*zip(staged.dims, pitches, strict=True)]
     while len(dims) > 1:
         (outer, pitch), (inner, step) = dims[-2:]

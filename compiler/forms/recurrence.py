@@ -29,14 +29,17 @@ class Product:
 
     @property
     def column(self) -> Axis:
+        """The axis of results."""
         return self.block.axes[0]
 
     @property
     def depth(self) -> Axis:
+        """The axis that is summed over."""
         return self.block.reduction[0]
 
     @property
     def into(self) -> str:
+        """The slot that the results are stored in."""
         return self.block.stores[0].slot
 
 
@@ -44,7 +47,8 @@ class Product:
 class Recurrence:
     """A kernel over the sequential axis `time`, and `batch` if there is more than one element.
 
-    `blocks` are Products, and maps along at most one axis of their own. `ahead` are those products that need no earlier step.
+    `blocks` are Products, and maps along at most one axis of their own. `ahead` are those products that need no earlier
+    step.
     """
 
     kernel: Kernel
@@ -54,6 +58,7 @@ class Recurrence:
 
     @property
     def products(self) -> tuple[Product, ...]:
+        """The blocks that are Products, in the order in which a step computes them."""
         return tuple(block for block in self.blocks if isinstance(block, Product))
 
     @property
@@ -64,10 +69,11 @@ class Recurrence:
 
     @property
     def sequences(self) -> int:
+        """Batch elements; 1 if the kernel has no batch axis."""
         return self.batch.extent if self.batch else 1
 
     def panels(self, matrix: str, panel: int) -> Panels:
-        """How a matrix is packed: the parts that products read, each cut into pieces of equal width, one after the other."""
+        """How a matrix is packed: the parts that products read, in pieces of equal width, one after the other."""
         parts = [product for product in self.products if product.matrix == matrix]
         unit = self.unit(matrix)
         (depth, column), extent = parts[0].steps, parts[0].depth.extent

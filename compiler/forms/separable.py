@@ -1,10 +1,11 @@
-"""Kernels seen as separable convolution: a window channel by channel, then a sum of products over the channels, pixel by pixel.
+"""Kernels as separable convolution: a window channel by channel, then a sum over the channels, for each pixel.
 
-    t[c] = maps of  sum r, s . x[pixel * stride + (r, s) * dilation, c] * w[c, r, s]      at each pixel, for each channel c
-    y[k] = maps of  sum c . t[c] * W[k, c]                                                at each pixel, for each column k
+    t[c] = maps of  sum r, s . x[pixel * stride + (r, s) * dilation, c] * w[c, r, s]   at each pixel, for each channel c
+    y[k] = maps of  sum c . t[c] * W[k, c]                                             at each pixel, for each column k
 
-The shared axes are the pixels (batch and positions), so t is a row that no pixel sees of another: it need not be stored. The window may
-also be a pool, or a convolution in narrow groups, whose channels are two axes (group, output in the group).
+The shared axes are the pixels (batch and positions), so t is a row that no pixel sees of another: it need not be
+stored. The window may also be a pool, or a convolution in narrow groups, whose channels are two axes (group, output in
+the group).
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def as_separable(kernel: Kernel | Routine) -> Separable | None:
 
 @dataclass(frozen=True)
 class Halves:
-    """Both halves as workloads of their own, which meet in rows of `pitch` floats, a row for each pixel in the order of `pixels`.
+    """Both halves as workloads of their own; between them are rows of `pitch` floats, one a pixel, as in `pixels`.
 
     The window stores them, the product reads them in place, with all pixels as its one row axis.
     """
@@ -149,9 +150,10 @@ class Halves:
 
 @lru_cache(maxsize=256)
 def as_halves(workload: Workload) -> Halves | None:
-    """A separable convolution whose halves have the forms that windows and products are lowered by; None for any other kernel.
+    """A separable convolution whose halves have the forms of windows and products; None for any other kernel.
 
-    A pixel's channels lie side by side in what the window reads, a pixel's columns in what the product stores, and the weights are constant.
+    A pixel's channels lie side by side in what the window reads, a pixel's columns in what the product stores, and the
+    weights are constant.
     """
     view = as_separable(workload.kernel)
     if view is None:

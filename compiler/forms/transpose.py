@@ -1,4 +1,4 @@
-"""Maps seen as turns: operands contiguous along one axis, results along another, as where NCHW becomes NHWC."""
+"""Maps as transposes: operands contiguous along one axis, results along another, as where NCHW becomes NHWC."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from compiler.ir.machine import Workload
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A map whose results are contiguous along `writes`, and some loads of which are along `reads` and not along `writes`.
+class Transpose:
+    """A map whose results are contiguous along `writes`, and some loads along `reads` and not along `writes`.
 
-    `kernel` has only shared axes, joined where that costs no division; `turned` are those loads that are carried out at every point.
+    `kernel` has only shared axes, joined where that costs no division; `transposed` are those loads that are carried
+    out at every point.
     """
 
     kernel: Kernel
     reads: Axis
     writes: Axis
-    turned: tuple[Load, ...]
+    transposed: tuple[Load, ...]
 
     @property
     def outer(self) -> tuple[Axis, ...]:
-        """The axes beside."""
+        """The other axes."""
         return tuple(axis for axis in self.kernel.shared if axis not in (self.reads, self.writes))
 
 
-def as_turn(workload: Workload) -> Turn | None:
-    """A kernel without loops as a turn, or None when it is not one."""
+def as_transpose(workload: Workload) -> Transpose | None:
+    """A kernel without loops as a transpose, or None if it is not one."""
     if not isinstance(workload.kernel, Kernel) or workload.kernel.sequential:
         return None
     kernel, slots = contract_temps(without_unit_axes(workload.kernel)), Slots(workload)
@@ -50,9 +51,11 @@ def as_turn(workload: Workload) -> Turn | None:
     along = [axis for axis in kernel.shared if all(offset.coefficient(axis) == 1 for offset in written)]
     for writes in along[:1]:
         for reads in kernel.shared:
-            turned = tuple(load for load in _input_loads(kernel, slots) if _is_turned(load, reads, writes, slots))
-            if turned and reads != writes and all(offset.coefficient(reads) for offset in written):
-                return Turn(kernel, reads, writes, tuple(dict.fromkeys(turned)))
+            transposed = tuple(
+                load for load in _input_loads(kernel, slots) if _is_transposed(load, reads, writes, slots)
+            )
+            if transposed and reads != writes and all(offset.coefficient(reads) for offset in written):
+                return Transpose(kernel, reads, writes, tuple(dict.fromkeys(transposed)))
     return None
 
 
@@ -83,7 +86,7 @@ def _offset(slot: str, index: tuple[Index, ...], slots: Slots) -> Index:
     return slots.address(slot, index)[1]
 
 
-def _is_turned(load: Load, reads: Axis, writes: Axis, slots: Slots) -> bool:
+def _is_transposed(load: Load, reads: Axis, writes: Axis, slots: Slots) -> bool:
     offset = _offset(load.slot, load.index, slots)
     return offset.coefficient(reads) == 1 and offset.coefficient(writes) not in (0, 1, None)
 

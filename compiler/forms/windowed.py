@@ -1,8 +1,9 @@
-"""Kernels whose first operand is read through a sliding window: convolution and pooling of any stride, dilation and padding.
+"""Kernels that read their first operand through a sliding window: convolution, pooling, with any geometry.
 
-Output position o and tap t read the input at o * stride + t * dilation, shifted by the padding. Where an expression mentions o and t in
-that combination alone, it is a function of one **swept** position P = o * stride + t * dilation instead: the operand, padding and whatever was fused
-into it included, is an image over swept positions that can be computed once, however many windows look at it.
+Output position o and tap t read the input at o * stride + t * dilation, shifted by the padding. Where an expression
+mentions o and t in that combination alone, it is a function of one **swept** position P = o * stride + t * dilation
+instead. The operand, with its padding and whatever was fused into it, is then an image over swept positions. It can be
+computed once, however many windows look at it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Image:
-    """An operand over swept positions: `value` mentions `sweeps`' positions in place of their outputs and taps, and `others` as they were."""
+    """An operand over swept positions: `value` has `sweeps`' positions instead of outputs and taps, `others` as is."""
 
     value: Expr
     sweeps: tuple[Sweep, ...]
@@ -36,10 +37,10 @@ class Image:
 
 
 def as_image(value: Expr, outputs: Sequence[Axis], taps: Sequence[Axis]) -> Image | None:
-    """The operand as an image, or None where an output and a tap meet in another way than a window's.
+    """The operand as an image, or None where an output and a tap are added in another way than a window's.
 
-    `outputs` are the axes along which a window moves or may move, `taps` those of the reduction. A tap that meets no output stays
-    among `others` (channels), and so does an output that meets no tap.
+    `outputs` are the axes along which a window moves or may move, `taps` those of the reduction. A tap that is added
+    to no output stays among `others` (channels), and so does an output without a tap.
     """
     sweeps: list[Sweep] = []
     for tap in taps:

@@ -1,12 +1,13 @@
 """Winograd's minimal filtering: convolutions of unit stride computed with fewer multiplications.
 
-F(m, r) gives m neighbouring outputs of a filter of r taps from m + r - 1 products instead of m r (Winograd, Arithmetic Complexity of
-Computations, 1980; Lavin and Gray, CVPR 2016):
+F(m, r) gives m neighbouring outputs of a filter of r taps from m + r - 1 products instead of m r (Winograd, Arithmetic
+Complexity of Computations, 1980; Lavin and Gray, CVPR 2016):
 
     y = A^T [(G g) * (B^T d)]        d: m + r - 1 inputs, g: r taps, y: m outputs, * element by element
 
-Over C input channels only the middle is summed, as one matrix product for each of the m + r - 1 elements. Nested along two axes the form
-takes (m + r - 1)^2 products for m^2 outputs. G g is computed ahead of time, in float64; B^T and A^T hold small numbers only.
+Over C input channels only the middle is summed, as one matrix product for each of the m + r - 1 elements. Nested along
+two axes the form takes (m + r - 1)^2 products for m^2 outputs. G g is computed ahead of time, in float64; B^T and A^T
+hold small numbers only.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ POSITIVE_POINTS: dict[int, tuple[Fraction, ...]] = {
         10: "3/8 7/8 5/4 2",
     }.items()
 }
-"""Interpolation points by the number of elements: each stands for itself and its negative; 0 joins an even number of elements, infinity all.
+"""Interpolation points by the number of elements: each stands for itself and its negative; 0 joins an even number of
+elements, infinity all.
 
-Pairs +-p share their even and odd parts. Among pairs of eighths and quarters these keep rounding errors smallest (`amplification`); the usual
-0, +-1, +-2 of F(4, 3) double the error along each axis. All numbers made of them that run at run time are exact in float32.
+Pairs +-p share their even and odd parts. Among pairs of eighths and quarters these keep rounding errors smallest
+(`amplification`); the usual 0, +-1, +-2 of F(4, 3) double the error along each axis. All numbers made of them that run
+at run time are exact in float32.
 """
 
 
@@ -71,11 +74,12 @@ class Form:
 
     @property
     def elements(self) -> int:
+        """Elements of a transformed tile: the products for `outputs` results."""
         return self.outputs + self.taps - 1
 
     @cached_property
     def amplification(self) -> float:
-        """How much larger the products are than the sums they make, for random inputs and taps: by this much rounding errors grow.
+        """How much larger the products are than their sums, for random inputs and taps: errors grow by this factor.
 
         sqrt(sum over e of A[o, e]^2 |B[e]|^2 |G[e]|^2 / taps), at the worst output o. It multiplies over nested axes.
         """
@@ -118,17 +122,20 @@ def _norm2(row: tuple[Fraction, ...]) -> float:
 
 
 def relative_error(forms: Sequence[Form], depth: int) -> float:
-    """The largest error, relative to the largest value, of a convolution nested of these forms over so many channels in float32.
+    """The largest error, relative to the largest value, of a convolution nested of these forms, in float32.
 
-    An estimate, for sums taken one by one: half an ULP of each partial sum, added up as random signs do and amplified by the forms.
-    Measured over random operands it is met within a factor of two (tests/compiler/forms/test_winograd.py).
+    `depth` is the number of channels.
+
+    An estimate, for sums taken one by one: half an ULP of each partial sum, added up as random signs do and amplified
+    by the forms. For random operands it holds within a factor of two
+    (tests/compiler/forms/test_winograd.py).
     """
     return 0.5 * sqrt(depth) * prod(one.amplification for one in forms) * 2.0**-24
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A kernel in the form that can be filtered by Winograd: y[group, free, swept, column] = sum over taps, depth of image * weights.
+    """A kernel that Winograd can filter: y[group, free, swept, column] = sum over taps, depth of image * weights.
 
     image    the data operand over swept positions, one or two of them, outermost first
     groups   axes of both operands
@@ -148,6 +155,7 @@ class Convolution:
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
+        """The swept axes of the image, one or two, outermost first."""
         return self.image.sweeps
 
     def tiles(self, outputs: Sequence[int]) -> tuple[int, ...]:
@@ -157,7 +165,7 @@ class Convolution:
 
 
 def as_convolution(workload: Workload) -> Convolution | None:
-    """The kernel as a convolution of unit stride and dilation by constant weights over channels-last data; None when it is none."""
+    """The kernel as a convolution of unit stride and dilation by constant weights over channels-last data, or None."""
     if as_contraction(workload) is None:
         return None
     assert isinstance(workload.kernel, Kernel)
@@ -210,7 +218,7 @@ def _convolution(kernel: Kernel, product: Block, data: Expr, weights: Load, slot
 
 @dataclass(frozen=True)
 class Inside:
-    """Data that is one load inside its padding: the load, and for each sweep the positions [begin, end) that meet no padding."""
+    """One load inside its padding: the load, and for each sweep the positions [begin, end) outside of the padding."""
 
     load: Load
     bounds: tuple[tuple[int, int], ...]
@@ -245,10 +253,11 @@ def _bound(condition: Expr) -> tuple[Axis, int, int] | None:
 
 @dataclass(frozen=True)
 class TransformedPanels:
-    """Weights as G g (one axis) or G g G^T (two), in panels of `panel` columns: float32[batch, panels, elements, depth, panel].
+    """Weights as G g (one axis) or G g G^T (two), in panels: float32[batch, panels, elements, depth, panel].
 
-    `forms` are (outputs, taps) along each transformed axis. `source` lists batch, tap, depth and column axes in turn as (extent, stride in
-    elements of the row-major constant) from element `offset`. Columns are padded with zeros. Computed in float64 and rounded once.
+    `forms` are (outputs, taps) along each transformed axis. `source` lists batch, tap, depth and column axes in this
+    order, as (extent, stride in elements of the row-major constant) from element `offset`. Columns are padded with
+    zeros. Computed in float64 and rounded once.
     """
 
     batch: int
@@ -262,10 +271,12 @@ class TransformedPanels:
 
     @property
     def elements(self) -> int:
+        """Elements of all panels, with the columns that pad the last one."""
         points = prod(outputs + taps - 1 for outputs, taps in self.forms)
         return self.batch * points * -(-self.columns // self.panel) * self.panel * self.depth
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant as float32[batch, panels, elements, depth, panel]; missing columns are 0."""
         taps = [taps for _, taps in self.forms]
         weights = strided(constant.astype(np.float64), self.source, self.offset)
         weights = weights.reshape(self.batch, *taps, self.depth, self.columns)

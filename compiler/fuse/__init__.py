@@ -1,4 +1,4 @@
-"""Graph -> KernelGraph: operators become kernels, kernels are joined, layouts chosen, views and in-place aliases decided.
+"""Graph -> KernelGraph: operators become kernels, kernels are joined, layouts, views and aliases are decided.
 
     draft     the working form: kernels bound to values, in execution order
     scalars   one-element constants written into expressions
@@ -15,7 +15,7 @@
     pbqp      the cheapest choice where tables say what the choices of a few variables cost together
     layout_costs  which values had better be plain, by what kernels cost
 
-May know: `ir`, `ops`. Must not know: devices, tiles, C.
+May import: `ir`, `ops`. Must not import: devices, tiles, C.
 """
 
 from compiler.fuse.fuse import STEPS, fuse

@@ -1,4 +1,7 @@
-"""Copies that become views: strided windows of another buffer, operands of a Concat written straight into its output, outputs that are another shape of a value."""
+"""Copies that become views of another buffer, and outputs that only give a value another shape.
+
+Such copies are strided windows of another buffer, and operands of a Concat, which are written straight into its output.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from compiler.ir.tensor import Layout
 
 @dataclass
 class Buffers:
-    """The buffer of each value, as aliasing settles it."""
+    """The buffer of each value, as aliasing decides it."""
 
     of: dict[int, Buffer]
 
@@ -28,8 +31,8 @@ class Buffers:
 def place_concats(draft: Draft, buffers: Buffers) -> None:
     """Gives the operands of each Concat a slice of its output's storage, and drops the copies that this makes needless.
 
-    Concats are taken from last to first: in a chain (DenseNet) the longest one owns the memory, and an earlier one whose operands
-    already lie side by side there is a view of it.
+    Concats are taken from last to first: in a chain (DenseNet) the longest one owns the memory, and an earlier one
+    whose operands already lie side by side there is a view of it.
     """
     for op in reversed(list(draft.ops)):
         parts = concat_parts(op)
@@ -116,7 +119,7 @@ def _keep_blocks(draft: Draft, op: Op, blocks: list[Block]) -> None:
 
 
 def place_outputs(draft: Draft, buffers: Buffers) -> None:
-    """Lets a value that an output of the network only gives another shape be written straight into that output's memory.
+    """Lets a value be written straight into the memory of an output that only gives it another shape.
 
     A recurrent network's last state is such a value, of which an exporter takes away an axis (g2p_encoder).
     """
@@ -133,7 +136,10 @@ def place_outputs(draft: Draft, buffers: Buffers) -> None:
 
 
 def _same_memory(op: Op, draft: Draft, buffers: Buffers) -> int | None:
-    """Of a copy to an output of the network the storage that holds the same elements in the same order and nothing else; None where there is none."""
+    """The storage with the same elements, in the same order and no others, as a copy to an output of the network.
+
+    None if there is none.
+    """
     load, value = is_copy(op), op.outputs[0]
     if load is None or value not in draft.graph.outputs or value in draft.plain or not buffers.root(value):
         return None
@@ -154,8 +160,8 @@ def _same_memory(op: Op, draft: Draft, buffers: Buffers) -> int | None:
 def place_views(draft: Draft, buffers: Buffers) -> None:
     """Turns copies whose source positions are an affine map of their output positions into strided buffers.
 
-    One that cannot be is taken in by its readers where these only copy as well (a Pad that a Slice reads, a shuffle of channels that a Split
-    does): then it is not stored, and they may be taken in by kernels that compute.
+    One that cannot be is fused into its readers if these only copy as well (a Pad that a Slice reads, a shuffle of
+    channels that a Split does). Then it is not stored, and they may be fused into kernels that compute.
     """
     for op in list(draft.ops):
         if not any(op is other for other in draft.ops):
@@ -171,7 +177,7 @@ def place_views(draft: Draft, buffers: Buffers) -> None:
 
 
 def _view(op: Op, draft: Draft, buffers: Buffers) -> tuple[int, Buffer] | None:
-    """Of a copy the value and the strides with which its result can be read from that one's memory; None when it cannot."""
+    """The value that a copy reads, and the strides that read its result in that memory; None if there are none."""
     load, value = is_copy(op), op.outputs[0]
     if load is None or value in draft.kept | draft.plain or not buffers.root(value):
         return None
@@ -195,7 +201,10 @@ def _view(op: Op, draft: Draft, buffers: Buffers) -> tuple[int, Buffer] | None:
 
 
 def _take_in(op: Op, draft: Draft) -> None:
-    """Puts a copy that cannot be a view into its readers, where all of them are copies and together store no more than it does."""
+    """Puts a copy that cannot be a view into its readers.
+
+    All of them must be copies, and together store no more than it does.
+    """
     value = op.outputs[0]
     readers = draft.readers_of(value)
     if not _moves(op) or not readers or value in draft.kept or not all(map(_moves, readers)):

@@ -1,7 +1,7 @@
 """Attention: a product, the softmax of its rows, and the product of those with values, made one kernel.
 
-The three share the axes of their batches and of the queries; what they do along the keys becomes loops of their own blocks. So the
-scores, which grow with the product of both lengths, are never stored whole.
+The three share the axes of their batches and of the queries; what they do along the keys becomes loops of their own
+blocks. So the scores, which grow with the product of both lengths, are never stored whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compiler.ir.tensor import DType
 
 @dataclass(frozen=True)
 class _Parts:
-    """The ops in question, what is between them, and the axes of the joined kernel: the scores' own, and the values' columns."""
+    """The ops in question, what is between them, and the joined kernel's axes: the scores' and the values' columns."""
 
     scores: Op
     softmax: Op
@@ -59,7 +59,7 @@ def _refusal(softmax: Op, reason: str) -> Refusal:
 
 
 def _take_copy(op: Op, draft: Draft) -> None:
-    """A transposition of the result is left to its stores."""
+    """A transpose of the result is left to its stores."""
     readers = draft.readers().get(op.outputs[0], [])
     if len(readers) == 1 and is_copy(readers[0]) and op.outputs[0] not in draft.kept:
         place = draft.place_of_both(op, readers[0])
@@ -203,7 +203,7 @@ def _renamed(axes: tuple[Axis, ...], old: Axis, new: Axis) -> tuple[Axis, ...]:
 
 
 def _moved(op: Op, letter: str, mapping: Mapping[Axis, Index], own: tuple[Axis, ...]) -> Kernel:
-    """A kernel's blocks at other axes, each with `own` axes; slots and reduction axes are told apart by a letter."""
+    """A kernel's blocks at other axes, each with `own` axes; a letter makes slots and reduction axes distinct."""
     kernel = op.kernel
     assert isinstance(kernel, Kernel)
     names = {slot.name: f"{letter}_{slot.name}" for slot in (*kernel.inputs, *kernel.temps, *kernel.outputs)}

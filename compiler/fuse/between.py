@@ -6,7 +6,7 @@ from compiler.ir.buffers import Call, KernelGraph
 
 
 def needed_elsewhere(kernels: KernelGraph, call: Call, reader: int) -> str:
-    """Why what a call makes must be stored although the call at `reader` would make it for itself; empty when it need not."""
+    """Why a call's result must be stored, though the call at `reader` would compute it itself; empty if it need not."""
     if len(call.outputs) != 1:
         return "the first has several results"
     (between,) = call.outputs

@@ -32,8 +32,8 @@ class Op:
 class Draft:
     """All ops and the types of values.
 
-    `views` says for a value that no op makes which values' memory it is: a window of one, or the slices that make up a Concat;
-    those must be stored. `like` says of a value that is not the model's which one it lies like.
+    `views` says for a value that no op makes which values' memory it is: a window of one, or the slices that make up a
+    Concat; those must be stored. `like` says of a value that is not the model's which one it lies like.
     """
 
     graph: Graph
@@ -90,7 +90,8 @@ class Draft:
     def place_of_both(self, producer: Op, consumer: Op) -> int | None:
         """Where an op that does both may stand; None when nowhere.
 
-        At the consumer when nothing between reads the producer, at the producer when it has all that the consumer needs.
+        At the consumer when nothing between reads the producer, at the producer when it has all that the consumer
+        needs.
         """
         first, last = self.at(producer), self.at(consumer)
         between = self.ops[first + 1 : last]
@@ -119,7 +120,10 @@ class Draft:
 
 
 def bind(kernel: Kernel, inputs: Mapping[str, int], outputs: Mapping[str, int], sources: tuple[str, ...]) -> Op:
-    """A kernel whose slots get their canonical names: x0.. by first use, t0.., y0..; values bound to several slots share one."""
+    """A kernel whose slots get their canonical names: x0.. by first use, t0.., y0...
+
+    Values bound to several slots share one.
+    """
     names: dict[str, str] = {}
     slots: list[Slot] = []
     values: list[int] = []
@@ -162,7 +166,7 @@ def only_block(op: Op) -> Block | None:
 
 
 def store_axes(store: Store, dims: tuple[int, ...]) -> tuple[Axis | None, ...] | None:
-    """The axis of each dimension when a store covers its tensor in order, once (None: extent 1); None when it does not."""
+    """The axis of each dimension if a store covers its tensor in order, once (None: extent 1); None if it does not."""
     axes: list[Axis | None] = []
     for index, extent in zip(store.index, dims, strict=True):
         if extent == 1 and index == Index.of(0):

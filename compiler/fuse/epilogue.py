@@ -15,7 +15,10 @@ CHEAP_WORK = 6
 
 
 def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
-    """One op that does both, or the reason why not. The value between them becomes a temporary unless something else reads it."""
+    """One op that does both, or the reason why not.
+
+    The value between them becomes a temporary unless something else reads it.
+    """
     first, second = producer.kernel, consumer.kernel
     block = only_block(consumer)
     if not isinstance(first, Kernel) or not isinstance(second, Kernel) or block is None:
@@ -41,7 +44,7 @@ def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
 
 
 def _widens(consumer: Op, draft: Draft, value: int) -> bool:
-    """Whether a map only makes a value take more bytes, as dequantising does, for readers that had better compute it themselves.
+    """Whether a map only makes a value take more bytes, as dequantising does, so that readers should compute it.
 
     So it is where the value is stored as it is, too, or where no other map could follow before anything is stored.
     """
@@ -57,7 +60,10 @@ def _widens(consumer: Op, draft: Draft, value: int) -> bool:
 
 
 def _only_writer(kernel: Kernel, slot: str) -> Block | None:
-    """The block that writes a value, where one that follows all blocks can run at its points: it is the last, or none has axes of its own."""
+    """The block that writes a value, if a block that follows all others can run at its points.
+
+    It is the last block, or no block has axes of its own.
+    """
     writers = [block for block in kernel.blocks if slot in block.writes]
     follows = writers[-1:] == [*kernel.blocks[-1:]] or not any(block.axes for block in kernel.blocks)
     return writers[0] if len(writers) == 1 and follows else None
@@ -66,7 +72,7 @@ def _only_writer(kernel: Kernel, slot: str) -> Block | None:
 def _axis_mapping(
     writer: Block, out: str, slot: str, second: Kernel, block: Block, dims: tuple[int, ...]
 ) -> dict[Axis, Index] | str:
-    """Which axis of the producer each axis of the consumer is, when the consumer reads every element once, at its own point."""
+    """The producer's axis that each of the consumer's axes is, if it reads every element once, at its own point."""
     stored = store_axes(next(store for store in writer.stores if store.slot == out), dims)
     if stored is None:
         return "the value is not stored in order"

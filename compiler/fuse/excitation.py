@@ -1,6 +1,7 @@
 """A mean over positions and the two small products that follow it, made one call: squeeze and excitation.
 
-Each is a launch of its own otherwise, and none has work for more than a fraction of it. `compiler.forms.excitation` is the form.
+Each is a launch of its own otherwise, and none has work for more than a fraction of it. `compiler.forms.excitation` is
+the form.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def join_excitation(kernels: KernelGraph, at: Sequence[int]) -> Call | str:
 
 
 def _part(call: Call, letter: str) -> Kernel | None:
-    """A kernel that reduces at each point of its shared axes, its names told apart from those of others."""
+    """A kernel that reduces at each point of its shared axes, its names distinct from those of others."""
     if not isinstance(call.kernel, Kernel) or not reduces_then_maps(contract_temps(call.kernel)):
         return None
     kernel = rename_axes(without_unit_axes(call.kernel), lambda name: f"{letter}_{name}")
@@ -114,7 +115,10 @@ def _without(kernel: Kernel, slot: str) -> tuple[Slot, ...]:
 
 
 def _axes_between(before: Kernel, made: str, after: Kernel, read: str) -> Mapping[Axis, Index] | str:
-    """For the reader's axes of images, those of the kernel before it, where the reader sums over what that stores along its other axis."""
+    """For the reader's axes of images those of the kernel before it.
+
+    The reader must sum over what that kernel stores along its other axis.
+    """
     stored, loads = {*accesses(before, made)}, {*accesses(after, read)}
     if len(stored) != 1 or len(loads) != 1 or len(after.blocks[0].reduction) != 1:
         return "a product does not read one result for each of its terms"

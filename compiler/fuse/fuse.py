@@ -17,7 +17,7 @@ from compiler.fuse.layouts import choose_layouts
 from compiler.fuse.past_concat import carry_past_concats
 from compiler.fuse.refusal import Refusal, name_of
 from compiler.fuse.scalars import with_scalars
-from compiler.fuse.turns import take_in_turns
+from compiler.fuse.transposes import fuse_transposes
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph
@@ -37,7 +37,8 @@ class Fused:
 
 
 STEPS = ("epilogue", "attention", "layouts", "views", "inline", "joins")
-"""What fusion consists of, in the order in which the steps are first taken; what `compiler.fuse.joins` offers is settled once it was tiled."""
+"""What fusion consists of, in the order in which the steps are first taken; what `compiler.fuse.joins` offers is
+decided on once it was tiled."""
 
 
 def fuse(
@@ -46,20 +47,24 @@ def fuse(
     costs: Costs | None = None,
     free: frozenset[int] = frozenset(),
 ) -> Fused:
-    """Kernels for a graph. A value keeps its id as its buffer's id; values that fusion removed have no buffer. `without`: steps left out.
+    """Kernels for a graph, without the steps that are named by `without`.
 
-    `free`: graph inputs and outputs that need not lie as a user gives and wants them, in a graph cut out of a larger one.
+    A value keeps its id as its buffer's id. Values that fusion removed have no buffer.
 
-    First transpositions are taken into maps, and maps that compute are joined to the kernels before them (a bias, an activation, a residual
-    addition run on each result while it is in a register); then attention is joined; then layouts are chosen, by `costs` where there are any, and copies become views; then
-    what maps remain are taken into the kernels after them.
+    `free`: graph inputs and outputs that need not lie as a user gives and wants them, in a graph cut out of a larger
+    one.
+
+    First transposes are fused into maps, and maps that compute are joined to the kernels before them: a bias, an
+    activation, a residual addition run on each result while it is in a register. Then attention is joined. Then layouts
+    are chosen, by `costs` if there are any, and copies become views. Last, the maps that remain are fused into the
+    kernels after them.
     """
     draft = _draft(graph)
     before = len(draft.ops)
     refusals: list[Refusal] = []
     rule = choose_layouts(graph, draft.plain, free) if "layouts" not in without else {}
     if "epilogue" not in without:
-        take_in_turns(draft, rule)
+        fuse_transposes(draft, rule)
         _sweep(draft, _join_reducing, refusals, single_reader=False)
         _sweep(draft, _join_computing, refusals, single_reader=False)
         carry_past_concats(draft)
@@ -94,7 +99,7 @@ def _laid_out(
 
 
 def _standing(refusals: list[Refusal], draft: Draft) -> tuple[Refusal, ...]:
-    """Those between kernels that are there in the end, each once: a value that one step stores, a later one may take in."""
+    """The refusals between kernels that are there in the end, each once: a later step may fuse what one step stores."""
     made, read = draft.producers(), draft.readers()
     pairs = {
         (value, f"{op.kernel.family} -> {reader.kernel.family}")
@@ -112,16 +117,19 @@ def _standing(refusals: list[Refusal], draft: Draft) -> tuple[Refusal, ...]:
 
 
 def _join_reducing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
-    """`_join_computing` for kernels that reduce alone: where a map reads the results of one and of a map, it runs on those of the first."""
+    """`_join_computing` for kernels that reduce alone.
+
+    Where a map reads the results of one and of a map, it runs on those of the first.
+    """
     if only_block(producer) is not None:
         return ""
     return _join_computing(producer, consumer, draft)
 
 
 def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
-    """`join`, leaving copies alone (for no reason that anybody needs to read): they may become views.
+    """`join`, leaving copies alone, without a reason for the report: they may become views.
 
-    Two maps of which nothing else reads the first become one map, which kernels after it may take in.
+    Two maps of which nothing else reads the first become one map, which may be fused into kernels after it.
     """
     if is_copy(producer) or is_copy(consumer):
         return ""
@@ -178,8 +186,8 @@ def _sweep(
 ) -> None:
     """Tries every producer with every reader of it until no pair merges.
 
-    With `single_reader`, a producer read elsewhere stays unless it only moves elements, and then goes when its last reader has
-    taken it in.
+    With `single_reader`, a producer read elsewhere stays unless it only moves elements, and then goes when its last
+    reader has taken it in.
     """
     changed = True
     while changed:
@@ -201,9 +209,9 @@ def _merged(
     *,
     single_reader: bool,
 ) -> Op | None:
-    """Merges a producer with its first reader that permits it; what became of the producer, None when nothing was merged.
+    """Merges a producer with its first reader that permits it; what the producer became, None if nothing was merged.
 
-    A kernel thus takes in a chain of maps from its head on, before these are joined to each other.
+    A chain of maps is thus fused into a kernel from its head on, before these are joined to each other.
     """
     for consumer in [reader for value in producer.outputs for reader in readers.get(value, [])]:
         if single_reader and not _may_vanish(draft, producer, readers):
@@ -262,7 +270,7 @@ def _kernel_graph(graph: Graph, draft: Draft, buffers: Buffers) -> KernelGraph:
 
 
 def _in_place(op: Op, buffers: Buffers) -> tuple[tuple[int, int], ...]:
-    """Outputs that may lie exactly over an input: same geometry, and each element read only where it is then written."""
+    """Outputs that may lie exactly over an input: of one geometry, each element read only where it is then written."""
     kernel = op.kernel
     if not isinstance(kernel, Kernel) or kernel.sequential:
         return ()

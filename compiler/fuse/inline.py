@@ -107,7 +107,10 @@ def _operand_points(loads: list[Load], consumer: Kernel, product: Expr) -> int:
 
 
 def _in_even_steps(block: Block) -> Block:
-    """Reduction axes become two where a load divides one by a divisor of its extent, as after a shuffle of channels: along each of them it then moves in even steps."""
+    """Reduction axes become two where a load divides one by a divisor of its extent, as after a shuffle of channels.
+
+    Along each of the two the load then moves in even steps.
+    """
     for axis in block.reduction:
         for divisor in _divisors(block, axis):
             outer, inner = Axis(f"{axis.name}Outer", axis.extent // divisor), Axis(f"{axis.name}Inner", divisor)
@@ -136,8 +139,11 @@ def _divisions(loads: Iterable[Load]) -> list[FloorDiv | Mod]:
 
 
 def _scatters(block: Block, slots: Iterable[str]) -> bool:
-    """Whether loads of some slots divide, or are told by other values where to read, at each step of a sum: a packed operand would do so for every element."""
+    """Whether loads of some slots divide at each step of a sum, or get their positions there from other values.
+
+    A packed operand would do so for every element.
+    """
     named, steps = frozenset(slots), frozenset(block.reduction)
     loads = [load for value in block.values for load in value.loads if load.slot in named]
-    told = [atom for load in loads for index in load.index for atom, _ in index.terms if isinstance(atom, Indirect)]
-    return bool(_divisions(loads)) or any(atom.expr.axes & steps for atom in told)
+    indirect = [atom for load in loads for index in load.index for atom, _ in index.terms if isinstance(atom, Indirect)]
+    return bool(_divisions(loads)) or any(atom.expr.axes & steps for atom in indirect)

@@ -1,9 +1,11 @@
 """Ways to carry out several calls as one of which only costs can say whether they pay.
 
-`joins` lists them, `promising` keeps those that the model of costs does not rule out. They are tiled and measured beside the calls that they
-would replace; `settle` then takes those that make the model faster. A model takes at least the work of all its calls shared by the lanes,
-and at least as long as the longest path through it, on which every call runs on one lane or is shared by all as far as its tile tasks go:
-a join is taken where the larger of the two falls, or the work alone.
+`joins` lists them, `promising` keeps those that the model of costs does not rule out. They are tiled and measured
+beside the calls that they would replace. `choose_joins` then takes those that make the model faster.
+
+A model takes at least the work of all its calls shared by the lanes. It also takes at least as long as the longest path
+through it, on which every call runs on one lane or is shared by all as far as its tile tasks go. A join is taken if the
+larger of the two falls, or the work alone.
 """
 
 from __future__ import annotations
@@ -22,23 +24,27 @@ FINDERS: Mapping[str, Callable[[KernelGraph], tuple[tuple[tuple[int, ...], Call]
     "separable": separables,
     "excitation": excitations,
 }
-"""What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of it."""
+"""What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of
+it."""
 KINDS = frozenset(FINDERS)
 MODEL = "model"
-"""The source of a cost that nobody measured."""
+"""The source of a cost that was not measured."""
 HOPE = 1.25
-"""A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may err."""
+"""A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may
+err."""
 MOST_VISITS = 1 << 22
-"""Calls visited to see what joins do to the longest path: seconds; in a model with more, those that save most are weighed."""
+"""Calls visited to see what joins do to the longest path: seconds; in a model with more, those that save most are
+evaluated."""
 ERROR = 0.03
 """Of what calls take apart: a join that saves less is left, since what is measured kernel by kernel errs by as much."""
 SHARED_ERROR = 0.15
-"""The same where lanes share calls: kernels are measured on one lane, and joins that saved a few percent there cost as much on two."""
+"""The same where lanes share calls: kernels are measured on one lane, and joins that saved a few percent there cost as
+much on two."""
 
 
 @dataclass(frozen=True)
 class Join:
-    """One call instead of those at `calls`, in ascending order; it stands where the last of them stood. `kind` names the way."""
+    """One call instead of those at `calls`, in ascending order, in the place of the last one; `kind` names the way."""
 
     kind: str
     calls: tuple[int, ...]
@@ -52,7 +58,10 @@ class Join:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a join: what its calls take apart and as one, on one lane, and why it was not taken; `reason` is empty where it was."""
+    """What became of a join: seconds of its calls apart and as one, on one lane, and the reason for not taking it.
+
+    `reason` is empty if it was taken.
+    """
 
     join: Join
     apart: tuple[Cost, ...]
@@ -63,11 +72,12 @@ class Verdict:
         apart = " + ".join(f"{1e6 * cost.seconds:.1f}" for cost in self.apart)
         outcome = f"left apart: {self.reason}" if self.reason else "joined"
         kernel = self.join.call.kernel.family
-        return f"{self.join.kind} {kernel} at {self.join.where}: {apart} us apart, {1e6 * self.joined.seconds:.1f} us as one ({self.joined.source}); {outcome}"
+        as_one = f"{1e6 * self.joined.seconds:.1f} us as one ({self.joined.source})"
+        return f"{self.join.kind} {kernel} at {self.join.where}: {apart} us apart, {as_one}; {outcome}"
 
 
 @dataclass(frozen=True)
-class Settled:
+class ChosenJoins:
     """The kernels with the joins that were taken, a menu for each call, and what became of each join."""
 
     kernels: KernelGraph
@@ -94,7 +104,10 @@ def promising(kernels: KernelGraph, found: Sequence[Join], costs: Costs) -> tupl
 
 
 def replaced(kernels: KernelGraph, chosen: Sequence[Join]) -> KernelGraph:
-    """The kernels with the calls of some joins, no two of which share one, carried out as they say; buffers that nobody needs are gone."""
+    """The kernels with the calls of some joins, no two of which share one, carried out as the joins say.
+
+    Buffers that nothing needs are gone.
+    """
     instead = {join.calls[-1]: join.call for join in chosen}
     gone = {call for join in chosen for call in join.calls[:-1]}
     calls = tuple(instead.get(at, call) for at, call in enumerate(kernels.calls) if at not in gone)
@@ -104,18 +117,19 @@ def replaced(kernels: KernelGraph, chosen: Sequence[Join]) -> KernelGraph:
     return replace(kernels, buffers=buffers, calls=calls)
 
 
-def settle(
+def choose_joins(
     kernels: KernelGraph,
     found: Sequence[Join],
     menus: Sequence[Menu],
     joined: Sequence[Menu],
     lanes: int,
-    meeting_s: float = 0.0,
-) -> Settled:
-    """Takes, in the order of the work they save, the joins that pay. `menus` are those of the calls, `joined` those of the joins.
+    sync_s: float = 0.0,
+) -> ChosenJoins:
+    """Takes the joins that pay, in the order of the work that they save.
 
-    `meeting_s` is what sharing a call between lanes costs beside its work. What was measured is compared only with what was measured, what was
-    modelled with what was modelled.
+    `menus` are those of the calls, `joined` those of the joins. `sync_s` is the synchronisation overhead, in seconds,
+    of sharing a call between lanes. What was measured is compared only with what was measured, what was modelled
+    with what was modelled.
     """
     candidates = [
         _Candidate(at, join, tuple(menus[call] for call in join.calls), menu)
@@ -124,25 +138,25 @@ def settle(
     by_call: Mapping[tuple[int, ...], Menu] = {
         call.outputs: menu for call, menu in zip(kernels.calls, menus, strict=True)
     }
-    best = _length(kernels, by_call, lanes, meeting_s)
+    best = _length(kernels, by_call, lanes, sync_s)
     taken: list[_Candidate] = []
     left = MOST_VISITS // max(len(kernels.calls), 1)
     log: dict[int, Verdict] = {}
     for one in sorted(candidates, key=lambda one: (-one.saved, one.at)):
-        reason = one.refusal(taken, meeting_s, ERROR if lanes == 1 else SHARED_ERROR)
+        reason = one.refusal(taken, sync_s, ERROR if lanes == 1 else SHARED_ERROR)
         if not reason and not left:
             reason = "the model has too many calls to weigh them all"
         if not reason:
             left -= 1
             with_it = [*taken, one]
-            length = _length(*_with(kernels, by_call, with_it), lanes, meeting_s)
+            length = _length(*_with(kernels, by_call, with_it), lanes, sync_s)
             if length < best:
                 taken, best = with_it, length
             else:
                 reason = "it would lengthen the longest path"
         log[one.at] = one.verdict(reason)
     kept, by_call = _with(kernels, by_call, taken)
-    return Settled(kept, tuple(by_call[call.outputs] for call in kept.calls), tuple(log[at] for at in sorted(log)))
+    return ChosenJoins(kept, tuple(by_call[call.outputs] for call in kept.calls), tuple(log[at] for at in sorted(log)))
 
 
 @dataclass(frozen=True)
@@ -163,13 +177,13 @@ class _Candidate:
         """Seconds of one lane."""
         return sum(cost.seconds for cost in self.costs) - self.menu.best.cost.seconds
 
-    def refusal(self, taken: Sequence[_Candidate], meeting_s: float, error: float) -> str:
+    def refusal(self, taken: Sequence[_Candidate], sync_s: float, error: float) -> str:
         """Why it is not taken whatever the path; empty when it may be."""
         if len({cost.source == MODEL for cost in (*self.costs, self.menu.best.cost)}) > 1:
             return "not all of them were measured"
         if any(set(self.join.calls) & set(other.join.calls) for other in taken):
             return "another join has taken one of its calls"
-        saved = self.saved + meeting_s * (len(self.apart) - 1)
+        saved = self.saved + sync_s * (len(self.apart) - 1)
         if saved <= 0:
             return "it is no less work"
         return "it saves less than measurements err by" if saved < error * sum(c.seconds for c in self.costs) else ""
@@ -187,15 +201,18 @@ def _with(
 
 
 def _length(
-    kernels: KernelGraph, menus: Mapping[tuple[int, ...], Menu], lanes: int, meeting_s: float
+    kernels: KernelGraph, menus: Mapping[tuple[int, ...], Menu], lanes: int, sync_s: float
 ) -> tuple[float, float]:
-    """What a model takes at least, by its work and its longest path, and its work on one lane: the second decides where the first is equal."""
+    """What a model takes at least, by its work and its longest path, and its work on one lane.
+
+    The second decides between models that are equal in the first.
+    """
     work, longest = 0.0, 0.0
     ready: dict[int, float] = {}
     for call in kernels.calls:
         menu = menus[call.outputs]
         begin = max((ready.get(kernels.buffers[id].storage, 0.0) for id in call.inputs), default=0.0)
-        end = begin + min(menu.best.cost.seconds, _shared(menu, lanes) + meeting_s)
+        end = begin + min(menu.best.cost.seconds, _shared(menu, lanes) + sync_s)
         for id in call.outputs:
             storage = kernels.buffers[id].storage
             ready[storage] = max(end, ready.get(storage, 0.0))

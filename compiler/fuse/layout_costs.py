@@ -1,9 +1,9 @@
 """Which of the values that lie channels-last by the rule had better be plain, by what kernels cost.
 
-Values that operators without a window tie, axis by axis, lie alike: they are one variable, with two alternatives. A kernel that touches
-values of several variables costs something else under each combination: that is a table (`compiler.fuse.pbqp`). Some read one
-layout and write the other at little cost, and a transposition between the right two is a view and costs nothing; so
-conversions need no place of their own among the tables.
+Values that operators without a window tie, axis by axis, lie alike: they are one variable, with two alternatives. A
+kernel that touches values of several variables costs something else under each combination: that is a table
+(`compiler.fuse.pbqp`). Some read one layout and write the other at little cost, and a transpose between the right
+two is a view and costs nothing; so conversions need no place of their own among the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from compiler.ir.tile import Cost
 MOST_VARIABLES = 4
 """Of one kernel: if it touches more, all of them become one."""
 MARGIN = {"model": 0.3, "record": 0.05}
-"""By what part kernels that touch a value must become cheaper before its layout is changed: the source of costs errs by as much."""
+"""By what part kernels that touch a value must become cheaper before its layout is changed: the source of costs errs by
+as much."""
 LEAST = 0.02
 """By what part the whole model must: less is not worth being wrong."""
 
@@ -100,7 +101,7 @@ class _Problem:
     margin: float
 
     def pays(self, region: frozenset[int]) -> bool:
-        """Whether the kernels that touch some variables cost less, by more than the margin, when these are plain and no others."""
+        """Whether the kernels that touch some variables cost less, by more than the margin, if only these are plain."""
         touching = [table for table in self.tables if region & set(table.variables)]
         count = 1 + max(variable for table in touching for variable in table.variables)
         before = cost_of(touching, [RULE] * count)
@@ -112,10 +113,10 @@ def _regions(choice: Sequence[int], tables: Iterable[Table]) -> list[frozenset[i
     """The variables that are to be plain, apart where no kernel touches two of them."""
     regions = [frozenset({variable}) for variable, alternative in enumerate(choice) if alternative == PLAIN]
     for table in tables:
-        meeting = [region for region in regions if region & set(table.variables)]
-        if len(meeting) > 1:
-            regions = [region for region in regions if region not in meeting]
-            regions.append(frozenset().union(*meeting))
+        touched = [region for region in regions if region & set(table.variables)]
+        if len(touched) > 1:
+            regions = [region for region in regions if region not in touched]
+            regions.append(frozenset().union(*touched))
     return regions
 
 
@@ -169,7 +170,7 @@ class _Asked:
         self.calls: list[Call] = []
 
     def add(self, calls: Iterable[Call], buffers: Mapping[int, Buffer]) -> range:
-        """Where among all calls those of one more alternative are; its activations are told from those of the others."""
+        """Positions among all calls of those of one more alternative; no two alternatives share activations."""
         names = {id: id if id in self.graph.constants else self.next + at for at, id in enumerate(buffers)}
         self.next += len(names)
         for id, buffer in buffers.items():

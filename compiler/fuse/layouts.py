@@ -1,9 +1,9 @@
 """Which values lie channels-last in memory.
 
-Convolution and pooling read a window at every channel: with the channels innermost a window is a few contiguous stretches,
-and results of a contraction over channels are stored as whole vectors. So their operands and results, and all that
-elementwise operators tie to them, lie channels-last; graph inputs and outputs keep the user's order, what Routines read and
-write is plain as they demand, and so is everything else.
+Convolution and pooling read a window at every channel: with the channels innermost a window is a few contiguous
+segments, and results of a contraction over channels are stored as whole vectors. So their operands and results, and all
+that elementwise operators tie to them, lie channels-last. Graph inputs and outputs keep the user's order, what Routines
+read and write is plain as they demand, and so is everything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ NARROW_GROUP = 8
 
 
 def choose_layouts(graph: Graph, plain: frozenset[int], free: frozenset[int] = frozenset()) -> dict[int, Layout]:
-    """A layout for every value and constant that is not plain; those of `plain` have to be, graph inputs and outputs of `free` need not."""
+    """A layout for every value and constant that is not plain.
+
+    Those of `plain` have to be plain; graph inputs and outputs of `free` need not.
+    """
     last = _spread(graph, _seeds(graph) - plain, plain)
     fixed = {*graph.inputs, *graph.outputs} - free | {*graph.constants}
     layouts = {value: Layout.channels_last(graph.type(value).rank) for value in last - fixed}
@@ -66,7 +69,7 @@ def ties(graph: Graph) -> list[tuple[int, ...]]:
 
 
 def _keeps_axes(graph: Graph, node: Node) -> bool:
-    """Whether output axes are the input's axes: elementwise operators, Concat, Pad, Slice, Split, reductions that keep dimensions."""
+    """Whether output axes are the input's: elementwise, Concat, Pad, Slice, Split, reductions that keep dimensions."""
     if node.op in UNTIED:
         return False
     rank = graph.type(node.outputs[0]).rank
@@ -74,7 +77,7 @@ def _keeps_axes(graph: Graph, node: Node) -> bool:
 
 
 def _weight_layouts(graph: Graph, node: Node) -> dict[int, Layout]:
-    """Weights of narrow-group convolutions with the output channel innermost, which is the axis their loops vectorise."""
+    """Weights of narrow-group convolutions with the output channel innermost: the axis that their loops vectorise."""
     weight = node.inputs[WEIGHTS[node.op]] if node.op in WEIGHTS else None
     if weight not in graph.constants:
         return {}

@@ -1,7 +1,7 @@
-"""Maps carried past a Concat: f(concat(x, y)) = concat(f(x), f(y)), where the kernels that make the operands can run f themselves.
+"""Maps moved before a Concat, f(concat(x, y)) = concat(f(x), f(y)), into the kernels that make its operands.
 
-Cells of NASNet end in a Concat, and all that reads it begins with a Relu. The Concat is no kernel, since its operands are written straight into
-its memory; nor is the Relu, if each of them is written through it.
+Cells of NASNet end in a Concat, and all that reads it begins with a Relu. The Concat is no kernel, since its operands
+are written straight into its memory; nor is the Relu, if each of them is written through it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compiler.ir.kernel import Kernel
 
 
 def carry_past_concats(draft: Draft) -> None:
-    """Valid after: no map of a Concat's result and of nothing else could have been run on each of its operands where that is made."""
+    """Valid after: no map that alone reads a Concat's result could run on each operand where that is made."""
     known: dict[tuple[int, str], int] = {}
     for concat in list(draft.ops):
         if concat_parts(concat) is None:
@@ -42,7 +42,7 @@ def _text(op: Op) -> str:
 
 
 def _is_pointwise(op: Op, draft: Draft) -> bool:
-    """Whether a map computes each result from the element of its one operand at the same place, and from nothing else."""
+    """Whether a map computes each result from nothing but the element of its one operand at the same place."""
     block = only_block(op)
     if block is None or is_copy(op) or len(op.inputs) != 1:
         return False
@@ -63,7 +63,9 @@ def _pays(draft: Draft, concat: Op, op: Op) -> bool:
 
 
 def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], int]) -> bool:
-    """Runs a map on each operand of a Concat instead of on its result; False, with the draft in disorder, where one cannot be.
+    """Runs a map on each operand of a Concat instead of on its result.
+
+    False, and the draft is no longer valid, if one of them cannot run it.
 
     `known`: results of maps of a Concat, by that Concat's result, that are joined already.
     """

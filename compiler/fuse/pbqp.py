@@ -1,11 +1,13 @@
-"""The cheapest choice of one alternative per variable where tables say what the choices of a few variables cost together.
+"""The cheapest choice of one alternative per variable, by tables of what the choices of a few variables cost.
 
-Tables over one and two variables are the partitioned boolean quadratic problem by which primitives and layouts of a network are selected
-(Anderson & Gregg, CGO 2018; its reductions: Scholz & Eckstein, LCTES 2002). A kernel may touch more than two tensors, so a table
-here may have more variables. Variables are eliminated one by one, the one with the fewest neighbours first: all that is said of it is summed
-up and replaced by the least over its alternatives, a table over its neighbours. With no or one neighbour left that is the reduction R0 or RI, with two RII,
-with more bucket elimination (Dechter 1999): all exact. Where the table would grow too large, its parts are minimised separately
-(mini-buckets, Dechter & Rish 2003): what comes out is then a lower bound, and the choice made on the way back may cost more.
+Tables over one and two variables are the partitioned boolean quadratic problem by which primitives and layouts of a
+network are selected (Anderson & Gregg, CGO 2018; its reductions: Scholz & Eckstein, LCTES 2002). A kernel may touch
+more than two tensors, so a table here may have more variables. Variables are eliminated one by one, the one with the
+fewest neighbours first: all that is said of it is summed up and replaced by the least over its alternatives, a table
+over its neighbours. With no or one neighbour left that is the reduction R0 or RI, with two RII, with more bucket
+elimination (Dechter 1999): all exact. Where the table would grow too large, its parts are minimised separately
+(mini-buckets, Dechter & Rish 2003): what comes out is then a lower bound, and the choice made on the way back may cost
+more.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ MOST_CELLS = 1 << 14
 
 @dataclass(frozen=True)
 class Table:
-    """What the choices of `variables` cost together: an axis of `costs` for each of them, in their order, as long as it has alternatives."""
+    """What the choices of `variables` cost together.
+
+    `costs` has an axis for each of them, in their order, as long as it has alternatives.
+    """
 
     variables: tuple[int, ...]
     costs: Costs
@@ -42,7 +47,9 @@ class Solution:
 
 
 def solve(alternatives: Sequence[int], tables: Sequence[Table], most_cells: int = MOST_CELLS) -> Solution:
-    """The choice with the least sum of tables; exact, `cost` equal to `bound` but for rounding, unless a table would have more than `most_cells`.
+    """The choice with the least sum of tables, found exactly unless a table would have more than `most_cells`.
+
+    If it is exact, `cost` equals `bound` but for rounding.
 
     `alternatives` says how many each variable has. Of equals the first alternative is taken.
     """
@@ -110,9 +117,9 @@ def _sum(first: Table, second: Table) -> Table:
 def _spread(table: Table, variables: Sequence[int]) -> Costs:
     """A table's costs with an axis for each of more variables, in their order."""
     order = sorted(range(len(table.variables)), key=lambda at: variables.index(table.variables[at]))
-    turned = table.costs.transpose(order)
-    extents = iter(turned.shape)
-    return turned.reshape([next(extents) if variable in table.variables else 1 for variable in variables])
+    transposed = table.costs.transpose(order)
+    extents = iter(transposed.shape)
+    return transposed.reshape([next(extents) if variable in table.variables else 1 for variable in variables])
 
 
 def _without(table: Table, variable: int) -> Table:

@@ -1,4 +1,7 @@
-"""Constants of one element, or of equal ones along a channel, written into the expressions that read them, and the powers that this makes plain."""
+"""Constants of one element, or of equal ones along a channel, written into the expressions that read them.
+
+Powers that this makes plain become products.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from compiler.ir.tensor import DType
 
 
 def with_scalars(kernel: Kernel, constants: Mapping[str, np.ndarray]) -> Kernel:
-    """The kernel with loads of constants (by slot) that are one number everywhere replaced by it; slots nobody reads any more remain."""
+    """The kernel with loads of constants (by slot) that are one number everywhere replaced by it.
+
+    Slots that nothing reads any more remain.
+    """
     values = {slot: _number(array) for slot, array in constants.items() if _is_uniform(array)}
     if not values:
         return kernel
@@ -42,7 +48,10 @@ def _number(array: np.ndarray) -> float | int | bool:
 
 
 def _plain_power(expr: Expr) -> Expr:
-    """pow(x, 1) = x, pow(x, 2) = x x, pow(x, 3) = x x x, for floats; a square root differs from pow in its signs and stays one."""
+    """pow(x, 1) = x, pow(x, 2) = x x, pow(x, 3) = x x x, for floats.
+
+    A square root differs from pow in its signs and stays one.
+    """
     if not isinstance(expr, Apply) or expr.function != "pow" or not isinstance(expr.args[1], Const):
         return expr
     base, exponent = expr.args[0], expr.args[1].value

@@ -1,6 +1,7 @@
 """A window channel by channel and the pointwise product that alone reads it, made one call.
 
-What the window computes at a pixel becomes a row of the joined kernel: `compiler.forms.separable` is the form, and says what may be made of it.
+What the window computes at a pixel becomes a row of the joined kernel: `compiler.forms.separable` is the form, and says
+what may be made of it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def separables(kernels: KernelGraph) -> tuple[tuple[tuple[int, ...], Call], ...]
 
 @dataclass(frozen=True)
 class _Parts:
-    """Both kernels without axes of extent 1, the slots they meet at, and how their axes correspond.
+    """Both kernels without axes of extent 1, the slots that connect them, and how their axes correspond.
 
     axes      of the joined kernel, for each axis of the window's kernel but its channels
     channels  axes of the window's kernel that become its blocks' own
@@ -117,7 +118,7 @@ def _only(index: Index) -> Index:
 
 
 def _joined(parts: _Parts, kernels: KernelGraph, first: Call, second: Call) -> Call:
-    """Both, over the pixels; slots of the window's kernel are called w_.., its axes too unless they are the product's."""
+    """Both, over the pixels; slots and axes of the window's kernel are called w_.., but for axes of the product."""
     names = {slot.name: f"w_{slot.name}" for slot in (*parts.window.inputs, *parts.window.temps, *parts.window.outputs)}
     names[parts.made] = parts.read
     before = rename_slots(parts.window, names)

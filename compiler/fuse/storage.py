@@ -1,8 +1,8 @@
 """The dtype in which activations and weights lie in memory: 16-bit floats where the job's precision says so.
 
-Kernels compute in fp32 as before; elements are converted where they are loaded and stored, so that rounding happens once for each
-value that goes through memory and never inside a fused kernel. A product whose operands both lie in memory in 16 bits is then exactly
-what tensor cores compute.
+Kernels compute in fp32 as before; elements are converted where they are loaded and stored, so that rounding happens
+once for each value that goes through memory and never inside a fused kernel. A product whose operands both lie in
+memory in 16 bits is then exactly what tensor cores compute.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LEAST_CONSTANT = 1024
 def with_storage(kernels: KernelGraph, element: DType) -> KernelGraph:
     """Every fp32 buffer with elements of a 16-bit float in memory.
 
-    Left as they are: the model's inputs and outputs and what shares memory with them, what Routines touch, small constants, and
-    constants that the 16-bit float cannot hold.
+    Left as they are: the model's inputs and outputs and what shares memory with them, what Routines touch, small
+    constants, and constants that the 16-bit float cannot hold.
     """
     fixed = _fixed(kernels, element)
     shortened = {

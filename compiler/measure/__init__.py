@@ -11,5 +11,5 @@ plans       whole plans raced
 latency     one model's latency
 npz         inputs from and outputs to .npz files
 
-May know: `ir`. Must not know: how code is generated.
+May import: `ir`. Must not depend on: how code is generated.
 """

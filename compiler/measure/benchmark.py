@@ -15,7 +15,8 @@ Run = Callable[[], float]
 """Runs a model once and returns its seconds."""
 
 BLOCK_S = 0.03
-"""One model's part of a round: long against a switch between models, short against a change of the machine's clock or load."""
+"""One model's part of a round: long against a switch between models, short against a change of the machine's clock or
+load."""
 LEAST_ROUNDS = 6
 """And sittings: the fewest from which an exact interval at 95% can be had (`compare`)."""
 MOST_SITTINGS = 12
@@ -23,7 +24,8 @@ MOST_ROUNDS = 1000
 MOST_SAMPLES = 10_000
 """Kept for each model."""
 COLD_RUN_S = 0.25
-"""A longer run is timed from the first of a block on: filling the caches again, some 10 ms at most, is a small part of it."""
+"""A longer run is timed from the first of a block on: filling the caches again, some 10 ms at most, is a small part of
+it."""
 WARM_PART = 0.1
 """Of the time to be measured, for which a model is warmed up..."""
 WARM_SECONDS = (0.05, 1.0)
@@ -31,7 +33,7 @@ WARM_SECONDS = (0.05, 1.0)
 WARM_RUNS = 3
 REWARM_S = 0.02
 COPIES = 10
-"""Of which the first is not counted; as many runs tell what copies to and from a GPU take."""
+"""Of which the first is not counted; as many runs measure what copies to and from a GPU take."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def nothing() -> None:
 
 
 def ignored(part: float) -> None:
-    """The progress that nobody watches."""
+    """The observer of progress that does nothing."""
 
 
 def warm(run: Run, seconds: float) -> float:
@@ -85,13 +87,15 @@ def interleave(
 ) -> list[Timed]:
     """Times models in rounds, until each was timed for `seconds`; at least LEAST_ROUNDS rounds.
 
-    In a round every model runs one block, in an order drawn from `seed`. A block is as many runs as fill BLOCK_S by `warm_s`, the models'
-    seconds per run; longer where the slowest model's single run is longer or MOST_ROUNDS would be passed. It begins with `settle`,
-    then one run that is not timed, which brings back to the caches what the others' blocks took from them.
+    In a round every model runs one block, in an order drawn from `seed`. A block is as many runs as fill BLOCK_S by
+    `warm_s`, the models' seconds per run; longer where the slowest model's single run is longer or MOST_ROUNDS would be
+    passed. It begins with `settle`, then one run that is not timed, which restores to the caches what the others'
+    blocks took from them.
 
-    Rounds are held in sittings, LEAST_ROUNDS to MOST_SITTINGS of them, of one round or more: for each, `fresh` gives the models opened anew,
-    in the same order. Where a model's memory comes to lie, and which cores its threads start on, changes its speed for as long as it is
-    open, by more than all rounds of that time could tell. `progress` is given the part that is done.
+    Rounds are held in sittings, LEAST_ROUNDS to MOST_SITTINGS of them, of one round or more: for each, `fresh` gives
+    the models opened anew, in the same order. Where a model's memory comes to lie, and which cores its threads start
+    on, changes its speed for as long as it is open, by more than all rounds of that time could show. `progress` is
+    given the part that is done.
     """
     block_s = max(BLOCK_S, seconds / MOST_ROUNDS, *warm_s)
     counts = [max(1, round(block_s / max(one, 1e-9))) for one in warm_s]
@@ -167,7 +171,7 @@ def copy_seconds(arrays: Sequence[np.ndarray]) -> float:
 
 
 def added_seconds(run: Run, longer: Run) -> float:
-    """How much longer one run takes than another that does less, by their medians; taken in turn, 0 where no difference shows."""
+    """How much longer a run takes than one that does less, by medians of alternating runs; 0 if they do not differ."""
     pairs = [(run(), longer()) for _ in range(COPIES)][1:]
     less, more = (float(statistics.median(times)) for times in zip(*pairs, strict=True))
     return max(0.0, more - less)

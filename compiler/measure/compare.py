@@ -13,8 +13,9 @@ import numpy as np
 
 CONFIDENCE = 0.95
 RESOLUTION = 0.005
-"""By how much two loadings of one artifact may differ on one machine, through nothing but where its memory came to lie (Mytkowicz et al.,
-"Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009). Intervals are this much wider on each side."""
+"""By how much two loadings of one artifact may differ on one machine, through nothing but where its memory came to lie
+(Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009). Intervals are this much
+wider on each side."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,12 @@ class Comparison:
 def compare(a: Sequence[float], b: Sequence[float], sittings: Sequence[int]) -> Comparison:
     """Compares two models by their seconds in the same rounds, one (median) for each round.
 
-    A round tells the logarithm of b's seconds over a's: what slows the machine for a while slows both and cancels. The rounds of one
-    sitting share where memory lies and what else the machine does, so that a sitting counts once, as the median of its rounds; `sittings`
-    says how many rounds each had. The ratio is the Hodges-Lehmann estimate over the sittings, and its interval the exact one of Wilcoxon's
-    signed ranks (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, sections 3.2 and 3.3), which asks for symmetry and not
-    for a normal distribution, and bears a sitting that was disturbed. It is then widened by RESOLUTION. Raises ValueError for rounds that
-    cannot be paired.
+    A round gives the logarithm of b's seconds over a's: what slows the machine for a while slows both and cancels. The
+    rounds of one sitting share where memory lies and what else the machine does, so that a sitting counts once, as the
+    median of its rounds; `sittings` says how many rounds each had. The ratio is the Hodges-Lehmann estimate over the
+    sittings, and its interval the exact one of Wilcoxon's signed ranks (Hollander, Wolfe and Chicken, Nonparametric
+    Statistical Methods, sections 3.2 and 3.3). It asks for symmetry and not for a normal distribution, and bears a
+    sitting that was disturbed. It is then widened by RESOLUTION. Raises ValueError for rounds that cannot be paired.
     """
     if not len(a) == len(b) == sum(sittings) or not a or 0 in sittings:
         raise ValueError(f"{len(a)} and {len(b)} rounds in sittings of {list(sittings)} cannot be paired")
@@ -75,10 +76,10 @@ def compare(a: Sequence[float], b: Sequence[float], sittings: Sequence[int]) -> 
 
 
 def _outer_averages(n: int) -> int | None:
-    """How many of the sorted Walsh averages of n values lie outside the interval, on each side; None: all of them would be too few.
+    """How many of the sorted Walsh averages of n values lie outside the interval, on each side; None if all of them.
 
-    That is the largest k for which P(T <= k) is at most half of what the confidence leaves. T is the sum of the ranks with a positive sign,
-    of which each is there or not: its distribution is counted.
+    That is the largest k for which P(T <= k) is at most half of what the confidence leaves. T is the sum of the ranks
+    with a positive sign, of which each is there or not: its distribution is counted.
     """
     ways = [1]
     for rank in range(1, n + 1):
@@ -95,7 +96,7 @@ def _outer_averages(n: int) -> int | None:
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
-    """How far apart two models' outputs are: the largest difference over the largest value of `a`, where both are finite.
+    """The largest difference of two models' outputs over the largest value of `a`, where both are finite.
 
     Beside it the number of elements of which one is NaN or infinite and the other is not so, too.
     """

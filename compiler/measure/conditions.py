@@ -79,7 +79,8 @@ def conditions(root: Path = Path("/")) -> Conditions:
 def between(before: Conditions, after: Conditions) -> dict[str, Any]:
     """What happened from one moment to another, as shares of that time (0 to 1) where not in seconds.
 
-    `others_busy` is what all other processes used of all cores, in ticks of the kernel's clock (10 ms): over less than a second it is rough.
+    `others_busy` is what all other processes used of all cores, in ticks of the kernel's clock (10 ms): over less than
+    a second it is rough.
     """
     seconds = after.at - before.at
     cores, busy = [], 0
@@ -145,10 +146,12 @@ def _available(meminfo: str) -> int | None:
 
 
 def _frequencies(cpus: Path, cpuinfo: str) -> dict[int, float]:
-    """As cpufreq tells them; without it, as the processor does."""
-    told = {core: float(text) * 1e3 for core, path in _cores(cpus, "cpufreq/scaling_cur_freq") if (text := _text(path))}
-    if told:
-        return told
+    """As cpufreq reports them; without it, as the processor does. In Hz."""
+    reported = {
+        core: float(text) * 1e3 for core, path in _cores(cpus, "cpufreq/scaling_cur_freq") if (text := _text(path))
+    }
+    if reported:
+        return reported
     lines = [line.partition(":")[2] for line in cpuinfo.splitlines() if line.startswith("cpu MHz")]
     return {core: float(megahertz) * 1e6 for core, megahertz in enumerate(lines)}
 

@@ -17,8 +17,8 @@ def model_latency(
 ) -> Spread:
     """Seconds of single runs, one after another, for as long as `seconds_budget` lasts.
 
-    The first runs fault memory in and wake threads, and are not counted. At least LEAST are, however long they take, unless one alone
-    exceeds the budget: then that one is all. At most MOST are.
+    The first runs fault memory in and wake threads, and are not counted. At least LEAST are, however long they take,
+    unless one alone exceeds the budget: then that one is all. At most MOST are.
     """
     end = clock() + seconds_budget
     for _ in range(WARM_UPS):

@@ -30,14 +30,15 @@ def allocate(count: int) -> np.ndarray:
 
 
 def operand(memory: np.ndarray, buffer: Buffer) -> np.ndarray:
-    """A storage's memory from the buffer's first element on, flat, in the buffer's dtype: what a kernel's pointer points at."""
+    """A storage's memory from the buffer's first element on, flat, in its dtype: what a kernel's pointer points at."""
     return _elements(memory, buffer)[buffer.offset :]
 
 
 def read_buffer(memory: np.ndarray, buffer: Buffer) -> np.ndarray:
     """The buffer's logical array, copied out of its storage.
 
-    `memory` is the whole storage, flat and contiguous, in any dtype. Raises ValueError when the buffer reaches outside it.
+    `memory` is the whole storage, flat and contiguous, in any dtype. Raises ValueError when the buffer reaches outside
+    it.
     """
     padded = _physical(memory, buffer).transpose(_logical_order(buffer)).reshape(_padded(buffer))
     return padded[_inside(buffer)].astype(buffer.type.dtype.numpy)
@@ -46,8 +47,8 @@ def read_buffer(memory: np.ndarray, buffer: Buffer) -> np.ndarray:
 def write_buffer(memory: np.ndarray, buffer: Buffer, array: np.ndarray) -> None:
     """Puts a logical array where the buffer's layout, strides and offset say, in the buffer's dtype.
 
-    Padding is cleared where the layout's `fill` is "zero" and left as it is where it is "any". Raises ValueError when shapes differ
-    or the buffer reaches outside `memory` (the whole storage, flat and contiguous, in any dtype).
+    Padding is cleared where the layout's `fill` is "zero" and left as it is where it is "any". Raises ValueError when
+    shapes differ or the buffer reaches outside `memory` (the whole storage, flat and contiguous, in any dtype).
     """
     if array.shape != buffer.type.dims:
         raise ValueError(f"an array of shape {list(array.shape)} does not fit buffer `{buffer}`")

@@ -1,4 +1,7 @@
-"""Arrays that go into and come out of a run, as .npz archives. What is read may be hostile: nothing in it is unpickled or believed."""
+"""Arrays that go into and come out of a run, as .npz archives.
+
+What is read may be hostile: nothing in it is unpickled or believed.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,10 @@ class Spec(Protocol):
 def read_inputs(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
     """The inputs, in the order of `specs`, from an .npz archive whose arrays have their names.
 
-    A dtype may differ from the model's where no kind is lost: within a kind (float64 for float32) if every value fits, or to one that
-    holds all values of the other. Sizes, names, dtypes and shapes are checked before any array is read, so that no more memory is
-    used than the model's own inputs take, and an array or two beside. Raises InputsError with every mismatch.
+    A dtype may differ from the model's where no kind is lost: within a kind (float64 for float32) if every value fits,
+    or to one that holds all values of the other. Sizes, names, dtypes and shapes are checked before any array is read,
+    so that no more memory is used than the model's own inputs take, and an array or two beside. Raises InputsError with
+    every mismatch.
     """
     try:
         with _Bounded(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
@@ -142,7 +146,7 @@ def _refuse(refusals: Sequence[Refusal]) -> None:
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """By the array's name. Raises InputsError for an archive that is too large or holds other things than named arrays."""
+    """Arrays by name. Raises InputsError for an archive that is too large or holds other things than named arrays."""
     entries = archive.infolist()
     if len(entries) > MOST_MEMBERS:
         raise InputsError(f"the inputs have {len(entries)} members, at most {MOST_MEMBERS} are read", fix=_HOW)
@@ -213,7 +217,7 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, spec: Spec) -> _He
 
 def _castable(dtype: np.dtype[Any], spec: Spec) -> bool:
     if spec.dtype == "bfloat16":
-        # numpy writes ml_dtypes' bfloat16, which it does not know, as two bytes without a meaning.
+        # numpy writes ml_dtypes' bfloat16, which has no meaning to it, as two bytes.
         return dtype.newbyteorder("=") == np.uint16 or dtype == np.dtype("V2")
     return dtype.kind == spec.numpy.kind or (dtype.kind in "biuf" and np.can_cast(dtype, spec.numpy, "safe"))
 
@@ -224,7 +228,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: _Header) ->
     with archive.open(entry) as member:
         member.read(header.begin)
         at = 0
-        # The read that meets the end compares the checksum, also of an array without elements.
+        # The read that reaches the end compares the checksum, also of an array without elements.
         while piece := member.read(PIECE):
             memory[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += len(piece)

@@ -12,11 +12,15 @@ from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType
 
 PATTERN = 65_521
-"""Random elements drawn for a dtype and repeated to fill an operand; prime, so that no row of a tensor lines up with it."""
+"""Random elements drawn for a dtype and repeated to fill an operand; prime, so that no row of a tensor lines up with
+it."""
 
 
 def pattern(dtype: DType, random: np.random.Generator, *, zero: bool) -> np.ndarray:
-    """Elements to fill an operand with; integers are all zero where they may be indices, else small and never zero (they may divide)."""
+    """Elements to fill an operand with: integers are zero if they may be indices, else small and never zero.
+
+    They may be divisors.
+    """
     if dtype.is_float:
         return random.uniform(0.1, 1.0, PATTERN).astype(dtype.numpy)
     if dtype is DType.BOOL:
@@ -27,7 +31,7 @@ def pattern(dtype: DType, random: np.random.Generator, *, zero: bool) -> np.ndar
 
 
 def reads_indices(kernel: Kernel | Routine) -> bool:
-    """Whether an integer operand may decide which element is touched; a routine, which says nothing of itself, is taken to."""
+    """Whether an integer operand may decide which element is touched; a routine's may, as nothing is known of it."""
     if isinstance(kernel, Routine):
         return True
     roots = [value for block in kernel.blocks for value in block.values]

@@ -25,7 +25,7 @@ ALONE_SECONDS = 0.25
 ALONE_SITTINGS, ALONE_RUNS = 3, 2
 """... opened anew so often, each time for at least so many runs."""
 TRACE_SECONDS = 0.1
-"""Of runs in which each task tells when it begins and ends..."""
+"""Of runs in which each task records when it begins and ends..."""
 TRACES = (3, 30)
 """... the fewest and the most."""
 
@@ -34,7 +34,8 @@ TRACES = (3, 30)
 class Raced:
     """One plan's runs in seconds, and its time over that of the first plan, by rounds that ran next to each other.
 
-    `spans` are begin and end of each of its tasks, in the plan's order, in seconds from the beginning of a run: medians; empty where they cannot be had.
+    `spans` are begin and end of each of its tasks, in the plan's order, in seconds from the beginning of a run:
+    medians; empty where they cannot be had.
     """
 
     spread: Spread
@@ -43,12 +44,12 @@ class Raced:
 
 
 class _Stopped(Exception):
-    """Whoever waits is in a hurry."""
+    """A stop request ended the race."""
 
 
 def expected_seconds(seconds: float) -> float:
     """About how long a race takes for each plan that runs for so long."""
-    sitting = 3 * seconds + SETTLE_S  # brought back to life, brought back to the caches, timed
+    sitting = 3 * seconds + SETTLE_S  # started again, loaded into the caches again, timed
     return WARM_SECONDS[0] + WARM_RUNS * seconds + max(SECONDS, LEAST_ROUNDS * sitting)
 
 
@@ -64,9 +65,10 @@ def traces_of(seconds: float) -> int:
 
 
 def time_alone(fresh: Callable[[], Sequence[Run]], hurry: Hurry = unhurried) -> list[Raced] | None:
-    """The time of a single plan, in a list as `race_plans` would tell it: shortly, since it decides nothing. None when `hurry` called it off.
+    """The time of a single plan, as `race_plans` gives it, in a short race; None if `hurry` called it off.
 
-    `fresh` opens it. The first run of a sitting, which brings its memory and threads to life, is not counted.
+    It is short since it decides nothing. `fresh` opens the plan. The first run of a sitting, which touches its memory
+    and starts its threads, is not counted.
     """
     samples: list[float] = []
     for _ in range(ALONE_SITTINGS):
@@ -93,10 +95,12 @@ def race_plans(
     hurry: Hurry = unhurried,
     settle: Callable[[], None] = lambda: time.sleep(SETTLE_S),
 ) -> list[Raced] | None:
-    """Each plan's time beside the first one's, in rounds of small blocks in random order (`measure.benchmark.interleave`).
+    """Each plan's time beside the first one's, in rounds of small blocks in random order.
 
-    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was slowed, is held once more. None when
-    `hurry`, which is asked after each round, called it off.
+    The rounds are those of `measure.benchmark.interleave`.
+
+    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was
+    slowed, is held once more. None when `hurry`, which is asked after each round, called it off.
     """
 
     def go_on(part: float) -> None:

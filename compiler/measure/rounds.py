@@ -19,7 +19,10 @@ LOSER = 1.3
 
 
 def clean_rounds(rates: Sequence[float], loss: float = PROBE_LOSS) -> frozenset[int]:
-    """Rounds in which no core was taken away or slowed, judged by the probes' rates: near the upper quartile, or the best half when too few are."""
+    """Rounds in which no core was taken away or slowed, judged by the probes' rates.
+
+    Their rates are near the upper quartile. If these are too few, it is the best half.
+    """
     if not rates:
         return frozenset()
     least = loss * float(np.percentile(rates, 75))

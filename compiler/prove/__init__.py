@@ -5,5 +5,5 @@ inputs     random and edge inputs
 agree      an artifact beside the reference
 bisect     the first node that diverges
 
-May know: `ir`, `ops`, `measure`. Must not know: how code is generated.
+May import: `ir`, `ops`, `measure`. Must not depend on: how code is generated.
 """

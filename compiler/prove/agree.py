@@ -21,35 +21,39 @@ ModelRunner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 """Runs the program under judgement: inputs, then outputs, in the graph's order, declared dtypes and shapes."""
 
 DEFAULT_TOLERANCE: Mapping[str, float] = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
-"""Largest accepted error relative to an output's largest value, by precision. Two orders of float32 arithmetic on one model differ by
-up to 1e-5, and by 1.6e-4 on deep segmentation and detection nets; faster algorithms (Winograd) cost some 1e-5 more. Operands rounded to bf16 cost 3e-3 to 2.3e-2 in the worst of the edge cases.
-All that goes through memory rounded to fp16 costs 5e-8 to 8.3e-3, to bf16 6.5e-7 to 6e-2; tf32 keeps as many bits as fp16."""
+"""Largest accepted error relative to an output's largest value, by precision. Two orders of float32 arithmetic on one
+model differ by up to 1e-5, and by 1.6e-4 on deep segmentation and detection nets; faster algorithms (Winograd) cost
+some 1e-5 more. Operands rounded to bf16 cost 3e-3 to 2.3e-2 in the worst of the edge cases. All that goes through
+memory rounded to fp16 costs 5e-8 to 8.3e-3, to bf16 6.5e-7 to 6e-2; tf32 keeps as many bits as fp16."""
 MANTISSA: Mapping[str, int] = {"tf32": 11, "fp16": 11, "bf16": 8}
 """Bits of the short floats, the leading one counted."""
 LARGEST: Mapping[str, float] = {"fp16": 65504.0}
 """What activations may reach, by precision, where that is less than float32's range."""
 QUANTISED_TOLERANCE = 2e-2
-"""For models that round to 8 bits inside: a value near the middle falls to either side, which differs by up to 4e-3 in QDQ models and by
-1.6e-2 in dynamically quantised ones between two correct runtimes."""
+"""For models that round to 8 bits inside: a value near the middle falls to either side, which differs by up to 4e-3 in
+QDQ models and by 1.6e-2 in dynamically quantised ones between two correct runtimes."""
 QUANTISING = having(Trait.QUANTISED) - {"DequantizeLinear"}
 """Operators that round activations to 8 bits, or read what one of them rounded. A model whose weights alone are stored
 in 8 bits rounds nothing when it runs."""
 RANDOM = "random"
 """The case that is judged first."""
 NOISE_ALLOWANCE = 4.0
-"""Without a stated tolerance, an error up to this many times what numpy's own evaluation in the job's precision has is rounding, not a fault."""
+"""Without a stated tolerance, an error up to this many times what numpy's own evaluation in the job's precision has is
+rounding, not a fault."""
 MOST_GRANTED = 2e-2
-"""Beyond this a wrong result could pass for rounding: such a case decides nothing, unless the job states its tolerance."""
+"""Beyond this a wrong result could pass for rounding: such a case decides nothing, unless the job states its
+tolerance."""
 
 
 @dataclass(frozen=True)
 class Agreement:
     """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
 
-    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show nothing, because
-    the model itself overflows in its own precision or gives no finite number; without a decided case nothing has passed. `skipped` are
-    those for which the time ran out. `failing_way` is the way to run it, 0 or 1 + a position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the random case is larger than the precision's largest number, where that
-    may be why it fails.
+    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show
+    nothing, because the model itself overflows in its own precision or gives no finite number; without a decided case
+    nothing has passed. `skipped` are those for which the time ran out. `failing_way` is the way to run it, 0 or 1 + a
+    position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the random
+    case is larger than the precision's largest number, where that may be why it fails.
     """
 
     errors: tuple[OutputError, ...]
@@ -83,12 +87,13 @@ def agree(
     budget_s: float = math.inf,
     others: Sequence[ModelRunner] = (),
 ) -> Agreement:
-    """Runs the program on random inputs, then on edge cases, and judges each against the reference on the unrewritten graph.
+    """Runs the program on random inputs, then on edge cases, and judges each against the unrewritten graph's reference.
 
-    `others` are other ways to run it, judged with it: of each output the largest error of all of them counts.
-    With `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is granted. The
-    random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first case that fails. An edge case that
-    fails where the reference has values beyond `largest`, the largest number that the program can keep, decides nothing.
+    `others` are other ways to run it, judged with it: of each output the largest error of all of them counts. With
+    `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is
+    granted. The random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first
+    case that fails. An edge case that fails where the reference has values beyond `largest`, the largest number that
+    the program can keep, decides nothing.
     """
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
     names: list[str] = []
@@ -113,8 +118,8 @@ def agree(
                 undecided.append(names.pop())
                 continue
             worst = _worst(found.errors)
-            told = (*names,), (*undecided,), ()
-            return Agreement(found.errors, worst, False, found.tolerance, *told, name, inputs, found.furthest, beyond)
+            cases = (*names,), (*undecided,), ()
+            return Agreement(found.errors, worst, False, found.tolerance, *cases, name, inputs, found.furthest, beyond)
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
     return Agreement(errors, _worst(errors), bool(names), granted, (*names,), (*undecided,), (*skipped,))
@@ -123,9 +128,10 @@ def agree(
 def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]) -> tuple[OutputError, ...]:
     """How far each output is from its reference.
 
-    Floats: NaN must meet NaN and an infinity the same infinity (a reference beyond the output dtype's range counts as infinite);
-    one that does not makes the errors infinite. Elements that agree in kind without being finite count as equal. Integers and
-    booleans: `max_ulp` is the count of unequal elements. The relative error of an all-zero reference is the absolute one.
+    Floats: NaN must be NaN in both, and an infinity the same infinity (a reference beyond the output dtype's range
+    counts as infinite); one that does not makes the errors infinite. Elements that agree in kind without being finite
+    count as equal. Integers and booleans: `max_ulp` is the count of unequal elements. The relative error of an all-zero
+    reference is the absolute one.
     """
     if not len(got) == len(want) == len(outputs):
         raise ValueError(f"{len(got)} results and {len(want)} references for {len(outputs)} outputs")
@@ -135,7 +141,8 @@ def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequ
 def distance(value: Value, error: OutputError) -> float:
     """What a tolerance is held against: the relative error.
 
-    For integers and booleans the part of the elements that differ, if that is less: a class that wins by a hair may lose by one.
+    For integers and booleans the part of the elements that differ, if that is less: a class that wins by a hair may
+    lose by one.
     """
     if value.type.dtype.is_float or not value.type.elements:
         return error.max_relative
@@ -170,8 +177,8 @@ def _judge(
 ) -> _Verdict | None:
     """The verdict on one case.
 
-    None where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly conditioned there
-    that rounding alone exceeds what may be granted.
+    None where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly
+    conditioned there that rounding alone exceeds what may be granted.
     """
     outputs = [graph.values[value] for value in graph.outputs]
     reference = evaluate_graph(graph, inputs, operators)
@@ -210,7 +217,8 @@ def _beyond(graph: Graph, inputs: dict[int, np.ndarray], operators: Operators, l
         for array in (values[id] for id in node.outputs if id in values and values[id].dtype.kind == "f"):
             reached = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
             if reached > largest:
-                return f"node {node.source!r} ({node.op}) gives values of up to {reached:.3g}, and the largest number is {largest:.5g}"
+                found = f"node {node.source!r} ({node.op}) gives values of up to {reached:.3g}"
+                return f"{found}, and the largest number is {largest:.5g}"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Finds the first call of a kernel graph whose result leaves the reference.
 
-Calls run one by one, in order, each storage in memory of its own, so that neither the order of a plan nor its reuse of memory can
-be at fault; what remains wrong is the kernel, its definition, or the rewriting before it.
+Calls run one by one, in order, each storage in memory of its own, so that neither the order of a plan nor its reuse of
+memory can be at fault. What remains wrong is the kernel, its definition, or the rewriting before it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Stepper(Protocol):
     def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
         """Runs all tiles of the call at `position`.
 
-        `operands` are its inputs, then its outputs, in slot order: each the flat memory of a buffer from its first element to the end of
-        its storage, in the buffer's dtype and physical layout, to be written in place. Constants come as the kernel graph holds them; what a
-        kernel wants packed, the stepper packs.
+        `operands` are its inputs, then its outputs, in slot order: each the flat memory of a buffer from its first
+        element to the end of its storage, in the buffer's dtype and physical layout, to be written in place. Constants
+        come as the kernel graph holds them; what a kernel wants packed, the stepper packs.
         """
         ...
 
@@ -45,10 +45,11 @@ def bisect(
     tolerance: float,
     program: str = "the program",
 ) -> NoReturn:
-    """Raises Disagreement that names the first diverging node, for a program known to disagree on `inputs` (by value id).
+    """Raises Disagreement that names the first diverging node of a program that disagrees on `inputs` (by value id).
 
-    A buffer is compared with the value of the same id in `graph`, the unrewritten one: rewriting never changes what an id means. Where
-    every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault; `program` is what it calls what was run.
+    A buffer is compared with the value of the same id in `graph`, the unrewritten one: rewriting never changes what an
+    id means. Where every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault;
+    `program` is what it calls what was run.
     """
     made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id])]
     wanted = evaluate_graph(graph, inputs, operators, keep=made)
@@ -92,8 +93,9 @@ def _diverges(
     name, operator = (node.source, node.op) if node else ("", "")
     before = max((errors[buffer] for buffer in call.inputs if buffer in errors), default=0.0)
     message = (
-        f"node {name!r} ({operator}) is the first to leave the float64 reference: its result {value.name or f'%{id}'!r} is off by "
-        f"{errors[id]:.3g} of its largest value, {tolerance:.3g} is accepted; kernel {call.kernel.family} computes it"
+        f"node {name!r} ({operator}) is the first to leave the float64 reference: "
+        f"its result {value.name or f'%{id}'!r} is off by {errors[id]:.3g} of its largest value, "
+        f"{tolerance:.3g} is accepted; kernel {call.kernel.family} computes it"
     )
     if unchecked:
         message += f", after {len(unchecked)} kernels whose results the model does not name"
@@ -122,8 +124,9 @@ def _plan_fault(
 ) -> Disagreement:
     worst = max(errors.values(), default=0.0)
     return Disagreement(
-        f"{program} leaves the float64 reference, yet each of its {len(kernels.calls)} calls alone, in memory of its own, agrees "
-        f"within {worst:.3g} ({tolerance:.3g} is accepted): the plan is at fault, in its order or in what shares memory",
+        f"{program} leaves the float64 reference, yet each of its {len(kernels.calls)} calls alone, "
+        f"in memory of its own, agrees within {worst:.3g} ({tolerance:.3g} is accepted): "
+        "the plan is at fault, in its order or in what shares memory",
         fix="compile with threads=1 to see whether the order is at fault, and report this model: it is our fault",
         details={
             "plan": True,
@@ -135,5 +138,5 @@ def _plan_fault(
 
 
 def _plain(error: float) -> float | None:
-    """JSON has no infinity: None stands for a result that is not finite where the reference is, or the other way round."""
+    """A number for JSON, which has no infinity: None is a result not finite where the reference is, or the reverse."""
     return error if math.isfinite(error) else None

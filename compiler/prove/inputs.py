@@ -1,7 +1,7 @@
 """Inputs to judge a program on: random ones in plausible ranges, and edge cases.
 
-An integer that ends up as an index must stay in range, or the model itself has no meaning; how an input is used is found by
-following its readers through operators that keep its values (Cast, Reshape, Concat and the like).
+An integer that ends up as an index must stay in range, or the model itself has no meaning. How an input is used is
+found by following its readers through operators that keep its values (Cast, Reshape, Concat and the like).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ASKS_YES_OR_NO = having(Trait.LOGICAL)
 NEEDS_POSITIVE = frozenset(("Log", "Sqrt"))
 BYTE = 255
 LARGE = 100.0
-"""Float edge inputs are this much larger than random ones: enough to saturate activations, not to overflow sums of products."""
+"""Float edge inputs are this much larger than random ones: enough to saturate activations, not to overflow sums of
+products."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class _Use:
 
 
 def sample_inputs(graph: Graph, seed: int) -> dict[int, np.ndarray]:
-    """Random inputs by value id, in declared dtype and shape: floats normal, booleans even, integers in the range that is used."""
+    """Random inputs by value id, in declared dtype and shape: floats normal, booleans even, integers in their range."""
     random = np.random.default_rng(seed)
     return {value: _random(graph, value, random) for value in graph.inputs}
 
@@ -78,7 +79,7 @@ def _random(graph: Graph, value: int, random: np.random.Generator) -> np.ndarray
 
 
 def _lowest(dtype: DType, use: _Use) -> int:
-    """Small integers are quantised data and use their whole range; others count, index or mask and are never negative."""
+    """Small integers are quantised data and use their whole range; others count, index or mask and are not negative."""
     return int(np.iinfo(np.int8).min) if dtype is DType.I8 and use.high is None else 0
 
 

@@ -27,12 +27,13 @@ def evaluate_graph(
     """Values of the graph's outputs, and of those in `keep`, by id.
 
     inputs  arrays by id, in the declared shapes; dtypes are brought to the declared ones
-    wide    every float tensor (inputs, constants, results) is float64, and a Cast to a float type does not narrow; otherwise every
-            value has its declared dtype, so that the result shows what rounding in that dtype costs
-    mantissa  bits to which every float is rounded, the leading one counted, as it would be in memory: 11 of fp16, 8 of bf16; 0: none is
+    wide    every float tensor (inputs, constants, results) is float64, and a Cast to a float type does not narrow;
+            otherwise every value has its declared dtype, so that the result shows what rounding in that dtype costs
+    mantissa  bits to which every float is rounded, the leading one counted, as it would be in memory: 11 of fp16, 8 of
+              bf16; 0: none is
 
-    A value is dropped after its last reader, so memory stays near the model's own. Raises InternalError, naming the node, when an
-    operator has no record, its reference fails, or a result does not have the declared shape.
+    A value is dropped after its last reader, so memory stays near the model's own. Raises InternalError, naming the
+    node, when an operator has no record, its reference fails, or a result does not have the declared shape.
     """
     wanted = {*graph.outputs, *keep}
     last = {value: position for position, node in enumerate(graph.nodes) for value in node.used}

@@ -10,7 +10,7 @@ choose   the search over choices, by costs
 rules/   the equations, one file per subject (README.md there: the rules for writing rules)
 choices/ the equations of which only costs say whether they pay
 
-May know: `ir`, `ops`. Must not know: kernels, devices, any other stage.
+May import: `ir`, `ops`. Must not import: kernels, devices, any other stage.
 """
 
 from compiler.rewrite.rewrite import Application, Refusal, Rewritten, rewrite

@@ -1,13 +1,14 @@
-"""The search over choices: programs that compute the same with other operators, of which costs say which is the fastest.
+"""The search over choices: programs that compute the same with other operators, compared by their costs.
 
-Choices that touch each other's nodes, or feed each other, are a group. A group is decided on its surroundings, cut out as a small
-graph: starting from the region as it is, choices are made one after another, the greedy rules run after each, and regions that cost
-up to `slack` times the best one are searched further, since a choice that costs something may make room for one that gains more
-(backtracking as in Jia et al., "TASO", SOSP 2019, section 5). Regions of one structure are searched once, and what was decided is made
-again in all of them. Then the program is looked at anew, until no region becomes faster by more than what its costs may be wrong by.
+Choices that touch each other's nodes, or feed each other, are a group. A group is decided on its surroundings, cut out
+as a small graph. Starting from the region as it is, choices are made one after another, and the greedy rules run after
+each. Regions that cost up to `slack` times the best one are searched further, since a choice that costs something may
+make room for one that gains more. This is backtracking as in Jia et al., "TASO", SOSP 2019, section 5. Regions of one
+structure are searched once, and what was decided is made again in all of them. Then the program is looked at anew,
+until no region becomes faster by more than what its costs may be wrong by.
 
-It ends: each round makes the program's time, summed over its regions, smaller by a fixed part of a region, and no region that was
-decided is decided again.
+It ends: each round makes the program's time, summed over its regions, smaller by a fixed part of a region, and no
+region that was decided is decided again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from compiler.rewrite.rules import RULES
 from compiler.rewrite.view import No, Rewrite
 
 SLACK = 1.0
-"""How many times the best one's time a region may take and still be searched further; 1 is plain greedy (docs/decisions/search-beyond-greedy.md)."""
+"""How many times the best one's time a region may take and still be searched further; 1 is plain greedy
+(docs/decisions/search-beyond-greedy.md)."""
 MOST_REGIONS = 32
 """Programs of one region that are costed."""
 MOST_SITES = 8
@@ -35,7 +37,8 @@ MOST_SITES = 8
 FINALISTS = 3
 """Of the fastest programs of a region by the estimates, those that are compared with it in the end."""
 MARGINS: Mapping[str, float] = {"record": 0.02, "model": 0.13}
-"""By the source of costs, the part of what a choice changes that it has to save: measurements scatter, and the model is wrong by more."""
+"""By the source of costs, the part of what a choice changes that it has to save: measurements scatter, and the model is
+wrong by more."""
 MOST_ROUNDS = 8
 
 
@@ -47,7 +50,9 @@ class GraphCosts(Protocol):
         ...
 
     def verdicts(self, contests: Sequence[Sequence[Region]]) -> tuple[Verdict, ...]:
-        """Seconds of regions that compute the same, contest by contest: where they differ, all measured or all modelled.
+        """Seconds of regions that compute the same, one set of regions after the other.
+
+        Where the regions of a set differ, all are measured or all are modelled.
 
         What is unknown may be measured first.
         """
@@ -58,8 +63,8 @@ class GraphCosts(Protocol):
 class Verdict:
     """What the regions of a contest take, all by costs of one source.
 
-    differing_s  of each, seconds of the kernels that it and the first one do not have in common, on whichever side they are more:
-                 what the difference of their seconds may be wrong by is a part of it
+    differing_s  of each, seconds of the kernels that it and the first one do not have in common, on whichever side they
+                 are more: what the difference of their seconds may be wrong by is a part of it
     """
 
     costs: tuple[Cost, ...]
@@ -77,7 +82,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Decision:
-    """Choices that were weighed together, what the region around them takes without and with them, and why they were not made.
+    """Choices that were evaluated as one: the costs of their region without and with them, and why they were not made.
 
     choice  names of the choices, in the order in which they were made
     where   the model's name of the node of the first, or its operator and value
@@ -99,7 +104,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The graph with the choices that pay, every choice that was weighed, and why others were not offered."""
+    """The graph with the choices that pay, every choice that was evaluated, and why others were not offered."""
 
     graph: Graph
     log: tuple[Decision, ...]
@@ -107,11 +112,15 @@ class Chosen:
 
     @property
     def made(self) -> tuple[Decision, ...]:
+        """The choices that the graph has, in the order in which they were decided."""
         return tuple(one for one in self.log if not one.reason)
 
 
 def alternatives(graph: Graph, choices: Sequence[Rule] = CHOICES) -> tuple[list[Alternative], list[Refusal]]:
-    """Every choice that a program offers, in program order, and why others do not: each by itself, on the program as it is."""
+    """Every choice that a program offers, in program order, and why others do not.
+
+    Each one is tried by itself, on the program as it is.
+    """
     program = Program(graph)
     refusals: list[Refusal] = []
     return list(_offered(program, choices, refusals)), refusals
@@ -140,7 +149,8 @@ def choose(
 ) -> Chosen:
     """The program with the choices that make it faster, at a fixed point of `rules` again; verified.
 
-    `graph` is at a fixed point of `rules`. Choices that approximate are not made. Equal graphs and costs give equal programs and logs.
+    `graph` is at a fixed point of `rules`. Choices that approximate are not made. Equal graphs and costs give equal
+    programs and logs.
     """
     exact = tuple(choice for choice in choices if not choice.kind.bound)
     search = _Search(costs, exact, rules, slack)
@@ -178,15 +188,15 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Weighed:
-    """Choices from a region on, what it takes without and with them, and why they are not made there; empty where they are."""
+class _Evaluated:
+    """Choices from a region on, its cost without and with them, and why they are not made; empty where they are."""
 
     moves: tuple[_Move, ...]
     before: Cost
     after: Cost
     reason: str = ""
 
-    def told(self, start: _State) -> Decision:
+    def decision(self, start: _State) -> Decision:
         """The decision in words, for one of the regions of that structure."""
         where = _name(start.region.graph.nodes[self.moves[0].place])
         choice = " + ".join(move.rule.name for move in self.moves)
@@ -201,8 +211,8 @@ class _Search:
     rules: Sequence[Rule]
     slack: float
     log: dict[Decision, None] = field(default_factory=dict)
-    decided: dict[str, tuple[_Weighed, ...]] = field(default_factory=dict)
-    """By structure, what was weighed in a region; what is made, if anything is, comes first."""
+    decided: dict[str, tuple[_Evaluated, ...]] = field(default_factory=dict)
+    """By structure, what was evaluated in a region; what is made, if anything is, comes first."""
 
     def round(self, program: Program, refusals: list[Refusal]) -> bool:
         """Decides every group of offers; whether the program changed."""
@@ -215,12 +225,12 @@ class _Search:
             [[start.region, *(one.region for one in finalists[key])] for key, start in new.items()]
         )
         for key, verdict in zip(new, verdicts, strict=True):
-            self.decided[key] = tuple(_weighed(searched[key], finalists[key], verdict))
+            self.decided[key] = tuple(_evaluated(searched[key], finalists[key], verdict))
         changed = [self.carry_out(program, start) for start in starts]
         return any(changed)
 
     def searched(self, start: _State) -> dict[str, tuple[_State, Cost]]:
-        """Programs of a region by their structure, itself first, with estimates of what they cost: backtracking, the cheapest first."""
+        """Programs of a region by their structure, itself first, with their estimated costs: the cheapest first."""
         states = {start.region.structure: start}
         expanded: set[str] = set()
         while True:
@@ -245,7 +255,10 @@ class _Search:
                         yield after
 
     def moved(self, state: _State, program: Program, rule: Rule, place: int) -> _State | None:
-        """The region after one choice and what the greedy rules make of it; None where `program`, the region, is not offered it."""
+        """The region after one choice and the greedy rules on it.
+
+        None if `program`, the region, is not offered the choice.
+        """
         graph = state.region.graph
         node = graph.nodes[place]
         if rule.ops and node.op not in rule.ops:
@@ -263,8 +276,8 @@ class _Search:
 
     def carry_out(self, program: Program, start: _State) -> bool:
         """Makes in a region what was decided for its structure; whether the program changed."""
-        weighed = self.decided[start.region.structure]
-        made = [one for one in weighed if not one.reason]
+        evaluated = self.decided[start.region.structure]
+        made = [one for one in evaluated if not one.reason]
         state = self.replayed(start, made[0].moves) if made else None
         if made and state is None:
             return False
@@ -272,7 +285,7 @@ class _Search:
             before, after = start.region.graph, state.region.graph
             if put_back(program, before, after, state.moves[0].why) is not None:
                 return False  # what another group made of it is looked at in the next round
-        self.log.update(dict.fromkeys(one.told(start) for one in weighed))
+        self.log.update(dict.fromkeys(one.decision(start) for one in evaluated))
         return state is not None
 
     def replayed(self, start: _State, moves: Sequence[_Move]) -> _State | None:
@@ -341,21 +354,21 @@ def _finalists(searched: Mapping[str, tuple[_State, Cost]]) -> list[_State]:
     return [state for state, _ in sorted(others, key=lambda one: one[1].seconds)[:FINALISTS]]
 
 
-def _weighed(
+def _evaluated(
     searched: Mapping[str, tuple[_State, Cost]], finalists: Sequence[_State], verdict: Verdict
-) -> Iterator[_Weighed]:
-    """What is to be said of a region: the fastest finalist if it is faster for sure, and each single choice that is not made."""
+) -> Iterator[_Evaluated]:
+    """The fastest finalist, if it is faster beyond doubt, and each single choice that is not made."""
     before, *costs = verdict.costs
-    told: dict[tuple[_Move, ...], _Weighed] = {}
+    evaluated: dict[tuple[_Move, ...], _Evaluated] = {}
     for state, cost, differing in zip(finalists, costs, verdict.differing_s[1:], strict=True):
-        told[state.moves] = _Weighed(state.moves, before, cost, _doubt(before, cost, differing))
-    made = min((one for one in told.values() if not one.reason), key=lambda one: one.after.seconds, default=None)
+        evaluated[state.moves] = _Evaluated(state.moves, before, cost, _doubt(before, cost, differing))
+    made = min((one for one in evaluated.values() if not one.reason), key=lambda one: one.after.seconds, default=None)
     if made is not None:
         yield made
     (_, estimate), *others = searched.values()
     for state, cost in others:
         if len(state.moves) == 1 and (made is None or state.moves != made.moves):
-            one = told.get(state.moves) or _Weighed(state.moves, estimate, cost, _doubt(estimate, cost, 0.0))
+            one = evaluated.get(state.moves) or _Evaluated(state.moves, estimate, cost, _doubt(estimate, cost, 0.0))
             yield one if one.reason else replace(one, reason="others are faster")
 
 

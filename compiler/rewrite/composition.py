@@ -15,7 +15,10 @@ from compiler.rewrite.view import No, Rewrite, View
 
 
 def composed(view: View, node: Node, most: float, least: float = 0.0) -> Rewrite | No | None:
-    """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), with more than `least` and at most `most` times the operations of the two."""
+    """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), within limits on the operations.
+
+    It has more than `least` and at most `most` times the operations of the two.
+    """
     inner = view.producer(node.used[0], "Conv")
     if inner is None:
         return None

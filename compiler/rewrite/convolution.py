@@ -25,6 +25,7 @@ class Geometry:
 
     @classmethod
     def of(cls, places: tuple[Window, ...]) -> Geometry:
+        """The geometry of windows, one for each spatial axis, in the order of the axes."""
         rows = [(w.kernel, w.stride, w.dilation, w.before, w.after) for w in places]
         return cls(*(tuple(column) for column in zip(*rows, strict=True)))
 
@@ -71,10 +72,12 @@ class Convolution:
 
     @property
     def filters(self) -> int:
+        """K: channels of the output."""
         return int(self.weights.shape[0])
 
     @property
     def channels(self) -> int:
+        """C: channels of the input, those of all groups."""
         return int(self.weights.shape[1]) * self.groups
 
     @property
@@ -121,7 +124,7 @@ def write_convolution(
     geometry: Geometry,
     source: str = "",
 ) -> int | No:
-    """A Conv with weights and a bias in float64, rounded to the type of what it stands for; a bias of zeros is left out."""
+    """A Conv with weights and a bias in float64, rounded to the type of what it replaces; no bias if it is zeros."""
     dtype = draft.view.type(draft.root.outputs[0]).dtype
     constants: list[int] = []
     for array in (weights, bias):
@@ -135,7 +138,10 @@ def write_convolution(
 
 
 def with_groups(weights: np.ndarray, groups: int, fewer: int) -> np.ndarray:
-    """Weights [K, C/groups, taps...] of a convolution as weights [K, C/fewer, taps...] of one with fewer groups: blocks of zeros beside them."""
+    """Weights [K, C/groups, taps...] as weights [K, C/fewer, taps...] of a convolution with fewer groups.
+
+    The blocks of the old groups lie on a diagonal; the other blocks are zero.
+    """
     if groups == fewer:
         return weights
     filters, channels = weights.shape[:2]
@@ -176,7 +182,10 @@ def around(one: Geometry, two: Geometry, extents: tuple[int, ...], outputs: tupl
 
 
 def stacked(convs: Sequence[Convolution], geometry: Geometry) -> tuple[np.ndarray, np.ndarray | None]:
-    """The filters of convolutions of one window, each in its place within it, and their biases; no bias where none has one."""
+    """The filters of convolutions of one window, each in its place within it, and their biases.
+
+    There is no bias if none of them has one.
+    """
     parts = []
     for conv in convs:
         ahead = zip(geometry.before, conv.geometry.before, geometry.dilations, strict=True)

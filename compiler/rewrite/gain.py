@@ -24,7 +24,7 @@ RECURRENT = having(Trait.RECURRENT)
 
 @dataclass(frozen=True)
 class Work:
-    """Of some nodes: how many there are, their arithmetic operations (2 per multiply-accumulate), and the bytes they read and write."""
+    """The number of nodes, their arithmetic operations (2 per multiply-accumulate), the bytes they read and write."""
 
     nodes: int = 0
     operations: int = 0
@@ -50,7 +50,7 @@ def work(nodes: Iterable[Node], type_of: TypeOf) -> Work:
 
 
 def operations(node: Node, type_of: TypeOf) -> int:
-    """Arithmetic operations of a node, 2 per multiply-accumulate; one per element of the results where nothing is summed up."""
+    """Arithmetic operations of a node, 2 per multiply-accumulate; one per element of the results if it sums nothing."""
     if node.op in VIEWS:
         return 0
     results = sum(type_of(value).elements for value in node.outputs)

@@ -1,4 +1,4 @@
-"""Linear operators with constant weights: y = W x + b with one row of W, and one element of b, for each output channel."""
+"""Linear operators with constant weights: y = W x + b, one row of W and one element of b per output channel."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Linear:
 
     @property
     def groups(self) -> int:
+        """Groups of a convolution; 1 for every other operator."""
         group = self.node.attrs.get("group", 1)
         assert isinstance(group, int)
         return group
@@ -62,7 +63,10 @@ class Linear:
     def folded(
         self, scale: np.ndarray | None, shift: np.ndarray | None, dtype: DType
     ) -> tuple[np.ndarray | None, np.ndarray | None] | No:
-        """New weights and the new bias of scale * y + shift, with an element for each channel or one for all; None where the old ones stay."""
+        """New weights and the new bias of scale * y + shift; None for one that stays as it is.
+
+        Scale and shift have an element for each channel, or one for all.
+        """
         weights = None if scale is None else times(self.weights, self.along_rows(scale), dtype)
         bias = self._shifted(scale, shift, dtype)
         if isinstance(weights, No) or isinstance(bias, No):

@@ -1,6 +1,7 @@
 """Operators that compute each element of their result from the elements at the same place, and what they follow.
 
-Code generation runs a map on the results of a kernel that sums, while they are in registers; behind a view it is a kernel of its own.
+Code generation runs a map on the results of a kernel that sums, while they are in registers; behind a view it is a
+kernel of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ Producer = Callable[[int], Node | None]
 
 
 def distance(value: int, producer: Producer, type_of: TypeOf) -> int | None:
-    """How many maps lie between a value and the nearest sum above it of as many elements; None where there is none, or more than FOLLOWING."""
+    """How many maps lie between a value and the nearest sum above it of as many elements.
+
+    None if there is no such sum, or more than FOLLOWING maps.
+    """
     elements = type_of(value).elements
     level, seen = {value}, {value}
     for maps in range(FOLLOWING + 1):

@@ -1,14 +1,15 @@
 """What every application must make smaller.
 
-The measure of a graph is the sum of the weights of its nodes, and ALONE more for every map that follows no sum (see `maps`): that is
-what moves a view behind the maps that follow it. Weights are whole numbers of at least 1, so the measure is bounded below, and a
-sequence of applications that each make it smaller is finite: rewriting ends, whatever the rules are and in whatever order they are
-tried. A rule that lets a view start further up, without making any node vanish, keeps the sum but makes the chains
-of views shorter; the sum of their lengths is the second component of the measure, compared where the first is equal.
+The measure of a graph is the sum of the weights of its nodes, and ALONE more for every map that follows no sum (see
+`maps`): that is what moves a view behind the maps that follow it. Weights are whole numbers of at least 1, so the
+measure is bounded below, and a sequence of applications that each make it smaller is finite. So rewriting ends,
+whatever the rules are and in whatever order they are tried. A rule that lets a view start further up, without making
+any node vanish, keeps the sum but makes the chains of views shorter. The sum of their lengths is the second component
+of the measure, compared where the first is equal.
 
-Weights also keep a rule from making a program dearer: what replaces a node is compared with all that dies with it. An operator that
-sums products weighs what it is by itself and one more for every thousand of its operations: a node of its own (a call, a result
-stored and read again) is worth a million operations.
+Weights also keep a rule from making a program dearer: what replaces a node is compared with all that dies with it. An
+operator that sums products weighs what it is by itself and one more for every thousand of its operations: a node of its
+own (a call, a result stored and read again) is worth a million operations.
 """
 
 from __future__ import annotations
@@ -45,17 +46,18 @@ PRODUCTS = {
     "ConvTranspose": 1500,  # more than the Conv that it is where its stride is 1, which reads padding as well
     **dict.fromkeys(("RNN", "GRU", "LSTM"), 4000),  # up to three products, and what joins them
 }
-"""Operators that sum products: what they weigh beside their operations."""
+"""Operators that sum products: what they weigh apart from their operations."""
 OPERATIONS = 1000
 """Operations that weigh 1."""
 ALONE = 3
-"""What a map weighs more that no kernel before it runs on its results: more than the Reshape that brings an operand into place."""
+"""What a map weighs more that no kernel before it runs on its results: more than the Reshape that brings an operand
+into place."""
 
 __all__ = ["ALONE", "VIEWS", "measure", "weight"]
 
 
 def weight(nodes: Iterable[Node], type_of: TypeOf) -> int:
-    """The sum of the weights of some nodes, whose values have the types that `type_of` tells."""
+    """The sum of the weights of some nodes, whose values have the types that `type_of` gives."""
     return sum(_weight(node, type_of) for node in nodes)
 
 

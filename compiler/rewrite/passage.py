@@ -3,8 +3,8 @@
     s * relu(x) = relu(s * x)  for s > 0          s * concat(x, y) + t = concat(s1 * x + t1, s2 * y + t2)
     s * max_pool(x) + t = max_pool(s * x + t)     s * reshape(x) = reshape(s' * x)
 
-and so on upwards through sums, transposes, slices, pools and zero padding, until every branch ends in something that takes it in: a
-linear operator with constant weights, or a constant. Nothing is written before all of them have agreed.
+and so on upwards through sums, transposes, slices, pools and zero padding, until every branch ends in something that
+takes it in: a linear operator with constant weights, or a constant. Nothing is written before all of them have agreed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class Affine:
-    """x -> scale * x + shift. Arrays of float64 with an extent, or 1, for each axis of x; None for a scale of 1 and a shift of 0."""
+    """x -> scale * x + shift. None stands for a scale of 1 and for a shift of 0.
+
+    Arrays are of float64, with an extent, or 1, for each axis of x.
+    """
 
     scale: np.ndarray | None
     shift: np.ndarray | None
 
     def map(self, move: Callable[[np.ndarray], np.ndarray]) -> Affine:
+        """The map whose scale and shift are what `move` makes of them; what is None stays None."""
         return Affine(*(None if array is None else move(array) for array in (self.scale, self.shift)))
 
     def cut(self, axis: int, begin: int, end: int) -> Affine:
@@ -49,6 +53,7 @@ class Affine:
 
     @property
     def is_nothing(self) -> bool:
+        """Whether it is the identity."""
         return self.scale is None and self.shift is None
 
     @property
@@ -56,6 +61,7 @@ class Affine:
         return self.scale is None or bool((self.scale > 0).all())
 
     def varies_along(self, axes: Sequence[int]) -> bool:
+        """Whether the scale or the shift has an extent other than 1 along one of the axes."""
         return any(array is not None and array.shape[axis] != 1 for axis in axes for array in (self.scale, self.shift))
 
 
@@ -72,7 +78,10 @@ def spread(array: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | No:
 
 
 def reshaped(array: np.ndarray, before: tuple[int, ...], after: tuple[int, ...]) -> np.ndarray | No:
-    """A constant that broadcasts to `before`, as it broadcasts to `after` once the tensor is reshaped; axes along which it is the same have extent 1."""
+    """A constant that broadcasts to `before`, as it broadcasts to `after` once the tensor is reshaped.
+
+    Axes along which it is the same have extent 1.
+    """
     if array.size == 1:
         return array.reshape((1,) * len(after))
     if 0 in before:
@@ -261,7 +270,7 @@ def _max_pool(way: Passage, node: Node, map: Affine, depth: int) -> Writer | No:
 
 
 def _average(way: Passage, node: Node, map: Affine, depth: int) -> Writer | No:
-    """s * average_pool(x) + t = average_pool(s * x + t), both the same at all positions; t only where no padding is averaged."""
+    """s * average_pool(x) + t = average_pool(s * x + t), both the same at all positions; t if no padding counts."""
     if map.varies_along(range(2, len(way.view.dims(node.used[0])))):
         return No("it is not the same at all positions of a pool")
     padded = any(ints(node, "pads") or ()) or node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")

@@ -5,9 +5,10 @@
 
     found = match(view, node, SWISH)          # None, or found["x"], found.scalars["alpha"], found.nodes
 
-A name that stands twice must be the same value twice, so values that are shared are found as such. Operands of a commutative
-operator are tried in both orders, alternatives in theirs; the first way in which the whole term is there counts. Matching goes from
-the last node upwards and never asks who reads what it found: `View.enclosed(node, found.nodes)` tells whether that may vanish.
+A name that stands twice must be the same value twice, so values that are shared are found as such. Operands of a
+commutative operator are tried in both orders, alternatives in theirs; the first way in which the whole term is there
+counts. Matching goes from the last node upwards and never asks who reads what it found: `View.enclosed(node,
+found.nodes)` says whether that may vanish.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ COMMUTATIVE = having(Trait.COMMUTATIVE)
 
 @dataclass(frozen=True)
 class Found:
-    """How a term lies in the graph: values and numbers by name, and the nodes above the root that it covers, each once."""
+    """How a term lies in the graph: values and numbers by name, and the nodes it covers above the root, each once."""
 
     values: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Any:
-    """Any value; with `constant` only one that the compiler knows."""
+    """Any value; with `constant` only one that is constant."""
 
     name: str
     constant: bool = False
@@ -56,7 +57,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Op:
-    """A node of one of `ops` with these operands. `where` is asked of the node; `name` makes it known in `Found.named`."""
+    """A node of one of `ops` with these operands, for which `where` holds; `name` makes it known in `Found.named`."""
 
     ops: tuple[str, ...]
     operands: tuple[Term, ...]

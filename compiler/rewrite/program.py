@@ -1,7 +1,7 @@
 """The graph while it is rewritten: what rules view, with producers and readers kept up to date, and the edits.
 
-A node is named by its first output. Its position is that of the node of the given graph that it stands for; positions only fix the
-order of work and of the result, which is sorted once at the end.
+A node is named by its first output. Its position is that of the node of the given graph that it stands for; positions
+only fix the order of work and of the result, which is sorted once at the end.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Program(View):
         return work(self.dying(root, rewrite), type_of) - work((*rewrite.nodes, *self._copies(rewrite)), type_of)
 
     def _more_alone(self, root: Node, rewrite: Rewrite, dying: list[Node]) -> int:
-        """By how much the number of maps that follow no sum grows: among the nodes themselves, and among the maps after them."""
+        """By how much the number of maps that follow no sum grows, among the nodes and among the maps after them."""
         made = {value: node for node in rewrite.nodes for value in node.outputs}
 
         def after(value: int) -> Node | None:
@@ -159,6 +159,7 @@ class Program(View):
         return [node for node in (*new, *above, *below) if self.alive(node)]
 
     def alive(self, node: Node) -> bool:
+        """Whether the node is still part of the program: what defines its first output."""
         return self.made_by.get(node.outputs[0]) is node
 
     def drop_unread(self) -> list[Node]:

@@ -1,7 +1,8 @@
 """Chains of Reshape and Transpose as one permutation: what they do together, and the fewest nodes that do it.
 
-Any such chain splits the elements of a tensor, in row-major order, into a product of factors, brings the factors into another order,
-and groups them into axes. Two chains do the same if they agree in this; the factors of both are refined until they can be compared.
+Any such chain splits the elements of a tensor, in row-major order, into a product of factors, brings the factors into
+another order, and groups them into axes. Two chains do the same if they agree in this; the factors of both are refined
+until they can be compared.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Rearrangement:
         return _merged(self.source, other.result, factors, tuple(where[place] for place in final))
 
     def inverse(self) -> Rearrangement:
+        """From the result back to the source."""
         factors = tuple(self.factors[at] for at in self.order)
         return _merged(self.result, self.source, factors, _inverse(self.order))
 
@@ -65,6 +67,7 @@ class Rearrangement:
 
     @property
     def nothing(self) -> bool:
+        """Whether it is the identity: no element moves, and no extent changes."""
         return not self.moves and self.source == self.result
 
     def writes(self) -> tuple[Write, ...]:
@@ -105,7 +108,7 @@ class Rearrangement:
         return array.reshape(self.factors).transpose(self.order).reshape(self.result)
 
     def of_broadcast(self, array: np.ndarray) -> np.ndarray:
-        """An array that broadcasts to the source, so that it broadcasts to the result in the same way; repeated where it must be."""
+        """An array that broadcasts to the source, as it broadcasts to the result; repeated where it must be."""
         if array.size == 1:
             return array.reshape(())
         dims = (*(1,) * (len(self.source) - array.ndim), *array.shape)
@@ -142,7 +145,7 @@ class Rearrangement:
         return True
 
     def on_leading(self, count: int, axes: Shape = ()) -> Rearrangement | None:
-        """The same for a tensor whose last `count` axes have other extents, where it keeps these; None where it does not."""
+        """The same for a tensor whose last `count` axes have other extents; None if it does not keep these axes."""
         if not self.keeps_last(count):
             return None
         inner = prod(self.source[-count:])
@@ -214,7 +217,7 @@ def _parts(fine: Shape, coarse: Shape) -> list[list[int]]:
 
 
 def _cuts_of_result(one: Rearrangement) -> frozenset[int] | None:
-    """Cuts that the result's axes make within the factors, in the source's strides; None where they lie across factors."""
+    """Cuts that the result's axes make within the factors, in the source's strides; None if they lie across factors."""
     inner = [prod(one.factors[at + 1 :]) for at in range(len(one.factors))]
     found, stride = set(), 1
     wanted = _cuts(one.result)
@@ -253,7 +256,7 @@ def _long(dims: Shape) -> Shape:
 
 
 def _perm(source: Shape, result: Shape, order: Shape) -> Shape:
-    """The perm that brings the long axes into `order`, and the axes of extent 1 to where the result has some, in order."""
+    """The perm that puts the long axes in `order`, and axes of extent 1 where the result has some, in order."""
     long = [axis for axis, extent in enumerate(source) if extent != 1]
     short = iter([axis for axis, extent in enumerate(source) if extent == 1])
     moved = iter(order)

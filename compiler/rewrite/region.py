@@ -14,14 +14,16 @@ from compiler.rewrite.program import Program
 from compiler.rewrite.view import No, Rewrite
 
 ABOVE, BELOW = 1, 2
-"""How far around the nodes that a choice touches producers and readers are looked at: fusion joins a kernel with those maps."""
+"""How far around the nodes that a choice touches producers and readers are looked at: fusion joins a kernel with those
+maps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
     """A small graph whose inputs and outputs are where it was cut out of a larger one.
 
-    free  those of its inputs and outputs that are inner values of the larger one: they lie in memory as fusion likes them to
+    free  those of its inputs and outputs that are inner values of the larger one: they lie in memory as fusion likes
+          them to
     """
 
     graph: Graph
@@ -29,7 +31,10 @@ class Region:
 
     @cached_property
     def structure(self) -> str:
-        """Equal for regions that differ only in ids, in names and in the numbers of constants with several elements (24 hex digits)."""
+        """Equal for regions that differ only in ids, names and the numbers of constants with several elements.
+
+        24 hex digits.
+        """
         numbers: dict[int, int] = {}
         graph = self.graph
 
@@ -59,7 +64,10 @@ class Region:
 
 
 def around(program: Program, keys: Iterable[int]) -> frozenset[int]:
-    """Nodes (by their first outputs) with their producers ABOVE and readers BELOW steps out, and what a Concat among them joins."""
+    """Nodes (by their first outputs) with those ABOVE and BELOW steps away, and what a Concat among them joins.
+
+    ABOVE counts steps to producers, BELOW steps to readers.
+    """
     above, below = set(keys), set(keys)
     for _ in range(ABOVE):
         above |= {maker for key in above for maker in _producers(program, key)}
@@ -77,7 +85,7 @@ def _producers(program: Program, key: int) -> set[int]:
 
 
 def cut(program: Program, keys: Iterable[int]) -> Region:
-    """The nodes of these names, in the order of `program.position`, which must be one in which each comes after what it reads."""
+    """The nodes of these names, ordered by `program.position`: each must come after what it reads."""
     nodes = [program.made_by[key] for key in sorted(keys, key=lambda key: program.position[key])]
     names = {node.outputs[0] for node in nodes}
     made = {value for node in nodes for value in node.outputs}
@@ -100,7 +108,7 @@ def cut(program: Program, keys: Iterable[int]) -> Region:
 
 
 def with_ids(after: Graph, before: Graph, first: int) -> Graph:
-    """`after`, in which every value that `before` lacks has an id from `first` on: ids that died are not given out again."""
+    """`after`, in which every value that `before` lacks has an id from `first` on: no id is used for a second value."""
     new = {value: first + at for at, value in enumerate(sorted(after.values.keys() - before.values.keys()))}
 
     def id(value: int) -> int:
@@ -123,9 +131,10 @@ def _renamed(node: Node, ids: Mapping[int, int]) -> Node:
 
 
 def put_back(program: Program, before: Graph, after: Graph, why: str) -> No | None:
-    """Puts `after` in the place of `before`, a graph cut out of the program; the reason if the program, as it is by now, cannot take it.
+    """Puts `after` in the place of `before`, a graph cut out of the program; the reason if the program cannot take it.
 
-    Only nodes that differ are touched. An id that is in both graphs stands for the same value; others get new ids in the program.
+    Only nodes that differ are touched. An id that is in both graphs stands for the same value; others get new ids in
+    the program.
     """
     stay = {node.outputs[0]: node for node in after.nodes}
     gone = [node for node in before.nodes if stay.get(node.outputs[0]) != node]

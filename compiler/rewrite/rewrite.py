@@ -1,16 +1,17 @@
 """The worklist: rules tried at every node until nothing applies.
 
-Nodes are visited in program order, so that what a rule reads is already in its final form. Where something was rewritten, the new
-nodes, the readers of what changed and the producers of what it read are visited again; when the list is empty, one pass over all
-nodes either finds nothing, which makes the result a fixed point, or goes on. At a node the rules are tried in the order of `RULES`,
-the first that applies wins. Everything is deterministic: equal graphs give equal results.
+Nodes are visited in program order, so that what a rule reads is already in its final form. Where something was
+rewritten, the new nodes, the readers of what changed and the producers of what it read are visited again. When the list
+is empty, one pass over all nodes either finds nothing, which makes the result a fixed point, or goes on. At a node the
+rules are tried in the order of `RULES`, the first that applies wins. Everything is deterministic: equal graphs give
+equal results.
 
-That it ends, and that it never makes a program dearer, is the business of `measure`: a rewrite that would not make the measure
-smaller is refused.
+That it ends, and that it never makes a program dearer, is the business of `measure`: a rewrite that would not make the
+measure smaller is refused.
 
-A value keeps its meaning: an id that is in both graphs stands for the same tensor in both, up to the kinds of the rules applied.
-New values have new ids, and graph inputs and outputs keep theirs, with their names. Comparing the two programs value by value
-(`compiler.prove.bisect`) relies on this.
+A value keeps its meaning: an id that is in both graphs stands for the same tensor in both, up to the kinds of the rules
+applied. New values have new ids, and graph inputs and outputs keep theirs, with their names. Comparing the two programs
+value by value (`compiler.prove.bisect`) relies on this.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Application:
     """One rule applied at one node.
 
     where  the model's name of the node, or its operator and value where it has none
-    gain   nodes, operations and bytes that it saves, each node taken by itself: an estimate that knows no device
+    gain   nodes, operations and bytes that it saves, each node taken by itself: an estimate for no device in particular
     """
 
     rule: str
@@ -71,7 +72,8 @@ class Rewritten:
 def rewrite(graph: Graph, budget: float = 0.0, rules: Sequence[Rule] = RULES) -> Rewritten:
     """Applies `rules` to a verified graph of static types, to a fixed point; the result is verified.
 
-    budget  the sum of the bounds of all approximations that may be applied, each relative to the largest value of a result
+    budget  the sum of the bounds of all approximations that may be applied, each relative to the largest value of a
+            result
 
     Duplicate and dead nodes are removed as well. Raises VerifyError where a rule broke the program.
     """

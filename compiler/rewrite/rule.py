@@ -50,6 +50,7 @@ class Rule:
 
     @property
     def name(self) -> str:
+        """The name of the function that matches it, as in `RULES`, in options and in reports."""
         return self.match.__name__
 
     @property
@@ -59,5 +60,5 @@ class Rule:
 
     @property
     def equation(self) -> str:
-        """The first line of the docstring, without its full stop."""
-        return (inspect.getdoc(self.match) or "").partition("\n")[0].removesuffix(".")
+        """The first paragraph of the docstring as one line, without its full stop."""
+        return (inspect.getdoc(self.match) or "").partition("\n\n")[0].replace("\n", " ").removesuffix(".")

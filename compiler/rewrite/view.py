@@ -52,13 +52,16 @@ class View:
         self.reading: dict[int, dict[int, int]] = {}
         """Of each value: how often each node, named by its first output, reads it."""
         self.derived: dict[tuple[object, ...], tuple[int, np.ndarray]] = {}
-        """Constants that rules made from others, by what they are, with their ids: made once, however many nodes want them."""
+        """Constants that rules made from others, by what they are, with their ids: made once, however many nodes want
+        them."""
         self._next_id = 0
 
     def type(self, value: int) -> TensorType:
+        """The type of a value. Raises KeyError if the program has no such value."""
         return self.values[value].type
 
     def dims(self, value: int) -> tuple[int, ...]:
+        """The extents of a value. Raises KeyError if the program has no such value."""
         return self.values[value].type.dims
 
     def producer(self, value: int | None, *ops: str) -> Node | None:
@@ -71,6 +74,7 @@ class View:
         return tuple(self.made_by[key] for key in self.reading[value])
 
     def constant(self, value: int | None) -> np.ndarray | None:
+        """The array of a constant; None for a value that is computed, and for an input that is absent."""
         return None if value is None else self.constants.get(value)
 
     def scalar(self, value: int | None) -> float | None:
@@ -126,7 +130,7 @@ class Draft:
         return value
 
     def derived(self, key: tuple[object, ...], make: Callable[[], np.ndarray]) -> int:
-        """A constant that `make` computes from others; `key` says what it is, and equal keys give one value in the whole program."""
+        """A constant that `make` computes from others; equal `key`s give one value in the whole program."""
         if key not in self.view.derived:
             self.view.derived[key] = self.view.fresh(), make()
         value, array = self.view.derived[key]
@@ -168,7 +172,10 @@ class Draft:
         return Rewrite(nodes, self._types, self._constants, {}, why)
 
     def outputs(self, *values: int, why: str, replaced: tuple[Node, ...] = ()) -> Rewrite:
-        """Nodes written here define the outputs of the root, then those of the nodes `replaced`, each another one, in the order of `values`."""
+        """Nodes written here define the outputs of the root, then of the nodes `replaced`, in the order of `values`.
+
+        Each of `replaced` is another node.
+        """
         old = dict(zip(values, (value for node in (self.root, *replaced) for value in node.outputs), strict=True))
         nodes = [Node(n.op, n.inputs, tuple(old.get(v, v) for v in n.outputs), n.attrs, n.source) for n in self._nodes]
         for value, kept in old.items():

@@ -22,11 +22,11 @@ from compiler.devices.cpu.emit.program import emit
 from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.measure.timer import Timer
 from compiler.devices.cpu.target import PROFILES, runs_here, this_machine
+from compiler.disabled import EnabledPasses, enabled_passes
 from compiler.errors import Disagreement, UnsupportedModel
 from compiler.fuse import fuse
 from compiler.ir.graph import Graph, Node
 from compiler.ir.plan import Plan, Task
-from compiler.left_out import Remaining, remaining
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.rewrite import EXACT, Rule
@@ -271,15 +271,15 @@ def test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched(
     wrong = Rule(EXACT, ("Elu",), forgotten_elu)
     applied: list[str] = []
 
-    def with_wrong(without: Sequence[str]) -> Remaining:
-        kept = remaining(without)
+    def with_wrong(without: Sequence[str]) -> EnabledPasses:
+        kept = enabled_passes(without)
         return replace(kept, rules=(*kept.rules, wrong))
 
     def noted(graph: Graph, *args: Any, **others: Any) -> Any:
         applied.append(" ".join(node.op for node in graph.nodes))
         return fuse(graph, *args, **others)
 
-    monkeypatch.setattr("compiler.pipeline.remaining", with_wrong)
+    monkeypatch.setattr("compiler.pipeline.enabled_passes", with_wrong)
     monkeypatch.setattr("compiler.pipeline.fuse", noted)
     with pytest.raises(Disagreement):
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)

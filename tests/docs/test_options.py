@@ -9,8 +9,8 @@ import pytest
 
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions, InputSpec, kinds
 from compiler.devices.kinds import PROFILES
+from compiler.disabled import enabled_passes
 from compiler.fuse import STEPS
-from compiler.left_out import remaining
 from compiler.prove.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
 from tests.docs.options_table import written
 from tests.docs.pages import DOCS, blocks, first_cells
@@ -85,7 +85,7 @@ def test_the_stated_limits_are_those_of_the_code() -> None:
 def test_every_step_of_fusion_is_named_and_every_rule_that_is_named_exists() -> None:
     assert all(f"`{step}`" in PAGE for step in STEPS)
     for text in re.findall(r"'({\"without\".*?})'", PAGE):
-        remaining(json.loads(text)["without"])
+        enabled_passes(json.loads(text)["without"])
 
 
 def test_options_in_examples_are_accepted() -> None:

@@ -10,8 +10,8 @@ from compiler.rewrite.view import No, Rewrite, View
 def gate_into_weights(view: View, node: Node) -> Rewrite | No | None:
     """conv(g * x, w) = conv(x, g * w), where g is one number for each channel of one image, known at run time.
 
-    Squeeze-and-excitation (Hu et al., CVPR 2018) scales the channels of an image right before a convolution. An image with more pixels
-    than the convolution has filters is the larger of the two things that may be scaled.
+    Squeeze-and-excitation (Hu et al., CVPR 2018) scales the channels of an image right before a convolution. An image
+    with more pixels than the convolution has filters is the larger of the two things that may be scaled.
     """
     gated = view.producer(node.used[0], "Mul")
     if gated is None:

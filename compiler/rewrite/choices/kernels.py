@@ -1,4 +1,4 @@
-"""Convolutions with larger kernels or fewer groups than they need: more operations, in fewer or better filled kernels."""
+"""Convolutions with larger kernels or fewer groups than they need: more operations, in fewer or better kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FILTERS = 16
 
 
 def convolutions_in_a_row(view: View, node: Node) -> Rewrite | No | None:
-    """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), where that takes more operations: a linear bottleneck passed in one step."""
+    """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), where that takes more operations:
+    a linear bottleneck passed in one step.
+    """
     return composed(view, node, MOST, 1.0)
 
 

@@ -11,8 +11,8 @@ from compiler.rewrite.view import No, Rewrite, View
 def pool_after_pointwise(view: View, node: Node) -> Rewrite | No | None:
     """W average_pool(x) + b = average_pool(W x) + b, where W is 1x1.
 
-    The pool branches of Inception average all channels of their input, and then reduce them to few. A kernel that does both one after
-    the other on a tile competes with this.
+    The pool branches of Inception average all channels of their input, and then reduce them to few. A kernel that does
+    both one after the other on a tile competes with this.
     """
     pool = view.producer(node.used[0], "AveragePool")
     if pool is None:

@@ -1,7 +1,8 @@
 """Operators of the same input made one: wider weights, results cut out of what they give.
 
-The merge of IOS (Ding et al., MLSys 2021): fewer and larger kernels, and the input is read once. What follows all parts alike (a
-bias, an activation) is then done once as well, by the rules of `rules.splits`, and a Concat of the parts in their order disappears.
+The merge of IOS (Ding et al., MLSys 2021): fewer and larger kernels, and the input is read once. What follows all parts
+alike (a bias, an activation) is then done once as well, by the rules of `rules.splits`, and a Concat of the parts in
+their order disappears.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def merged_convolutions(view: View, node: Node) -> Rewrite | No | None:
 
 
 def widened_convolutions(view: View, node: Node) -> Rewrite | No | None:
-    """conv(x, V), conv(x, W) = split(conv(x, concat(V, W))), where the kernel of V is filled up to that of W by zeros."""
+    """conv(x, V), conv(x, W) = split(conv(x, concat(V, W))),
+    where the kernel of V is filled up to that of W by zeros.
+    """
     found = _convolutions(view, node)
     if found is None or isinstance(found, No):
         return found
@@ -55,7 +58,7 @@ def widened_convolutions(view: View, node: Node) -> Rewrite | No | None:
 
 
 def _convolutions(view: View, node: Node) -> list[Convolution] | No | None:
-    """The convolutions of the node's input that have one group and constant weights, itself included; None where it is the only one."""
+    """The convolutions of the node's input with one group and constant weights; a refusal if it is the only one."""
     siblings = _in_order(view, [other for other in view.readers(node.used[0]) if other.op == node.op])
     if len(siblings) < 2:
         return None
@@ -77,7 +80,7 @@ def _convolutions(view: View, node: Node) -> list[Convolution] | No | None:
 
 
 def _in_order(view: View, nodes: Sequence[Node]) -> list[Node]:
-    """Nodes as a Concat joins what becomes of them, so that their parts already lie as it wants them; else by their names."""
+    """The order in which a Concat joins what nodes lead to, so that it finds their parts in place; else by name."""
     return sorted(nodes, key=lambda node: (_end(view, node), node.outputs[0]))
 
 
@@ -97,7 +100,8 @@ def _end(view: View, node: Node) -> tuple[int, int]:
 def _follower(view: View, node: Node) -> tuple[object, ...]:
     """What becomes of a node's result: nodes that agree in it can go on as one.
 
-    A part that a Concat takes would be copied out of the whole, and a map that is not that of all parts needs a kernel of its own.
+    A part that a Concat takes would be copied out of the whole, and a map that is not that of all parts needs a kernel
+    of its own.
     """
     readers = view.readers(node.outputs[0])
     concat, _ = _end(view, node)
@@ -118,10 +122,11 @@ def _merged(view: View, node: Node, convs: Sequence[Convolution], geometry: Geom
 
 
 def merged_separables(view: View, node: Node) -> Rewrite | No | None:
-    """V depthwise(x, A), W depthwise(x, B) = split([V 0; 0 W] depthwise(x, A and B)), with several filters for each channel.
+    """V depthwise(x, A), W depthwise(x, B) = split([V 0; 0 W] depthwise(x, A and B)),
+    with several filters for each channel.
 
-    The branches of a NASNet cell that read one tensor. The zeros multiply the operations of the 1x1 convolutions; where tensors are
-    small, kernels that are not launched count for more.
+    The branches of a NASNet cell that read one tensor. The zeros multiply the operations of the 1x1 convolutions; where
+    tensors are small, kernels that are not launched count for more.
     """
     own = _separable(view, node)
     if own is None or isinstance(own, No):
@@ -144,13 +149,13 @@ def merged_separables(view: View, node: Node) -> Rewrite | No | None:
     if pointwise[0].node is not node:
         return None
     draft, count, channels = view.draft(node), len(pairs), own[0].channels
-    turned = [  # the filters of a channel stand side by side
+    regrouped = [  # the filters of a channel stand side by side
         np.ascontiguousarray(array.reshape(count, channels, *array.shape[1:]).swapaxes(0, 1)).reshape(array.shape)
         for array in stacked(depthwise, geometry)
         if array is not None
     ]
     filtered = draft.node(
-        "Conv", (x, *(draft.constant(array) for array in turned)), {**geometry.attrs, "group": channels}
+        "Conv", (x, *(draft.constant(array) for array in regrouped)), {**geometry.attrs, "group": channels}
     )
     rows, biases = stacked(pointwise, pointwise[0].geometry)
     weights, begin = np.zeros((len(rows), channels, count), rows.dtype), 0
@@ -164,7 +169,7 @@ def merged_separables(view: View, node: Node) -> Rewrite | No | None:
 
 
 def _separable(view: View, node: Node) -> tuple[Convolution, Convolution] | No | None:
-    """The depthwise convolution of which a node is the only reader, and the node, a 1x1 convolution; None for other nodes."""
+    """The depthwise convolution that only this node, a 1x1 convolution, reads, and the node; None for others."""
     maker = view.producer(node.used[0], "Conv") if node.op == "Conv" else None
     if maker is None or maker.attrs.get("group", 1) == 1 or node.attrs.get("group", 1) != 1:
         return None
@@ -193,7 +198,10 @@ def _window(view: View, convs: Sequence[Convolution]) -> Geometry | No:
 
 
 def _parts(draft: Draft, nodes: Sequence[Node], whole: int, axis: int, what: str) -> Rewrite:
-    """The parts of `whole` in the place of what the nodes give; maps that all of them have among other readers are done on the whole."""
+    """The parts of `whole` in the place of what the nodes give.
+
+    Maps that all the nodes have among their readers are done on the whole.
+    """
     view = draft.view
     sizes = tuple(view.dims(node.outputs[0])[axis] for node in nodes)
     values, replaced = write_split(draft, whole, axis, sizes), list(nodes[1:])

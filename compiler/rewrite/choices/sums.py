@@ -2,8 +2,9 @@
 
     W x + V y = [W V] concat(x, y)
 
-In memory the operands of a Concat lie side by side from the start, so neither side copies anything: on the left there are two kernels
-with short sums and an addition, on the right is one kernel with long sums (the joined separable sums of TASO, SOSP 2019).
+In memory the operands of a Concat lie side by side from the start, so neither side copies anything. On the left there
+are two kernels with short sums and an addition, on the right there is one kernel with long sums (the joined separable
+sums of TASO, SOSP 2019).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def joined_products(view: View, node: Node) -> Rewrite | No | None:
 
 
 def joined_depthwise(view: View, node: Node) -> Rewrite | No | None:
-    """concat(depthwise(x, V), depthwise(y, W)) = depthwise(concat(x, y), concat(V, W)), smaller kernels filled up by zeros.
+    """concat(depthwise(x, V), depthwise(y, W)) = depthwise(concat(x, y), concat(V, W)),
+    smaller kernels filled up by zeros.
 
     What `joined_convolutions` leaves of two separable convolutions that are added.
     """

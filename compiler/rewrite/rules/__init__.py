@@ -1,7 +1,7 @@
 """The equations, one file per subject. RULES is every one of them, in the order in which they are tried at a node.
 
-What makes nodes vanish comes before what only changes their form; a composed form is recognised before its parts are folded into
-weights around it. The README beside this file says how to write one.
+What makes nodes vanish comes before what only changes their form; a composed form is recognised before its parts are
+folded into weights around it. The README beside this file says how to write one.
 """
 
 from compiler.rewrite.rule import Rule

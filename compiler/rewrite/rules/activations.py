@@ -1,8 +1,9 @@
 """Activation functions that exporters write out, recognised.
 
-Constants count when they are within four units in the last place of float32 of the number they stand for. Products are read in any
-order (`factors`), the rest are terms. PyTorch writes GELU, Swish, Mish and Softplus out in older opsets, Keras its clamps as Min and
-Max and a leaky ReLU as two ReLUs, JAX everything: sigmoid and softplus from Exp, ELU and leaky ReLU as a Where.
+Constants count when they are within four units in the last place of float32 of the number they stand for. Products are
+read in any order (`factors`), the rest are terms. PyTorch writes GELU, Swish, Mish and Softplus out in older opsets,
+Keras its clamps as Min and Max and a leaky ReLU as two ReLUs, JAX everything: sigmoid and softplus from Exp, ELU and
+leaky ReLU as a Where.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def gelu_by_erf(view: View, node: Node) -> Rewrite | No | None:
 
 
 def gelu_by_tanh(view: View, node: Node) -> Rewrite | No | None:
-    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) = gelu(x, approximate="tanh"), the products in any order."""
+    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) = gelu(x, approximate="tanh"),
+    the products in any order.
+    """
     whole = product(view, node.outputs[0])
     for x, argument, between in _gates(view, whole, "Tanh"):
         polynomial = _cubic(view, product(view, argument), x)
@@ -74,7 +77,7 @@ LINEAR, CUBIC = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
 
 
 def _cubic(view: View, argument: Product, x: int) -> list[Node] | None:
-    """The nodes that make LINEAR x + CUBIC x**3, as that or as x (LINEAR + CUBIC x**2); None where the product is something else."""
+    """The nodes that make LINEAR x + CUBIC x**3, as that or as x (LINEAR + CUBIC x**2); None for another product."""
     if len(argument.factors) not in (1, 2):
         return None
     powers = 2 if len(argument.factors) == 2 else 3
@@ -192,7 +195,9 @@ def _bounds(view: View, clip: Node) -> tuple[float | None, float | None]:
 
 
 def hard_sigmoid_by_clip(view: View, node: Node) -> Rewrite | No | None:
-    """clip(a x + b, 0, 1 / c) * c = hard_sigmoid(x, a c, b c), as in clip(x + 3, 0, 6) / 6; c = 1 where a is another number."""
+    """clip(a x + b, 0, 1 / c) * c = hard_sigmoid(x, a c, b c), as in clip(x + 3, 0, 6) / 6;
+    c = 1 where a is another number.
+    """
     whole = Product(factors=[node.outputs[0]]) if node.op == "Clip" else product(view, node.outputs[0])
     clip = view.producer(whole.factors[0], "Clip") if len(whole.factors) == 1 else None
     add = None if clip is None else view.producer(clip.used[0], "Add")

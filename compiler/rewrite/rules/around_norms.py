@@ -47,7 +47,7 @@ def _affine(view: View, node: Node, ops: tuple[str, ...]) -> _Affine | No | None
 
 
 def _parameter(view: View, norm: Node, array: np.ndarray) -> np.ndarray | None:
-    """A constant of the rank of a norm's result in the shape of the norm's scale; None where it varies along other axes."""
+    """A constant of the rank of a norm's result, in the shape of the norm's scale; None if it varies along others."""
     dims = view.dims(norm.outputs[0])
     axis = norm.attrs.get("axis", -1)
     assert isinstance(axis, int)
@@ -83,12 +83,16 @@ def layer_norm_bias(view: View, node: Node) -> Rewrite | No | None:
 
 
 def group_norm_scale(view: View, node: Node) -> Rewrite | No | None:
-    """s * group_normalization(x, a, b) = group_normalization(x, s a, s b), s one number for each channel; so for instance_normalization."""
+    """s * group_normalization(x, a, b) = group_normalization(x, s a, s b), s one number for each channel;
+    so for instance_normalization.
+    """
     return _times(view, node, OVER_CHANNELS)
 
 
 def group_norm_bias(view: View, node: Node) -> Rewrite | No | None:
-    """group_normalization(x, a, b) + t = group_normalization(x, a, b + t), t one number for each channel; so for instance_normalization."""
+    """group_normalization(x, a, b) + t = group_normalization(x, a, b + t), t one number for each channel;
+    so for instance_normalization.
+    """
     return _plus(view, node, OVER_CHANNELS)
 
 
@@ -109,7 +113,9 @@ def _plus(view: View, node: Node, ops: tuple[str, ...]) -> Rewrite | No | None:
 
 
 def norm_between_casts(view: View, node: Node) -> Rewrite | No | None:
-    """cast(layer_normalization(cast(x, float), a, b), T) = layer_normalization(x, a, b) for x of T, whose sums are float32 anyway."""
+    """cast(layer_normalization(cast(x, float), a, b), T) = layer_normalization(x, a, b) for x of T,
+    whose sums are float32 anyway.
+    """
     norm = view.producer(node.used[0], *OVER_AXES)
     before = None if norm is None else view.producer(norm.used[0], "Cast")
     if norm is None or before is None or len(norm.outputs) > 1:

@@ -1,8 +1,8 @@
-"""Attention written out: the products, the mask and the softmax between them brought into one shape, in which fusion joins them.
+"""Attention written out: the products, the mask and the softmax between them get one shape, for fusion to join.
 
-Exporters merge batch and heads for the products and take them apart for the mask (Keras, fairseq), transpose the scores after the
-product (einsum of Keras), or repeat the heads of keys and values that several heads of queries share (PyTorch's grouped queries: Expand
-between two Reshapes). Seen on g2p_bert and tiny_llama.
+Exporters merge batch and heads for the products and take them apart for the mask (Keras, fairseq), transpose the scores
+after the product (einsum of Keras), or repeat the heads of keys and values that several heads of queries share
+(PyTorch's grouped queries: Expand between two Reshapes). Seen on g2p_bert and tiny_llama.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ class _Operand:
 class _Chain:
     """What computes the weights of attention: the product of queries and keys, then `steps`, in order.
 
-    Each step is a map with the position of the chain in its inputs, or the Softmax. `views` are the nodes that only change the shape.
+    Each step is a map with the position of the chain in its inputs, or the Softmax. `views` are the nodes that only
+    change the shape.
     """
 
     scores: Node
-    turned: bool
+    transposed: bool
     steps: tuple[tuple[Node, int], ...]
     views: tuple[Node, ...]
 
 
 def attention_in_one_shape(view: View, node: Node) -> Rewrite | No | None:
-    """softmax(reshape(q repeat(k)^T) + m) repeat(v) = reshape(softmax(q k^T + m) v), all over the same batch dimensions."""
+    """softmax(reshape(q repeat(k)^T) + m) repeat(v) = reshape(softmax(q k^T + m) v),
+    all over the same batch dimensions.
+    """
     chain = _chain(view, node.used[0], LENGTH)
     if chain is None or sum(step.op == "Softmax" for step, _ in chain.steps) != 1:
         return None
     local = _batch(view, chain.scores.outputs[0])
-    queries, keys = chain.scores.used[::-1] if chain.turned else chain.scores.used
-    q = _operand(view, queries, local, swap=chain.turned, repeated=True)
-    k = _operand(view, keys, local, swap=chain.turned)
+    queries, keys = chain.scores.used[::-1] if chain.transposed else chain.scores.used
+    q = _operand(view, queries, local, swap=chain.transposed, repeated=True)
+    k = _operand(view, keys, local, swap=chain.transposed)
     v = _operand(view, node.used[1], _batch(view, node.outputs[0]))
     if q is None or k is None or v is None:
         return None
@@ -118,7 +121,7 @@ def _behind_view(view: View, node: Node, length: int) -> _Chain | None:
     above = _chain(view, node.used[0], length - 1)
     if above is None or (node.op == "Transpose" and above.steps):
         return None
-    return replace(above, views=(*above.views, node), turned=above.turned != (node.op == "Transpose"))
+    return replace(above, views=(*above.views, node), transposed=above.transposed != (node.op == "Transpose"))
 
 
 def _swaps(node: Node) -> bool:
@@ -130,7 +133,7 @@ def _swaps(node: Node) -> bool:
 
 
 def _operand(view: View, value: int, local: Dims, swap: bool = False, repeated: bool = False) -> _Operand | None:
-    """An operand of a product; where its batch is repeated, what is repeated there instead, unless it is to stay `repeated`."""
+    """An operand of a product; if its batch is repeated, what is repeated, unless it is to stay `repeated`."""
     dims = view.dims(value)
     if len(dims) < 2:
         return None
@@ -163,7 +166,10 @@ def _unrepeated(view: View, value: int, whole: _Operand, swap: bool, factor: flo
 
 
 def _parts(view: View, node: Node, chain: _Chain, operands: tuple[_Operand, ...]) -> Dims | None:
-    """The extents that the batch is to have: those that need the fewest Reshapes, of the coarsest and the finest that serve all."""
+    """The extents that the batch is to have: those that need the fewest Reshapes.
+
+    The coarsest and the finest extents that serve all operands are compared.
+    """
     own = [(one.own, one.local) for one in operands]
     for step, position in chain.steps:
         local = _batch(view, step.outputs[0])
@@ -191,7 +197,7 @@ def _cuts(batch: Dims) -> set[int]:
 
 
 def _runs(own: Dims, local: Dims) -> set[int]:
-    """The cuts of `local` where dimensions that `own` has and those it has not meet."""
+    """The cuts of `local` between dimensions that `own` has and those that it does not have."""
     long = [at for at, extent in enumerate(local) if extent > 1]
     kinds = [own[at] == local[at] for at in long]
     inner = {prod(local[:at]) for at, before, kind in zip(long[1:], kinds, kinds[1:], strict=False) if before != kind}
@@ -199,7 +205,7 @@ def _runs(own: Dims, local: Dims) -> set[int]:
 
 
 def _refined(cuts: Sequence[set[int]]) -> Dims | None:
-    """The extents between all of these cuts; None where they are of different batches, or one is inside of another's extent."""
+    """The extents between all of these cuts; None for different batches, or a cut inside of another one's extent."""
     places = sorted(set().union(*cuts))
     if len({max(one) for one in cuts}) != 1 or not places[0]:
         return None

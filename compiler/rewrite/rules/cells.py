@@ -1,8 +1,8 @@
-"""LSTM and GRU cells unrolled step by step, as PyTorch exports a loop over nn.LSTMCell or nn.GRUCell: one layer over all steps.
+"""LSTM and GRU cells unrolled step by step, as PyTorch exports a loop over cells: one layer over all steps.
 
-A cell is two products of shared weights, a Split, and maps. Cells follow each other where each reads the state of the one before, with
-the same weights, and the next element of one sequence; a first cell whose state is zero has a constant in the place of its product.
-What is read of the states in between is a slice of the layer's result (tiny_lstm_cells).
+A cell is two products of shared weights, a Split, and maps. Cells follow each other where each reads the state of the
+one before, with the same weights, and the next element of one sequence. A first cell whose state is zero has a constant
+in the place of its product. What is read of the states in between is a slice of the layer's result (tiny_lstm_cells).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _linear(view: View, value: int) -> _Linear | None:
 
 
 def _part(view: View, value: int, width: int) -> tuple[int, int, Node] | None:
-    """(sums, number, node) where a value is the columns number * width : (number + 1) * width of sums [batch, columns]."""
+    """(sums, number, node) if a value is the columns number * width : (number + 1) * width of sums [batch, columns]."""
     node = view.producer(value, "Split", "Slice")
     if node is None or len(view.dims(value)) != 2 or view.dims(value)[1] != width:
         return None
@@ -359,7 +359,9 @@ def _rows(view: View, value: int | None, order: Dims, weights: np.ndarray | None
 
 
 def lstm_by_cells(view: View, node: Node) -> Rewrite | No | None:
-    """o_t tanh(c_t) where c_t = f_t c_(t-1) + i_t tanh(g_t), gates of x_t W^T + h_(t-1) R^T + b, for t = 1..n = lstm(x, W, R, b)."""
+    """o_t tanh(c_t) where c_t = f_t c_(t-1) + i_t tanh(g_t), gates of x_t W^T + h_(t-1) R^T + b, for t = 1..n
+    = lstm(x, W, R, b).
+    """
     return _unrolled(view, node, _lstm_cell, "LSTM")
 
 
@@ -369,7 +371,9 @@ def gru_by_cells(view: View, node: Node) -> Rewrite | No | None:
 
 
 def stack_of_elements(view: View, node: Node) -> Rewrite | No | None:
-    """concat(y[0], y[1], .., y[n - 1]) = y with its axis where they are joined, for all elements of y along one axis."""
+    """concat(y[0], y[1], .., y[n - 1]) = y with its axis where they are joined,
+    for all elements of y along one axis.
+    """
     elements = [_element(view, value) for value in node.used]
     first, axis = elements[0], node.attrs["axis"]
     assert isinstance(axis, int)

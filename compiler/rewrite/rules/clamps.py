@@ -1,4 +1,7 @@
-"""Relu and Clip: clamps of clamps are one clamp. `clamp(x, a, b)` is min(max(x, a), b); a bound that is absent is infinite."""
+"""Relu and Clip: clamps of clamps are one clamp.
+
+`clamp(x, a, b)` is min(max(x, a), b). A bound that is absent is infinite.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Convolutions of convolutions, sums of convolutions of one input, and what is a convolution by another name.
 
-All are linear, so two of them in a row, or two that are added, are one with other weights. Whether that one is cheaper is decided by
-the measure, which counts operations: a small kernel disappears in a large one, but a narrow tensor between two wide ones stays.
+All are linear, so two of them in a row, or two that are added, are one with other weights. Whether that one is cheaper
+is decided by the measure, which counts operations: a small kernel disappears in a large one, but a narrow tensor
+between two wide ones stays.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from compiler.rewrite.view import No, Rewrite, View
 def conv_of_conv(view: View, node: Node) -> Rewrite | No | None:
     """W2 (W1 x + b1) + b2 = (W2 W1) x + (W2 b1 + b2), where one of the kernels is 1x1, and operations are not more.
 
-    A kernel after a 1x1 may not read padding, which holds zeros and not b1. Low-rank factors of a layer are exported like this, and
-    the branches of a diverse branch block (arXiv 2103.13425).
+    A kernel after a 1x1 may not read padding, which holds zeros and not b1. Low-rank factors of a layer are exported
+    like this, and the branches of a diverse branch block (arXiv 2103.13425).
     """
     return composed(view, node, 1.0)
 
@@ -53,7 +54,8 @@ class _Branch:
 
 
 def sum_of_convolutions(view: View, node: Node) -> Rewrite | No | None:
-    """(V x + a) + (W x + b) = (V + W) x + (a + b), where branches are convolutions, average pools, scales and shifts of x, and x itself.
+    """(V x + a) + (W x + b) = (V + W) x + (a + b),
+    where branches are convolutions, average pools, scales and shifts of x, and x itself.
 
     Networks trained with parallel branches are exported like this: RepVGG (arXiv 2101.03697), MobileOne, ACNet.
     """

@@ -1,8 +1,8 @@
 """Slices moved up past what makes their operand, so that nothing is computed of which the result is cut away.
 
-A classifier reads one token of a transformer's last block: of that block's products only one row is needed, and of its attention
-only one query. Each operator says which part of each operand a part of its result needs; a Slice is left where an operand is needed
-whole by somebody else.
+A classifier reads one token of a transformer's last block: of that block's products only one row is needed, and of its
+attention only one query. Each operator says which part of each operand a part of its result needs; a Slice is left
+where something else needs an operand whole.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Cut:
     window: Window
 
     def moved(self, axis: int) -> Cut:
+        """The same window along another axis."""
         return Cut(axis, self.window)
 
 
@@ -118,7 +119,7 @@ PARTS: Mapping[str, Callable[[View, Node, Cut], Part | None]] = {
 
 
 def _needed(view: View, root: Node, cut: Cut) -> dict[int, Cut]:
-    """What is needed of each value of which nobody needs anything else: the results of the nodes that the Slice moves past."""
+    """The part needed of each value whose readers all need the same: the results of nodes that the Slice moves past."""
     inside = {root.outputs[0]}
     found: dict[int, Cut] = {}
     wanted: dict[int, list[Cut | None]] = {root.used[0]: [cut]}

@@ -92,7 +92,8 @@ def scatter_of_block(view: View, node: Node) -> Rewrite | No | None:
 
 
 def gather_between_reshapes(view: View, node: Node) -> Rewrite | No | None:
-    """reshape(gather(reshape(x), i)) = reshape(gather(x, i)), where the inner reshape leaves the axis that is gathered along.
+    """reshape(gather(reshape(x), i)) = reshape(gather(x, i)),
+    where the inner reshape leaves the axis that is gathered along.
 
     PyTorch's unfold, whose first Gather takes the one row that there is.
     """
@@ -123,7 +124,8 @@ def _strides(indices: np.ndarray) -> tuple[int, int, int] | None:
 
 
 def unfold_into_conv(view: View, node: Node) -> Rewrite | No | None:
-    """conv(reshape(gather(x, first + d * tap + s * place)), w: o (c tap) 1) = conv(x[first:], w: o c tap, dilation d, stride s).
+    """conv(reshape(gather(x, first + d * tap + s * place)), w: o (c tap) 1) = conv(x[first:], w: o c tap, dilation d,
+    stride s).
 
     PyTorch's unfold of one axis before a 1 x 1 convolution: its taps become the convolution's.
     """

@@ -1,8 +1,9 @@
-"""Means, variances and norms as exporters write them: what one number per group of elements is, whatever operators make it.
+"""Means, variances and norms as exporters write them: one number per group of elements, whatever makes it.
 
-Such a number may lose the dimensions it is taken over and get them back by a Reshape, and what it is taken of may be reshaped too.
-So a tensor is known by what lies under its views, with the extents above 1 it is read in; statistics are lists of numbers in order,
-and where one meets the tensor again, `beside` tells whether it stands there in the right place.
+Such a number may lose the dimensions it is taken over and get them back by a Reshape, and what it is taken of may be
+reshaped too. So a tensor is known by what lies under its views, with the extents above 1 it is read in. Statistics are
+lists of numbers in order. Where one is combined with the tensor again, `beside` says whether it stands in the right
+place.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Statistic:
         return tuple(places[place] for place in self.over)
 
     def beside(self, view: View, value: int, tensor: int) -> bool:
-        """Whether a value of this statistic, where it meets the tensor, has extent 1 along the axes of the groups."""
+        """Whether a value of this statistic, combined with the tensor, has extent 1 along the axes of the groups."""
         axes, dims, own = self.axes_in(view, tensor), view.dims(tensor), view.dims(value)
         if axes is None or len(own) > len(dims):
             return False
@@ -106,7 +107,10 @@ def reduced(view: View, value: int, op: str) -> Statistic | None:
 
 
 def total(view: View, value: int) -> Statistic | None:
-    """The sum of x along axes, divided by `divisor`: a ReduceSum, ReduceMean or GlobalAveragePool, times or by a number, and views."""
+    """The sum of x along axes, divided by `divisor`.
+
+    It is a ReduceSum, ReduceMean or GlobalAveragePool, times or by a number, and views of it.
+    """
     node = view.producer(value, "ReduceMean", "ReduceSum", "GlobalAveragePool", "Mul", "Div", *VIEWS)
     if node is None:
         return None
@@ -174,7 +178,10 @@ def deviation(view: View, value: int) -> Statistic | None:
 
 
 def variance(view: View, value: int) -> Statistic | None:
-    """The variance of x: the mean of (x - mean(x)) ** 2, or mean(x ** 2) - mean(x) ** 2, which may be kept from being negative."""
+    """The variance of x: the mean of (x - mean(x)) ** 2, or mean(x ** 2) - mean(x) ** 2.
+
+    The latter may be kept from being negative.
+    """
     node = view.producer(value, "Max", "Relu", "Clip", "Sub", *VIEWS)
     if node is not None and node.op in (*VIEWS, "Max", "Relu", "Clip"):
         inner = _not_below_zero(view, node)

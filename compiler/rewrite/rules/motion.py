@@ -1,8 +1,9 @@
-"""Reshapes and transposes moved past other operators, until they cancel, become one, or let maps join the sum they follow.
+"""Reshapes and transposes moved past other operators, until they cancel, merge, or let maps join a sum.
 
-A Reshape or Transpose is looked at together with the maps, joins and products above it, at most REGION nodes: each operator says what
-its operands must undergo so that its result comes out rearranged (`Step`). What is written in the end are the rearrangements that are
-left where no operator lets them pass; where they are not fewer than before, nothing is done, so that nothing is merely pushed around.
+A Reshape or Transpose is looked at together with the maps, joins and products above it, at most REGION nodes: each
+operator says what its operands must undergo so that its result comes out rearranged (`Step`). What is written in the
+end are the rearrangements that are left where no operator lets them pass; where they are not fewer than before, nothing
+is done, so that nothing is merely pushed around.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ REGION = 12
 """Nodes that a rearrangement is moved past at most."""
 
 Step = tuple[tuple[int | None, Rearrangement | None], ...]
-"""The operands that an operator needs for a rearranged result, and what becomes of each: None where it stays as it is."""
+"""The operands that an operator needs for a rearranged result, and what becomes of each: None where it stays as it
+is."""
 Past = Callable[[View, Node, Rearrangement], tuple[Step, Mapping[str, Attr]] | None]
 """Operands and attributes with which an operator's result comes out rearranged; None where it cannot."""
 
@@ -38,7 +40,7 @@ def _axis(node: Node, rank: int) -> int:
 
 
 def _broadcast(view: View, value: int, by: Rearrangement) -> tuple[int, Rearrangement | None] | None:
-    """An operand of a map whose result has the extents of `by`'s source; constants are brought into place by `_plan`."""
+    """An operand of a map whose result has the extents of `by`'s source; `_plan` rearranges constants."""
     dims = view.dims(value)
     if dims == by.source or value in view.constants:
         return value, by
@@ -157,7 +159,10 @@ SUMS: Mapping[str, Past] = {
 
 @dataclass(frozen=True)
 class _Plan:
-    """How to write a value rearranged. cost: the weight of the views written, less those that vanish; sums: whether it passes any."""
+    """How to write a value rearranged.
+
+    cost: the weight of the views written, less those that vanish; sums: whether it passes any.
+    """
 
     cost: int
     write: Callable[[Draft], int]
@@ -242,7 +247,9 @@ def _pulled_up(view: View, node: Node, past: Mapping[str, Past], sums: bool, why
 
 
 def rearrangement_past_maps(view: View, node: Node) -> Rewrite | None:
-    """v(f(w(x), y)) = f((v . w)(x), v(y)), where v and w reshape or transpose, and f is a map, a join, a slice or a pad."""
+    """v(f(w(x), y)) = f((v . w)(x), v(y)),
+    where v and w reshape or transpose, and f is a map, a join, a slice or a pad.
+    """
     return _pulled_up(
         view, node, MOVES, False, "rearrangements above and below operators that let them pass become fewer"
     )
@@ -257,7 +264,9 @@ def rearrangement_past_sums(view: View, node: Node) -> Rewrite | None:
 
 
 def map_of_rearranged(view: View, node: Node) -> Rewrite | None:
-    """f(v(x), y) = v(f(x, v^-1(y))), where v reshapes or transposes, and f is a map that joins the sum that makes x, or y is v(z)."""
+    """f(v(x), y) = v(f(x, v^-1(y))),
+    where v reshapes or transposes, and f is a map that joins the sum that makes x, or y is v(z).
+    """
     result = view.dims(node.outputs[0])
     whole = [value for value in dict.fromkeys(node.used) if view.dims(value) == result and value not in view.constants]
     for value in whole:

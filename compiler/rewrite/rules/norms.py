@@ -1,8 +1,9 @@
 """Normalisations that exporters write out, recognised.
 
-Only over the last axes: JAX's channels-first layer norm (the first of magika) took four times as long as one kernel of strided reads.
-Of the models at hand, PyTorch's decoders write RMS norm out (tiny_llama) and its group norm as an instance norm between two Reshapes
-(tiny_unet), Keras the layer norm that scales before it subtracts the mean (g2p_bert), JAX the one with mean(x**2) - mean(x)**2 (magika).
+Only over the last axes: JAX's channels-first layer norm (the first of magika) took four times as long as one kernel of
+strided reads. Of the models at hand, PyTorch's decoders write RMS norm out (tiny_llama) and its group norm as an
+instance norm between two Reshapes (tiny_unet). Keras writes the layer norm that scales before it subtracts the mean
+(g2p_bert), JAX the one with mean(x**2) - mean(x)**2 (magika).
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ STANDARD_EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class _Norm:
-    """(x - mean(x)) / sqrt(variance(x) + epsilon), in the groups of `of`; for RMSNormalization x / sqrt(mean(x ** 2) + epsilon), times `factor`."""
+    """(x - mean(x)) / sqrt(variance(x) + epsilon), in the groups of `of`.
+
+    For RMSNormalization it is x / sqrt(mean(x ** 2) + epsilon), times `factor`.
+    """
 
     op: str
     x: int
@@ -131,7 +135,9 @@ def _scaled_first(view: View, node: Node) -> tuple[_Norm, np.ndarray | None, np.
 
 
 def layer_norm_by_moments(view: View, node: Node) -> Rewrite | No | None:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon) * s + b = layer_normalization(x, s, b), over the last axes."""
+    """(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon) * s + b = layer_normalization(x, s, b),
+    over the last axes.
+    """
     found: tuple[_Norm, np.ndarray | None, np.ndarray | None] | None = None
     if node.op == "Add":
         found = _scaled_first(view, node)
@@ -145,7 +151,9 @@ def layer_norm_by_moments(view: View, node: Node) -> Rewrite | No | None:
 
 
 def rms_norm_by_squares(view: View, node: Node) -> Rewrite | No | None:
-    """x / sqrt(sum(x**2) / d + epsilon) = sqrt(d / n) * rms_normalization(x, 1, epsilon * d / n), over the last axes, of n elements."""
+    """x / sqrt(sum(x**2) / d + epsilon) = sqrt(d / n) * rms_normalization(x, 1, epsilon * d / n),
+    over the last axes, of n elements.
+    """
     divided = _divided(view, node) if node.op == "Div" else None
     found = (divided, None) if divided is not None else _multiplied(view, node) if node.op == "Mul" else None
     if found is None or found[0].op != "RMSNormalization":
@@ -195,12 +203,15 @@ def _as_norm(
 
 
 def _are_last(dims: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether axes are the last ones, up to dimensions of extent 1: along others a group would be read with large strides."""
+    """Whether axes are the last ones, up to dimensions of extent 1: other groups would be read with large strides."""
     return all(dims[at] == 1 for at in range(min(axes), len(dims)) if at not in axes)
 
 
 def _along(array: np.ndarray, dims: tuple[int, ...], axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None]:
-    """A factor or summand split into what varies along `axes` only, a number or with their dimensions, and the rest that does not."""
+    """A factor or summand as two: what varies along `axes` only, a number or with their dimensions, and the rest.
+
+    The rest does not vary along `axes`.
+    """
     if array.size == 1:
         return array.reshape(()), None
     spread = array.reshape((1,) * (len(dims) - array.ndim) + array.shape)
@@ -234,7 +245,9 @@ def standardised_by_moments(view: View, node: Node) -> Rewrite | No | None:
 
 
 def group_norm_by_reshape(view: View, node: Node) -> Rewrite | No | None:
-    """reshape(normalise(reshape(x, [N, G, ...])), x.shape) = group_normalization(x, groups=G), normalised over all that lies in a group."""
+    """reshape(normalise(reshape(x, [N, G, ...])), x.shape) = group_normalization(x, groups=G),
+    normalised over all that lies in a group.
+    """
     inner = view.producer(node.used[0], "InstanceNormalization", "LayerNormalization")
     before = None if inner is None else view.producer(inner.used[0], "Reshape")
     if inner is None or before is None or len(inner.outputs) > 1:
@@ -272,7 +285,7 @@ def group_norm_by_reshape(view: View, node: Node) -> Rewrite | No | None:
 
 
 def _groups(view: View, inner: Node, dims: tuple[int, ...]) -> int | None:
-    """How many groups of channels a norm of x in other dimensions normalises each by itself; None where it is no whole number."""
+    """How many groups of channels a norm of x in other dimensions normalises; None if it is no whole number."""
     seen = view.dims(inner.used[0])
     axis = 2 if inner.op == "InstanceNormalization" else inner.attrs.get("axis", -1)
     assert isinstance(axis, int)

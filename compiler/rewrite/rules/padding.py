@@ -121,7 +121,8 @@ NOT_NEGATIVE = having(Trait.NOT_NEGATIVE)
 
 
 def pad_into_max_pool(view: View, node: Node) -> Rewrite | No | None:
-    """max_pool(pad(x, p, c), pads=q) = max_pool(x, pads=p + q), where c is -inf, or 0 and no x is below it, and p is spatial.
+    """max_pool(pad(x, p, c), pads=q) = max_pool(x, pads=p + q),
+    where c is -inf, or 0 and no x is below it, and p is spatial.
 
     Keras pads between the Relu and the pool of its ResNets. Every window must hold an element of x.
     """

@@ -38,7 +38,8 @@ def _factor(node: Node, array: np.ndarray, dims: tuple[int, ...]) -> np.ndarray 
 def scale_past_operators(view: View, node: Node) -> Rewrite | No | None:
     """s * f(W x + b) = f((s W) x + s b), where f is made of sums, Concats, pools, views and, for s > 0, Relus.
 
-    The normalisation after the Concats of NASNet's reductions, after the Reshapes of PP-OCR, and after another one in DenseNet.
+    The normalisation after the Concats of NASNet's reductions, after the Reshapes of PP-OCR, and after another one in
+    DenseNet.
     """
     for value, array in view.operands(node):
         if view.producer(value, *PASSES) is None or not view.type(value).dtype.is_float:

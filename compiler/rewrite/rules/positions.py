@@ -1,7 +1,7 @@
 """Pointwise convolutions move to where there are fewer positions.
 
-A 1x1 convolution works on channels, a pool or a resize on positions: they commute wherever the weights of each window add up to 1,
-or where there is no bias. Which order is cheaper follows from the operations, which the measure counts.
+A 1x1 convolution works on channels, a pool or a resize on positions: they commute wherever the weights of each window
+add up to 1, or where there is no bias. Which order is cheaper follows from the operations, which the measure counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def pool_before_pointwise(view: View, node: Node) -> Rewrite | No | None:
 
 
 def pointwise_of_subsample(view: View, node: Node) -> Rewrite | No | None:
-    """W x[:, :, ::s, ::s] = conv(x, W, strides s), where W is 1x1; a pool with windows of 1 takes every s-th position likewise.
+    """W x[:, :, ::s, ::s] = conv(x, W, strides s), where W is 1x1;
+    a pool with windows of 1 takes every s-th position likewise.
 
     The shortcuts of NASNet's reductions and of ResNet v2 are exported like this.
     """

@@ -1,15 +1,17 @@
-"""Products of dequantised bytes become products of bytes, and what only moves or compares elements is done to the bytes.
+"""Products of dequantised bytes become products of bytes; moves and comparisons are done to the bytes.
 
-Quantisation tools write a QDQ graph: each tensor passes a QuantizeLinear and a DequantizeLinear, and operators between them are floating
-point ones. With x = sx (p - zx) and w = sw (q - zw), sx one number and sw one for each output channel,
+Quantisation tools write a QDQ graph: each tensor passes a QuantizeLinear and a DequantizeLinear, and operators between
+them are floating point ones. With x = sx (p - zx) and w = sw (q - zw), sx one number and sw one for each output
+channel,
 
     sum x w = sx sw sum (p - zx) (q - zw)
 
-whose right sum is over integers, and exact. What follows (bias, activation, residual addition, QuantizeLinear) stays as it is.
+whose right sum is over integers, and exact. What follows (bias, activation, residual addition, QuantizeLinear) stays as
+it is.
 
-Between a DequantizeLinear and a QuantizeLinear of the same scale and zero, a view or a pool of maxima gives the bytes it takes, and
-a Relu those not below zero: (s (q - z)) / s rounds to q - z, since it is off by less than 1/2 in floats of at least 11 significant bits
-in which all of it is finite (micro_kws_qdq has three such chains).
+Between a DequantizeLinear and a QuantizeLinear of the same scale and zero, a view or a pool of maxima gives the bytes
+it takes, and a Relu those not below zero: (s (q - z)) / s rounds to q - z, since it is off by less than 1/2 in floats
+of at least 11 significant bits in which all of it is finite (micro_kws_qdq has three such chains).
 """
 
 from __future__ import annotations
@@ -80,7 +82,10 @@ def products_of_bytes(view: View, node: Node) -> Rewrite | No | None:
 
 
 def product_of_bytes_behind(view: View, node: Node) -> Rewrite | No | None:
-    """What the rule says of the products that read a DequantizeLinear: of any that is to be computed from the bytes, else the last reason."""
+    """What the rule says of the products that read a DequantizeLinear.
+
+    It is of any one that is to be computed from the bytes, else the last reason.
+    """
     found: No | None = None
     for reader in view.readers(node.outputs[0]):
         answer = products_of_bytes(view, reader) if reader.op in PRODUCTS and _multiplies(node, reader) else None
@@ -126,7 +131,10 @@ def _misplaced(view: View, node: Node, b: _Dequantised) -> No | None:
 
 
 def _overflow(view: View, node: Node, b: _Dequantised) -> No | None:
-    """The reason where a sum of products may not fit into 32 bits: factors of A are at most 255, those of B are known if it is constant."""
+    """The reason why a sum of products may not fit into 32 bits.
+
+    Factors of A are at most 255; those of B are known if it is constant.
+    """
     dims = view.dims(b.bytes)
     channel = _channel(node, len(dims))
     depth = tuple(range(1, len(dims))) if node.op == "Conv" else (1 if channel == 0 else len(dims) - 2,)
@@ -145,8 +153,8 @@ def _integer_product(draft: Draft, node: Node, a: _Dequantised, b: _Dequantised)
     if node.op == "Conv":
         return draft.node("ConvInteger", (a.bytes, b.bytes, *zeros), node.attrs)
     operands = [
-        _turned(draft, a.bytes, node.attrs.get("transA", 0)),
-        _turned(draft, b.bytes, node.attrs.get("transB", 0)),
+        _transposed(draft, a.bytes, node.attrs.get("transA", 0)),
+        _transposed(draft, b.bytes, node.attrs.get("transB", 0)),
     ]
     return draft.node("MatMulInteger", (*operands, *zeros))
 
@@ -157,8 +165,8 @@ def _without_trailing_none(*values: int | None) -> tuple[int | None, ...]:
     return values
 
 
-def _turned(draft: Draft, matrix: int, turn: Attr) -> int:
-    if not turn:
+def _transposed(draft: Draft, matrix: int, transpose: Attr) -> int:
+    if not transpose:
         return matrix
     array = draft.view.constant(matrix)
     return draft.node("Transpose", (matrix,), {"perm": (1, 0)}) if array is None else draft.constant(array.T.copy())
@@ -210,7 +218,9 @@ CHAIN = 6
 
 
 def bytes_between(view: View, node: Node) -> Rewrite | No | None:
-    """quantise(move(dequantise(q, s, z)), s, z) = move(q), for views, maxima, concat; relu between them is max(q, z)."""
+    """quantise(move(dequantise(q, s, z)), s, z) = move(q), for views, maxima, concat;
+    relu between them is max(q, z).
+    """
     scale, zero = view.scalar(node.used[1]), _zero(view, node)
     if scale is None or zero is None or not scale > 0:
         return None
@@ -251,7 +261,10 @@ def _zero(view: View, node: Node) -> int | None:
 
 
 def _reached(view: View, root: Node, value: int, found: dict[int, Node], length: int) -> bool:
-    """Whether a value comes from dequantised bytes alone, over operators that keep them; each node joins `found` after its readers."""
+    """Whether a value comes from dequantised bytes alone, over operators that keep them.
+
+    Each node joins `found` after its readers.
+    """
     node = view.producer(value, "DequantizeLinear", "Relu", *MOVES)
     if node is None or len(node.outputs) != 1 or not length:
         return False

@@ -1,4 +1,4 @@
-"""Constants meet: what is added to or multiplied with one constant after another is added or multiplied once."""
+"""Constants are merged: what is added to or multiplied with one constant after another is added or multiplied once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recurrent layers of a single step, taken apart: what a decoder unrolled by its exporter is made of.
 
-A layer over many steps stays one node, since its steps depend on each other. A layer of one step is two matrix products and a few
-maps, which then take part in everything that is done to products and maps.
+A layer over many steps stays one node, since its steps depend on each other. A layer of one step is two matrix products
+and a few maps, which then take part in everything that is done to products and maps.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ def rnn_of_one_step(view: View, node: Node) -> Rewrite | No | None:
 
 
 def lstm_of_one_step(view: View, node: Node) -> Rewrite | No | None:
-    """lstm(x, W, R, b, h, c) = (o g(c'), c') where c' = f c + i g(s_c), (i, o, f) = sigmoid(s), s = x W^T + h R^T + b, for a sequence of one."""
+    """lstm(x, W, R, b, h, c) = (o g(c'), c')
+    where c' = f c + i g(s_c), (i, o, f) = sigmoid(s), s = x W^T + h R^T + b, for a sequence of one.
+    """
     cell = _cell(view, node)
     if not isinstance(cell, _Cell):
         return cell
@@ -189,7 +191,9 @@ def lstm_of_one_step(view: View, node: Node) -> Rewrite | No | None:
 
 
 def gru_of_one_step(view: View, node: Node) -> Rewrite | No | None:
-    """gru(x, W, R, b, h) = n + z (h - n) where n = tanh(x W_n + r (h R_n)), (z, r) = sigmoid(x W + h R + b), for a sequence of one."""
+    """gru(x, W, R, b, h) = n + z (h - n) where n = tanh(x W_n + r (h R_n)), (z, r) = sigmoid(x W + h R + b),
+    for a sequence of one.
+    """
     cell = _cell(view, node)
     if not isinstance(cell, _Cell):
         return cell

@@ -132,7 +132,8 @@ def mean_by_sum(view: View, node: Node) -> Rewrite | No | None:
 def mean_over_space(view: View, node: Node) -> Rewrite | No | None:
     """reduce_mean(x: n c h w, (2, 3)) = reshape(global_average_pool(x)).
 
-    Layouts are chosen for pools, and nets written in PyTorch end in `x.mean((2, 3))`. What is, or may become, part of a norm is left.
+    Layouts are chosen for pools, and nets written in PyTorch end in `x.mean((2, 3))`. What is, or may become, part of a
+    norm is left.
     """
     x, result = view.type(node.used[0]), view.dims(node.outputs[0])
     if x.rank not in (4, 5) or _axes(view, node) != tuple(range(2, x.rank)) or not x.dtype.is_float or 0 in x.dims:

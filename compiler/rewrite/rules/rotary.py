@@ -1,8 +1,8 @@
-"""Rotary embedding written out: x cos + rotate(x) sin, in which `rotate` exchanges the halves of a head and negates one of them.
+"""Rotary embedding written out: x cos + rotate(x) sin; `rotate` exchanges the halves of a head, one negated.
 
-With an axis for the two halves the exchange is a view, a Slice that walks back along it; the sign goes into the sines, and what is left
-is one map. PyTorch writes the first form (tiny_llama), also with neighbours in the place of halves, the body of ONNX's RotaryEmbedding
-the second.
+With an axis for the two halves the exchange is a view, a Slice that walks back along it; the sign goes into the sines,
+and what is left is one map. PyTorch writes the first form (tiny_llama), also with neighbours in the place of halves,
+the body of ONNX's RotaryEmbedding the second.
 """
 
 from __future__ import annotations
@@ -75,18 +75,20 @@ def _negated(view: View, value: int) -> tuple[int, tuple[Node, ...]] | None:
 
 
 def rotary_by_halves(view: View, node: Node) -> Rewrite | No | None:
-    """x c + concat(-b, a) s = x c + concat(b, a) (s * concat(-1, 1)), for x = concat(a, b), or for neighbours a and b."""
+    """x c + concat(-b, a) s = x c + concat(b, a) (s * concat(-1, 1)),
+    for x = concat(a, b), or for neighbours a and b.
+    """
     for first, second in (node.used, node.used[::-1]):
-        straight, turned = view.producer(first, "Mul"), view.producer(second, "Mul")
-        for value, sines in () if straight is None or turned is None else (turned.used, turned.used[::-1]):
+        straight, rotated = view.producer(first, "Mul"), view.producer(second, "Mul")
+        for value, sines in () if straight is None or rotated is None else (rotated.used, rotated.used[::-1]):
             found = _rotation(view, value)
-            if found is None or straight is None or turned is None or found.x not in straight.used:
+            if found is None or straight is None or rotated is None or found.x not in straight.used:
                 continue
             cosines = straight.used[0] if straight.used[1] == found.x else straight.used[1]
             whole = {view.type(found.x), view.type(first), view.type(second), view.type(node.outputs[0])}
             if len(whole) != 1 or {*(view.dims(angle)[-1:] for angle in (sines, cosines))} != {view.dims(found.x)[-1:]}:
                 return No("the angles are not given for each element")
-            if (refusal := view.enclosed(node, [straight, turned, *found.nodes])) is not None:
+            if (refusal := view.enclosed(node, [straight, rotated, *found.nodes])) is not None:
                 return refusal
             draft = view.draft(node)
             signed = draft.node("Mul", (sines, draft.constant(_signs(view, found))))
@@ -98,7 +100,7 @@ def rotary_by_halves(view: View, node: Node) -> Rewrite | No | None:
 
 @dataclass(frozen=True)
 class _Rotation:
-    """x with its halves (or neighbours, `paired`) exchanged and what comes first negated; the nodes that join the two."""
+    """x with its halves (or neighbours, `paired`) exchanged, the first negated; the nodes that join the two."""
 
     x: int
     paired: bool
@@ -169,10 +171,10 @@ def rotary_by_parts(view: View, node: Node) -> Rewrite | No | None:
     if any(product is None for product in products):
         return None
     known = [product for product in products if product is not None]
-    turned = _angles(view, known)
-    if turned is None:
+    angles = _angles(view, known)
+    if angles is None:
         return None
-    x, cosines, sines = turned
+    x, cosines, sines = angles
     if view.type(x) != view.type(node.outputs[0]):
         return None
     if (refusal := view.enclosed(node, [minus, plus, *known])) is not None:

@@ -140,7 +140,7 @@ Part = tuple[int, int, int]
 
 
 def _part(view: View, value: int, axis: int) -> Part:
-    """What a value takes of another one along an axis, where it is a Slice or a part of a Split along it; all of itself otherwise."""
+    """What a value takes of another one along an axis: of a Slice or part of a Split its window; else all of itself."""
     node, whole = view.producer(value, "Slice", "Split"), (value, 0, view.dims(value)[axis])
     if node is None:
         return whole
@@ -172,9 +172,11 @@ def _parts(view: View, part: Part, axis: int) -> list[Part]:
 
 
 def concat_of_parts(view: View, node: Node) -> Rewrite | No | None:
-    """concat(x[a:b], x[b:c], y) = concat(x[a:c], y), concat(x[:b], x[b:]) = x, and concat(concat(x, y, z)[b:], u) = concat(y, z, u).
+    """concat(x[a:b], x[b:c], y) = concat(x[a:c], y), concat(x[:b], x[b:]) = x,
+    and concat(concat(x, y, z)[b:], u) = concat(y, z, u).
 
-    Caches of streaming models, once what they scatter is joined: the old cache less its oldest frames, then the new one.
+    Caches of streaming models, once what they scatter is joined: the old cache less its oldest frames, then the new
+    one.
     """
     axis = _axis(view, node)
     taken = [_part(view, value, axis) for value in node.used]

@@ -1,6 +1,7 @@
 """What is done alike to all parts of a Split is done once, before it.
 
-Merged siblings (`choices.siblings`) leave such programs, with an activation, a bias or a depthwise convolution after each part.
+Merged siblings (`choices.siblings`) leave such programs, with an activation, a bias or a depthwise convolution after
+each part.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ MAPS = tuple(sorted(having(Trait.UNARY) - having(Trait.VIEW)))
 
 
 def split_axis(view: View, split: Node) -> int:
+    """The axis of a Split, counted from the first one: 0 <= axis < rank."""
     axis = split.attrs.get("axis", 0)
     assert isinstance(axis, int)
     return axis % view.type(split.used[0]).rank

@@ -4,8 +4,8 @@ Every such operator is y = W x + b with one row of W and one element of b for ea
 
     s * (W x + b) + t = (s W) x + (s b + t)        and        W (s x) = (W s) x
 
-with s and t constant along everything but the channel. Padding holds zeros, which a scale leaves zero and a shift does not: only a
-scale moves into the weights behind it. New weights are computed in float64 and rounded once.
+with s and t constant along everything but the channel. Padding holds zeros, which a scale leaves zero and a shift does
+not: only a scale moves into the weights behind it. New weights are computed in float64 and rounded once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.forms.transpose import as_turn
+from compiler.forms.transpose import as_transpose
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel
@@ -29,22 +29,22 @@ kernel Add(in x: f32[2, 5, 6, 7], in b: f32[5]; out y: f32[2, 5, 6, 7])
 
 
 def test_an_image_that_becomes_nchw_is_read_along_channels_and_written_along_joined_pixels() -> None:
-    turn = as_turn(workload(IMAGE, Layout.channels_last(4)))
-    assert turn is not None
-    assert (turn.reads.extent, turn.writes.extent) == (5, 42)
-    assert [load.slot for load in turn.turned] == ["x"]
-    assert [axis.extent for axis in turn.outer] == [2]
+    form = as_transpose(workload(IMAGE, Layout.channels_last(4)))
+    assert form is not None
+    assert (form.reads.extent, form.writes.extent) == (5, 42)
+    assert [load.slot for load in form.transposed] == ["x"]
+    assert [axis.extent for axis in form.outer] == [2]
 
 
-def test_images_in_one_layout_are_no_turn() -> None:
-    assert as_turn(workload(IMAGE)) is None
-    assert as_turn(workload(IMAGE, Layout.channels_last(4), Layout.plain(1), Layout.channels_last(4))) is None
+def test_images_in_one_layout_are_no_transpose() -> None:
+    assert as_transpose(workload(IMAGE)) is None
+    assert as_transpose(workload(IMAGE, Layout.channels_last(4), Layout.plain(1), Layout.channels_last(4))) is None
 
 
-def test_a_block_of_its_own_axes_is_a_turn_as_well() -> None:
-    turn = as_turn(workload("kernel T(in x: f32[4, 9]; out y: f32[9, 4])\n    for i:4, j:9: y[j, i] = x[i, j]\n"))
-    assert turn is not None
-    assert (turn.reads.extent, turn.writes.extent) == (9, 4)
+def test_a_block_of_its_own_axes_is_a_transpose_as_well() -> None:
+    form = as_transpose(workload("kernel T(in x: f32[4, 9]; out y: f32[9, 4])\n    for i:4, j:9: y[j, i] = x[i, j]\n"))
+    assert form is not None
+    assert (form.reads.extent, form.writes.extent) == (9, 4)
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_a_block_of_its_own_axes_is_a_turn_as_well() -> None:
         "kernel Run(in x: f32[4, 9]; out y: f32[9, 4])\n    for seq i:4, j:9: y[j, i] = x[i, j]\n",
     ],
 )
-def test_what_is_guarded_reduced_or_in_order_is_no_turn(text: str) -> None:
-    assert as_turn(workload(text)) is None
+def test_what_is_guarded_reduced_or_in_order_is_no_transpose(text: str) -> None:
+    assert as_transpose(workload(text)) is None

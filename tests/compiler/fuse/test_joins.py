@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from compiler.fuse import fuse
-from compiler.fuse.joins import HOPE, Join, joins, promising, replaced, settle
+from compiler.fuse.joins import HOPE, Join, choose_joins, joins, promising, replaced
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
@@ -33,10 +33,10 @@ def menu(seconds: float, source: str = "measured", tiles: int = 8) -> Menu:
     return Menu("", (Variant(Tile("loops"), tiles, 1, Cost(seconds, source)),))
 
 
-def settled(kernels: KernelGraph, seconds: Sequence[float], lanes: int = 1, **more: float) -> tuple[list[str], int]:
+def reasons_for(kernels: KernelGraph, seconds: Sequence[float], lanes: int = 1, **more: float) -> tuple[list[str], int]:
     """The reasons for each join under menus in which every call takes one second; how many calls are left."""
     found = joins(kernels)
-    result = settle(kernels, found, [menu(1.0)] * len(kernels.calls), list(map(menu, seconds)), lanes, **more)
+    result = choose_joins(kernels, found, [menu(1.0)] * len(kernels.calls), list(map(menu, seconds)), lanes, **more)
     result.kernels.verify()
     assert len(result.menus) == len(result.kernels.calls)
     return [verdict.reason for verdict in result.log], len(result.kernels.calls)
@@ -49,14 +49,14 @@ def test_every_window_before_a_pointwise_convolution_is_offered_once() -> None:
 
 
 def test_joins_that_are_less_work_are_taken_and_others_left() -> None:
-    reasons, calls = settled(chain(4), [1.9, 2.1, 1.99, 1.5])
+    reasons, calls = reasons_for(chain(4), [1.9, 2.1, 1.99, 1.5])
     assert reasons == ["", "it is no less work", "it saves less than measurements err by", ""]
     assert calls == len(chain(4).calls) - 2
 
 
 def test_of_very_many_joins_those_that_save_most_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compiler.fuse.joins.MOST_VISITS", 2 * len(chain(4).calls) + 1)
-    reasons, _ = settled(chain(4), [1.9, 1.2, 1.8, 1.5])
+    reasons, _ = reasons_for(chain(4), [1.9, 1.2, 1.8, 1.5])
     many = "the model has too many calls to weigh them all"
     assert reasons == [many, "", many, ""]
 
@@ -65,14 +65,14 @@ def test_menus_go_where_their_calls_go() -> None:
     kernels = chain(2)
     found = joins(kernels)
     apart = [menu(float(at + 1)) for at in range(len(kernels.calls))]
-    result = settle(kernels, found, apart, [menu(0.5), menu(99.0)], 1)
+    result = choose_joins(kernels, found, apart, [menu(0.5), menu(99.0)], 1)
     assert [one.best.cost.seconds for one in result.menus] == [1.0, 0.5, 4.0, 5.0, 6.0]
     assert result.kernels.calls[1] is found[0].call
 
 
 def test_what_was_measured_is_not_compared_with_what_was_modelled() -> None:
     kernels = chain(1)
-    result = settle(kernels, joins(kernels), [menu(1.0)] * len(kernels.calls), [menu(0.1, "model")], 1)
+    result = choose_joins(kernels, joins(kernels), [menu(1.0)] * len(kernels.calls), [menu(0.1, "model")], 1)
     assert [verdict.reason for verdict in result.log] == ["not all of them were measured"]
     assert result.kernels is not None
     assert result.kernels.calls == kernels.calls
@@ -82,22 +82,22 @@ def test_a_join_that_cannot_be_shared_by_the_lanes_is_left_where_that_lengthens_
     kernels = chain(1)
     whole = Menu("", (Variant(Tile("loops"), 1, 1, Cost(1.6, "measured")),))
     many = [menu(1.0)] * len(kernels.calls)
-    assert settle(kernels, joins(kernels), many, [whole], 1).log[0].reason == ""
-    assert settle(kernels, joins(kernels), many, [whole], 2).log[0].reason == "it would lengthen the longest path"
+    assert choose_joins(kernels, joins(kernels), many, [whole], 1).log[0].reason == ""
+    assert choose_joins(kernels, joins(kernels), many, [whole], 2).log[0].reason == "it would lengthen the longest path"
 
 
 def test_a_join_that_cannot_be_shared_is_taken_where_branches_run_side_by_side() -> None:
     kernels = chain(1, branches=6)
     whole = Menu("", (Variant(Tile("loops"), 1, 1, Cost(1.6, "measured")),))
     found = joins(kernels)
-    result = settle(kernels, found, [menu(1.0)] * len(kernels.calls), [whole] * len(found), 2)
+    result = choose_joins(kernels, found, [menu(1.0)] * len(kernels.calls), [whole] * len(found), 2)
     assert len(found) == 6
     assert all(not verdict.reason for verdict in result.log)
 
 
 def test_fewer_meetings_of_lanes_are_worth_a_little_more_work() -> None:
-    assert settled(chain(1), [2.1], lanes=2)[0] == ["it is no less work"]
-    assert settled(chain(1), [2.1], lanes=2, meeting_s=0.6)[0] == [""]
+    assert reasons_for(chain(1), [2.1], lanes=2)[0] == ["it is no less work"]
+    assert reasons_for(chain(1), [2.1], lanes=2, sync_s=0.6)[0] == [""]
 
 
 @pytest.mark.parametrize(("joined", "kept"), [(2 * HOPE - 0.01, 1), (2 * HOPE + 0.01, 0)])
@@ -122,6 +122,6 @@ def test_what_nobody_needs_any_more_is_gone() -> None:
 
 def test_a_verdict_tells_both_costs() -> None:
     kernels = chain(1)
-    result = settle(kernels, joins(kernels), [menu(2e-6)] * len(kernels.calls), [menu(3e-6)], 1)
+    result = choose_joins(kernels, joins(kernels), [menu(2e-6)] * len(kernels.calls), [menu(3e-6)], 1)
     assert "2.0 + 2.0 us apart, 3.0 us as one (measured); joined" in str(result.log[0])
     assert isinstance(result.log[0].join, Join)

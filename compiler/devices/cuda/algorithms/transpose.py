@@ -21,7 +21,7 @@ from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots
-from compiler.forms.transpose import Turn, as_turn
+from compiler.forms.transpose import Transpose, as_transpose
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.machine import Workload
@@ -40,7 +40,7 @@ SECTOR_BYTES = 32
 
 def cuda_transpose_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
     """Tiles of every shape that fits; empty for a kernel that is no turn, or of too short rows."""
-    turn = as_turn(workload)
+    turn = as_transpose(workload)
     if (
         turn is None
         or turn.reads.extent < LEAST_RUN
@@ -49,7 +49,7 @@ def cuda_transpose_tiles(workload: Workload, target: CudaTarget, precision: str)
     ):
         return []
     slots = Slots(workload)
-    octets = sum(slots.buffers[load.slot].dtype.bytes for load in turn.turned)
+    octets = sum(slots.buffers[load.slot].dtype.bytes for load in turn.transposed)
     return sorted(
         (
             _proposal(turn, workload, reads, writes, target)
@@ -61,7 +61,7 @@ def cuda_transpose_tiles(workload: Workload, target: CudaTarget, precision: str)
     )
 
 
-def _proposal(turn: Turn, workload: Workload, reads: int, writes: int, target: CudaTarget) -> Proposal:
+def _proposal(turn: Transpose, workload: Workload, reads: int, writes: int, target: CudaTarget) -> Proposal:
     """Bytes in whole sectors, by as many blocks as there are; a tile that hangs over the tensors' ends counts as a whole one."""
     bands = (-(-turn.reads.extent // reads), -(-turn.writes.extent // writes))
     blocks = prod((*bands, *(axis.extent for axis in turn.outer)))
@@ -82,8 +82,8 @@ BANK_BYTES = 4
 
 
 def lower_cuda_transpose(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_turn` accepts. Level `block`: `reads` and `writes`, the tile's extents."""
-    turn = as_turn(workload)
+    """A kernel that `as_transpose` accepts. Level `block`: `reads` and `writes`, the tile's extents."""
+    turn = as_transpose(workload)
     assert turn is not None, "the tile stage offers `transpose` only to kernels of that form"
     return _Transpose(name, workload, turn, tile.extent("block", "reads"), tile.extent("block", "writes")).lower()
 
@@ -93,9 +93,9 @@ def pitch_of(reads: int, dtype: DType) -> int:
     return reads + max(BANK_BYTES // dtype.bytes, 1)
 
 
-def turned_bytes(turn: Turn, slots: Slots, reads: int, writes: int) -> int:
+def turned_bytes(turn: Transpose, slots: Slots, reads: int, writes: int) -> int:
     """Shared memory of a tile."""
-    dtypes = [slots.buffers[load.slot].dtype for load in turn.turned]
+    dtypes = [slots.buffers[load.slot].dtype for load in turn.transposed]
     return sum(_aligned(writes * pitch_of(reads, dtype) * dtype.bytes) for dtype in dtypes)
 
 
@@ -107,7 +107,7 @@ def _aligned(count: int) -> int:
 class _Transpose:
     name: str
     workload: Workload
-    turn: Turn
+    turn: Transpose
     reads: int
     writes: int
 
@@ -150,7 +150,7 @@ class _Transpose:
         """What is read along `reads`, to shared memory; the element of each load at a point of the tile."""
         found: dict[Load, str] = {}
         place = 0
-        for load in self.turn.turned:
+        for load in self.turn.transposed:
             dtype = self.elements[load.slot]
             pitch, name, ctype = pitch_of(self.reads, dtype), self.writer.name(f"turned_{load.slot}"), CUDA_TYPES[dtype]
             self.writer.line(f"{ctype} *const {name} = ({ctype} *)(shared + {place});")

@@ -10,7 +10,7 @@ from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import output_strides
 from compiler.forms.normal_form import Slots, contract_temps, join_shared, without_unit_axes
-from compiler.forms.transpose import as_turn
+from compiler.forms.transpose import as_transpose
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis, Index, Indirect, flatten
 from compiler.ir.kernel import Block, Kernel, Store
@@ -49,7 +49,7 @@ def loop_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
     if not isinstance(workload.kernel, Kernel):
         return []
     moved = sum(buffer.type.bytes for buffer in (*workload.inputs, *workload.outputs))
-    if as_turn(workload):
+    if as_transpose(workload):
         compute = TURN_NS * sum(buffer.type.elements for buffer in workload.outputs)
     else:
         compute = _Loops.of(workload, target, moved).ns

@@ -12,7 +12,7 @@ from compiler.devices.cuda.algorithms.transpose import cuda_transpose_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import resolve
-from compiler.forms.transpose import as_turn
+from compiler.forms.transpose import as_transpose
 from compiler.ir.buffers import Buffer, row_major
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout
@@ -113,7 +113,7 @@ def test_rows_of_three_channels_are_left_to_the_caches() -> None:
     ],
 )
 def test_what_is_contiguous_guarded_reduced_or_in_order_is_no_turn(text: str) -> None:
-    assert as_turn(case_of(text).workload) is None
+    assert as_transpose(case_of(text).workload) is None
 
 
 @needs_nvrtc

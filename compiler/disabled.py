@@ -1,4 +1,7 @@
-"""What a compilation leaves out on request: rules of rewriting, and steps of fusion, to see what they are worth or which one is at fault."""
+"""Passes that a compilation does without on request: rules of rewriting, and steps of fusion.
+
+So one sees what a pass is worth, or which one is at fault.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from compiler.rewrite.rules import RULES
 
 
 @dataclass(frozen=True)
-class Remaining:
-    """What is left: rules and choices in their order, and the steps of fusion that are *not* taken."""
+class EnabledPasses:
+    """Rules and choices that are applied, in their order, and the steps of fusion that are *not* taken."""
 
     rules: tuple[Rule, ...]
     choices: tuple[Rule, ...]
@@ -27,13 +30,14 @@ def families() -> tuple[str, ...]:
 
 
 def known() -> frozenset[str]:
-    """All names that mean something."""
+    """All names of rules, of their families and of steps of fusion."""
     return frozenset((*families(), *STEPS, *(rule.name for rule in (*RULES, *CHOICES))))
 
 
-def remaining(without: Sequence[str]) -> Remaining:
-    """Everything but what is named: a name stands for all rules of a subject, for one rule, for a step of fusion, or for each that has it.
+def enabled_passes(without: Sequence[str]) -> EnabledPasses:
+    """Everything but what is named.
 
+    A name stands for all rules of a subject, for one rule, for a step of fusion, or for each of these that has it.
     Raises OptionsError for a name that nothing has.
     """
     names = frozenset(without)
@@ -41,9 +45,10 @@ def remaining(without: Sequence[str]) -> Remaining:
         rules = [rule.name for rule in (*RULES, *CHOICES)]
         raise OptionsError(
             f"without names {unknown[0]!r}, which is neither a rule nor a step of fusion",
-            fix=f"use steps of fusion ({', '.join(STEPS)}), families of rules ({', '.join(families())}), or single rules ({', '.join(rules)})",
+            fix=f"use steps of fusion ({', '.join(STEPS)}), families of rules ({', '.join(families())}), "
+            f"or single rules ({', '.join(rules)})",
         )
-    return Remaining(_others(RULES, names), _others(CHOICES, names), names & {*STEPS})
+    return EnabledPasses(_others(RULES, names), _others(CHOICES, names), names & {*STEPS})
 
 
 def _others(rules: Iterable[Rule], names: frozenset[str]) -> tuple[Rule, ...]:

@@ -7,11 +7,11 @@ import pytest
 
 from bench.zoo import build
 from compiler.contract import CompileOptions
+from compiler.disabled import enabled_passes, families, known
 from compiler.errors import OptionsError
 from compiler.frontend import load
 from compiler.fuse import STEPS, fuse
 from compiler.ir.buffers import KernelGraph
-from compiler.left_out import families, known, remaining
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
@@ -29,19 +29,19 @@ def network(name: str, folder: Path) -> Path:
 
 def kernels(file: Path, *without: str) -> KernelGraph:
     """As a compilation without measured costs makes them."""
-    kept = remaining(without)
+    kept = enabled_passes(without)
     graph = load(file, CompileOptions(), OPERATORS).graph
     return fuse(rewrite(graph, rules=kept.rules).graph, kept.without_steps).kernels
 
 
-def test_nothing_is_left_out_unless_it_is_named() -> None:
-    everything = remaining(())
+def test_no_pass_is_disabled_unless_it_is_named() -> None:
+    everything = enabled_passes(())
     assert (everything.rules, everything.choices, everything.without_steps) == (RULES, CHOICES, frozenset())
 
 
 def test_a_family_is_the_file_that_its_rules_stand_in() -> None:
     assert {"weights", "identities", "norms"} <= set(families())
-    kept = remaining(["weights"])
+    kept = enabled_passes(["weights"])
     gone = set(RULES) - set(kept.rules)
     assert gone
     assert {rule.match.__module__ for rule in gone} == {"compiler.rewrite.rules.weights"}
@@ -49,19 +49,19 @@ def test_a_family_is_the_file_that_its_rules_stand_in() -> None:
 
 
 def test_a_single_rule_and_a_step_of_fusion_have_names_too() -> None:
-    kept = remaining(["batch_norm_into_weights", "inline"])
+    kept = enabled_passes(["batch_norm_into_weights", "inline"])
     assert {rule.name for rule in RULES} - {rule.name for rule in kept.rules} == {"batch_norm_into_weights"}
     assert kept.without_steps == {"inline"}
 
 
-def test_every_name_that_is_known_leaves_something_out() -> None:
-    everything = remaining(())
-    assert all(remaining([name]) != everything for name in known())
+def test_every_known_name_disables_a_pass() -> None:
+    everything = enabled_passes(())
+    assert all(enabled_passes([name]) != everything for name in known())
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(OptionsError, match="without names 'weight'") as refused:
-        remaining(["weights", "weight"])
+        enabled_passes(["weights", "weight"])
     for name in (*STEPS, *families(), *(rule.name for rule in RULES)):
         assert name in refused.value.fix
 
@@ -81,10 +81,10 @@ def test_a_preflight_says_so_and_corrects_the_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["weights", "batch_norm_into_weights"])
-def test_a_rule_that_is_left_out_is_applied_nowhere(name: str, tmp_path: Path) -> None:
+def test_a_disabled_rule_is_applied_nowhere(name: str, tmp_path: Path) -> None:
     graph = load(network("tiny_mobile", tmp_path), CompileOptions(), OPERATORS).graph
     assert "batch_norm_into_weights" in {applied.rule for applied in rewrite(graph).log}
-    kept = remaining([name])
+    kept = enabled_passes([name])
     assert "batch_norm_into_weights" not in {applied.rule for applied in rewrite(graph, rules=kept.rules).log}
 
 

@@ -1,7 +1,9 @@
-"""Transpositions between a kernel that computes and a map: taken into the map where that one then writes memory in the order in which it reads it.
+"""Transposes between a kernel that computes and a map, fused into the map.
 
-ConvNeXt's blocks end so: a product over NHWC, turned to NCHW, added to a residual that lies channels-last. Without the transposition
-in between, the addition runs on each result of the product while it is in a register.
+The map must then write memory in the order in which it reads it.
+
+ConvNeXt's blocks end so: a product over NHWC, transposed to NCHW, added to a residual that lies channels-last. Without
+the transpose in between, the addition runs on each result of the product while it is in a register.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.tensor import Layout
 
 
-def take_in_turns(draft: Draft, layouts: Mapping[int, Layout]) -> None:
-    """Valid after: no transposition stands between a kernel and its only reader, a map that could be joined to that one and writes along the same axis."""
+def fuse_transposes(draft: Draft, layouts: Mapping[int, Layout]) -> None:
+    """Valid after: no transpose stands between a kernel and its only reader, a map that could be joined to it.
+
+    Such a map writes along the same axis as the kernel.
+    """
     producers = draft.producers()
     for op in list(draft.ops):
         readers = draft.readers_of(op.outputs[0])
-        if op.outputs[0] in draft.kept or len(readers) != 1 or not _turns(op, draft):
+        if op.outputs[0] in draft.kept or len(readers) != 1 or not _is_transpose(op, draft):
             continue
         (reader,), maker = readers, producers.get(op.inputs[0])
         if maker is None or is_copy(maker) or is_copy(reader) or only_block(reader) is None:
@@ -32,7 +37,7 @@ def take_in_turns(draft: Draft, layouts: Mapping[int, Layout]) -> None:
             draft.replace([op, reader], whole, draft.at(reader))
 
 
-def _turns(op: Op, draft: Draft) -> bool:
+def _is_transpose(op: Op, draft: Draft) -> bool:
     """Whether a copy only permutes axes."""
     load, block = is_copy(op), only_block(op)
     if load is None or block is None or draft.types[op.inputs[0]].elements != draft.types[op.outputs[0]].elements:
