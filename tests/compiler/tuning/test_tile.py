@@ -516,7 +516,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
             lambda *_: 4,
             Trace(),
             choose=choose,
-            in_company=company,
+            may_run_concurrently=company,
         ).menus
         return [variant.tile for variant in found.variants]
 
@@ -535,7 +535,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
         Budget(0.0),
         lambda *_: 4,
         Trace(),
-        in_company=(True,) * len(WORKLOADS),
+        may_run_concurrently=(True,) * len(WORKLOADS),
     )
     assert all(len(one.variants) == 1 for one in on_cpu.menus)
 
@@ -560,7 +560,7 @@ def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
             Budget(0.0),
             lambda *_: 4,
             Trace(),
-            in_company=(True,),
+            may_run_concurrently=(True,),
         ).menus
         assert menu.best.tile == taken.tile
         assert all(one.cost.seconds >= menu.best.cost.seconds for one in menu.variants)
