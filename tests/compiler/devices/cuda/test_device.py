@@ -49,7 +49,10 @@ def dense() -> KernelGraph:
 
 
 def compiler(monkeypatch: pytest.MonkeyPatch, needs: Sequence[dict[str, int] | None]) -> list[str]:
-    """Stands in for NVRTC: the nth tile of TILES needs the nth of `needs`, or is refused. Returns the names it was asked for."""
+    """Stands in for NVRTC: the nth tile of TILES needs the nth of `needs`, or is refused.
+
+    Returns the names it was asked for.
+    """
     texts = {BACKEND.candidates.lowered(rows(), tile).text: need for tile, need in zip(TILES, needs, strict=False)}
     asked: list[str] = []
 

@@ -20,7 +20,10 @@ def variant(name: str, seconds: float) -> Variant:
 
 
 def device(full: float = float("inf")) -> JointLaunch:
-    """As long as the longest, or as all work; calls that keep more than `full` devices at work cannot share a launch."""
+    """As long as the longest, or as all work.
+
+    Calls that keep more than `full` devices at work cannot share a launch.
+    """
 
     def load(calls: Sequence[tuple[int, Variant]]) -> LaunchLoad | None:
         works = [(one.cost.seconds, SHARES[one.tile.algorithm]) for _, one in calls]

@@ -1,4 +1,7 @@
-"""Plans for a GPU: every graph of launches is a plan that verifies, whose every wait counts; which one is trusted unmeasured."""
+"""Plans for a GPU: every graph of launches is a plan that verifies, whose every wait counts.
+
+Which one is trusted unmeasured.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ FRUGAL = Tile("frugal")
 def device(
     most: int, share: float = 0.25, gap_s: float = GAP, cross_s: float = 0.0, fan_in_s: float = 0.0
 ) -> JointLaunch:
-    """At most so many calls share a launch; each keeps the same part of the device at work, under a frugal variant half of it."""
+    """At most so many calls share a launch.
+
+    Each keeps the same part of the device at work, under a frugal variant half of it.
+    """
 
     def load(calls: list[tuple[int, Variant]]) -> LaunchLoad | None:
         works = [one.cost.seconds - gap_s for _, one in calls]
@@ -192,7 +198,10 @@ def trusted(joint_launch: JointLaunch) -> str:
 
 
 def test_what_is_simpler_is_trusted_where_the_others_promise_little() -> None:
-    """Six calls of 4 us in a row; four launches where two pairs share one, of which each pair takes up to as long as both calls."""
+    """Six calls of 4 us in a row.
+
+    Four launches where two pairs share one, of which each pair takes up to as long as both calls.
+    """
     assert trusted(device(1, share=1.0, gap_s=0.1e-6)) == SEQUENTIAL
     assert trusted(device(4, share=0.25)) == SHARED
     assert trusted(device(1, share=0.25)) == "streams"

@@ -64,7 +64,10 @@ def loaded(draw: st.DrawFn, most: int = 10, modes: int = 1) -> tuple[Before, lis
 def test_a_graph_takes_its_longest_chain_at_least_and_at_most_all_the_work_of_the_device_longer(
     drawn: tuple[Before, list[list[LaunchLoad]]],
 ) -> None:
-    """While the device is not full, a chain advances at full speed; it is full no longer than all work fills it (after Graham, 1966)."""
+    """While the device is not full, a chain advances at full speed.
+
+    It is full no longer than all work fills it (after Graham, 1966).
+    """
     before, options = drawn
     loads = [every[0] for every in options]
     lengths = alone(loads, before)
@@ -77,7 +80,10 @@ def test_a_graph_takes_its_longest_chain_at_least_and_at_most_all_the_work_of_th
 
 
 def alone(loads: Sequence[LaunchLoad], before: Before) -> list[float]:
-    """Seconds of each launch if it had the device for itself, from when it could begin: with what it costs to wait for other streams."""
+    """Seconds of each launch if it had the device for itself, from when it could begin.
+
+    With what it costs to wait for other streams.
+    """
     edges = reduced(before)
     stream_of = streams(edges)
     found = []
@@ -88,7 +94,10 @@ def alone(loads: Sequence[LaunchLoad], before: Before) -> list[float]:
 
 
 def stepped(loads: Sequence[LaunchLoad], before: Before, steps: int) -> float:
-    """The makespan by small steps of time: in each, launches at work get on by what the fullness at its beginning allows."""
+    """The makespan by small steps of time.
+
+    In each, launches at work get on by what the fullness at its beginning allows.
+    """
     left = alone(loads, before)
     now, step = 0.0, 1.0 / steps
     while any(one > NEARLY for one in left):
@@ -131,7 +140,10 @@ def test_what_only_starts_takes_nothing_from_the_others() -> None:
 
 
 def test_a_launch_that_waits_for_other_streams_begins_later() -> None:
-    """A fork into three and their join: two of the three wait for the first's stream, and the last for two streams beside its own."""
+    """A fork into three and their join.
+
+    Two of the three wait for the first's stream, and the last for two streams beside its own.
+    """
     waits = (CROSS, FAN_IN)
     first, branch, last = (work(seconds, 0.25, waits=waits) for seconds in (1.0, 2.0, 1.0))
     fork = [first, branch, branch, branch, last]
@@ -192,7 +204,10 @@ def test_a_call_that_waits_for_nobodys_room_begins_when_what_it_reads_is_there(
 
 
 def best_of_orders(needs: Sequence[float], seconds: Sequence[float]) -> float:
-    """Of independent calls, each as early as there is room in some order: one of the orders is that of a shortest schedule."""
+    """Of independent calls, each as early as there is room in some order.
+
+    One of the orders is that of a shortest schedule.
+    """
     best = float("inf")
     for order in permutations(range(len(needs))):
         runs: list[tuple[float, float, float]] = []
@@ -214,7 +229,10 @@ def best_of_orders(needs: Sequence[float], seconds: Sequence[float]) -> float:
 def test_independent_calls_take_at_most_twice_as_long_as_they_must(
     calls: list[tuple[float, int]], rules: SlotRules
 ) -> None:
-    """Garey and Graham, "Bounds for multiprocessor scheduling with resource constraints", SIAM J. Comput. 4, 1975: one resource."""
+    """The bound of Garey and Graham for one resource.
+
+    "Bounds for multiprocessor scheduling with resource constraints", SIAM J. Comput. 4, 1975.
+    """
     needs, seconds = [part for part, _ in calls], [float(length) for _, length in calls]
     options = [[work(length, part)] for length, part in zip(seconds, needs, strict=True)]
     placed = early_slots(options, [()] * len(calls), rules)

@@ -17,7 +17,10 @@ GAP = 2.0
 def loads(
     lengths: Sequence[float], share: float, most: int, cross: float = 0.0
 ) -> Callable[[Launch], LaunchLoad | None]:
-    """At most so many calls share a launch, which takes as long as the longest of them, or as all their work spread over the device."""
+    """At most `most` calls share a launch.
+
+    It takes as long as the longest of them, or as all their work spread over the device.
+    """
 
     def load(calls: Launch) -> LaunchLoad | None:
         works = [lengths[call] for call in calls]

@@ -1,4 +1,7 @@
-"""What parts of a call touch beyond their own rows, against a list of every element; and the variants that are taken for it."""
+"""What parts of a call touch beyond their own rows, against a list of every element.
+
+Also the variants that are taken for it.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ def test_small_problems_are_solved_to_the_optimum(seed: int, lanes: int) -> None
 
 
 def test_a_call_takes_all_lanes_where_one_by_one_would_delay_a_chain() -> None:
-    """Call 1 on both lanes, then call 2 beside call 0; side by side calls 0 and 1 each take one lane for longer, and call 2 ends late."""
+    """Call 1 on both lanes, then call 2 beside call 0.
+
+    Side by side calls 0 and 1 each take one lane for longer, and call 2 ends late.
+    """
     problem = Problem(((), (), (1,)), ((4.0, 2.0), (2.0, 1.5), (4.0,)), lanes=2)
     assert min(makespan(early_start(problem, rules)) for _, rules in RULES) == 6.0
     assert makespan(beam(problem)) == lower_bound(problem) == 5.5
@@ -61,7 +64,10 @@ def test_the_best_outlook_is_below_every_schedule_and_the_mean_between_the_other
 def test_where_many_calls_are_ready_or_lanes_are_many_no_more_placements_are_tried(
     calls: int, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls side by side, and a last one that reads all; of a call that may have more lanes than that, each number of them."""
+    """Calls side by side, and a last one that reads all.
+
+    Of a call that may have more lanes than that, each number of them.
+    """
     tried: Counter[int] = Counter()
 
     class Counting(Placing):
