@@ -109,7 +109,7 @@ def tune(
     of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
     searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
     budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
-    a workload, `choose` takes one of what the model thinks best. Of calls that are `may_run_concurrently` of others menus have a `frugal` tile too.
+    a workload, `choose` takes one of what the model thinks best. Menus of calls that `may_run_concurrently` with others have a `frugal` tile too.
 
     Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a part of the
     budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus for another state.
