@@ -21,7 +21,7 @@ from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
 from compiler.prove.agree import DEFAULT_TOLERANCE
-from compiler.schedule import in_company
+from compiler.schedule import may_run_concurrently
 from compiler.steps import state_of
 from compiler.steps.lane_costs import lane_costs, meeting_seconds
 from compiler.trace import Trace
@@ -87,7 +87,7 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
         precision=options.precision,
         choose=backend.choose,
         state=state_of(handover),
-        in_company=(*in_company(begun.stored), *(True for _ in begun.offered)),
+        may_run_concurrently=(*may_run_concurrently(begun.stored), *(True for _ in begun.offered)),
     ).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
     meeting_s = meeting_seconds(None) if lanes > 1 else 0.0

@@ -38,7 +38,7 @@ from compiler.pack.pack import PackedArtifact, pack
 from compiler.prove.agree import DEFAULT_TOLERANCE, LARGEST, Agreement, agree
 from compiler.prove.bisect import bisect
 from compiler.rewrite import rewrite
-from compiler.schedule import in_company
+from compiler.schedule import may_run_concurrently
 from compiler.steps import state_of
 from compiler.steps.choosing import Offers, weigh_choices
 from compiler.steps.costs import offered_joins
@@ -159,7 +159,7 @@ def compile_model(
                     precision,
                     backend.choose,
                     state_of(handover),
-                    (*in_company(kernels), *(True for _ in offered)),
+                    (*may_run_concurrently(kernels), *(True for _ in offered)),
                 )
             measured += tiled.measured
             trace.show("tile", _tiled_text(backend, calls, workloads, tiled))

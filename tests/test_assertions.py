@@ -1,4 +1,6 @@
-"""Tests that could pass without having asserted anything: their assertions all stand in loops over what may be empty, or under a condition in a loop.
+"""Tests that could pass without having asserted anything.
+
+Their assertions all stand in loops over what may be empty, or under a condition in a loop.
 
 Such a test says in one more assertion, outside of these, that it found something to judge.
 """

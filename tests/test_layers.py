@@ -49,7 +49,10 @@ VIOLATIONS = (
 
 def modules_loaded_by(*names: str) -> set[str]:
     """The names in `sys.modules` after a fresh interpreter imported `names`."""
-    program = "import importlib, json, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(json.dumps(list(sys.modules)))"
+    program = (
+        "import importlib, json, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     outcome = subprocess.run(
         [sys.executable, "-P", "-c", program, *names], env=environment, capture_output=True, text=True, check=False
@@ -66,7 +69,10 @@ def modules_of(package: str) -> list[str]:
 
 
 def room(module: str) -> str:
-    """The package of ours, or the room in it, that a module is part of: `compiler.contract` of `compiler.contract.options`."""
+    """The package of ours, or the room in it, that a module is part of.
+
+    `compiler.contract` of `compiler.contract.options`.
+    """
     return ".".join(module.split(".")[:2])
 
 

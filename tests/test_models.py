@@ -1,4 +1,7 @@
-"""Whole models through the compiler, with no tuning: proven against the float64 reference, then run beside ONNX Runtime."""
+"""Whole models through the compiler, with no tuning.
+
+Proven against the float64 reference, then run beside ONNX Runtime.
+"""
 
 from __future__ import annotations
 

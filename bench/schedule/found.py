@@ -61,7 +61,7 @@ class Schedules:
 
         None on a GPU, whose streams share its memory.
         """
-        if self.settled.backend.together(self.kernels) is not None:
+        if self.settled.backend.joint_launch(self.kernels) is not None:
             return None
         return crossing_bytes(plan, self.kernels, self.settled.regions)
 
@@ -95,9 +95,11 @@ def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, A
     Raises what the compiler raises, and ImportError for a solver that is not there.
     """
     ready = settled(one, options, records)
-    together = ready.backend.together(ready.kernels)
-    found = schedule(ready.kernels, ready.menus, ready.lanes, ready.costs, together=together, regions=ready.regions)
-    if not solver_s or len(found) == 1 or together is not None:
+    joint_launch = ready.backend.joint_launch(ready.kernels)
+    found = schedule(
+        ready.kernels, ready.menus, ready.lanes, ready.costs, joint_launch=joint_launch, regions=ready.regions
+    )
+    if not solver_s or len(found) == 1 or joint_launch is not None:
         return Schedules(ready, found)
     begin = time.perf_counter()
     instance = instance_of(ready)

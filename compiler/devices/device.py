@@ -16,7 +16,7 @@ from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
 from compiler.measure.plans import Raced
 from compiler.prove.bisect import Stepper
-from compiler.schedule import Together
+from compiler.schedule import JointLaunch
 from compiler.trace import Hurry
 from compiler.tuning.proposal import Proposal
 
@@ -43,7 +43,7 @@ class Backend(Protocol):
     |          | told            | what is known of a kernel under a tile, for people                                  |
     | schedule | handover        | what it costs one lane to see another's result                                      |
     |          | regions         | what stretches of a kernel's tile tasks read and write; None where nobody knows     |
-    |          | together        | what calls take that share one launch; None where there are no launches             |
+    |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
     | agree    | stepper         | single calls, run for bisection                                                     |
@@ -88,7 +88,7 @@ class Backend(Protocol):
 
     def regions(self, kernels: KernelGraph) -> Regions | None: ...
 
-    def together(self, kernels: KernelGraph) -> Together | None: ...
+    def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None: ...
 
     def race(
         self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path

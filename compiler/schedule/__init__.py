@@ -10,8 +10,8 @@
 May know: `ir`. Must not know: how a kernel is written, what a device is beyond its lanes.
 """
 
-from compiler.schedule.gpu.launch_modes import Together
-from compiler.schedule.plans.dependencies import in_company
+from compiler.schedule.gpu.launch_modes import JointLaunch
+from compiler.schedule.plans.dependencies import may_run_concurrently
 from compiler.schedule.schedule import predicted, schedule
 
-__all__ = ["Together", "in_company", "predicted", "schedule"]
+__all__ = ["JointLaunch", "may_run_concurrently", "predicted", "schedule"]

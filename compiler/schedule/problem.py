@@ -1,6 +1,7 @@
-"""The scheduling problem as a noun, what is a schedule of it, and how short none can be. docs/scheduling.md states it formally.
+"""The scheduling problem as a noun, what is a schedule of it, and how short none can be.
 
-Calls are numbered so that each comes after its predecessors. A schedule is a sequence of `Placed`, each after its predecessors too.
+docs/scheduling.md states it formally. Calls are numbered so that each comes after its predecessors. A schedule is a
+sequence of `Placed`, each after its predecessors too.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Move:
 
     seconds  how much longer all of it takes to be read than what the reading lane wrote itself
     reads    for 1, 2, ... lanes of the call the largest share of it that one of its parts reads; left out: all
-    crosses  for 1, 2, ... lanes the largest share that a part reads of what other lanes wrote, when both calls are split over the same
-             lanes; left out: as much as the others wrote. A small share is an aligned edge
+    crosses  for 1, 2, ... lanes the largest share that a part reads of what other lanes wrote, when both calls are
+             split over the same lanes; left out: as much as the others wrote. A small share is an aligned edge
     """
 
     seconds: float
@@ -43,7 +44,10 @@ class Move:
     crosses: tuple[float, ...] = ()
 
     def share(self, lanes: Lanes, makers: Lanes, lane: int) -> float:
-        """How much of it one lane of the call reads from other lanes than itself, from 0 to 1; `makers` are the lanes of the predecessor."""
+        """How much of it one lane of the call reads from other lanes than itself, from 0 to 1.
+
+        `makers` are the lanes of the predecessor.
+        """
         count = len(lanes)
         if lanes == makers and count <= len(self.crosses):
             return self.crosses[count - 1]
@@ -69,10 +73,12 @@ class Problem:
     """Moldable calls with precedence on lanes that are alike.
 
     before      the predecessors of each call
-    seconds     of each call on 1, 2, ... lanes, with what splitting it costs; None (or left out) where it cannot be split over so many
+    seconds     of each call on 1, 2, ... lanes, with what splitting it costs; None (or left out) where it cannot be
+                split over so many
     lanes       how many there are
     handover_s  what a call waits for a result, unless the call and the one it is from run on the same lane alone
-    moves       for each call, in the order of its predecessors, what it reads of them; empty: reading from another lane costs nothing
+    moves       for each call, in the order of its predecessors, what it reads of them; empty: reading from another lane
+                costs nothing
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -83,6 +89,7 @@ class Problem:
 
     @property
     def calls(self) -> range:
+        """The numbers of the calls, each after those of its predecessors."""
         return range(len(self.before))
 
     @cached_property
@@ -100,7 +107,10 @@ class Problem:
         return tuple(tuple((n, one) for n, one in every if one is not None) for every in numbered)
 
     def length(self, call: int, lanes: int) -> float | None:
-        """What a call takes on so many lanes, in seconds, when it reads what its own lanes wrote; None where it cannot be split over so many."""
+        """What a call takes on so many lanes, in seconds, when it reads what its own lanes wrote.
+
+        None where it cannot be split over so many.
+        """
         known = self.seconds[call]
         return known[lanes - 1] if lanes <= len(known) else None
 
@@ -126,7 +136,10 @@ class Problem:
         return self.handover_s + (self.moves[call][at].seconds if self.moves else 0.0)
 
     def part(self, calls: Sequence[int]) -> Problem:
-        """The problem of some calls, numbered anew in the order given; predecessors outside of them count as done and near."""
+        """The problem of some calls, numbered anew in the order given.
+
+        Predecessors outside of them count as done, and reading them as free.
+        """
         at = {call: number for number, call in enumerate(calls)}
         before, moves = [], []
         for call in calls:
@@ -175,8 +188,8 @@ def arrivals(problem: Problem, done: Mapping[int, Placed], one: Placed) -> list[
     """When the lanes of a placed call know of the results that it reads."""
     found = []
     for earlier in (done[call] for call in problem.before[one.call]):
-        together = len(one.lanes) == 1 and earlier.lanes == one.lanes
-        found.append(earlier.end + (0.0 if together else problem.handover_s))
+        same_lane = len(one.lanes) == 1 and earlier.lanes == one.lanes
+        found.append(earlier.end + (0.0 if same_lane else problem.handover_s))
     return found
 
 
@@ -186,7 +199,11 @@ def makespan(placed: Iterable[Placed]) -> float:
 
 
 def verify_schedule(problem: Problem, placed: Sequence[Placed]) -> None:
-    """Raises VerifyError unless each call runs once, as long as it takes, after its predecessors, on lanes that are its own meanwhile."""
+    """Raises VerifyError for what is no schedule of the problem.
+
+    In a schedule each call runs once, as long as it takes, after its predecessors, on lanes that no other call has
+    meanwhile.
+    """
     if sorted(one.call for one in placed) != list(problem.calls):
         raise VerifyError(f"the schedule places {len(placed)} calls, not each of {len(problem.before)} once")
     late = makespan(placed) * ROUNDING
@@ -225,7 +242,10 @@ def _read_from_others(problem: Problem, one: Placed, done: Mapping[int, Placed],
 
 
 def ways_to_the_end(before: Sequence[Sequence[int]], lengths: Sequence[float], edge: float = 0.0) -> list[float]:
-    """For each call the longest chain that begins with it: its length, those of the calls after it, and `edge` for each step."""
+    """For each call the longest path that begins with it, in seconds.
+
+    It adds the length of the call, those of the calls after it, and `edge` for each step.
+    """
     ways = list(lengths)
     for call in reversed(range(len(before))):
         for one in before[call]:
@@ -234,9 +254,10 @@ def ways_to_the_end(before: Sequence[Sequence[int]], lengths: Sequence[float], e
 
 
 def lower_bound(problem: Problem) -> float:
-    """Seconds that no schedule goes below: the longest chain with each call at its fastest, and all lanes at work all the time.
+    """Seconds that no schedule goes below.
 
-    It counts no moves and no contention, which only make calls longer.
+    They are the critical path with each call at its fastest, or all lanes at work all the time, whichever is
+    longer. Neither counts moves or contention, which only make calls longer.
     """
     options = [problem.lengths(call) for call in problem.calls]
     chain = ways_to_the_end(problem.before, [min(length for _, length in every) for every in options])

@@ -11,7 +11,7 @@ from compiler.ir.lanes import LaneCosts, StageClock
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
-from compiler.schedule.gpu.launch_modes import Together
+from compiler.schedule.gpu.launch_modes import JointLaunch
 from compiler.schedule.gpu.on_gpu import on_gpu
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.instance import WAKE_LANES_S, Instance
@@ -31,25 +31,27 @@ def schedule(
     lanes: int,
     costs: LaneCosts,
     scheduler: str = "auto",
-    together: Together | None = None,
+    joint_launch: JointLaunch | None = None,
     regions: Regions | None = None,
     clock: StageClock | None = None,
 ) -> tuple[Found, ...]:
     """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
-    `menus` are in call order. Where `regions` are known, a task waits for no more than what it reads; else for all of the calls that it reads from. `clock`
-    times stages on the device, where they are searched.
+    `menus` are in call order. Where `regions` are known, a task waits for no more than what it reads; else for all of
+    the calls that it reads from. `clock` times stages on the device, where they are searched.
 
     `auto`         sequential plans, then those of every other scheduler, each kind by predicted time
-    `sequential`   no kernel runs beside another, each may be split over the lanes: on one lane or all, whichever is predicted faster; where each
-                   kernel needs the one before, there is only this and `aligned`
-    `aligned`      calls in the same order, but split so that lanes mostly read what they wrote themselves, and wait for little else; only with `regions`
-    another        the plan of this scheduler that is predicted fastest, or a sequential one on one lane if that is predicted to be faster still
+    `sequential`   no kernels run concurrently, each may be split over the lanes: on one lane or all, whichever is
+                   predicted faster; where each kernel needs the one before, there is only this and `aligned`
+    `aligned`      calls in the same order, but split so that lanes mostly read what they wrote themselves, and wait for
+                   little else; only with `regions`
+    another        the plan of this scheduler that is predicted fastest, or a sequential one on one lane if that is
+                   predicted to be faster still
 
-    Where a target has `together` it is a GPU, whose plans are those of `on_gpu`.
+    Where a target has `joint_launch` it is a GPU, whose plans are those of `on_gpu`.
     """
-    if together is not None:
-        return on_gpu(kernels, menus, together, scheduler)
+    if joint_launch is not None:
+        return on_gpu(kernels, menus, joint_launch, scheduler)
     search = _Search(Instance.of(kernels, menus, lanes, costs, regions), menus, lanes, costs)
     alone, *split = [search.in_turn(count) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)
@@ -68,7 +70,10 @@ def schedule(
 def predicted(
     plan: Plan, kernels: KernelGraph, menus: Sequence[Menu], costs: LaneCosts, regions: Regions | None = None
 ) -> Spans:
-    """When the tasks of a plan run, whoever made it and for whatever costs, as `menus`, which offer its tiles, and `costs` have it."""
+    """When the tasks of a plan run, in seconds, as `menus`, which offer its tiles, and `costs` have it.
+
+    The plan may have been made elsewhere and for other costs.
+    """
     wake_s = WAKE_LANES_S if plan.lanes > 1 else 0.0
     return replayed(plan, works_of(plan, kernels, menus, costs, regions), costs.handover_s, wake_s)
 
@@ -102,7 +107,7 @@ class _Search:
         return self._found(plan, begin)
 
     def aligned(self) -> tuple[Found, ...]:
-        """Calls in order on lanes that keep to what they wrote; nothing where it is not known what parts of calls touch."""
+        """Calls in order on lanes that keep to what they wrote; nothing without `regions`."""
         begin = time.perf_counter()
         kernels, regions = self.instance.kernels, self.instance.regions
         if regions is None:
@@ -113,7 +118,7 @@ class _Search:
         return (self._found(plan, begin),)
 
     def side_by_side(self, scheduler: str, clock: StageClock | None) -> Iterator[Found]:
-        """Independent kernels beside each other, as one scheduler places them, or as every one does."""
+        """Independent kernels run concurrently, as one scheduler places them, or as every one does."""
         problem, measured = self.instance.problem, self.instance.stage_seconds(clock) if clock else None
         for one in candidates(problem, measured) if scheduler == "auto" else named(problem, scheduler, measured):
             begin = time.perf_counter() - one.seconds
@@ -126,5 +131,5 @@ class _Search:
 
 
 def _is_chain(before: Sequence[Sequence[int]]) -> bool:
-    """Whether each call reads what the one before it writes: nothing can run beside anything."""
+    """Whether each call reads what the one before it writes: no calls can run concurrently."""
     return all(call - 1 in earlier for call, earlier in enumerate(before) if call)

@@ -142,7 +142,7 @@ def planned(
         lanes,
         scheduled.costs,
         options.scheduler,
-        backend.together(scheduled.kernels),
+        backend.joint_launch(scheduled.kernels),
         scheduled.regions,
         clock,
     )

@@ -104,7 +104,7 @@ def tune(
     precision: str = "fp32",
     choose: Choose = best_by_model,
     state: str = "",
-    in_company: Sequence[bool] = (),
+    may_run_concurrently: Sequence[bool] = (),
 ) -> Tiled:
     """Menus for workloads in call order.
 
@@ -112,7 +112,7 @@ def tune(
     of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
     searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
     budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
-    a workload, `choose` takes one of what the model thinks best. Of calls that are `in_company` of others menus have a `frugal` tile too.
+    a workload, `choose` takes one of what the model thinks best. Menus of calls that `may_run_concurrently` with others have a `frugal` tile too.
 
     Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a part of the
     budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus for another state.
@@ -137,7 +137,7 @@ def tune(
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
     tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
-    shared_keys = {key for key, company in zip(keys, in_company, strict=False) if company}
+    shared_keys = {key for key, company in zip(keys, may_run_concurrently, strict=False) if company}
     beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
     menus = {
         contest.key: _menu(contest, tried[contest.key], lanes, count_tiles, beside.get(contest.key))

@@ -27,7 +27,8 @@ def test_a_source_archive_is_taken_from_the_list_of_the_index(tmp_path: Path, lo
         "_read",
         lambda address, _: (
             b'<a href="../../files/other-1.0.tar.gz">other-1.0.tar.gz</a>'
-            b'<a href="../../files/x.tar.gz?a=1&amp;b=2#sha256=00" data-requires-python="&gt;=3.10">my-pkg-1.0.tar.gz</a>'
+            b'<a href="../../files/x.tar.gz?a=1&amp;b=2#sha256=00"'
+            b' data-requires-python="&gt;=3.10">my-pkg-1.0.tar.gz</a>'
             if address == f"{NOWHERE}/my-pkg/"
             else {"https://127.0.0.1:9/files/x.tar.gz?a=1&b=2#sha256=00": content}[address]
         ),

@@ -175,7 +175,10 @@ def test_the_demo_tells_failure_by_its_exit_status_and_the_problem_in_the_row(tm
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A demo that was started, and its data folder; it hears SIGINT also where these tests do not, started by a shell in the background."""
+    """A demo that was started, and its data folder.
+
+    It hears SIGINT also where these tests do not, started by a shell in the background.
+    """
     command = [sys.executable, "-m", "bench", "demo", "tiny_cnn", "--out", str(tmp_path)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

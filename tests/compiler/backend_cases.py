@@ -1,6 +1,9 @@
-"""onnx's conformance suite through the front end: each case computed by references and by definitions, against what it expects.
+"""onnx's conformance suite through the front end.
 
-`python -m tests.compiler.backend_cases` prints the table and every reason for a refusal; with a file name it writes the table there.
+Each case computed by references and by definitions, against what it expects.
+
+`python -m tests.compiler.backend_cases` prints the table and every reason for a refusal; with a file name it writes the
+table there.
 """
 
 from __future__ import annotations
@@ -99,7 +102,10 @@ def loaded(case: Any, inputs: Sequence[Any]) -> tuple[Graph, dict[int, np.ndarra
 
 
 def by_definition(graph: Graph, feeds: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-    """Every value of a graph, node by node in its declared dtype; a Routine, which has no meaning in numpy, by its reference."""
+    """Every value of a graph, node by node in its declared dtype.
+
+    A Routine, which has no meaning in numpy, by its reference.
+    """
     values = {**graph.constants, **feeds}
     for node in graph.nodes:
         operator = OPERATORS[node.op]

@@ -33,7 +33,10 @@ class Compiled:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compiled]:
-    """Compiles a network of the zoo without measuring; equal calls share one artifact. `split` gives each kernel to all lanes."""
+    """Compiles a network of the zoo without measuring; equal calls share one artifact.
+
+    `split` gives each kernel to all lanes.
+    """
     done: dict[tuple[str, int, bool], Compiled] = {}
 
     def compile_network(name: str, threads: int = 1, *, split: bool = False) -> Compiled:

@@ -20,7 +20,10 @@ OPTIONS = CompileOptions(threads=1, tuning_budget_s=0, tolerance=4e-6)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A 3 x 3 convolution of 96 channels between two that are wide enough to be worth a layout; no two are one linear map."""
+    """A 3 x 3 convolution of 96 channels between two that are wide enough to be worth a layout.
+
+    No two are one linear map.
+    """
     net = Network()
     x = net.node("Conv", [net.input(1, 8, 20, 20), net.weight(96, 8, 1, 1)], (1, 96, 20, 20), kernel_shape=[1, 1])
     x = net.node("Relu", [x], (1, 96, 20, 20))

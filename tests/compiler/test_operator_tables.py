@@ -34,7 +34,10 @@ ALLOWED = {
 
 
 def names_in(node: ast.expr, operators: frozenset[str]) -> list[str]:
-    """Operators that stand in a literal, in what it unpacks as well; of a dictionary its keys, unless it maps them to functions."""
+    """Operators that stand in a literal, in what it unpacks as well.
+
+    Of a dictionary its keys, unless it maps them to functions.
+    """
     match node:
         case ast.Constant(value=str(name)) if name in operators:
             return [name]

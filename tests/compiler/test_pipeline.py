@@ -45,7 +45,8 @@ BUDGET_S = 600
 def near_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose cores stay near to each other.
 
-    Virtual cores move, and what was measured while they were far counts there alone: who compiles again measures what is missing.
+    Virtual cores move, and what was measured while they were far counts there alone: who compiles again measures what
+    is missing.
     """
     monkeypatch.setattr(Timer, "handover", lambda timer, rounds: 70.0)
 
@@ -103,7 +104,10 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
 
 
 def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_path: Path) -> None:
-    """Whatever they say of the machine, the kernels or the cores: what nobody can have measured is left out, the rest may make it slow."""
+    """Whatever they say of the machine, the kernels or the cores.
+
+    What nobody can have measured is left out, the rest may make it slow.
+    """
     one = compiled("tiny_cnn")
     events: list[Event] = []
     options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=12)
@@ -291,7 +295,10 @@ def test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched(
 def test_a_wrong_plan_for_cores_in_the_other_state_fails_and_is_named(
     state: str, compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seeded after its verification: it runs the kernels in the opposite order. The plan for the cores as they are is right."""
+    """Seeded after its verification: it runs the kernels in the opposite order.
+
+    The plan for the cores as they are is right.
+    """
     model = compiled("tiny_inception").model
 
     def with_wrong(plan: Plan, *args: object) -> Guarded:
@@ -341,7 +348,10 @@ def test_every_profile_of_this_machine_builds_and_runs(target: str, compiled: Co
 
 
 def odd_network() -> onnx.ModelProto:
-    """Outputs that are an input, a constant, one value twice; strange names; an input nobody reads; a reversed slice."""
+    """Outputs that are an input, a constant or one value twice; strange names; inputs that are not read.
+
+    A reversed slice, too.
+    """
     x = helper.make_tensor_value_info("the/image:0", TensorProto.FLOAT, [2, 8])
     unused = helper.make_tensor_value_info("unused", TensorProto.INT64, [3])
     constant = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "k")
@@ -367,7 +377,10 @@ def test_outputs_that_are_inputs_constants_or_twins(tmp_path: Path) -> None:
 
 
 def shifted_slices() -> onnx.ModelProto:
-    """The first rows of one Concat, when nothing else needs them any more, become the last rows of another of the same size."""
+    """The first rows of one Concat become the last rows of another of the same size.
+
+    Nothing else needs them any more by then.
+    """
     net = Network()
     high, low = (net.node("Softmax", [net.input(rows, 40)], (rows, 40)) for rows in (24, 8))
     both = net.node("Concat", [high, low], (32, 40), axis=0)

@@ -171,7 +171,10 @@ def gpu_with(settings: str) -> Iterator[None]:
 
 
 def compiled_on_double(model: Path, folder: Path, options: CompileOptions, also: tuple[str, ...] = ()) -> CompileReport:
-    """Compiles for a double that is here, which was shown the images of `options` and of the precisions `also` before."""
+    """Compiles for a double that is here.
+
+    It was shown the images of `options` and of the precisions `also` before.
+    """
     with gpu_with("sm=90"):
         gpu = gpu_here()
     assert gpu is not None

@@ -1,4 +1,7 @@
-"""Arithmetic shorter than fp32, from ONNX bytes to an artifact that runs: bf16 on request, bytes where the model is quantised."""
+"""Arithmetic shorter than fp32, from ONNX bytes to an artifact that runs.
+
+It is bf16 on request, bytes where the model is quantised.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def test_a_network_that_compiles_is_ok_and_its_figures_are_those_of_the_model(en
     assert counts == {op: ops.count(op) for op in set(ops)}
     assert answer["nodes"] == len(ops)
     assert all(one["domain"] == "ai.onnx" and 0 < len(one["nodes"]) <= 5 for one in answer["operators"])
-    # A transposed convolution is defined as a sum over taps, some of which hit nothing; bench.zoo counts those that hit.
+    # A transposed convolution is defined as a sum over taps, some of which hit nothing; bench.zoo counts those that
+    # hit.
     assert answer["gflop"]["value"] == pytest.approx(entry.gflop, rel=0.02)
     arrays = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
     assert answer["parameters"] == sum(array.size for array in arrays)

@@ -73,7 +73,10 @@ def test_every_workload_of_the_small_networks_reads_back_to_its_key(workloads: l
 
 
 def test_every_operators_definition_reads_back_to_its_key() -> None:
-    """Routines, odd dtypes, infinities and NaN among the constants: one conformance case of each operator, node by node."""
+    """Routines, odd dtypes, infinities and NaN among the constants.
+
+    One conformance case of each operator, node by node.
+    """
     seen = set()
     for cases in by_operator().values():
         try:

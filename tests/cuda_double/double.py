@@ -1,8 +1,8 @@
 """Builds the CPU double of CUDA, compiles kernels for it, and launches them through its driver.
 
-A kernel's source is compiled by g++ as it stands. Three flavours: `plain` is fast; `checked` reports every access to memory to
-the runtime, which finds races, accesses out of bounds and misaligned ones; `sanitized` has the address and undefined-behaviour
-sanitizers and runs in a process of its own (see `run_apart`).
+A kernel's source is compiled by g++ as it stands. Three flavours: `plain` is fast; `checked` reports every access to
+memory to the runtime, which finds races, accesses out of bounds and misaligned ones; `sanitized` has the address and
+undefined-behaviour sanitizers and runs in a process of its own (see `run_apart`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
 COMPILER = "g++"
 EXPORTS = 'cu*; twd_*; __tsan_*; __ubsan_*; extern "C++" { twd::*; };'
-"""Nothing else: what the C++ library leaves in one shared object must not be found by another that was built with its own."""
+"""Nothing else: what the C++ library leaves in one shared object must not be found by another that was built with its
+own.
+"""
 STANDARD = ("-std=c++20", "-fPIC", "-fno-gnu-unique", "-Wall", "-Wextra")
 FLAVOURS = {
     "plain": ("-O2",),
@@ -58,7 +60,10 @@ CALLER = re.compile(r"\[(/[^ \]]+)\+(0x[0-9a-f]+)\]")
 
 
 class Fault(Exception):
-    """What the double found wrong; `kind` is one word, such as race, deadlock, divergence, out-of-bounds or misaligned."""
+    """What the double found wrong.
+
+    `kind` is one word, such as race, deadlock, divergence, out-of-bounds or misaligned.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -129,8 +134,8 @@ def text_of(folder: Path, suffix: str) -> str:
 def build_runtime(ucontext: bool = False, without: tuple[str, ...] = ()) -> Path:
     """The double's `libcuda.so.1`, in a folder of its own.
 
-    `ucontext` switches threads by the C library, as on machines whose registers the double does not know; `without` names
-    functions that an older driver lacks. A process can load one of these only.
+    `ucontext` switches threads by the C library, as on machines whose registers the double does not know; `without`
+    names functions that an older driver lacks. A process can load one of these only.
     """
     headers = text_of(HERE / "runtime", ".h") + (HEADERS / "double.h").read_text()
 
@@ -173,7 +178,9 @@ def compile_kernels(
     runtime: Path | None = None,
     kernels: Sequence[str] = (),
 ) -> Path:
-    """A shared object with the `__global__` functions of a CUDA source, for the double; `name` is how messages call the source.
+    """A shared object with the `__global__` functions of a CUDA source, for the double.
+
+    `name` is how messages call the source.
 
     `kernels` names the functions where macros make them.
 
@@ -208,7 +215,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A 2-d to 5-d tensor in device memory, for the bulk copy engine; sizes and box innermost first, swizzle in bytes."""
+    """A 2-d to 5-d tensor in device memory, for the bulk copy engine.
+
+    Sizes and box innermost first, swizzle in bytes.
+    """
 
     buffer: Buffer
     dtype: str
@@ -382,7 +392,10 @@ class Device:
         return values
 
     def parameter(self, value: Any) -> ctypes.Array[ctypes.c_char]:
-        """One argument's bytes: a buffer's address, an int as 4 bytes, a float as 4 bytes, numpy scalars, or a tensor map."""
+        """One argument's bytes.
+
+        A buffer's address, an int as 4 bytes, a float as 4 bytes, numpy scalars, or a tensor map.
+        """
         if isinstance(value, TensorMap):
             return self.encode(value)
         if isinstance(value, Buffer):
@@ -507,7 +520,10 @@ def source_line(match: re.Match[str]) -> str:
 
 
 def run_apart(program: str, sanitized: bool = False, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python statements in a process of their own; `sanitized` kernels need the address sanitizer loaded before all else."""
+    """Run Python statements in a process of their own.
+
+    `sanitized` kernels need the address sanitizer loaded before all else.
+    """
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), **variables}
     if sanitized:
         asked = ([COMPILER, f"-print-file-name=lib{name}.so"] for name in ("asan", "ubsan"))

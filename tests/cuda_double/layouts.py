@@ -37,7 +37,10 @@ def fragments(a: np.ndarray, b: np.ndarray, per: int) -> tuple[np.ndarray, np.nd
 
 
 def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
-    """Where a dense byte offset lies: 16-byte pieces of a line of 128 are exchanged by the line's number ("Swizzling Modes")."""
+    """Where a dense byte offset lies.
+
+    16-byte pieces of a line of 128 are exchanged by the line's number ("Swizzling Modes").
+    """
     pieces, lines = offsets // 16 % 8, offsets // 128 % 8
     # by all three bits of the line's number, by the lower two, or by the lowest
     moved: np.ndarray = pieces ^ (lines & {0: 0, 32: 1, 64: 3, 128: 7}[width])
@@ -47,7 +50,8 @@ def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
 def k_major(x: np.ndarray, width: int) -> tuple[np.ndarray, int, int]:
     """Rows (mn x k) as a descriptor without transposition reads them: bytes, leading and stride in bytes.
 
-    Swizzled: 8 rows of `width` bytes are one atom, the next 8 rows follow. Else 8 rows of 16 bytes, then the next 16 bytes.
+    Swizzled: 8 rows of `width` bytes are one atom, the next 8 rows follow. Else 8 rows of 16 bytes, then the next 16
+    bytes.
     """
     rows, row_bytes = x.shape[0], x.shape[1] * x.itemsize
     data = np.ascontiguousarray(x).view(np.uint8)

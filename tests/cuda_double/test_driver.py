@@ -48,9 +48,8 @@ extern "C" __global__ void recurse(int *x, int depth) {
 }
 extern "C" __global__ void wild(float *x) { *(float *)((char *)x - (1ll << 40)) = 1; }
 """
-INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_CONTEXT, NO_BINARY, BAD_PTX, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = (
-    1, 2, 100, 201, 209, 222, 400, 500, 801,
-)  # fmt: skip
+INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_CONTEXT, NO_BINARY = 1, 2, 100, 201, 209
+BAD_PTX, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = 222, 400, 500, 801
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +135,7 @@ def test_arguments_are_copied_when_a_node_is_added(device: Device) -> None:
     np.testing.assert_array_equal(device.download(y, (64,), np.float32), np.arange(64) + 1)
 
 
-# ---- What a kernel does to the process is a fault of the launch ----------------------------------------------------------
+# ---- What a kernel does to the process is a fault of the launch ------------------------------------------------------
 
 
 def test_a_division_by_zero_and_a_wild_pointer_do_not_end_the_process(device: Device) -> None:
@@ -196,7 +195,7 @@ def test_a_race_names_both_lines() -> None:
             device.launch("add_one", [1], [32], [x, np.uint64(x.address + 4), 32])
 
 
-# ---- Contexts and leaks ------------------------------------------------------------------------------------------------
+# ---- Contexts and leaks ----------------------------------------------------------------------------------------------
 
 
 def test_without_a_context_nothing_goes(device: Device) -> None:
@@ -224,7 +223,7 @@ def test_what_was_not_given_back_is_counted(device: Device) -> None:
     assert sum(device.state()[name] for name in ("streams", "events", "graphs", "modules")) == 0
 
 
-# ---- Streams, events, graphs -------------------------------------------------------------------------------------------
+# ---- Streams, events, graphs -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES, ids=Mode.short)
@@ -264,7 +263,10 @@ def test_a_result_that_was_not_waited_for_is_no_result(module: Path) -> None:
 def diamond(
     device: Device, overlap: bool = False, edges: tuple[tuple[int, ...], ...] = ((), (0,), (0,), (1, 2))
 ) -> np.ndarray:
-    """z = (x + 1 + 1) + (x + 1 + 1) as four nodes over one arena; `overlap` gives two buffers that live at once one place."""
+    """z = (x + 1 + 1) + (x + 1 + 1) as four nodes over one arena.
+
+    `overlap` gives two buffers that live at once one place.
+    """
     x = device.upload(np.arange(64, dtype=np.float32))
     arena = device.allocate(4 * 256)
     at = [np.uint64(arena.address + 256 * slot) for slot in (0, 1, 1 if overlap else 2, 3)]
@@ -415,7 +417,7 @@ def test_a_graph_copies_and_fills(device: Device) -> None:
     assert (device.download(y, (64,), np.float32) == 3.5).all()
 
 
-# ---- Failures on request -------------------------------------------------------------------------------------------------
+# ---- Failures on request ---------------------------------------------------------------------------------------------
 
 
 def test_the_nth_call_fails(device: Device) -> None:
@@ -461,7 +463,10 @@ def test_an_image_runs_where_its_architecture_does(
 
 def test_a_process_of_its_own_is_configured_and_reports(tmp_path: Path) -> None:
     """As the host program of an artifact finds it: by name, on the library path."""
-    program = "import ctypes; d = ctypes.CDLL('libcuda.so.1'); v = ctypes.c_int(); d.cuInit(0); d.cuDriverGetVersion(ctypes.byref(v)); print(v.value)"
+    program = (
+        "import ctypes; d = ctypes.CDLL('libcuda.so.1'); v = ctypes.c_int(); d.cuInit(0); "
+        "d.cuDriverGetVersion(ctypes.byref(v)); print(v.value)"
+    )
     report = tmp_path / "report"
     folder = str(build_runtime().parent)
     done = run_apart(
@@ -476,7 +481,10 @@ def test_a_process_of_its_own_is_configured_and_reports(tmp_path: Path) -> None:
 
 def test_an_older_driver_lacks_functions() -> None:
     runtime = build_runtime(without=("cuGraphInstantiateWithFlags",))
-    program = f"import ctypes; d = ctypes.CDLL({str(runtime)!r}); print(hasattr(d, 'cuGraphInstantiateWithFlags'), hasattr(d, 'cuInit'))"
+    program = (
+        f"import ctypes; d = ctypes.CDLL({str(runtime)!r}); print(hasattr(d, 'cuGraphInstantiateWithFlags'), "
+        f"hasattr(d, 'cuInit'))"
+    )
     assert run_apart(program).stdout.split() == ["False", "True"]
 
 

@@ -1,4 +1,7 @@
-"""Each intrinsic against loops of its own, with the layouts as the PTX ISA draws them, in every mode, accesses checked."""
+"""Each intrinsic against loops of its own, in every mode, accesses checked.
+
+Layouts are as the PTX ISA draws them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every kind of mistake that the double claims to find, made on purpose: each must be found, and the kernel be right without it."""
+"""Every kind of mistake that the double claims to find, made on purpose.
+
+Each must be found, and the kernel be right without it.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,8 @@ BUGS = (
     bug(
         "copy from beyond the tensor",
         "conv3x3",
-        "n < K ? w + n * DEPTH + k0 + chunk * 8 : w;\n        tw_cp_async_16(stage + (BLOCK_M + row) * ROW + chunk * 8, from, n < K ? 16 : 0)",
+        "n < K ? w + n * DEPTH + k0 + chunk * 8 : w;\n"
+        "        tw_cp_async_16(stage + (BLOCK_M + row) * ROW + chunk * 8, from, n < K ? 16 : 0)",
         "w + n * DEPTH + k0 + chunk * 8;\n        tw_cp_async_16(stage + (BLOCK_M + row) * ROW + chunk * 8, from, 16)",
         checked="out-of-bounds",
         plain="out-of-bounds",
@@ -315,7 +319,8 @@ BUGS = (
     bug(
         "activations read before the wait",
         "dense_chain",
-        "    tw_grid_dependency_wait();\n    if (row >= rows) return;\n    float4 values = *(const float4 *)(x + lane * 4);",
+        "    tw_grid_dependency_wait();\n    if (row >= rows) return;\n"
+        "    float4 values = *(const float4 *)(x + lane * 4);",
         "    float4 values = *(const float4 *)(x + lane * 4);\n    tw_grid_dependency_wait();",
     ),
     bug("a dropped edge of the graph", "dense_chain_full_edges", run=partial(dense_chain, early=False, dropped=(2, 4))),

@@ -1,4 +1,7 @@
-"""Writes the table of docs/options.md from the schema of options: `python -m tests.docs.options_table`, in the repository's root."""
+"""Writes the table of docs/options.md from the schema of options.
+
+`python -m tests.docs.options_table`, in the repository's root.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,10 @@ class Fleet:
         return self.machines[-1]
 
     def run(self, service: str, *instead: str) -> str:
-        """What a service printed that ends by itself, or this other command with its settings. Asserts that it succeeded."""
+        """What a service printed that ends by itself, or this other command with its settings.
+
+        Asserts that it succeeded.
+        """
         folder = self._new_folder(service)
         command = [*self._command(service)[:4], *instead] if instead else self._command(service)
         environment = self._environment(service, folder, {})

@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[2]
 GUARD_S = 180.0
 """After this long a test counts as hanging. No test is about time."""
 LEASE_S = 8.0
-"""Shorter than the default, so that a job whose worker was killed is soon taken again; long enough for a loaded machine."""
+"""Shorter than the default, so that a job whose worker was killed is soon taken again; long enough for a loaded
+machine.
+"""
 UP = (sys.executable, "-P", "-m", "tilewright", "up")
 
 T = TypeVar("T")

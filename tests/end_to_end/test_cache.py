@@ -1,4 +1,7 @@
-"""What was compiled is answered from the cache, what was measured is not measured again, equal records give equal bytes."""
+"""What was compiled is answered from the cache, and what was measured is not measured again.
+
+Equal records give equal bytes.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,10 @@ def compiler(installed: HeldCompiler) -> Iterator[HeldCompiler]:
 
 
 def caught_compiling(house: House, client: Client, compiler: HeldCompiler, size: int) -> tuple[Job, list[JobEvent]]:
-    """A job that waits for the C compiler, and its events until its kernels matter; no other `size` of image has records for it."""
+    """A job that waits for the C compiler, and its events until its kernels matter.
+
+    No other `size` of image has records for it.
+    """
     compiler.hold.touch()
     job = client.compile(models.tiny(models.LONG, size=size), OPTIONS)
     seen = []

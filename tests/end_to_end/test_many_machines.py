@@ -1,4 +1,7 @@
-"""PostgreSQL, Redis, two APIs, a reconciler, a builder and two device workers, by the settings of docker-compose.yml."""
+"""The services of docker-compose.yml by its settings, on several machines.
+
+These are PostgreSQL, Redis, two APIs, a reconciler, a builder and two device workers.
+"""
 
 from __future__ import annotations
 

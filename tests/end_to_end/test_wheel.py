@@ -21,7 +21,10 @@ PACKAGES = (*DECOYS, "tilewright")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages that `pip install --target` made of the wheel; dependencies are those of this environment."""
+    """A folder of packages that `pip install --target` made of the wheel.
+
+    Dependencies are those of this environment.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     skip = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests")
     shutil.copytree(ROOT, folder / "checkout", ignore=skip)

@@ -1,4 +1,7 @@
-"""`python -m tests.gpu FAMILY...`: kernel families on this machine's GPU, beside the definition and the double. Needs no pytest."""
+"""`python -m tests.gpu FAMILY...`: kernel families on this machine's GPU, beside the definition and the double.
+
+Needs no pytest.
+"""
 
 from __future__ import annotations
 

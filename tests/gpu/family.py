@@ -1,4 +1,7 @@
-"""Families of kernels and how one is judged: on a device, beside the definition, and beside the double where that can run."""
+"""Families of kernels and how one is judged.
+
+On a device, beside the definition, and beside the double where that can run.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ class Family:
 
 @dataclass
 class Verdict:
-    """What came of a family. `failed` says which trials and why; `same_bits` counts results that were the double's to the last bit."""
+    """What came of a family.
+
+    `failed` says which trials and why; `same_bits` counts results that were the double's to the last bit.
+    """
 
     family: str
     trials: int = 0
@@ -91,7 +97,10 @@ class Verdict:
 
 
 def judge(family: Family, device: Open, double: Open | None = None) -> Verdict:
-    """Runs all trials on a device, then on the double, and compares. An error of the device ends the family: its context is lost."""
+    """Runs all trials on a device, then on the double, and compares.
+
+    An error of the device ends the family: its context is lost.
+    """
     began = time.monotonic()
     verdict = Verdict(family.name)
     if not family.trials:
@@ -124,7 +133,10 @@ def _on(family: Family, open_device: Open, verdict: Verdict) -> dict[str, Sequen
 
 
 def _compare(one: dict[str, Sequence[Outcome]], other: dict[str, Sequence[Outcome]], verdict: Verdict) -> None:
-    """The device's results beside the double's: within twice the tolerance of each other, and how many to the last bit."""
+    """The device's results beside the double's.
+
+    Within twice the tolerance of each other, and how many to the last bit.
+    """
     for name, outcomes in other.items():
         for mine, its in zip(one[name], outcomes, strict=True):
             verdict.compared += 1
@@ -137,7 +149,10 @@ def _compare(one: dict[str, Sequence[Outcome]], other: dict[str, Sequence[Outcom
 
 
 def distance(one: np.ndarray, other: np.ndarray, *, exact: bool) -> float:
-    """Relative norm of the difference, infinite where either is not finite and they differ; `exact`: the part of the bytes that differ."""
+    """Relative norm of the difference, infinite where either is not finite and they differ.
+
+    `exact`: the part of the bytes that differ.
+    """
     if exact:
         left, right = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
         return float(np.mean(left != right)) if left.size else 0.0

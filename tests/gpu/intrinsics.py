@@ -1,6 +1,9 @@
-"""What the double takes from the PTX ISA manual and only a GPU can confirm: fragments, swizzles, descriptors, conversions, launches.
+"""What the double takes from the PTX ISA manual and only a GPU can confirm.
 
-Operands of products are small integers, exact in every dtype, so that sums are the same in any order and every bit is decided.
+Fragments, swizzles, descriptors, conversions, launches.
+
+Operands of products are small integers, exact in every dtype, so that sums are the same in any order and every bit is
+decided.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Every algorithm of CUDA targets on kernels of small networks: what each tile computes, beside what the kernel means."""
+"""Every algorithm of CUDA targets on kernels of small networks.
+
+What each tile computes, beside what the kernel means.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +55,15 @@ NETWORKS: tuple[tuple[str, dict[str, int]], ...] = (
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 ELEMENTS = {"fp16": DType.F16, "bf16": DType.BF16}
 TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
-"""Relative norm of an output's error: float32 sums in another order, operands of products rounded to tf32, results rounded to 16 bits."""
+"""Relative norm of an output's error: float32 sums in another order, operands of products rounded to tf32, results
+rounded to 16 bits.
+"""
 MOST_POINTS = 2**25
 """Of a kernel whose meaning is worked out in numpy."""
 TILES, SUBJECTS = 3, 40
-"""Tiles of one kernel and algorithm that are tried: the cheapest by the model, the dearest, one between; kernels and tiles of one family."""
+"""Tiles of one kernel and algorithm that are tried: the cheapest by the model, the dearest, one between; kernels and
+tiles of one family.
+"""
 SLACK = 256
 """Bytes after an operand that no kernel may touch."""
 
@@ -139,7 +146,10 @@ def run(device: Device, subject: Subject) -> list[Outcome]:
 
 
 def inputs_of(workload: Workload) -> tuple[np.ndarray, ...]:
-    """Random arrays by what a kernel does with them: floats in [-1, 1), integers that may be indices all zero, others small."""
+    """Random arrays by what a kernel does with them.
+
+    Floats in [-1, 1), integers that may be indices all zero, others small.
+    """
     random = np.random.default_rng(0)
     zero = reads_indices(workload.kernel)
     return tuple(_array(buffer.type, random, zero=zero) for buffer in workload.inputs)

@@ -264,7 +264,8 @@ def test_foreign_keys_that_dangle_stop_a_migration(tmp_path: Path) -> None:
     migrate.upgrade(url)
     with pytest.raises(sa.exc.IntegrityError, match="dangling"), migrate.connected(url) as connection:
         connection.exec_driver_sql(
-            "INSERT INTO models (owner_id, digest, bytes, blob_key, files, created_at) VALUES ('x', 'd', 1, 'k', '[]', 0)"
+            "INSERT INTO models (owner_id, digest, bytes, blob_key, files, created_at) VALUES ('x', 'd', 1, 'k', "
+            "'[]', 0)"
         )
 
 

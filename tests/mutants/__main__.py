@@ -2,7 +2,8 @@
 
 make mutants                                          the list of `fixed`, every one of which must be noticed
 make mutants ARGS='--only seccomp --only races'       those of the list whose names hold one of these words
-make mutants ARGS='--room compiler/fuse --seed 7'     a sample of all changes that may be made in a room, run by its tests
+make mutants ARGS='--room compiler/fuse --seed 7'     a sample of all changes that may be made in a room, run by its
+                                                      tests
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def listed(words: Sequence[str], root: Path = ROOT) -> tuple[list[Mutant], list[
 
 
 def sampled(room: str, tests: Sequence[str], seed: int, count: int, root: Path = ROOT) -> list[Mutant]:
-    """Some of all mutants of a room, in the order of the sources. Raises FileNotFoundError for a room without sources or tests."""
+    """Some of all mutants of a room, in the order of the sources.
+
+    Raises FileNotFoundError for a room without sources or tests.
+    """
     mutants = of_room(root, room, tests or [mirror_of(root, room)])
     at = random.Random(seed).sample(range(len(mutants)), min(count, len(mutants)))
     return [mutants[one] for one in sorted(at)]

@@ -1,4 +1,7 @@
-"""Changes that were once made and that no test noticed, and others at places on which much depends: every one has its test now."""
+"""Changes that were once made and that no test noticed, and others at places on which much depends.
+
+Every one has its test now.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ class Stale(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A mutant of the list: a text that is in the sources once, what takes its place, and the tests that should notice, as pytest names them.
+    """A mutant of the list.
+
+    A text that is in the sources once, what takes its place, and the tests that should notice, as pytest names them.
 
     file  where it was when the mutant was written down; where it is no more, the one file is taken in which the text is
     """
@@ -80,7 +82,10 @@ def sources(root: Path) -> list[str]:
 
 
 def of_room(root: Path, room: str, tests: Sequence[str]) -> list[Mutant]:
-    """Every mutant of the Python sources below a folder, or of one file, of a tree. Raises FileNotFoundError where there is none."""
+    """Every mutant of the Python sources below a folder, or of one file, of a tree.
+
+    Raises FileNotFoundError where there is none.
+    """
     files = [file for file in sources(root) if file.endswith(".py") and (file == room or file.startswith(f"{room}/"))]
     if not files:
         raise FileNotFoundError(f"there is no source in {room}")

@@ -1,4 +1,7 @@
-"""What may be changed in a Python source: each change breaks the meaning of one place and leaves a program that still compiles."""
+"""What may be changed in a Python source.
+
+Each change breaks the meaning of one place and leaves a program that still compiles.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tool that looks for what tests do not notice: its operators, its list, and that it tells one fate from another."""
+"""The tool that looks for what tests do not notice.
+
+Its operators, its list, and that it tells one fate from another.
+"""
 
 from __future__ import annotations
 

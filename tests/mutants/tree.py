@@ -29,7 +29,9 @@ class Unfit(Exception):
 
 
 PASSED = 0
-"""pytest's exit status; there are others for tests that fail, for files that cannot be imported, and where there are no tests."""
+"""pytest's exit status; there are others for tests that fail, for files that cannot be imported, and where there are no
+tests.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Tree:
 
     @staticmethod
     def copied(checkout: Path, place: Path, timeout_s: float = 900.0) -> Tree:
-        """What git tracks and what it does not ignore, as it is now. Raises CalledProcessError outside of a checkout."""
+        """What git tracks and what it does not ignore, as it is now.
+
+        Raises CalledProcessError outside of a checkout.
+        """
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(command, cwd=checkout, capture_output=True, check=True).stdout.decode()
         for name in filter(None, listed.split("\0")):
@@ -68,7 +73,10 @@ class Tree:
         return Fate.SURVIVED if status == PASSED else Fate.NOTICED
 
     def _write(self, file: str, text: str) -> None:
-        """As if a second later than before: bytecode is known by the size of its source and by the second in which it was written."""
+        """As if a second later than before.
+
+        Bytecode is known by the size of its source and by the second in which it was written.
+        """
         path = self.root / file
         later = int(path.stat().st_mtime) + 1
         path.write_text(text)
@@ -77,7 +85,8 @@ class Tree:
     def _run(self, tests: Sequence[str]) -> tuple[int | None, str]:
         """pytest's exit status, None past the time, and what it said; processes that it leaves are ended."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        # The checkout is installed in the environment: the copy must come before it, in processes that tests start as well.
+        # The checkout is installed in the environment: the copy must come before it, in processes that tests start as
+        # well.
         environment = {**os.environ, "PYTHONPATH": str(self.root)}
         running = subprocess.Popen(
             command,

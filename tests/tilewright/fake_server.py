@@ -1,4 +1,7 @@
-"""A server at the lowest seam, the transport, for what a real one does not do on demand: broken and refused connections."""
+"""A server at the lowest seam, the transport, for what a real one does not do on demand.
+
+Broken and refused connections.
+"""
 
 from __future__ import annotations
 

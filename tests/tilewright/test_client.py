@@ -359,7 +359,8 @@ def test_a_file_without_a_checksum_is_refused(client: Client, server: Any, tmp_p
 def test_importing_tilewright_loads_no_other_package_of_ours() -> None:
     program = (
         "import sys, tilewright, tilewright.cli\n"
-        "print(sorted({n.partition('.')[0] for n in sys.modules} & {'compiler', 'service', 'worker', 'migrations', 'celery'}))"
+        "print(sorted({n.partition('.')[0] for n in sys.modules} & {'compiler', 'service', 'worker', 'migrations', "
+        "'celery'}))"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root, check=True)

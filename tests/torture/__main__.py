@@ -1,4 +1,7 @@
-"""`make torture ARGS='--kills 200 --seed 7 --database postgresql'`: kill a service until enough has died, and look what became of it."""
+"""`make torture ARGS='--kills 200 --seed 7 --database postgresql'`.
+
+Kill a service until enough has died, and look what became of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stands where a job's child does, at the lowest seam: says what a compilation says, and writes a model's name as its artifact.
+"""Stands where a job's child does, at the lowest seam.
+
+Says what a compilation says, and writes a model's name as its artifact.
 
 A real one takes seconds and would let twenty die in the time in which two hundred should. Standard library only.
 """

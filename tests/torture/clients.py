@@ -1,4 +1,7 @@
-"""Clients of the service, who ask until they are answered: each request has its idempotency key, and is sent until it is accepted."""
+"""Clients of the service, who ask until they are answered.
+
+Each request has its idempotency key, and is sent until it is accepted.
+"""
 
 from __future__ import annotations
 

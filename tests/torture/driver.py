@@ -1,4 +1,4 @@
-"""Deals fates to a service under load until enough of its processes were killed, then waits until it has come to rest."""
+"""Kills processes of a service under load until enough have died, then waits until it has come to rest."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class Driver:
                     _UnderWay(card, doom(card).course(scene), rng.uniform(*REST_S))
                 )
                 self.say(
-                    f"{all_cards - len(cards)}/{all_cards} fates, {self.tally.kills} kills, {len(self.clients.wishes)} jobs"
+                    f"{all_cards - len(cards)}/{all_cards} fates, {self.tally.kills} kills, "
+                    f"{len(self.clients.wishes)} jobs"
                 )
             time.sleep(TICK_S)
         if cards or any(lanes.values()):

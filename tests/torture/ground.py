@@ -1,4 +1,7 @@
-"""A service in temporary folders on the loopback interface, all of whose processes can be made to die, and are started again."""
+"""A service in temporary folders on the loopback interface.
+
+All of its processes can be made to die, and are started again.
+"""
 
 from __future__ import annotations
 

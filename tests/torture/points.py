@@ -1,8 +1,8 @@
 """The instructions at which a process may be made to die, to stand still, to lose an answer or to find the disk full.
 
-A point is a function of the program, and whether the fate comes before it or after it. A fate is a file in a folder: whoever
-reaches the point and manages to remove the file suffers it, so that each file strikes once, whatever process comes first.
-The program knows nothing of this: `arm` wraps the functions when a process starts.
+A point is a function of the program, and whether the fate comes before it or after it. A fate is a file in a folder:
+whoever reaches the point and manages to remove the file suffers it, so that each file strikes once, whatever process
+comes first. The program knows nothing of this: `arm` wraps the functions when a process starts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ FULL: Mapping[str, Role] = MappingProxyType({"upload": "api", "artifact": "worke
 """Blobs in whose middle a process of this role finds the disk full."""
 
 BETWEEN_BEATS_S = 0.2
-"""A process that is stopped in the middle of a write stops all others on SQLite, whose lock it holds: its lease cannot expire."""
+"""A process that is stopped in the middle of a write stops all others on SQLite, whose lock it holds: its lease cannot
+expire.
+"""
 
 PROGRAM: Mapping[Role, str] = MappingProxyType(
     {"api": "service.http.app", "worker": "worker.__main__", "reconciler": "service.__main__"}

@@ -1,4 +1,6 @@
-"""`python -m tests.torture.process ROLE FATES FAULT [ARGUMENT...]`: a process of the service that dies where it is told to.
+"""`python -m tests.torture.process ROLE FATES FAULT [ARGUMENT...]`.
+
+A process of the service that dies where it is told to.
 
 FAULT names a bug to give it (`tests.torture.faults`), or is `-`.
 """

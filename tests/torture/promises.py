@@ -1,4 +1,6 @@
-"""What a service owes its users after whatever has happened to it: each promise reads the books, and tells of every breach.
+"""What a service owes its users after whatever has happened to it.
+
+Each promise reads the books, and tells of every breach.
 
 The books are read when the service has come to rest and its processes are gone.
 """
@@ -133,7 +135,10 @@ def each_job_succeeds(books: Books) -> Iterator[Breach]:
 
 
 def events_have_no_gaps(books: Books) -> Iterator[Breach]:
-    """1, 2, 3...; states follow each other as the table of a job's life says, and nothing is told twice in one attempt."""
+    """Events are numbered 1, 2, 3 and so on, and their states follow each other as the table of a job's life says.
+
+    Nothing is told twice in one attempt.
+    """
     for job in books.jobs:
         events = books.events[job.id]
         if [event.seq for event in events] != list(range(1, job.event_seq + 1)):
@@ -195,7 +200,10 @@ def blobs_are_whole(books: Books) -> Iterator[Breach]:
 
 
 def records_are_kept_once(books: Books) -> Iterator[Breach]:
-    """No step of an attempt has two records; the attempt that succeeded has one of each; none was written after its attempt."""
+    """No step of an attempt has two records; the attempt that succeeded has one of each.
+
+    None was written after its attempt.
+    """
     seen = Counter((record.job_id, record.variant["fence"], record.variant["step"]) for record in books.records)
     for (job_id, fence, step), times in seen.items():
         if times > 1:

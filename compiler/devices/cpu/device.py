@@ -145,7 +145,7 @@ class CpuBackend:
     def regions(self, kernels: KernelGraph) -> KernelRegions:
         return KernelRegions(kernels, self.target)
 
-    def together(self, kernels: KernelGraph) -> None:
+    def joint_launch(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""
 
     def race(

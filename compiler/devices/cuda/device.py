@@ -34,8 +34,8 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile, Variant
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
-from compiler.schedule import Together
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule import JointLaunch
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.trace import Hurry, unhurried
 from compiler.tuning.proposal import Proposal
 
@@ -150,7 +150,7 @@ class CudaBackend:
     def regions(self, kernels: KernelGraph) -> None:
         """None: launches share no tile tasks."""
 
-    def together(self, kernels: KernelGraph) -> Together:
+    def joint_launch(self, kernels: KernelGraph) -> JointLaunch:
         """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""
         workloads = [self.workload_of(kernels, call) for call in kernels.calls]
 
@@ -158,7 +158,7 @@ class CudaBackend:
         def lowered(call: int, tile: Tile) -> CudaLowered:
             return self.candidates.lowered(workloads[call], tile)
 
-        def load(calls: Sequence[tuple[int, Variant]]) -> Load | None:
+        def load(calls: Sequence[tuple[int, Variant]]) -> LaunchLoad | None:
             members = [lowered(call, variant.tile) for call, variant in calls]
             if len(calls) > 1 and not fit_together(members, self.target):
                 return None

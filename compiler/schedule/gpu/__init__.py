@@ -4,7 +4,7 @@ on_gpu        plans
 launches      calls that can share a launch, in levels; launch_modes: the variants under which they do
 launch_load   what a launch asks of the device
 slots         block slots as the resource; what a graph of launches takes
-stages        stages whose groups run beside each other or share launches
+stages        stages whose groups run concurrently or share launches
 streams       launches on as few streams as there can be
 graph_plan    a graph of launches as a plan
 """

@@ -1,4 +1,7 @@
-"""A graph of launches as a plan: launches on streams, calls that share one beside each other, memory that respects what runs when."""
+"""A graph of launches as a plan: launches on streams, and memory that respects what runs when.
+
+Calls that share a launch stand next to each other.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from functools import cached_property
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan, Task, Wait, ended_before
 from compiler.ir.tile import Variant
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.slots import makespan
 from compiler.schedule.gpu.streams import reduced, streams
 from compiler.schedule.memory.buffers import place_buffers
@@ -17,15 +20,16 @@ from compiler.schedule.memory.buffers import place_buffers
 
 @dataclass(frozen=True)
 class LaunchGraph:
-    """Calls in launches, each after those that it waits for; `before` are positions of these, those that follow from others left out.
+    """Calls in launches, each after those that it waits for.
 
-    `variants` say how each call of the kernels is carried out; one without tiles has no launch.
+    `before` are the positions of these, those that follow from others left out. `variants` say how each call of the
+    kernels is carried out; one without tiles has no launch.
     """
 
     launches: tuple[tuple[int, ...], ...]
     before: tuple[tuple[int, ...], ...]
     variants: tuple[Variant, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[LaunchLoad, ...]
 
     @property
     def identity(self) -> tuple[frozenset[object], tuple[Variant, ...]]:

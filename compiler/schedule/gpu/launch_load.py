@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Load:
+class LaunchLoad:
     """A launch of one or more kernels, alone on the device. Seconds, and parts of the device from 0 to 1.
 
     gap_s    from the end of what it depends on to the start of its first block

@@ -1,7 +1,7 @@
 """The variants under which calls share a launch: each its fastest, or one that leaves more of the device to the others.
 
-Alone a launch is as long as its call at its fastest. Where several fill the device it is as long as all their work, and a variant that takes longer
-but keeps fewer multiprocessors at work makes it shorter.
+Alone a launch is as long as its call at its fastest. Where several fill the device it is as long as all their work, and
+a variant that takes longer but keeps fewer multiprocessors at work makes it shorter.
 """
 
 from __future__ import annotations
@@ -10,34 +10,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compiler.ir.tile import Variant
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.problem import ROUNDING
 
-Together = Callable[[Sequence[tuple[int, Variant]]], Load | None]
-"""What calls, each carried out as a variant says, ask of the device as one launch; None where they cannot share one. One alone always has a load."""
+JointLaunch = Callable[[Sequence[tuple[int, Variant]]], LaunchLoad | None]
+"""What calls, each under its variant, ask of the device as one launch; None where they cannot share one.
+One alone always has a load.
+"""
 
 
 @dataclass(frozen=True)
 class LaunchMode:
     """Calls as one launch: what they ask of the device, and the variant of each."""
 
-    load: Load
+    load: LaunchLoad
     variants: tuple[Variant, ...]
 
 
-def launch_mode(calls: Sequence[int], options: Sequence[Sequence[Variant]], together: Together) -> LaunchMode | None:
-    """The shortest that is found; None where the calls cannot share a launch. `options` are the variants of each, fastest first.
+def launch_mode(
+    calls: Sequence[int], options: Sequence[Sequence[Variant]], joint_launch: JointLaunch
+) -> LaunchMode | None:
+    """The shortest that is found; None where the calls cannot share a launch.
 
-    From all at their fastest or all at their most frugal, whichever is shorter, the variant of one call after another is changed as long as that
-    helps. No launch is shorter than the longest of its calls alone.
+    `options` are the variants of each call, fastest first. From all at their fastest or all at their lowest occupancy,
+    whichever is shorter, the variant of one call after another is changed as long as that helps. No launch is shorter
+    than the longest of its calls alone.
     """
 
     def mode(variants: Sequence[Variant]) -> LaunchMode | None:
-        load = together([*zip(calls, variants, strict=True)])
+        load = joint_launch([*zip(calls, variants, strict=True)])
         return None if load is None else LaunchMode(load, tuple(variants))
 
-    fastest, frugal = (mode([every[end] for every in options]) for end in (0, -1))
-    begun = [one for one in (fastest, frugal) if one is not None]
+    fastest, low_occupancy = (mode([every[end] for every in options]) for end in (0, -1))
+    begun = [one for one in (fastest, low_occupancy) if one is not None]
     if not begun:
         return None
     best = min(begun, key=_seconds)

@@ -1,9 +1,10 @@
 """Calls of one lane that can share a launch next to each other: fewer launches, each of which waits for the one before.
 
-This is level scheduling of a task graph in which a call that is not urgent waits for a launch that it does not lengthen. The level of a call is
-the length of the longest chain of calls that begins with it. Of the calls whose predecessors have run, those of the highest level go now, as
-every further launch would come on top of that chain (Hu's algorithm: "Parallel Sequencing and Assembly Line Problems", Operations Research 9,
-1961). Another goes with them if that makes a launch hardly longer, else when its level is the highest.
+This is level scheduling of a task graph in which a call that is not urgent waits for a launch that it does not
+lengthen. The level of a call is the length of the longest path of calls that begins with it. Of the calls whose
+predecessors have run, those of the highest level go now, as every further launch would come on top of that path (Hu's
+algorithm: "Parallel Sequencing and Assembly Line Problems", Operations Research 9, 1961). Another goes with them if
+that makes a launch hardly longer, else when its level is the highest.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections.abc import Callable, Sequence
 Seconds = Callable[[Sequence[int]], float | None]
 """What calls take as one launch; None where they cannot share one. One alone always has a time."""
 GROWTHS = (0.1, 0.5)
-"""Which part of its own time a call that could wait may make a launch longer by. Which is better depends on the graph."""
+"""Which part of its own time a call that could wait may make a launch longer by. Which is better depends on the graph.
+"""
 
 
 def shared_launches(
     before: Sequence[Sequence[int]], launched: Sequence[int], seconds: Seconds, growth: float
 ) -> list[tuple[int, ...]]:
-    """The `launched` calls in groups, one launch each, in the order in which they run; `before` are each call's predecessors.
+    """The `launched` calls in groups, one launch each, in the order in which they run.
 
-    A call that is not launched has nothing to do, and none waits for it.
+    `before` are each call's predecessors. A call that is not launched has nothing to do, and none waits for it.
     """
     alone = {call: seconds([call]) or 0.0 for call in launched}
     levels = _levels(before, launched)
@@ -56,7 +58,7 @@ def _joins(call: int, groups: Sequence[list[int]], seconds: Seconds, most: float
 
 
 def _levels(before: Sequence[Sequence[int]], launched: Sequence[int]) -> list[int]:
-    """For each call, how many launched calls the longest chain has that begins with it."""
+    """For each call, how many launched calls the longest path has that begins with it."""
     own = [0] * len(before)
     for call in launched:
         own[call] = 1

@@ -3,7 +3,8 @@
 sequential          one launch after another
 shared launches     one after another, but independent calls share launches (`launches`)
 streams             no call waits for any but those that it reads from
-early_start ...     the same, and calls wait for room where the block slots do not suffice; each under the variant that then ends first (`slots`)
+early_start ...     the same, and calls wait for room where the block slots do not suffice; each under the variant that
+                    then ends first (`slots`)
 stages              the launches of stages (`gpu_stages`), on streams
 shared on streams   the launches of `shared launches`, on streams
 """
@@ -18,8 +19,8 @@ from functools import cache, cached_property
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu, Variant
 from compiler.schedule.gpu.graph_plan import LaunchGraph, as_read, in_turn, plan_of
-from compiler.schedule.gpu.launch_load import Load
-from compiler.schedule.gpu.launch_modes import LaunchMode, Together, launch_mode
+from compiler.schedule.gpu.launch_load import LaunchLoad
+from compiler.schedule.gpu.launch_modes import JointLaunch, LaunchMode, launch_mode
 from compiler.schedule.gpu.launches import GROWTHS, shared_launches
 from compiler.schedule.gpu.slots import NEEDS, TIES, SlotRules, early_slots
 from compiler.schedule.gpu.stages import stage_launches
@@ -34,13 +35,14 @@ RULES = tuple(SlotRules(need, tie) for need in NEEDS for tie in TIES)
 
 
 def on_gpu(
-    kernels: KernelGraph, menus: Sequence[Menu], together: Together, scheduler: str = "auto"
+    kernels: KernelGraph, menus: Sequence[Menu], joint_launch: JointLaunch, scheduler: str = "auto"
 ) -> tuple[Found, ...]:
-    """Plans, the sequential one first and then by predicted time; of equal graphs one. One of them is `trusted` (docs/decisions).
+    """Plans, the sequential one first and then by predicted time; of equal graphs one.
 
-    `scheduler` is as for `schedule`; what is not `auto` gives one plan: that of this scheduler, or the sequential one if that is predicted faster.
+    One of them is `trusted` (docs/decisions). `scheduler` is as for `schedule`; what is not `auto` gives one plan: that
+    of this scheduler, or the sequential one if that is predicted faster.
     """
-    device = _Device(kernels, menus, together)
+    device = _Device(kernels, menus, joint_launch)
     first, *others = _timed(device.named(scheduler))
     others.sort(key=lambda one: one.graph.predicted_s)
     if scheduler != "auto":
@@ -75,7 +77,11 @@ def _timed(graphs: Iterator[tuple[str, LaunchGraph]]) -> Iterator[_Named]:
 
 
 def _trusted(kept: Sequence[_Named]) -> _Named:
-    """From the fewest edges between streams to the most, the sequential graph first: the last that is predicted so much faster than the one before."""
+    """The plan to take unmeasured.
+
+    Graphs are gone through from the fewest edges between streams to the most, the sequential one first. The last is
+    taken that is predicted to be faster by MARGIN than the one taken before.
+    """
     taken, *others = kept
     for one in sorted(others, key=lambda one: crossings(one.graph.before, streams(one.graph.before))):
         if one.graph.predicted_s <= MARGIN * taken.graph.predicted_s:
@@ -86,8 +92,8 @@ def _trusted(kept: Sequence[_Named]) -> _Named:
 class _Device:
     """The calls of a model on one GPU."""
 
-    def __init__(self, kernels: KernelGraph, menus: Sequence[Menu], together: Together) -> None:
-        self.together = together
+    def __init__(self, kernels: KernelGraph, menus: Sequence[Menu], joint_launch: JointLaunch) -> None:
+        self.joint_launch = joint_launch
         self.before = predecessors(kernels)
         self.options = [_fastest_first(menu) for menu in menus]
         self.launched = [call for call, every in enumerate(self.options) if every[0].tiles]
@@ -109,7 +115,10 @@ class _Device:
 
     @cached_property
     def shared(self) -> list[tuple[tuple[int, ...], ...]]:
-        """Launches that calls share, for each of GROWTHS: grouped by what they take at their fastest, and by the least that they take."""
+        """Launches that calls share, for each of GROWTHS.
+
+        They are grouped by what calls take at their fastest, and by the least that they take.
+        """
 
         def shortest(calls: Sequence[int]) -> float | None:
             load = self.load(tuple(calls))
@@ -117,7 +126,7 @@ class _Device:
 
         @cache
         def of_fastest(calls: tuple[int, ...]) -> float | None:
-            load = self.together([(call, self.options[call][0]) for call in calls])
+            load = self.joint_launch([(call, self.options[call][0]) for call in calls])
             return None if load is None else load.seconds
 
         def fastest(calls: Sequence[int]) -> float | None:
@@ -129,10 +138,10 @@ class _Device:
             for growth in GROWTHS
         ]
 
-    def load(self, calls: tuple[int, ...]) -> Load | None:
+    def load(self, calls: tuple[int, ...]) -> LaunchLoad | None:
         """Of calls in one launch, under the variants that make it shortest."""
         if calls not in self.known:
-            self.known[calls] = launch_mode(calls, [self.options[call] for call in calls], self.together)
+            self.known[calls] = launch_mode(calls, [self.options[call] for call in calls], self.joint_launch)
         mode = self.known[calls]
         return None if mode is None else mode.load
 
@@ -170,8 +179,8 @@ class _Device:
             tuple(loads[one.call][one.option] for one in placed),
         )
 
-    def _alone(self, call: int, variant: Variant) -> Load:
-        load = self.together([(call, variant)])
+    def _alone(self, call: int, variant: Variant) -> LaunchLoad:
+        load = self.joint_launch([(call, variant)])
         assert load is not None, "a call alone has a launch"
         return load
 

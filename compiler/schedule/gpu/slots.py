@@ -1,9 +1,10 @@
-"""Launches on the block slots of a GPU: how long a graph of them takes, and when each begins if room is given out beforehand.
+"""Launches on the block slots of a GPU: what a graph of them takes, and when each begins if room is allotted.
 
-Resource-constrained project scheduling with one renewable resource of capacity 1. In the *relaxed* form (`simulated`) every launch begins as soon
-as what it depends on has ended, as those of a CUDA graph do, and launches at work together that want more than the device take so many times longer.
-In the *strict* form (`early_slots`) launches that run together need no more block slots than there are, so that none is made longer. In both a
-launch that waits for others than the one before it on its stream begins later (`Load.gap_after`).
+Resource-constrained project scheduling with one renewable resource of capacity 1. In the *relaxed* form (`simulated`)
+every launch begins as soon as what it depends on has ended, as those of a CUDA graph do, and launches at work together
+that want more than the device take so many times longer. In the *strict* form (`early_slots`) launches that run
+together need no more block slots than there are, so that none is made longer. In both a launch that waits for others
+than the one before it on its stream begins later (`LaunchLoad.gap_after`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.streams import Before, elsewhere, reduced, streams
 from compiler.schedule.problem import ROUNDING, ways_to_the_end
 
@@ -26,11 +27,12 @@ class Span:
     end: float
 
 
-def simulated(loads: Sequence[Load], before: Before) -> tuple[Span, ...]:
-    """The relaxed form: every launch a gap after the last that it depends on, on `streams`; `before` are positions of earlier launches.
+def simulated(loads: Sequence[LaunchLoad], before: Before) -> tuple[Span, ...]:
+    """The relaxed form: every launch a gap after the last that it depends on, on `streams`.
 
-    Launches at work share the multiprocessors: where their shares exceed the device, all are slowed by the same factor (processor sharing).
-    O(launches · those at work at a time), and what `streams` takes.
+    `before` are positions of earlier launches. Launches at work share the multiprocessors: where their shares exceed
+    the device, all are slowed by the same factor (processor sharing). O(launches · those at work at a time), and what
+    `streams` takes.
     """
     before = reduced(before)
     waits = elsewhere(before, streams(before))
@@ -62,13 +64,13 @@ def simulated(loads: Sequence[Load], before: Before) -> tuple[Span, ...]:
     return tuple(map(Span, ready, end))
 
 
-def makespan(loads: Sequence[Load], before: Before) -> float:
+def makespan(loads: Sequence[LaunchLoad], before: Before) -> float:
     """Seconds until the last launch has ended, in the relaxed form."""
     return max((span.end for span in simulated(loads, before)), default=0.0)
 
 
 def depth(before: Before) -> int:
-    """Launches in the longest chain of which each depends on the one before."""
+    """Launches on the longest path, on which each depends on the one before."""
     return round(max(ways_to_the_end(before, [1.0] * len(before)), default=0.0))
 
 
@@ -83,8 +85,9 @@ class SlotRules:
     """The switches of `early_slots`.
 
     need  what a launch takes of the device: the block slots that it fills, or the multiprocessors that it keeps at work
-    tie   which of the calls that can begin at the same time goes first: that with the longest way to the end, that which needs least
-          (Opara: Chen et al., "Opara: Exploiting operator parallelism for expediting DNN inference on GPUs", 2023), or the first in the graph
+    tie   which of the calls that can begin at the same time goes first: that with the longest way to the end, that
+          which needs least (Opara: Chen et al., "Opara: Exploiting operator parallelism for expediting DNN inference on
+          GPUs", 2023), or the first in the graph
     """
 
     need: Need = "slots"
@@ -106,11 +109,11 @@ class Slotted:
     held: tuple[int, ...] = ()
 
 
-def early_slots(options: Sequence[Sequence[Load]], before: Before, rules: SlotRules) -> tuple[Slotted, ...]:
-    """The strict form: serial schedule generation (Kolisch, EJOR 90, 1996), earliest start first; calls in the order in which they were placed.
+def early_slots(options: Sequence[Sequence[LaunchLoad]], before: Before, rules: SlotRules) -> tuple[Slotted, ...]:
+    """The strict form: serial schedule generation (Kolisch, EJOR 90, 1996), earliest start first.
 
-    `options` are each call's modes, of which it takes the one that ends first, of such the one that takes up least. A call that fills the device
-    runs alone.
+    Calls come in the order in which they were placed. `options` are each call's modes, of which it takes the one that
+    ends first, of such the one that takes up least. A call that fills the device runs alone.
     """
     return _EarlySlots(options, before, rules).placed()
 
@@ -126,7 +129,7 @@ class _Taken:
 
 
 class _EarlySlots:
-    def __init__(self, options: Sequence[Sequence[Load]], before: Before, rules: SlotRules) -> None:
+    def __init__(self, options: Sequence[Sequence[LaunchLoad]], before: Before, rules: SlotRules) -> None:
         self.options, self.before, self.rules = options, reduced(before), rules
         fastest = [min(load.seconds for load in loads) for loads in options]
         self.way = ways_to_the_end(before, fastest)

@@ -1,7 +1,7 @@
-"""Launches in stages, by dynamic programming over endings (`stages`): the groups of a stage run beside each other, or are merged.
+"""Launches in stages, by dynamic programming over endings (`stages`).
 
-IOS (MLSys 2021) merges sibling convolutions into one; here any calls that can share a launch do: the first calls of all groups share one, the
-second calls the next, and so on.
+The groups of a stage run concurrently, or are merged. IOS (MLSys 2021) merges sibling convolutions into one; here any
+calls that can share a launch do: the first calls of all groups share one, the second calls the next, and so on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.slots import makespan
 from compiler.schedule.problem import ROUNDING, Problem
 from compiler.schedule.solvers.clusters import linear_clusters, pieces, quotient
@@ -18,7 +18,7 @@ from compiler.schedule.solvers.stage_schedule import blocks
 from compiler.schedule.solvers.stages import Pruning, Stage, TooManyEndings, stages
 
 Launch = tuple[int, ...]
-Loads = Callable[[Launch], Load | None]
+Loads = Callable[[Launch], LaunchLoad | None]
 """Of calls that share one launch; None where they cannot."""
 
 PRUNINGS = (Pruning(3, 8), Pruning(2, 4), Pruning(1, 4))
@@ -29,9 +29,10 @@ CHAINS = (1, 2, 4)
 
 
 def stage_launches(before: Sequence[Sequence[int]], launched: Sequence[int], loads: Loads) -> list[Launch]:
-    """The `launched` calls in launches, in an order in which they may run: those of the stages that are predicted to take least.
+    """The `launched` calls in launches, in an order in which they may run.
 
-    `before` are all calls' predecessors; a call that is not launched has nothing to do, and none waits for it. Equal blocks are searched once.
+    They are those of the stages that are predicted to take least. `before` are all calls' predecessors; a call that is
+    not launched has nothing to do, and none waits for it. Equal blocks are searched once.
     """
     at = {call: number for number, call in enumerate(launched)}
     inner = tuple(tuple(sorted(at[one] for one in before[call] if one in at)) for call in launched)
@@ -54,7 +55,7 @@ def _legal(launch: Launch, loads: Loads) -> list[Launch]:
     return [launch] if loads(launch) is not None else [(call,) for call in launch]
 
 
-def _load(loads: Loads, launch: Launch) -> Load:
+def _load(loads: Loads, launch: Launch) -> LaunchLoad:
     load = loads(launch)
     assert load is not None, "a call alone has a launch"
     return load
@@ -101,7 +102,7 @@ class _Search:
         return None
 
     def _best(self, stage: Stage) -> tuple[float, list[Launch]]:
-        """Seconds of a stage and its launches: groups merged, or beside each other where that is faster."""
+        """Seconds of a stage and its launches: groups merged, or concurrent where that is faster."""
         if stage not in self.known:
             apart: list[Launch] = [(call,) for group in stage for call in group]
             merged = [tuple(call for call in step if call is not None) for step in zip_longest(*stage)]
@@ -113,13 +114,16 @@ class _Search:
         return self.known[stage]
 
     def _seconds(self, way: Sequence[Launch]) -> float:
-        """From the end of one launch to the beginning of one that waits for all of these: groups fork from the one and join in the other."""
+        """Seconds from the end of one launch to the beginning of one that waits for all of these.
+
+        Groups fork from the one and join in the other.
+        """
         loads = [load for launch in way if (load := self._of(launch)) is not None]
         inner = quotient(self.block.before, way)
         last = {*range(len(way))}.difference(*inner)
-        ends = Load(0.0, 0.0, 0.0, 0.0, 0.0, loads[0].cross_s, loads[0].fan_in_s)
+        ends = LaunchLoad(0.0, 0.0, 0.0, 0.0, 0.0, loads[0].cross_s, loads[0].fan_in_s)
         between = [tuple(one + 1 for one in earlier) or (0,) for earlier in inner]
         return makespan([ends, *loads, ends], [(), *between, tuple(sorted(one + 1 for one in last))])
 
-    def _of(self, launch: Launch) -> Load | None:
+    def _of(self, launch: Launch) -> LaunchLoad | None:
         return self.loads(tuple(self.calls[call] for call in launch))

@@ -1,8 +1,9 @@
 """Which launch runs on which stream: as few streams and as few edges between streams as there can be.
 
-Nimble (Kwon, Yu, Jeong and Chun, "Nimble: Lightweight and parallel GPU task scheduling for deep learning", NeurIPS 2020, section 4.2 and theorem 4):
-in the minimum equivalent graph, which has no edge that others imply, a maximum matching of launches with followers joins them to the fewest paths. Each path is a
-stream, so launches between which no path leads are on different ones, and no graph of streams for which that holds has fewer edges between them.
+Nimble (Kwon, Yu, Jeong and Chun, "Nimble: Lightweight and parallel GPU task scheduling for deep learning", NeurIPS
+2020, section 4.2 and theorem 4): in the minimum equivalent graph, which has no edge that others imply, a maximum
+matching of launches with followers joins them to the fewest paths. Each path is a stream, so launches between which no
+path leads are on different ones, and no graph of streams for which that holds has fewer edges between them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Before = Sequence[Sequence[int]]
 
 
 def reduced(before: Before) -> tuple[tuple[int, ...], ...]:
-    """The transitive reduction: each launch's predecessors without those that come before another of them. O(n e / 64)."""
+    """The transitive reduction: predecessors without those that come before another of them. O(n e / 64)."""
     ancestors: list[int] = []
     found = []
     for earlier in before:
@@ -33,10 +34,11 @@ def reduced(before: Before) -> tuple[tuple[int, ...], ...]:
 def streams(before: Before) -> tuple[int, ...]:
     """For each launch its stream, numbered as they begin; `before` is a transitive reduction.
 
-    A launch inherits the stream of a predecessor whose last launch on it that is, found by augmenting paths (Kuhn, "The Hungarian method for the
-    assignment problem", 1955). O(n e). Launches with one predecessor come first, as others wait for another stream in any case, and of such those
-    with the longest way to the end. Once matched they stay so (a transversal matroid: Edmonds and Fulkerson, 1965), so no maximum matching
-    leaves fewer launches that wait for other streams.
+    A launch inherits the stream of a predecessor whose last launch on it that is, found by augmenting paths (Kuhn, "The
+    Hungarian method for the assignment problem", 1955). O(n e). Launches with one predecessor come first, as others
+    wait for another stream in any case, and of such those with the longest way to the end. Once matched they stay so (a
+    transversal matroid: Edmonds and Fulkerson, 1965), so no maximum matching leaves fewer launches that wait for other
+    streams.
     """
     follower: dict[int, int] = {}
     inherits: dict[int, int] = {}

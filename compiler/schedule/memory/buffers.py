@@ -30,7 +30,10 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Lease:
-    """Bytes of the arena for as long as the calls `users` (bits) may run; `ended` are those that have ended when any of these begins."""
+    """Bytes of the arena for as long as the calls `users` (bits) may run.
+
+    `ended` are the calls that have ended when any of these begins.
+    """
 
     at: int
     bytes: int
@@ -63,7 +66,11 @@ Mover = Callable[[Sequence[Tenant], Sequence[Lease], int], list[Lease]]
 
 @dataclass(frozen=True)
 class Arena:
-    """Where every storage lies: `fixed` are those outside of the arena; `sizes` are bytes, by storage; leases are in the order of tenants."""
+    """Where every storage lies.
+
+    `fixed` are the places of those outside of the arena; `sizes` are bytes, by storage; leases are in the order of
+    tenants.
+    """
 
     tenants: Sequence[Tenant]
     leases: Sequence[Lease]
@@ -72,12 +79,12 @@ class Arena:
 
     @property
     def bytes(self) -> int:
-        """Of the arena."""
+        """Bytes of the arena, a multiple of ALIGNMENT."""
         return -(-self._end // ALIGNMENT) * ALIGNMENT
 
     @property
     def places(self) -> Mapping[int, Place]:
-        """Of every storage."""
+        """The place of every storage: in the arena, or fixed."""
         return {**self.fixed} | {
             storage: Place("arena", lease.at, self.sizes[storage])
             for tenant, lease in zip(self.tenants, self.leases, strict=True)
@@ -98,10 +105,11 @@ def laid_out(
 ) -> Arena:
     """A place for every storage.
 
-    `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it); `long_ended`, which so long ago
-    that nobody waits for them any more (default: the same). Two storages may share memory where all users of one have ended long before the users of
-    the other begin, or where a call writes one over the other, the other users of which have ended. Largest first, each at the lowest offset that is
-    free (greedy by size; Pisarchyk and Lee, 2020, section 5.2).
+    `ended` says for each call, as bits, which calls have ended when it begins (default: all those listed before it);
+    `long_ended`, which so long ago that no call waits for them any more (default: the same). Two storages may share
+    memory where all users of one have ended long before the users of the other begin, or where a call writes one over
+    the other, the other users of which have ended. Largest first, each at the lowest offset that is free (greedy by
+    size; Pisarchyk and Lee, 2020, section 5.2).
     """
     ended = ended if ended is not None else [(1 << call) - 1 for call in range(len(kernels.calls))]
     long_ended = long_ended if long_ended is not None else ended

@@ -1,8 +1,11 @@
-"""Storages placed where the lanes that write them find memory that costs them least: what they own, or what they read last.
+"""Storages placed where the lanes that write them find memory that costs them least.
 
-Which lane used a piece of the arena before decides what writing it anew costs (`compiler.schedule.memory.ownership`). So storages that were placed to make
-the arena small are moved, one after another, to where that is cheapest, as long as it helps: a descent. Each step counts, by cells of the arena,
-what writing the storage costs, and what writing costs those that follow it, the last of an inference being before the first of the next.
+That is memory that they own, or that they read last.
+
+Which lane used a piece of the arena before decides what writing it anew costs (`compiler.schedule.memory.ownership`).
+So storages that were placed to make the arena small are moved, one after another, to where that is cheapest, as long as
+it helps: a descent. Each step counts, by cells of the arena, what writing the storage costs, and what writing costs
+those that follow it, the last of an inference being before the first of the next.
 """
 
 from __future__ import annotations
@@ -26,14 +29,17 @@ CELLS = 512
 SWEEPS = 3
 """Over all storages, largest first."""
 WORTH = 1e-4
-"""Of what writing all storages may cost at most: a move that saves less is not made, and a storage that is a smaller part of all stays."""
+"""Of what writing all storages may cost at most: a move that saves less is not made, and a storage that is a smaller
+part of all stays.
+"""
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a tenant's memory goes through in one inference, in cells: the parts that lanes write of it first, and how they leave it.
+    """What a tenant's memory goes through in one inference, in cells.
 
-    `begins` is the number of the first task that touches it.
+    `first` are the parts that lanes write of it first, and `last` is how they leave it. `begins` is the number of the
+    first task that touches it.
     """
 
     begins: int
@@ -43,7 +49,10 @@ class Use:
 
 @dataclass(frozen=True)
 class ByOwner:
-    """`compiler.schedule.memory.buffers.Mover` for the tasks of a plan, in their order, on so many lanes; `tiles` are in call order."""
+    """A `compiler.schedule.memory.buffers.Mover` for the tasks of a plan, in their order, on so many lanes.
+
+    `tiles` are in call order.
+    """
 
     kernels: KernelGraph
     tasks: Sequence[Task]
@@ -53,7 +62,10 @@ class ByOwner:
     regions: Regions | None = None
 
     def __call__(self, tenants: Sequence[Tenant], leases: Sequence[Lease], limit: int) -> list[Lease]:
-        """Leases moved within the first `limit` bytes. O(sweeps · tenants · (cells of all tenants + tenants · places))."""
+        """Leases moved within the first `limit` bytes.
+
+        O(sweeps · tenants · (cells of all tenants + tenants · places)).
+        """
         cell = granule_of(limit, CELLS)
         return _Descent(self._uses(tenants, cell), leases, limit, cell, self.lanes, self.costs).run()
 
@@ -78,10 +90,13 @@ class ByOwner:
 
 
 class _Descent:
-    """What meeting others costs is linear in what is written: so all places of a storage are judged at once, by correlation over the arena.
+    """Moves storages one by one to where writing costs least.
 
-    All cells of all storages, those that are used first before others, are the columns of one array for what is written first, and of one for
-    what it costs to write over what is left.
+    What writing over others costs is linear in what is written. So all places of a storage are judged at once, by
+    correlation over the arena.
+
+    All cells of all storages, those that are used first before others, are the columns of one array for what is written
+    first, and of one for what it costs to write over what is left.
     """
 
     def __init__(
@@ -101,7 +116,7 @@ class _Descent:
         self._first = np.concatenate([*(uses[at].first for at in in_turn), nobody], axis=1)
         self._price = np.concatenate([*(cell * uses[at].last.prices(costs) for at in in_turn), nobody], axis=1)
         self._nobody = self._first.shape[1] - 1
-        """The last column, of memory that nobody uses."""
+        """The last column, of memory that is not used."""
         self._cell_of = np.zeros(self._nobody, np.int64)
         """Of the arena, for each column."""
         self._ends = np.zeros((len(leases), 2), np.int64)

@@ -1,4 +1,7 @@
-"""What calls read of what others wrote, by bytes: what it costs when another lane wrote them, and how much stays on a lane when both are split alike."""
+"""What calls read of what others wrote, by bytes.
+
+That is what it costs when another lane wrote them, and how much stays on a lane when both calls are split alike.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from compiler.ir.touched import Regions, Stretch, Touched
 from compiler.schedule.problem import Move
 
 Options = Sequence[Sequence[Variant | None]]
-"""For each call how it is carried out on 1, 2, ... lanes; None where it cannot."""
+"""For each call its variant on 1, 2, ... lanes; None where it cannot."""
 
 
 def moves_of(
@@ -22,10 +25,10 @@ def moves_of(
     byte_s: float,
     regions: Regions | None = None,
 ) -> tuple[tuple[Move, ...], ...]:
-    """For each call, in the order of its predecessors, what it reads of them; nothing at all where a byte costs nothing.
+    """For each call, in the order of its predecessors, what it reads of them; empty where a byte costs nothing.
 
-    `byte_s` is how much longer a byte takes to be read that another lane wrote. Without `regions` each part of a call reads all of every operand.
-    O(edges · lanes²), and the regions of every part of a call once.
+    `byte_s` is how much longer a byte takes to be read that another lane wrote. Without `regions` each part of a call
+    reads all of every operand. O(edges · lanes²), and the regions of every part of a call once.
     """
     if byte_s <= 0.0:
         return ()
@@ -63,7 +66,7 @@ def _joints(kernels: KernelGraph, maker: int, reader: int) -> list[_Joint]:
 
 
 def _common(made: Buffer, read: Buffer) -> int:
-    """Bytes that two buffers have in common: all of the smaller one, if they lie in one stretch of a storage."""
+    """Bytes that two buffers have in common: all of the smaller one, if they lie in one range of a storage."""
     apart = made.storage != read.storage or made.span <= read.offset or read.span <= made.offset
     return 0 if apart else min(made.type.elements, read.type.elements) * made.dtype.bytes
 
@@ -81,7 +84,10 @@ class _Parts:
         return tuple(reads for reads, _ in every), tuple(crosses for _, crosses in every)
 
     def _shares(self, joints: Sequence[_Joint], maker: int, reader: int, count: int) -> tuple[float, float]:
-        """The largest shares of a part in what is read: of all of it, and of what other parts wrote, both calls on `count` lanes."""
+        """The largest shares of a part in what is read, both calls on `count` lanes.
+
+        The first is of all of it, the second of what other parts wrote.
+        """
         read, made = self._touched(reader, count), self._touched(maker, count)
         if count == 1 or read is None:
             return 1.0, 0.0 if count == 1 else 1.0
@@ -111,9 +117,10 @@ class _Parts:
 
 
 def _share(read: Sequence[Stretch], written: Sequence[Stretch], part: int) -> tuple[float, float]:
-    """Of what the parts of a call read of a result, the share that one reads, and that which it reads of what other parts than its own may have written.
+    """Of what the parts of a call read of a result, the shares that one part reads of all, and of others.
 
-    Stretches may hold more than is touched: what two parts may both have written counts as the other's.
+    Others are all parts of the maker but its own, by what they may have written. Ranges may hold more than is
+    touched: what two parts may both have written counts as the other's.
     """
     made = _hull(written)
     whole = _hull(read).common(made)

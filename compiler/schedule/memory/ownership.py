@@ -1,12 +1,13 @@
 """In whose cache the memory of a plan is, and what reading and writing it costs the lanes that have not got it.
 
-A cache line that one core wrote is fetched from there when another reads or writes it. A line that one core wrote and another has read since is
-shared by both. Who wrote it may write it again only after the other copies are invalidated, an upgrade, which between far cores costs several
-times as much as fetching it; who read it since owns it, and writes it as if it had been its own (docs/decisions/memory-by-owner.md). So it
-matters which lane used a piece of memory before, the last storage of an inference being before the first of the next.
+A cache line that one core wrote is fetched from there when another reads or writes it. A line that one core wrote and
+another has read since is shared by both. Who wrote it may write it again only after the other copies are invalidated:
+an upgrade, which between cores of high latency costs several times as much as fetching it. Who read it since owns it,
+and writes it as if it had been its own (docs/decisions/memory-by-owner.md). So it matters which lane used a piece of
+memory before, the last storage of an inference being before the first of the next.
 
-Memory is looked at in granules. Where lanes write between each other's bytes (channels, cut over lanes) each has a part of every granule,
-and what the next one meets is taken to be independent of that.
+Memory is looked at in granules. Where lanes write between each other's bytes (channels, cut over lanes) each has a part
+of every granule, and what the next one meets is taken to be independent of that.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Held:
-    """What lanes did to some memory, each as parts of its granules: who wrote what is there, and who has read it since."""
+    """What lanes did to some memory, as parts of its granules: who wrote what is there, and who read it since."""
 
     wrote: Parts
     read: Parts
@@ -105,7 +106,10 @@ class Memory:
         return Traffic(read=float((missing * theirs).sum()) * self._granule)
 
     def write(self, lane: int, begin: int, end: int, part: float, tenant: int) -> Traffic:
-        """A lane writes `part` of bytes [begin, end); with the first byte that `tenant` writes to a granule what was there before is gone."""
+        """A lane writes `part` of bytes [begin, end).
+
+        With the first byte that `tenant` writes to a granule what was there before is gone.
+        """
         where, part = self._granules(begin, end, part)
         self._begin(where, tenant)
         fetched, upgraded = (part * float(one.sum()) * self._granule for one in self.before[where].missing(lane))
@@ -159,7 +163,10 @@ def touches(
 
 
 def traffic(plan: Plan, kernels: KernelGraph, regions: Regions | None = None) -> tuple[Traffic, ...]:
-    """For each task of a plan what is not at hand, in an inference that follows another. O(tasks · granules that they touch)."""
+    """For each task of a plan the bytes that are not at hand, in an inference that follows another.
+
+    O(tasks · granules that they touch).
+    """
     found = [Traffic()] * len(plan.tasks)
     if plan.lanes == 1:
         return tuple(found)

@@ -7,5 +7,5 @@ conflicts     which tasks touch the same bytes
 lanes_plan    a schedule as a plan: memory, tasks, verification
 found         a plan and how long it took to find
 works         what each task of a plan takes by itself
-replay        a plan carried out task by task: when each is to run
+replay        a plan simulated task by task: when each runs
 """

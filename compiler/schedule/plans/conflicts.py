@@ -1,4 +1,7 @@
-"""What a task must wait for because of the bytes that it touches: who wrote what it reads, and who used the memory that it uses anew."""
+"""What a task must wait for because of the bytes that it touches.
+
+These are the tasks that wrote what it reads, and those that used the memory that it uses anew.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ class _Done:
 
 @dataclass
 class _History:
-    """What was done to a storage, for each lane in order. It lies at [at, end) of its memory; `left` are the calls that are yet to touch it."""
+    """What was done to a storage, for each lane in order.
+
+    It lies at [at, end) of its memory; `left` are the calls that are yet to touch it.
+    """
 
     at: int
     end: int
@@ -39,7 +45,10 @@ class _History:
         return not self.left and all(not own or own[-1].number <= clock[lane] for lane, own in enumerate(self.done))
 
     def last(self, begin: int, end: int, known: Clock, matters: Callable[[_Done], bool]) -> Iterator[tuple[int, int]]:
-        """Lane and number of the last task on each lane, not `known` to have ended, that touched some of these bytes in a way that matters."""
+        """Lane and number of the last task on each lane that touched some of these bytes and for which `matters` holds.
+
+        Tasks that are `known` to have ended are left out.
+        """
         for lane, own in enumerate(self.done):
             for one in reversed(own):
                 if one.number <= known[lane]:
@@ -52,9 +61,10 @@ class _History:
 class Conflicts:
     """`Needs` by bytes.
 
-    A task waits for tasks of earlier calls that wrote what it reads, and for all that touched other storages in the same memory where one of both
-    writes. Parts of one call write only over what they alone read (`Call.in_place`), so that they never wait for each other. `places` must be such
-    that in the order of the plan one storage follows another.
+    A task waits for tasks of earlier calls that wrote what it reads, and for all that touched other storages in the
+    same memory where one of both writes. Parts of one call write only over what they alone read (`Call.in_place`), so
+    that they never wait for each other. `places` must be such that in the order of the plan one storage follows
+    another.
     """
 
     def __init__(
@@ -112,7 +122,7 @@ class Conflicts:
                     )
 
     def _forget(self) -> None:
-        """Storages that no task can meet any more: every lane knows that what was done to them has ended."""
+        """Drops storages that no task can conflict with any more: for every lane, what was done to them has ended."""
         for storage, history in [*self._live.items()]:
             if all(map(history.is_over, self._clocks)):
                 del self._live[storage]

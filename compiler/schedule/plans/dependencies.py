@@ -17,8 +17,8 @@ def predecessors(kernels: KernelGraph) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def in_company(kernels: KernelGraph) -> tuple[bool, ...]:
-    """For each call whether some other comes neither before nor after it, so that both can run at the same time. O(n e / 64)."""
+def may_run_concurrently(kernels: KernelGraph) -> tuple[bool, ...]:
+    """For each call whether it can run at the same time as some other, neither being before the other. O(n e / 64)."""
     before = predecessors(kernels)
     ancestors: list[int] = []
     descendants = [0] * len(before)

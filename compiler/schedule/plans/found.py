@@ -11,8 +11,9 @@ from compiler.ir.plan import Plan
 class Found:
     """A plan, and the wall seconds until it was there.
 
-    `spans` are begin and end of each of its tasks as the prediction has them, in seconds; empty where a scheduler does not say.
-    One that is `trusted` is taken in place of the first where neither it was run nor a record says how long it takes.
+    `spans` are begin and end of each of its tasks as the prediction has them, in seconds; empty where a scheduler does
+    not say. One that is `trusted` is taken in place of the first where neither it was run nor a record says how long it
+    takes.
     """
 
     plan: Plan

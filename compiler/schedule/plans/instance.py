@@ -12,7 +12,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu, Variant
 from compiler.ir.touched import Regions
 from compiler.schedule.memory.moves import moves_of
-from compiler.schedule.memory.strays import strays
+from compiler.schedule.memory.remote_bytes import remote_bytes
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.plans.lanes_plan import plan_of
 from compiler.schedule.plans.tasks import tasks_of
@@ -28,9 +28,11 @@ WAKE_LANES_S = 20e-6
 
 @dataclass(frozen=True)
 class Instance:
-    """`options` has for each call and each number of lanes, from one on, the variant that is fastest there; None where none has as many tiles.
+    """A problem with what it was made of, and the way back to a plan.
 
-    Of several that a call may be shared by, one whose parts keep to themselves counts as faster by what else would move between lanes.
+    `options` has for each call and each number of lanes, from one on, the variant that is fastest there; None where
+    none has as many tiles. Of several that a call may be shared by, one whose parts keep to themselves counts as faster
+    by what else would move between lanes.
     """
 
     kernels: KernelGraph
@@ -98,7 +100,10 @@ class _Mode:
 
 
 def _modes(menu: Menu, lanes: int, split_s: float) -> list[_Mode]:
-    """Variants on so many lanes, with what they take there: what was measured on several lanes contains what they cost each other."""
+    """Variants on so many lanes, with what they take there.
+
+    What was measured on several lanes contains what they cost each other.
+    """
     return [
         _Mode(
             variant,
@@ -109,7 +114,7 @@ def _modes(menu: Menu, lanes: int, split_s: float) -> list[_Mode]:
 
 
 class _Moved:
-    """What it costs that the parts of a call are not those of the calls around it: nothing where it is not known what they touch."""
+    """What it costs that the parts of a call are not those of the calls around it; nothing without `regions`."""
 
     def __init__(self, kernels: KernelGraph, byte_s: float, regions: Regions | None) -> None:
         self._kernels, self._byte_s = kernels, byte_s
@@ -122,4 +127,4 @@ class _Moved:
     def _seconds(self, call: int, modes: Sequence[_Mode], mode: _Mode, lanes: int) -> float:
         if self._accesses is None or lanes == 1 or len(modes) == 1 or not mode.variant.tiles:
             return 0.0
-        return self._byte_s * strays(self._kernels, self._accesses, call, mode.variant, lanes)
+        return self._byte_s * remote_bytes(self._kernels, self._accesses, call, mode.variant, lanes)

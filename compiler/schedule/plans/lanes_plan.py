@@ -16,7 +16,9 @@ from compiler.schedule.plans.tasks import tasks_of, tasks_with
 from compiler.schedule.problem import Placed
 
 SLACKS = (2, 1)
-"""Calls by which a storage outlives its last reader, so that who takes its memory then hardly ever waits for it; the first is best."""
+"""Calls by which a storage outlives its last reader, so that who takes its memory then hardly ever waits for it; the
+first is best.
+"""
 MOST_GROWTH = 1.15
 """Of the arena, for slack: it should stay in the cache."""
 
@@ -31,12 +33,12 @@ def plan_of(
     regions: Regions | None = None,
     costs: LaneCosts = NOTHING,
 ) -> Plan:
-    """A verified plan of a schedule; `tiles` has for each call how it is carried out, and its number of tile tasks.
+    """A verified plan of a schedule; `tiles` has for each call its tile, and the number of tile tasks.
 
-    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several lanes, a little later; by whom is
-    decided by what writing memory costs lanes that do not own it, where `costs` say that.
-    Waits are for bytes: for tasks that write what a task reads, and for those that used the memory that it uses. Raises VerifyError for what is
-    no schedule.
+    Memory is shared by what would have ended if each call waited for all of the calls `before` it, and, on several
+    lanes, a little later; by whom is decided by what writing memory costs lanes that do not own it, where `costs` say
+    that. Waits are for bytes: for tasks that write what a task reads, and for those that used the memory that it uses.
+    Raises VerifyError for what is no schedule.
     """
     counts = [count for _, count in tiles]
     in_order = tasks_of(placed, before, counts, lanes)

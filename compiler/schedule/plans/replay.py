@@ -1,4 +1,7 @@
-"""A plan carried out as the runtime does: each lane its tasks in order, each task when what it waits for has been seen to be done."""
+"""A plan simulated as the runtime runs it.
+
+Each lane runs its tasks in order, and each task when what it waits for has been seen to be done.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ Spans = tuple[tuple[float, float], ...]
 def replayed(plan: Plan, works: Sequence[float], handover_s: float, wake_s: float = 0.0) -> Spans:
     """When the tasks of a plan for CPU lanes run, after lanes took `wake_s` seconds to wake. O(tasks · waits of one).
 
-    `works` are the seconds of each task by itself, in the plan's order. A task begins when its lane is free and, for each of its waits, a
-    hand-over after the task that it waits for has ended. Raises ValueError where tasks wait for each other.
+    `works` are the seconds of each task by itself, in the plan's order. A task begins when its lane is free and, for
+    each of its waits, a hand-off after the task that it waits for has ended. Raises ValueError where tasks wait for
+    each other.
     """
     streams: list[list[int]] = [[] for _ in range(plan.lanes)]
     tasks = plan.tasks_of_one_device()

@@ -1,4 +1,4 @@
-"""A schedule as the tasks of a plan: tiles shared out over each call's lanes, and the waits that nothing implies."""
+"""A schedule as the tasks of a plan: tiles distributed over each call's lanes, and the waits that nothing implies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Counts = Mapping[int, int]
 
 
 class Needs(Protocol):
-    """What must have ended before a task begins. Hears of each task of a plan, in the order of the plan."""
+    """What must have ended before a task begins. `add` is called for each task, in the order of the plan."""
 
     def before(self, call: int, first: int, last: int, known: Clock) -> Counts:
         """For tile tasks [first, last) of a call; what has ended by `known`, for certain, may be left out."""
@@ -56,10 +56,10 @@ def tasks_of(
 
 
 def tasks_with(placed: Sequence[Placed], tiles: Sequence[int], lanes: int, needs: Needs) -> tuple[Task, ...]:
-    """The tasks of a schedule: tiles shared out evenly over each call's lanes, and waits for what they need.
+    """The tasks of a schedule: tiles distributed evenly over each call's lanes, and waits for what they need.
 
-    No wait is left that another, the order of a lane, or both imply: each lane knows what has ended when its tasks end (vector clocks), so that
-    the waits are the transitive reduction. O(tasks · lanes²) beside what `needs` takes.
+    No wait is left that another, the order of a lane, or both imply: a vector clock for each lane says what has ended
+    when its tasks end, so that the waits are the transitive reduction. O(tasks · lanes²) beside what `needs` takes.
     """
     tasks: list[Task] = []
     ended: list[list[Clock]] = [[(0,) * lanes] for _ in range(lanes)]
@@ -79,7 +79,7 @@ def tasks_with(placed: Sequence[Placed], tiles: Sequence[int], lanes: int, needs
 
 
 def _not_implied(needed: Counts, known: Clock, ended: Sequence[Sequence[Clock]]) -> tuple[Wait, ...]:
-    """Of what a task needs what it does not know already, nor learns from the rest."""
+    """The waits for what a task needs, without what is `known` to have ended and what other waits imply."""
     unknown = [(lane, count) for lane, count in sorted(needed.items()) if count > known[lane]]
     return tuple(
         Wait(lane, count)

@@ -1,4 +1,8 @@
-"""What each task of a plan takes by itself: its share of what its call was measured to take, and what is not at hand of the memory that it uses."""
+"""What each task of a plan takes by itself.
+
+That is its part of what its call was measured to take, and the reading and writing of memory that its lane does not
+own.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,9 @@ def works_of(
 ) -> tuple[float, ...]:
     """Seconds, in the order of the plan's tasks; `menus` are in call order, and offer the tiles of the plan.
 
-    A tile that was measured on as many lanes as its call has counts as it was there, the part with most tiles taking all of that; else as on one
-    lane, shared by tiles. What is not at hand (`ownership.Traffic`) takes as much longer as `costs` say.
+    A tile that was measured on as many lanes as its call has counts as it was there, the part with most tiles taking
+    all of that; else as on one lane, shared by tiles. What is not at hand (`ownership.Traffic`) takes as much longer as
+    `costs` say.
     """
     lanes: dict[int, set[int]] = {}
     for task in plan.tasks_of_one_device():

@@ -1,9 +1,12 @@
-"""Calls in order, each split so that a lane mostly reads what it wrote itself: then lanes wait for each other, and move data, only where halves meet.
+"""Calls in order, each split so that a lane mostly reads what it wrote itself.
 
-Where a task waits for no more than it reads, splitting a call whose operands are split alike costs nothing, while running it on one lane moves what the
-others wrote there, and its result back. So lanes, and the variant, are chosen for each call in turn by when its tasks could end, given where the bytes
-that they read lie (earliest finish time, as in Topcuoglu, Hariri and Wu, "Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous
-Computing", 2002), and how soon the other lanes could have its result. Lanes drift apart as far as that allows.
+Then lanes wait for each other, and move data, only where halves meet.
+
+Where a task waits for no more than it reads, splitting a call whose operands are split alike costs nothing, while
+running it on one lane moves what the others wrote there, and its result back. So lanes, and the variant, are chosen for
+each call in turn by when its tasks could end, given where the bytes that they read lie (earliest finish time, as in
+Topcuoglu, Hariri and Wu, "Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous Computing", 2002),
+and how soon the other lanes could have its result. Lanes drift apart as far as that allows.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ class _Written:
     at: float
 
     def common(self, access: Access) -> int:
-        """How many bytes of the stretch an access has."""
+        """How many of these bytes an access has."""
         return min(self.end, access.end) - max(self.begin, access.begin)
 
 
@@ -49,9 +52,10 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Option:
-    """A call carried out as a variant says, and when the last lane is free and could have what it needs of the result.
+    """A call under a variant, and when the last lane is free and could have what it needs of the result.
 
-    It needs nothing of others where each lane makes a stretch of it, as calls that follow are best split like this one.
+    It needs nothing of others where each lane makes a contiguous range of it, as calls that follow are best split like
+    this one.
     """
 
     variant: Variant
@@ -67,7 +71,7 @@ class _Option:
 def aligned(
     kernels: KernelGraph, menus: Sequence[Menu], lanes: int, costs: LaneCosts, regions: Regions
 ) -> tuple[tuple[Variant, ...], tuple[Placed, ...]]:
-    """How each call is carried out, and on which lanes from when to when; `menus` are in call order.
+    """The variant of each call, and on which lanes from when to when; `menus` are in call order.
 
     O(calls · variants · lanes · tasks that write what a call reads).
     """
@@ -135,7 +139,7 @@ class _Order:
         return _Option(variant, tuple(parts), max(end, *self._free))
 
     def _is_mixed(self, call: int, variant: Variant, parts: Sequence[_Part]) -> bool:
-        """Whether lanes write between each other's results, so that who reads a stretch of them reads of several lanes."""
+        """Whether lanes write between each other's results: then a range of them is read of several lanes."""
         written: dict[int, list[tuple[int, int]]] = {}
         for part in parts:
             for access in self._touched(call, variant, part.first, part.last):
@@ -144,7 +148,10 @@ class _Order:
         return any(one[1] > after[0] for own in written.values() for one, after in pairwise(sorted(own)))
 
     def _arrival(self, access: Access, lane: int) -> tuple[float, float]:
-        """When all that a lane reads has been written and seen, and how many bytes of it come from other lanes for the first time."""
+        """When all that a lane reads has been written and seen, and how many bytes of it come from other lanes.
+
+        Bytes that the lane has read before do not count.
+        """
         ready = moved = 0.0
         for written in self._written.get(access.storage, ()):
             common = written.common(access)

@@ -1,7 +1,8 @@
 """How many lanes each call gets before any is placed: critical path and area.
 
-CPA (Radulescu and van Gemund, "A low-cost approach towards mixed task and data parallel scheduling", ICPP 2001): every call begins with one lane;
-while the longest chain is longer than the work that each lane has on average, the call on that chain gets another that gains most by it.
+CPA (Radulescu and van Gemund, "A low-cost approach towards mixed task and data parallel scheduling", ICPP 2001): every
+call begins with one lane; while the critical path is longer than the work that each lane has on average, the call on
+that path gets another that gains most by it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def allotment(problem: Problem) -> tuple[int, ...]:
 
 
 def _longest_chain(problem: Problem, ways: list[float]) -> list[int]:
-    """The calls of a longest chain, first to last."""
+    """The calls of a critical path, first to last."""
     chain = [max(problem.calls, key=lambda call: ways[call])]
     while following := problem.after[chain[-1]]:
         chain.append(max(following, key=lambda call: ways[call]))

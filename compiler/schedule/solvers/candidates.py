@@ -27,7 +27,11 @@ RULES = (
 
 
 class Candidate(NamedTuple):
-    """A schedule, the wall seconds until it was found, with those that it is made of, and what it takes by prediction."""
+    """A schedule by name.
+
+    `seconds` is the wall time until it was found, with those that it is made of; `predicted_s` is what it takes by
+    prediction.
+    """
 
     name: str
     placed: Schedule
@@ -44,7 +48,8 @@ def candidates(problem: Problem, measured: StageSeconds | None = None) -> list[C
     `greedy`           in each stage everything that is ready
     `stages`           dynamic programming over endings
     `blocks`           in each block between two cuts what ended first of all the others there
-    `descent`          lanes and order of each block changed as long as that shortens it, then list scheduling or blocks, whichever is shorter
+    `descent`          lanes and order of each block changed as long as that shortens it, then list scheduling or
+                       blocks, whichever is shorter
     """
     found = [_timed(problem, name, search) for name, search in _searches(problem, measured)]
     known = [one.placed for one in found]
@@ -100,9 +105,10 @@ def beam_in_blocks(problem: Problem) -> Schedule:
 
 
 def best_of_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:
-    """Blocks in series taken from different schedules of the whole, each from the one in which it ends first when it begins anew.
+    """Blocks in series, each from the schedule of the whole in which it ends first when it begins anew.
 
-    All calls of a block come before all of the next, so that what is best for one is, but for hand-overs and moves at its ends, best for the whole.
+    All calls of a block come before all of the next, so that what is best for one is, but for hand-offs and moves at
+    its ends, best for the whole.
     """
     order: list[Placed] = []
     solved: dict[tuple[Problem, tuple[Schedule, ...]], Schedule] = {}
@@ -116,7 +122,10 @@ def best_of_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:
 
 
 def descent_in_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:
-    """In each block, also the cells of a graph that has no cuts, descents from what some schedules of the whole do there; equal blocks once."""
+    """Descents in each block, from what some schedules of the whole do there; equal blocks once.
+
+    The cells of a graph that has no cuts are blocks too.
+    """
     parts = [(calls, problem.part(calls)) for calls in blocks(problem)]
     budget = Budget.of(dict.fromkeys(block for _, block in parts))
     solved: dict[Problem, Schedule] = {}
@@ -131,7 +140,10 @@ def descent_in_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedu
 
 
 def _alone(block: Problem, calls: Sequence[int], schedules: Sequence[Schedule]) -> list[Schedule]:
-    """What schedules of the whole do with some of its calls, as if these were all there is; calls numbered within them."""
+    """What schedules of the whole do with some of its calls, as if these were all there is.
+
+    Calls are numbered within them.
+    """
     number = {call: at for at, call in enumerate(calls)}
     found = []
     for placed in schedules:

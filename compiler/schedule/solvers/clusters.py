@@ -1,8 +1,8 @@
-"""Linear clusters: chains of calls that one lane runs without a hand-over, and the graph of chains, which has no cycle.
+"""Linear clusters: chains of calls that one lane runs without a hand-off, and the graph of chains, which has no cycle.
 
-Kim and Browne, "A general approach to mapping of parallel computations upon multiprocessor architectures", ICPP 1988. For coarse-grained
-graphs one lane for each cluster is within twice the optimum (Gerasoulis, Venugopal and Yang, "Clustering task graphs for message
-passing architectures", ICS 1990).
+Kim and Browne, "A general approach to mapping of parallel computations upon multiprocessor architectures", ICPP 1988.
+For coarse-grained graphs one lane for each cluster is within twice the optimum (Gerasoulis, Venugopal and Yang,
+"Clustering task graphs for message passing architectures", ICS 1990).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ Cluster = tuple[int, ...]
 def linear_clusters(problem: Problem) -> list[Cluster]:
     """Disjoint chains that cover the calls, each after those it reads from: contracted, they leave no cycle.
 
-    While there are calls in no chain, the longest path through them (their seconds on one lane, and on every edge a hand-over and what is moved there)
-    becomes one, up to where a path from outside re-enters it, since the contracted graph would have a cycle. O(calls · edges).
+    While there are calls in no chain, the longest path through them (their seconds on one lane, and on every edge a
+    hand-off and what is moved there) becomes one, up to where a path from outside re-enters it, since the contracted
+    graph would have a cycle. O(calls · edges).
     """
     home: list[Cluster] = [(call,) for call in problem.calls]
     clusters: list[Cluster] = []
@@ -70,7 +71,7 @@ def _longest_path(problem: Problem, free: set[int]) -> list[int]:
 
 
 def _reenters(after: Sequence[Sequence[int]], home: Sequence[Cluster], first: int, call: int) -> bool:
-    """Whether, besides edges, a path leads out of the cluster of `first` and to `call`: `home` has each call's cluster."""
+    """Whether, besides edges, a path leads from the cluster of `first` to `call`; `home` has each call's cluster."""
     found = {home[first]}
     waiting = [home[reader] for one in home[first] for reader in after[one] if reader != call]
     while waiting:
@@ -84,7 +85,10 @@ def _reenters(after: Sequence[Sequence[int]], home: Sequence[Cluster], first: in
 
 
 def _in_order(before: Sequence[Sequence[int]], clusters: list[Cluster]) -> list[Cluster]:
-    """Each cluster after those it reads from, otherwise by first call. Raises ValueError where they read from each other in a circle."""
+    """Each cluster after those it reads from, otherwise by first call.
+
+    Raises ValueError where they read from each other in a circle.
+    """
     clusters = sorted(clusters)
     reads = quotient(before, clusters)
     order: dict[int, Cluster] = {}

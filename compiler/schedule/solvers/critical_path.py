@@ -1,7 +1,10 @@
-"""Critical path list: the call with the longest way to the end, hand-overs and moves counted, goes where it ends first, into gaps too.
+"""Critical path list: the call with the longest way to the end goes where it ends first, into gaps too.
 
-HEFT (Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13, 2002): upward rank
-and insertion; for calls that can be split the number of lanes is chosen likewise, by earliest end (M-HEFT, N'takpé, Suter and Casanova, ISPDC 2007).
+Hand-offs and moves count for the way and for the end.
+
+HEFT (Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing",
+IEEE TPDS 13, 2002): upward rank and insertion; for calls that can be split the number of lanes is chosen likewise, by
+earliest end (M-HEFT, N'takpé, Suter and Casanova, ISPDC 2007).
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ def critical_path_list(problem: Problem) -> tuple[Placed, ...]:
 
 
 def upward_ranks(problem: Problem) -> list[float]:
-    """For each call its mean length over its numbers of lanes, and the longest way from there to the end, each step between two lanes."""
+    """For each call the longest way from its beginning to the end, in seconds, each step between two lanes.
+
+    Calls count with their mean length over the numbers of lanes that they may run on.
+    """
     means = [sum(length for _, length in every) / len(every) for every in map(problem.lengths, problem.calls)]
     ranks = means[:]
     for call in reversed(problem.calls):
@@ -62,8 +68,8 @@ class _Gaps:
         length += self.problem.moving(call, lanes, self.done)
         begin = 0.0
         for one in self.problem.before[call]:
-            together = len(lanes) == 1 and self.done[one].lanes == lanes
-            begin = max(begin, self.done[one].end + (0.0 if together else self.problem.handover_s))
+            same_lane = len(lanes) == 1 and self.done[one].lanes == lanes
+            begin = max(begin, self.done[one].end + (0.0 if same_lane else self.problem.handover_s))
         moved = True
         while moved:
             moved = False

@@ -1,9 +1,10 @@
 """Where a problem falls into blocks that can be scheduled one by one.
 
-Between two blocks in series every call of the one comes before every call of the next: in a graph without loose ends, exactly one tensor is
-live there. A block may fall into branches side by side, a branch into blocks again, and so on: the series-parallel
-decomposition (Valdes, Tarjan and Lawler, "The recognition of series parallel digraphs", SIAM J. Comput. 11, 1982). What is not of that kind
-is left whole, or cut where few tensors are live, which no longer keeps every best schedule.
+Between two blocks in series every call of the one comes before every call of the next: in a graph without loose ends,
+exactly one tensor is live there. A block may fall into branches in parallel, a branch into blocks again, and so on:
+the series-parallel decomposition (Valdes, Tarjan and Lawler, "The recognition of series parallel digraphs", SIAM J.
+Comput. 11, 1982). What is not of that kind is left whole, or cut where few tensors are live, which no longer keeps
+every best schedule.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ def live_after(before: Before, calls: Sequence[int]) -> list[int]:
 
 
 def narrow(before: Before, calls: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Parts of some calls, cut wherever no more tensors are live than at the narrowest place of their middle half, and the next call makes them more.
+    """Parts of some calls, cut wherever few tensors are live and the next call makes them more.
 
-    In a network of cells that read the two cells before them these are the cells. One part where there is no such place.
+    Few are no more than at the narrowest place of the middle half of the calls. In a network of cells that read the two
+    cells before them these are the cells. One part where there is no such place.
     """
     live = live_after(before, calls)
     rising = [at for at in range(len(calls) - 1) if live[at] < live[at + 1]]

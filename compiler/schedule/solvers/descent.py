@@ -1,9 +1,12 @@
-"""Lanes and order found by trying: list scheduling again and again with one thing changed, as long as that shortens the schedule.
+"""Lanes and order found by simulated annealing, with list scheduling as the judge.
 
-Simulated annealing (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983) over how many lanes each call gets and which goes first, with a list scheduler as the judge,
-as in moldable scheduling generally (Dutot, Mounié and Trystram, "Scheduling parallel tasks: approximation algorithms", Handbook of Scheduling, 2004, on
-two-phase algorithms) and in project scheduling (Kolisch and Hartmann, "Experimental investigation of heuristics for resource-constrained project scheduling",
-EJOR 174, 2006). It begins at the best of the given schedules and keeps the shortest that it meets.
+One thing is changed at a time, as long as that shortens the schedule.
+
+Simulated annealing (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983) over how many lanes each call gets and which
+goes first, with a list scheduler as the judge, as in moldable scheduling generally (Dutot, Mounié and Trystram,
+"Scheduling parallel tasks: approximation algorithms", Handbook of Scheduling, 2004, on two-phase algorithms) and in
+project scheduling (Kolisch and Hartmann, "Experimental investigation of heuristics for resource-constrained project
+scheduling", EJOR 174, 2006). It begins at the best of the given schedules and keeps the shortest that it finds.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ MOST_TRIES = 3000
 STARTS = 3
 """Schedules that are begun with, each with its part of the tries."""
 HEAT = 0.15
-"""A schedule that is longer by this part of what a call makes up of the shortest is gone on with, at first, in one of e cases; towards the end never."""
+"""A schedule that is longer by this part of what a call makes up of the shortest is accepted, at first, in one of e
+cases; towards the end never.
+"""
 HOTTER = 8.0
 """Times as hot is the last quarter of the tries, which leaves where the others were caught."""
 ENOUGH = 1.002
@@ -38,10 +43,12 @@ class Budget:
 
     @staticmethod
     def of(blocks: Iterable[Problem]) -> Budget:
+        """The budget of some blocks; one of a single call needs no tries."""
         return Budget(sum(len(block.before) for block in blocks if len(block.before) > 1))
 
     @property
     def tries(self) -> int:
+        """How often each block may be tried: list schedules."""
         return min(MOST_TRIES, PLACEMENTS // max(self.calls, 1))
 
 
@@ -52,13 +59,19 @@ def with_counts(problem: Problem, counts: Sequence[int]) -> tuple[Placed, ...]:
 
 
 def descent(problem: Problem, starts: Sequence[Sequence[Placed]], most_tries: int = MOST_TRIES) -> tuple[Placed, ...]:
-    """A schedule that is no longer than any of `starts`; the same for the same arguments. O(tries · (calls · (lanes + log calls) + edges))."""
+    """A schedule that is no longer than any of `starts`; the same for the same arguments.
+
+    O(tries · (calls · (lanes + log calls) + edges)).
+    """
     return _Search(problem, sorted(map(tuple, starts), key=makespan), most_tries).shortest()
 
 
 @dataclass
 class _State:
-    """What a list schedule is made from: lanes of each call, and which goes first: the least priority, or of those that can start first the least."""
+    """What a list schedule is made from: the lanes of each call, and which goes first.
+
+    That is the call of the least priority; with `by_start`, the one of those that can start first.
+    """
 
     counts: list[int]
     priority: list[float]

@@ -1,13 +1,14 @@
-"""Earliest start first: list scheduling of kernels that may run side by side, each on as many lanes as suits the moment.
+"""Earliest start first: list scheduling of concurrent kernels, each on as many lanes as suit the moment.
 
-The problem is the resource-constrained one with moldable tasks: lanes are the resource, a call begins after its predecessors, and the makespan is to be
-least (serial schedule generation; Kolisch, "Serial and parallel resource-constrained project scheduling methods revisited", EJOR 90,
-1996). From the calls whose predecessors are placed, the one that can start first is placed next; of those that can start at the same time, that of
-the least `priority`: with `critical_first` the one with the longest way to the end. It goes to the lanes on which it ends first, with what it has to
-read from other lanes.
+The problem is the resource-constrained one with moldable tasks: lanes are the resource, a call begins after its
+predecessors, and the makespan is to be least (serial schedule generation; Kolisch, "Serial and parallel
+resource-constrained project scheduling methods revisited", EJOR 90, 1996). From the calls whose predecessors are
+placed, the one that can start first is placed next; of those that can start at the same time, that of the least
+`priority`: with `critical_first` the one with the longest way to the end. It goes to the lanes on which it ends first,
+with what it has to read from other lanes.
 
-With `fill`, calls share the lanes out among themselves while several are ready: each takes its part of them. Without, each takes as many as make it
-end first, as if it were alone. Which pays depends on the graph, so both are candidates.
+With `fill`, lanes are distributed over the calls that are ready: each takes its part of them. Without, each takes as
+many as make it end first, as if it were alone. Which pays depends on the graph, so both are candidates.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ class ListScheduler:
     def placed(
         self, priority: Sequence[float], options: Sequence[Options], fill: bool = False, by_start: bool = True
     ) -> tuple[Placed, ...]:
-        """With `by_start` what can start first goes first, and `priority`, the least first, breaks ties; without, it alone decides."""
+        """A schedule of all calls, in the order in which they were placed.
+
+        With `by_start` what can start first goes first, and `priority`, the least first, breaks ties; without,
+        `priority` alone decides. With `fill` calls that are ready share the lanes.
+        """
         problem, missing = self.problem, self.missing[:]
         self.free = [0.0] * problem.lanes
         self.done: dict[int, Placed] = {}
@@ -82,7 +87,10 @@ class ListScheduler:
         return tuple(self.done.values())
 
     def _best(self, call: int, options: Options, ready: int) -> Placed:
-        """Of its options that which ends first; while others are ready it takes no more than its share of the lanes, if it can."""
+        """Of its options that which ends first.
+
+        While others are ready it takes no more than its part of the lanes, if it can.
+        """
         wanted = max(self.problem.lanes // ready, options[0][0])
         few = [option for option in options if option[0] <= wanted]
         found = self.placing.each(call, few, self.free, self.done)

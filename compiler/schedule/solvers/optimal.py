@@ -1,7 +1,8 @@
 """The optimum by a constraint solver, a yardstick for tests and benchmarks: no compilation needs it.
 
-OR-tools' CP-SAT (Perron and Didier) is imported when it is asked for; without it `optimum` raises ImportError. Beginnings and lengths are whole
-numbers of a unit that is a small part of the known makespan, and lengths are rounded down, so that the solver's bound holds for the problem as it is.
+OR-tools' CP-SAT (Perron and Didier) is imported when it is asked for; without it `optimum` raises ImportError.
+Beginnings and lengths are whole numbers of a unit that is a small part of the known makespan, and lengths are rounded
+down, so that the solver's bound holds for the problem as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ CLOSED = 1e-3
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best schedule found; no schedule takes less than `bound_s`, with or without contention. `proven`: the solver closed the gap."""
+    """The best schedule found, and what the solver proved of it.
+
+    No schedule takes less than `bound_s` seconds, with or without contention. `proven`: the solver closed the gap.
+    """
 
     placed: tuple[Placed, ...]
     bound_s: float
@@ -31,11 +35,15 @@ class Optimum:
 
     @property
     def makespan_s(self) -> float:
+        """Seconds until the last call of the best schedule has ended."""
         return makespan(self.placed)
 
 
 def optimum(problem: Problem, known: Sequence[Placed], limit_s: float, workers: int = 1, seed: int = 0) -> Optimum:
-    """Looks for a schedule shorter than a known one, for at most `limit_s` seconds. Raises ImportError without OR-tools."""
+    """Looks for a schedule shorter than a `known` one, for at most `limit_s` seconds.
+
+    Raises ImportError without OR-tools.
+    """
     from ortools.sat.python import cp_model
 
     if makespan(known) <= 0.0:
@@ -55,10 +63,13 @@ def optimum(problem: Problem, known: Sequence[Placed], limit_s: float, workers: 
 
 
 class _Choices:
-    """The model: for each call its beginning, its lanes and how many they are; for each edge whether both ends have the same lane alone.
+    """The model of a problem.
 
-    What a call reads of other lanes is exact where it and what it reads from run on one lane each; otherwise the least that the numbers of lanes allow, so that
-    the bound stays one.
+    For each call it has its beginning, its lanes and how many they are; for each edge, whether both ends have the same
+    lane alone.
+
+    What a call reads of other lanes is exact where it and what it reads from run on one lane each; otherwise the least
+    that the numbers of lanes allow, so that the bound stays one.
     """
 
     def __init__(self, problem: Problem, model: CpModel, unit: float, known: Sequence[Placed]) -> None:

@@ -13,7 +13,10 @@ Makers = tuple[Lanes, ...]
 
 
 class Placing:
-    """Places calls of one problem. `free`: from when on each lane is; `done`: what has been placed, the predecessors among it."""
+    """Places calls of one problem.
+
+    `free` says from when on each lane is free; `done` has what has been placed, the predecessors among it.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -39,7 +42,7 @@ class Placing:
     def _on_one(
         self, call: int, length: float, free: Sequence[float], earlier: Sequence[Placed], makers: Makers
     ) -> Placed:
-        """The lane on which it ends first; of equal ones that which made an operand, then that which has idled least."""
+        """The lane on which it ends first; of equal ones one that made an operand, then the least idle."""
         handover = self.problem.handover_s
         best: tuple[float, bool, float, int] | None = None
         chosen = 0.0

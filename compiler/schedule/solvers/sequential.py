@@ -12,7 +12,8 @@ from compiler.schedule.problem import Placed
 def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, int, float]:
     """The variant and lane count with the least time, and that time in seconds.
 
-    A variant measured on several lanes counts as it is; one measured alone counts as its time divided, plus a hand-over.
+    A variant measured on several lanes counts as it is; one measured alone counts as its time divided, plus a
+    hand-off.
     """
     options = [
         (variant, count, shared_seconds(variant, count) + handover_s if variant.lanes < count else variant.cost.seconds)
@@ -23,7 +24,10 @@ def choose_lanes(menu: Menu, lanes: int, handover_s: float) -> tuple[Variant, in
 
 
 def variants_on(menu: Menu, lanes: int) -> list[Variant]:
-    """Variants with tiles for so many lanes: those measured on as many if there are any, else those measured on one, whose tiles are shared."""
+    """Variants with tiles for so many lanes: those measured on as many if there are any.
+
+    Else those measured on one lane, whose tiles are distributed.
+    """
     able = [variant for variant in menu.variants if max(variant.tiles, 1) >= lanes]
     measured = [variant for variant in able if variant.lanes == lanes]
     return measured or [variant for variant in able if variant.lanes == 1]
@@ -35,7 +39,10 @@ def shared_seconds(variant: Variant, lanes: int) -> float:
 
 
 def sequential(choices: Sequence[tuple[Variant, int, float]]) -> tuple[Placed, ...]:
-    """Each call, carried out as a variant says on so many lanes in so many seconds, after the one before it, on the first lanes."""
+    """Each call after the one before it, on the first lanes.
+
+    A choice is the variant, on how many lanes it runs, and the seconds that it takes there.
+    """
     ends = accumulate((seconds for _, _, seconds in choices), initial=0.0)
     return tuple(
         Placed(call, tuple(range(count)), begin, begin + seconds)

@@ -11,8 +11,8 @@ Group = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Seat:
-    """So many lanes of a stage, and the groups that run there one after another."""
+class LaneGroup:
+    """So many lanes of a stage, the groups of calls that run there one after another, and their seconds."""
 
     groups: tuple[Group, ...]
     lanes: int
@@ -29,36 +29,45 @@ class StageLanes:
         self.known: dict[tuple[Group, int], float] = {}
 
     def seconds(self, groups: Sequence[Group]) -> float:
-        """A stage from its beginning to where the next may begin: its slowest lane, and a hand-over where it has more than one."""
-        seats = self.seats(groups)
-        crossing = self.problem.handover_s if sum(seat.lanes for seat in seats) > 1 else 0.0
-        return max(seat.seconds for seat in seats) + crossing
+        """Seconds of a stage, from its beginning to where the next may begin.
 
-    def seats(self, groups: Sequence[Group]) -> list[Seat]:
-        """The lanes shared out: with enough of them each group gets some, else groups take turns."""
+        That is its slowest lane, and a hand-off where it has more than one.
+        """
+        lane_groups = self.lane_groups(groups)
+        crossing = self.problem.handover_s if sum(one.lanes for one in lane_groups) > 1 else 0.0
+        return max(one.seconds for one in lane_groups) + crossing
+
+    def lane_groups(self, groups: Sequence[Group]) -> list[LaneGroup]:
+        """The lanes distributed: with enough of them each group gets some, else groups run one after another."""
         return self._apart(groups) if len(groups) <= self.problem.lanes else self._in_turn(groups)
 
-    def _in_turn(self, groups: Sequence[Group]) -> list[Seat]:
-        """On single lanes, pairs of lanes and so on, or all lanes together: whichever ends first; of equal ones the smaller seats."""
-        lanes = self.problem.lanes
-        sizes = sorted({lanes // seats for seats in range(1, lanes + 1)})
-        return min([self._packed(groups, size) for size in sizes], key=lambda seats: max(one.seconds for one in seats))
+    def _in_turn(self, groups: Sequence[Group]) -> list[LaneGroup]:
+        """On single lanes, pairs of lanes and so on, or all lanes together, whichever ends first.
 
-    def _packed(self, groups: Sequence[Group], size: int) -> list[Seat]:
-        """Seats of `size` lanes each, the longest group first to that which is free first.
+        Of equal ones it takes the smaller groups of lanes.
+        """
+        lanes = self.problem.lanes
+        sizes = sorted({lanes // count for count in range(1, lanes + 1)})
+        return min([self._packed(groups, size) for size in sizes], key=lambda found: max(one.seconds for one in found))
+
+    def _packed(self, groups: Sequence[Group], size: int) -> list[LaneGroup]:
+        """Lane groups of `size` lanes each, the longest group first to that which is free first.
 
         LPT (Graham, "Bounds on multiprocessing timing anomalies", 1969), within 4/3 of the best.
         """
         packed: list[list[Group]] = [[] for _ in range(self.problem.lanes // size)]
         filled = [0.0] * len(packed)
         for length, group in sorted((-self._length(group, size), group) for group in groups):
-            seat = filled.index(min(filled))
-            packed[seat].append(group)
-            filled[seat] -= length
-        return [Seat(tuple(of), size, seconds) for of, seconds in zip(packed, filled, strict=True)]
+            first = filled.index(min(filled))
+            packed[first].append(group)
+            filled[first] -= length
+        return [LaneGroup(tuple(of), size, seconds) for of, seconds in zip(packed, filled, strict=True)]
 
-    def _apart(self, groups: Sequence[Group]) -> list[Seat]:
-        """The slowest group as fast as any numbers of lanes allow, and of these the least lanes. O(groups · lanes²), by dynamic programming."""
+    def _apart(self, groups: Sequence[Group]) -> list[LaneGroup]:
+        """The slowest group as fast as any numbers of lanes allow, and of these the least lanes.
+
+        O(groups · lanes²), by dynamic programming.
+        """
         shared: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
         for group in groups:
             larger: dict[int, tuple[float, tuple[int, ...]]] = {}
@@ -70,10 +79,13 @@ class StageLanes:
             shared = larger
         _, _, counts = min((slowest, used, counts) for used, (slowest, counts) in shared.items())
         each = zip(groups, counts, strict=True)
-        return [Seat((group,), count, self._length(group, count)) for group, count in each]
+        return [LaneGroup((group,), count, self._length(group, count)) for group, count in each]
 
     def _length(self, group: Group, lanes: int) -> float:
-        """Calls one after another, each on as many of the lanes as suit it, with what they read of other lanes of the group."""
+        """Seconds of calls one after another, each on as many of the lanes as suit it.
+
+        What they read of other lanes of the group is counted.
+        """
         if (group, lanes) not in self.known:
             self.known[group, lanes] = self._chained(group, lanes)
         return self.known[group, lanes]
@@ -98,7 +110,7 @@ class StageLanes:
 
 
 def _fastest(problem: Problem, call: int) -> list[tuple[int, float]]:
-    """A call on more than one lane also waits for a hand-over."""
+    """A call on more than one lane also waits for a hand-off."""
     options = [(n, seconds + (problem.handover_s if n > 1 else 0.0)) for n, seconds in problem.lengths(call)]
     return [
         min((option for option in options if option[0] <= lanes), key=lambda option: (option[1], option[0]))
@@ -107,29 +119,30 @@ def _fastest(problem: Problem, call: int) -> list[tuple[int, float]]:
 
 
 def placed_stages(problem: Problem, stages: Sequence[Sequence[Group]]) -> tuple[Placed, ...]:
-    """Stages on lanes, each call as early as the order on its lanes allows: no lane waits where a stage ends, only for what it reads.
+    """Stages on lanes, each call as early as the order on its lanes allows.
 
-    A seat takes the lanes on which most of what its groups read was made.
+    No lane waits where a stage ends, only for what it reads. A group of lanes takes those on which most of what it
+    reads was made.
     """
     shared = StageLanes(problem)
     order: list[Placed] = []
     lanes_of: dict[int, tuple[int, ...]] = {}
     for groups in stages:
         left = list(range(problem.lanes))
-        for seat in sorted(shared.seats(groups), key=lambda one: -one.seconds):
-            calls = [call for group in seat.groups for call in group]
+        for lane_group in sorted(shared.lane_groups(groups), key=lambda one: -one.seconds):
+            calls = [call for group in lane_group.groups for call in group]
             made = _made(problem, calls, lanes_of)
             left.sort(key=lambda lane: (-made[lane], lane))
-            lanes, left = left[: seat.lanes], left[seat.lanes :]
+            lanes, left = left[: lane_group.lanes], left[lane_group.lanes :]
             for call in calls:
-                count, _ = shared.fastest[call][seat.lanes - 1]
+                count, _ = shared.fastest[call][lane_group.lanes - 1]
                 lanes_of[call] = tuple(sorted(lanes[:count]))
                 order.append(Placed(call, lanes_of[call], 0.0, 0.0))
     return timed(problem, order)
 
 
 def _made(problem: Problem, calls: Sequence[int], lanes_of: dict[int, tuple[int, ...]]) -> list[float]:
-    """For each lane what it would cost some calls that another lane wrote what it did: hand-overs and moves."""
+    """For each lane what it would cost some calls that another lane wrote what it did: hand-offs and moves."""
     made = [0.0] * problem.lanes
     for call in calls:
         for at, one in enumerate(problem.before[call]):

@@ -1,4 +1,7 @@
-"""A whole problem in stages: cut into blocks, equal blocks solved once, each on its clusters and, where small enough, on its calls."""
+"""A whole problem in stages: cut into blocks, equal blocks solved once.
+
+Each block is solved on its clusters and, where small enough, on its calls.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,10 @@ def blocks(problem: Problem) -> Iterator[tuple[int, ...]]:
 def _solved(
     block: Problem, calls: Sequence[int], latencies: Latencies, measured: StageSeconds | None
 ) -> Sequence[Stage]:
-    """The stages of a block, which is made of `calls` of the whole; one that is too wide for the search is cut in halves."""
+    """The stages of a block, which is made of `calls` of the whole.
+
+    A block that is too wide for the search is cut in halves.
+    """
     chains = linear_clusters(block)
     tried = dict.fromkeys(tuple(pieces(block, chains, most)) for most in CHAINS)
     searches = [search for nodes in tried if (search := _search(block, nodes)) is not None]

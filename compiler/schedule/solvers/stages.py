@@ -1,11 +1,12 @@
 """Stages by dynamic programming over endings.
 
-IOS (Ding, Zhu, Jia, Pekhimenko and Han, "IOS: Inter-operator scheduler for CNN acceleration", MLSys 2021, section 4): a schedule is a sequence of
-stages, each a set of nodes that no other node left reads from them: an ending. The weakly connected components of an ending are its groups; groups run
-side by side, the nodes of a group one after another. cost[S] = min over endings E of S of cost[S \\ E] + latency(E), cost[{}] = 0.
+IOS (Ding, Zhu, Jia, Pekhimenko and Han, "IOS: Inter-operator scheduler for CNN acceleration", MLSys 2021, section 4): a
+schedule is a sequence of stages, each a set of nodes that no other node left reads from them: an ending. The weakly
+connected components of an ending are its groups; groups run concurrently, the nodes of a group one after another.
+cost[S] = min over endings E of S of cost[S \\ E] + latency(E), cost[{}] = 0.
 
-A node is one call or a cluster of calls. With n nodes of which at most d are unordered among each other there are at most (n/d + 1)^(2d) pairs (S, E).
-The least sum of latencies is found exactly, among the endings that pruning leaves.
+A node is one call or a cluster of calls. With n nodes of which at most d are unordered among each other there are at
+most (n/d + 1)^(2d) pairs (S, E). The least sum of latencies is found exactly, among the endings that pruning leaves.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def stages(
 
 
 class Endings:
-    """All pairs of a set of nodes that may be left and an ending of it; sets are the bits of an int. Raises TooManyEndings."""
+    """All pairs of a set of nodes that may be left and an ending of it. Raises TooManyEndings.
+
+    Sets are the bits of an int.
+    """
 
     def __init__(self, before: Sequence[Sequence[int]], pruning: Pruning, most: int | None = None) -> None:
         self.pruning, self.most = pruning, most
@@ -79,7 +83,10 @@ class Endings:
         return tuple(found[::-1])
 
     def _remainders(self) -> list[tuple[int, int]]:
-        """The sets that are left when endings are taken away, smallest first, without the empty one; of each the nodes that none of it reads."""
+        """The sets that are left when endings are taken away, smallest first, without the empty one.
+
+        With each come its nodes that none of the set reads.
+        """
         whole = (1 << self.nodes) - 1
         found = {whole: sum(1 << node for node in range(self.nodes) if not self.after[node])}
         waiting = [whole] if whole else []

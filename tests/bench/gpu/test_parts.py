@@ -1,4 +1,7 @@
-"""The parts with children that are played: what is done, what is left when the time is over, what a failure leaves behind."""
+"""The parts with children that are played.
+
+What is done, what is left when the time is over, what a failure leaves behind.
+"""
 
 from __future__ import annotations
 

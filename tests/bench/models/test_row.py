@@ -58,7 +58,10 @@ def test_a_row_tells_what_was_asked_for_and_how_sure_it_is() -> None:
 
 
 def moving(states: Sequence[tuple[Handover, Handover]]) -> Row:
-    """Ours takes 10 ms and the peers 12.5 and 20 while the cores are near, all of it twice as long but for the slower peer in far rounds."""
+    """Ours takes 10 ms and the peers 12.5 and 20 while the cores are near.
+
+    In far rounds all take twice as long but for the slower peer.
+    """
     far = [both == (FAR, FAR) for both in states]
     seconds = {
         "tilewright": tuple((0.02 if is_far else 0.01,) for is_far in far),

@@ -192,7 +192,10 @@ def reduced() -> list[Case]:
         for monoid in ("sum", "prod", "max", "min"):
             for x, index in ((values, "x[i, j]"), (np.ascontiguousarray(values.T), "x[j, i]")):
                 shape = ", ".join(map(str, x.shape))
-                text = f"kernel r(in x: {dtype}[{shape}]; out y: {dtype}[7]) for i:7 y[i] = {monoid}<{dtype}> j:6 . {index}"
+                text = (
+                    f"kernel r(in x: {dtype}[{shape}]; out y: {dtype}[7]) for i:7 y[i] = {monoid}<{dtype}> j:6 . "
+                    f"{index}"
+                )
                 found.append(case(text, x))
         head = f"kernel r(in x: {dtype}[7, 6]; out v: {dtype}[7], out at: i64[7]) for i:7 v[i], at[i] = "
         for monoid in ("argmax_first", "argmax_last", "argmin_first", "argmin_last"):
@@ -213,11 +216,20 @@ def empty() -> list[Case]:
         text = f"kernel r(in x: {dtype}[3, 0]; out y: {dtype}[3]) for i:3 y[i] = {monoid}<{dtype}> j:0 . x[i, j]"
         found.append(case(text, np.zeros((3, 0), dtype.numpy)))
     for monoid in ("argmax_first", "argmin_last"):
-        text = f"kernel r(in x: i8[3, 0]; out v: i8[3], out at: i64[3]) for i:3 v[i], at[i] = {monoid}<i8> j:0 . x[i, j], #(j):i64"
+        text = (
+            f"kernel r(in x: i8[3, 0]; out v: i8[3], out at: i64[3]) for i:3 v[i], at[i] = {monoid}<i8> j:0 . x[i, "
+            f"j], #(j):i64"
+        )
         found.append(case(text, np.zeros((3, 0), np.int8)))
-    product = "kernel r(in x: f32[4, 0], in w: f32[0, 16]; out y: f32[4, 16]) for i:4, n:16 y[i, n] = sum<f32> k:0 . mul(x[i, k], w[k, n])"
+    product = (
+        "kernel r(in x: f32[4, 0], in w: f32[0, 16]; out y: f32[4, 16]) for i:4, n:16 y[i, n] = sum<f32> k:0 . "
+        "mul(x[i, k], w[k, n])"
+    )
     found.append(case(product, np.zeros((4, 0), np.float32), np.zeros((0, 16), np.float32)))
-    nothing = "kernel r(in x: f32[0, 8], in w: f32[8, 16]; out y: f32[0, 16]) for i:0, n:16 y[i, n] = sum<f32> k:8 . mul(x[i, k], w[k, n])"
+    nothing = (
+        "kernel r(in x: f32[0, 8], in w: f32[8, 16]; out y: f32[0, 16]) for i:0, n:16 y[i, n] = sum<f32> k:8 . "
+        "mul(x[i, k], w[k, n])"
+    )
     found.append(case(nothing, np.zeros((0, 8), np.float32), np.ones((8, 16), np.float32)))
     return found
 
@@ -245,6 +257,9 @@ def test_literals_have_exactly_the_value_they_stand_for(dtype: DType) -> None:
     assert "nan" not in ", ".join(literal(value, dtype) for value in rounded).replace("NAN", "")
     cases = []
     for exact in rounded:
-        kernel = f"kernel f(in x: {dtype}[1]; out y: {dtype}[1]) for i:1 y[i] = where(gt(x[i], 0.0:{dtype}), x[i], {exact!r}:{dtype})"
+        kernel = (
+            f"kernel f(in x: {dtype}[1]; out y: {dtype}[1]) for i:1 y[i] = where(gt(x[i], 0.0:{dtype}), x[i], "
+            f"{exact!r}:{dtype})"
+        )
         cases.append(case(kernel, np.zeros(1, dtype.numpy), tolerance=0))
     check(cases)

@@ -20,7 +20,10 @@ kernel Conv(in x: f32[1, {c}, {h}, {w}], in k: f32[32, {c}, {r}, {r}]; out y: f3
   for n:1, m:32, oy:{oy}, ox:{ox}
     y[n, m, oy, ox] = sum<f32> c:{c}, r:{r}, s:{r} . mul({x}, k[m, c, r, s])
 """
-PADDED = "where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, {h}:i64)), and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, {w}:i64))), x[n, c, oy + r - 1, ox + s - 1], 0.0:f32)"
+PADDED = (
+    "where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, {h}:i64)), and(ge(#(ox + s - 1):i64, 0:i64), "
+    "lt(#(ox + s - 1):i64, {w}:i64))), x[n, c, oy + r - 1, ox + s - 1], 0.0:f32)"
+)
 
 
 def convolution(c: int, oy: int, ox: int, *, r: int = 3, padded: bool = False) -> tuple[Contraction, Slots]:

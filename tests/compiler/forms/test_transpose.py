@@ -50,7 +50,8 @@ def test_a_block_of_its_own_axes_is_a_transpose_as_well() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "kernel Pad(in x: f32[4, 9]; out y: f32[12, 4])\n  for i:4, j:12\n    y[j, i] = where(lt(#(j):i64, 9:i64), x[i, j], 0.0:f32)\n",
+        "kernel Pad(in x: f32[4, 9]; out y: f32[12, 4])\n  for i:4, j:12\n"
+        "    y[j, i] = where(lt(#(j):i64, 9:i64), x[i, j], 0.0:f32)\n",
         "kernel Sum(in x: f32[4, 9]; out y: f32[9])\n  for j:9\n    y[j] = sum<f32> i:4 . x[i, j]\n",
         "kernel Run(in x: f32[4, 9]; out y: f32[9, 4])\n  for seq i:4, j:9\n    y[j, i] = x[i, j]\n",
         "kernel Run(in x: f32[4, 9]; out y: f32[9, 4])\n    for seq i:4, j:9: y[j, i] = x[i, j]\n",

@@ -1,4 +1,7 @@
-"""Operators backed by onnx's reference evaluator, so that the front end is tested apart from `compiler.ops`; and a runner of Graphs."""
+"""Operators backed by onnx's reference evaluator, and a runner of Graphs.
+
+With them the front end is tested apart from `compiler.ops`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Mutated models: whatever the bytes, either a Graph comes out or an error that is the caller's; anything else fails the test."""
+"""Mutated models: whatever the bytes, either a Graph comes out or an error that is the caller's.
+
+Anything else fails the test.
+"""
 
 from __future__ import annotations
 

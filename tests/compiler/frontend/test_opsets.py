@@ -122,7 +122,8 @@ CASES: list[Case] = [
 @pytest.mark.parametrize(("op", "opset", "attrs", "inputs", "outputs"), CASES)
 def test_a_node_of_an_old_opset_means_the_same(
     op: str, opset: int, attrs: dict[str, Any], inputs: list[Any], outputs: int,
-    operators: Operators, run_graph: Callable[[Graph, Mapping[str, np.ndarray]], dict[str, np.ndarray]], make_model: Maker,
+    operators: Operators, run_graph: Callable[[Graph, Mapping[str, np.ndarray]], dict[str, np.ndarray]],
+    make_model: Maker,
 ) -> None:  # fmt: skip
     names = ["" if given is None else f"x{position}" for position, given in enumerate(inputs)]
     shapes = {name: given for name, given in zip(names, inputs, strict=True) if isinstance(given, list)}
@@ -208,7 +209,8 @@ def test_dft_of_opset_17_takes_its_axis_from_the_attribute(
     ],
 )
 def test_what_cannot_be_brought_forward_is_refused_naming_the_node(
-    op: str, opset: int, attrs: dict[str, Any], inputs: list[Any], outputs: int, says: str, operators: Operators, make_model: Maker
+    op: str, opset: int, attrs: dict[str, Any], inputs: list[Any], outputs: int, says: str,
+    operators: Operators, make_model: Maker,
 ) -> None:  # fmt: skip
     names = ["" if given is None else given if isinstance(given, str) else f"x{i}" for i, given in enumerate(inputs)]
     shapes = {name: given for name, given in zip(names, inputs, strict=True) if isinstance(given, list)}

@@ -1,4 +1,7 @@
-"""Models that others trained, fetched by name: loaded with our operators, and evaluated by their references against ONNX Runtime."""
+"""Models that others trained, fetched by name.
+
+Loaded with our operators, and evaluated by their references against ONNX Runtime.
+"""
 
 from __future__ import annotations
 

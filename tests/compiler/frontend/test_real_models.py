@@ -1,4 +1,7 @@
-"""Models that others trained: the light ones inside the onnx package (weights are ConstantOfShape, initializers are inputs too)."""
+"""Models that others trained.
+
+The light ones inside the onnx package (weights are ConstantOfShape, initializers are inputs too).
+"""
 
 from __future__ import annotations
 

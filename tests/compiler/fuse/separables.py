@@ -36,7 +36,10 @@ def windows(draw: st.DrawFn, image: Sequence[int]) -> Mapping[str, Attr]:
 
 @st.composite
 def separables(draw: st.DrawFn) -> Graph:
-    """A depthwise convolution, one in narrow groups, or a pool; maps; a pointwise convolution; maps, one of which may be an output too."""
+    """A depthwise convolution, one in narrow groups, or a pool; maps; a pointwise convolution; maps again.
+
+    One of the last maps may be an output too.
+    """
     batch, channels, columns = (
         draw(st.sampled_from(sizes)) for sizes in ([1, 1, 2], [4, 8, 11, 16, 24, 33, 48], [2, 5, 8, 16, 20, 33])
     )

@@ -1,4 +1,7 @@
-"""What fusion makes of copies and maps, carried out by the algorithms that are chosen for it, on cores and on the double of a GPU."""
+"""What fusion makes of copies and maps, run on cores and on the double of a GPU.
+
+It is carried out by the algorithms that are chosen for it.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,10 @@ def stepped(kernels: KernelGraph, inputs: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def updating(kernel: Kernel) -> Kernel:
-    """The kernel with what its outputs held before as further inputs: of a Concat, some parts may be written by others."""
+    """The kernel with what its outputs held before as further inputs.
+
+    Of a Concat, some parts may be written by others.
+    """
     held = tuple(Slot(f"held_{slot.name}", slot.type) for slot in kernel.outputs)
     copies = []
     for slot, old in zip(kernel.outputs, held, strict=True):
@@ -89,9 +92,12 @@ def test_a_residual_block_is_one_kernel() -> None:
 
 
 RESIDUAL = """
-kernel "Conv+Add+Relu"(in x0: f32[1, 8, 6, 6], in x1: f32[8, 8, 3, 3], in x2: f32[8]; temp t0: f32[1, 8, 6, 6], temp t1: f32[1, 8, 6, 6], temp t2: f32[1, 8, 6, 6]; out y0: f32[1, 8, 6, 6])
+kernel "Conv+Add+Relu"(in x0: f32[1, 8, 6, 6], in x1: f32[8, 8, 3, 3], in x2: f32[8]; \
+temp t0: f32[1, 8, 6, 6], temp t1: f32[1, 8, 6, 6], temp t2: f32[1, 8, 6, 6]; out y0: f32[1, 8, 6, 6])
   for n:1, k:8, oy:6, ox:6
-    t0[0, k, oy, ox] = sum<f32> c:8, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, 6:i64)), and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, 6:i64))), x0[0, c, oy + r - 1, ox + s - 1], 0.0:f32), x1[k, c, r, s])
+    t0[0, k, oy, ox] = sum<f32> c:8, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), \
+lt(#(oy + r - 1):i64, 6:i64)), and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, 6:i64))), x0[0, c, oy + r - 1, \
+ox + s - 1], 0.0:f32), x1[k, c, r, s])
     t1[0, k, oy, ox] = add(t0[0, k, oy, ox], x2[k])
     t2[0, k, oy, ox] = add(t1[0, k, oy, ox], x0[0, k, oy, ox])
     y0[0, k, oy, ox] = max(t2[0, k, oy, ox], 0.0:f32)
@@ -133,7 +139,10 @@ def test_a_value_joined_with_itself_is_written_twice() -> None:
 
 
 def added_between_pools(*operands: Callable[[Network, str], str]) -> tuple[KernelGraph, int]:
-    """Some values made of one, added, between two poolings, which keep the addition a kernel of its own; and which call that is."""
+    """Some values made of one, added, between two poolings, which keep the addition a kernel of its own.
+
+    It also returns which call that is.
+    """
     net, shape = Network(), (1, 4, 6, 6)
     window = {"kernel_shape": [3, 3], "pads": [1] * 4}
     x = net.node("MaxPool", [net.input(*shape)], shape, **window)
@@ -327,7 +336,10 @@ def test_a_turned_product_that_is_stored_plain_is_turned_on_its_own() -> None:
 
 
 def cell(*, also: str = "") -> onnx.ModelProto:
-    """Two convolutions joined, with a Relu before each of the two convolutions that read both; `also`: what else reads them as they are."""
+    """Two convolutions joined, with a Relu before each of the two convolutions that read both.
+
+    `also`: what else reads them as they are.
+    """
     net = Network()
     x = net.input(1, 8, 6, 6)
     parts = [pointwise(net, x, 8, 6), pointwise(net, x, 4, 6)]

@@ -95,7 +95,10 @@ def test_values_become_plain_where_their_kernels_are_faster_so() -> None:
 
 
 def test_a_value_between_kernels_that_disagree_lies_as_it_suits_both_best() -> None:
-    """One pool would have to be plain on both sides, of which one belongs to a kernel that then takes a hundred times as long."""
+    """One pool would have to be plain on both sides.
+
+    One side belongs to a kernel that then takes a hundred times as long.
+    """
 
     def seconds(call: Call, buffers: Sequence[Buffer]) -> float:
         result = buffers[-1].layout.is_plain
@@ -136,7 +139,10 @@ def test_a_gain_that_cannot_be_seen_in_the_whole_model_changes_nothing() -> None
 
 
 def test_a_transposition_that_would_be_a_view_costs_nothing() -> None:
-    """NCHW to NHWC is a view of a value that lies channels-last: plain, the pool would be faster and the copy more than eat that up."""
+    """NCHW to NHWC is a view of a value that lies channels-last.
+
+    Plain, the pool would be faster and the copy more than eat that up.
+    """
 
     def seconds(call: Call, buffers: Sequence[Buffer]) -> float:
         return {"MaxPool": 1.0 if buffers[0].layout.is_plain else 3.0, "Transpose": 5.0}.get(call.kernel.family, 0.1)

@@ -11,7 +11,10 @@ from compiler.fuse.pbqp import Solution, Table, cost_of, solve
 def random_problem(
     random: np.random.Generator, variables: int, tables: int, most: int
 ) -> tuple[list[int], list[Table]]:
-    """Tables of up to `most` variables with two or three alternatives each; costs are small integers, so that sums are exact."""
+    """Tables of up to `most` variables with two or three alternatives each.
+
+    Costs are small integers, so that sums are exact.
+    """
     sizes = [int(size) for size in random.integers(2, 4, variables)]
     found = []
     for _ in range(tables):

@@ -123,7 +123,10 @@ def test_random_networks_keep_their_meaning_within_what_rounding_costs() -> None
 
 @pytest.mark.parametrize(("element", "largest"), [(DType.F16, 65_520.0), (DType.BF16, 3.3961775e38)])
 def test_whether_a_constant_is_short_is_what_rounding_each_of_its_elements_says(element: DType, largest: float) -> None:
-    """Just below `largest` rounds to the greatest finite number, `largest` to infinity; NaN and infinity are never short."""
+    """Just below `largest` rounds to the greatest finite number, `largest` to infinity.
+
+    NaN and infinity are never short.
+    """
     below = float(np.nextafter(np.float32(largest), np.float32(0)))
     for value, is_short in (
         (below, True),

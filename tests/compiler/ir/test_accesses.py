@@ -54,7 +54,10 @@ def test_regions_tell_what_is_touched() -> None:
 
 
 def between_slices(at: int) -> KernelGraph:
-    """The second sum reads the right half of b3 where it writes, in another storage, the half that begins at column `at`."""
+    """The second sum reads the right half of b3 where it writes.
+
+    It writes, in another storage, the half that begins at column `at`.
+    """
     kernels = graph(((0, 0),))
     whole_of_it = Buffer.whole(5, TensorType(DType.F32, (6, 4)))
     half = Buffer(4, PAIR, Layout.plain(2), 5, (4, 1), at)

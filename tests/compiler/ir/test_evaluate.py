@@ -22,7 +22,8 @@ kernel Softmax(in x: f32[5, 7]; temp m: f32[5], temp s: f32[5]; out y: f32[5, 7]
 """
 
 PADDED_CONVOLUTION = """
-kernel Conv(in x: f32[2, 3, {h}, 5], in w: f32[4, 3, 3, 3], in b: f32[4]; temp t: f32[2, 4, {h}, 5]; out y: f32[2, 4, {h}, 5])
+kernel Conv(in x: f32[2, 3, {h}, 5], in w: f32[4, 3, 3, 3], in b: f32[4]; temp t: f32[2, 4, {h}, 5]; \
+out y: f32[2, 4, {h}, 5])
   for n:2, k:4, oy:{h}, ox:5
     t[n, k, oy, ox] = sum<f32> c:3, r:3, s:3 . mul(
       where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, {h}:i64)),
@@ -40,7 +41,8 @@ def run(text: str, *inputs: np.ndarray) -> np.ndarray:
 def unary(function: str, dtype: str, values: np.ndarray, to: str = "") -> np.ndarray:
     call = f"{function}(x[i])" + (f":{to}" if function in ("cast", "saturate") else "")
     return run(
-        f"kernel f(in x: {dtype}[{len(values)}]; out y: {to or dtype}[{len(values)}]) for i:{len(values)} y[i] = {call}",
+        f"kernel f(in x: {dtype}[{len(values)}]; out y: {to or dtype}[{len(values)}]) "
+        f"for i:{len(values)} y[i] = {call}",
         values,
     )
 
@@ -55,7 +57,10 @@ def binary(function: str, dtype: str, a: np.ndarray, b: np.ndarray) -> np.ndarra
 
 def reduction(monoid: str, dtype: str, x: np.ndarray) -> np.ndarray:
     rows, columns = x.shape
-    text = f"kernel r(in x: {dtype}[{rows}, {columns}]; out y: {dtype}[{rows}]) for i:{rows} y[i] = {monoid}<{dtype}> j:{columns} . x[i, j]"
+    text = (
+        f"kernel r(in x: {dtype}[{rows}, {columns}]; out y: {dtype}[{rows}]) "
+        f"for i:{rows} y[i] = {monoid}<{dtype}> j:{columns} . x[i, j]"
+    )
     return run(text, x)
 
 
@@ -144,7 +149,10 @@ def test_a_temporary_without_a_shared_axis_is_private_to_its_points() -> None:
 def test_the_softmax_monoid_gives_maximum_and_scaled_sum(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "PIECE", piece)
     x = np.array([[1, 5, 3, 500], [-np.inf, 2, -np.inf, 2], [-np.inf] * 4, [np.inf, 0, 0, 0]], np.float32)
-    text = "kernel s(in x: f32[4, 4]; out m: f32[4], out s: f32[4]) for i:4 m[i], s[i] = softmax<f32> j:4 . x[i, j], 1.0:f32"
+    text = (
+        "kernel s(in x: f32[4, 4]; out m: f32[4], out s: f32[4]) for i:4 m[i], s[i] = softmax<f32> j:4 . x[i, j], "
+        "1.0:f32"
+    )
     m, s = evaluate(parse_kernel(text), (x,))
     assert m.tolist() == [500, 2, -np.inf, np.inf]
     assert s.tolist() == [1, 2, 4, 1]

@@ -141,9 +141,11 @@ def test_constants_of_other_dtypes_keep_their_python_type() -> None:
 
 
 KERNEL = """\
-kernel Conv(in x: f32[1, 3, 8, 8], in w: f32[4, 3, 3, 3]; temp t: f32[1, 4, 8, 8]; out y: f32[1, 4, 8, 8], out z: f32[4, 2])
+kernel Conv(in x: f32[1, 3, 8, 8], in w: f32[4, 3, 3, 3]; temp t: f32[1, 4, 8, 8]; \
+out y: f32[1, 4, 8, 8], out z: f32[4, 2])
   for n:1, k:4, oy:8, seq ox:8
-    t[0, k, oy, ox] = sum<f32> c:3, r:3, s:3 . where(ge(#(oy + r - 1):i64, 0:i64), mul(x[0, c, oy + r - 1, ox], w[k, c, r, s]), 0.0:f32)
+    t[0, k, oy, ox] = sum<f32> c:3, r:3, s:3 . where(ge(#(oy + r - 1):i64, 0:i64), mul(x[0, c, oy + r - 1, ox], w[k, \
+c, r, s]), 0.0:f32)
     y[0, k, oy, ox] = max(t[0, k, oy, ox], 0.0:f32)
     for a:1, seq b:2: z[k, b] = argmax_first<f32> . 1.0:f32"""
 
@@ -169,7 +171,8 @@ def test_a_kernel_reads_as_it_is_printed() -> None:
     [
         "kernel Fill(out y: f32[])\n  y[] = 1.0:f32",
         "kernel f(in x: f32[2]; out y: f32[2])\n  for i:2: y[i] = x[i]",
-        "kernel f(in x: f32[2]; out y: f32[2], out z: i64[2])\n  for i:2: y[i], z[i] = x[i], 3:i64\n  for i:2: y[i] = x[i]",
+        "kernel f(in x: f32[2]; out y: f32[2], out z: i64[2])\n  for i:2: y[i], z[i] = x[i], 3:i64\n"
+        "  for i:2: y[i] = x[i]",
         'kernel "Add + Relu"(in x: f32[2]; out y: f32[2])\n  for i:2\n    y[i] = x[i]',
         "kernel f(out for: f32[2], out seq: f32[2])\n  for seq seq:2\n    for[seq] = 1.0:f32\n    seq[seq] = 2.0:f32",
         "kernel f(in x: f32[2]; out y: i64[], out v: f32[])\n  v[], y[] = argmax_last<f32> i:2 . x[i], #(i):i64",
@@ -309,7 +312,8 @@ def kernel_graph() -> KernelGraph:
     type = TensorType(F32, (1, 4, 2, 2))
     blocked = Layout(((0, 0), (1, 0), (2, 0), (3, 0), (1, 4)), "zero")
     kernel = parse_kernel(
-        "kernel Relu(in x: f32[1, 4, 2, 2]; out y: f32[1, 4, 2, 2]) for c:4, h:2, w:2 y[0, c, h, w] = max(x[0, c, h, w], 0.0:f32)"
+        "kernel Relu(in x: f32[1, 4, 2, 2]; out y: f32[1, 4, 2, 2]) for c:4, h:2, w:2 y[0, c, h, w] = max(x[0, c, h, "
+        "w], 0.0:f32)"
     )
     routine = Routine("Sort", "sort", kernel.inputs, kernel.outputs, {"axis": 1})
     buffers = [

@@ -18,7 +18,10 @@ from compiler.measure.benchmark import (
 
 
 class Bench:
-    """Models of stated seconds per run that note who runs, when they are opened and when the machine is left to settle."""
+    """Models of stated seconds per run.
+
+    They note who runs, when they are opened and when the machine is left to settle.
+    """
 
     def __init__(self, *seconds: float) -> None:
         self.seconds = seconds

@@ -13,7 +13,10 @@ SITTINGS = [8] * 12
 
 
 def measured(random: np.random.Generator, ratio: float, noise: float = 0.03) -> tuple[list[float], list[float]]:
-    """Rounds of two models on a machine whose speed drifts, with a disturbed round now and then and another placement in each sitting."""
+    """Rounds of two models on a machine whose speed drifts, with a disturbed round now and then.
+
+    Each sitting has another placement.
+    """
     rounds = sum(SITTINGS)
     drift = np.exp(np.cumsum(random.normal(0, 0.02, rounds)))
     placed = np.repeat(random.normal(0, 0.01, (2, len(SITTINGS))), SITTINGS, axis=1)

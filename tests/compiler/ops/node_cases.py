@@ -80,7 +80,10 @@ def type_of(array: Any) -> DType | None:
 
 
 def run(case: Case, operator: Operator) -> str:
-    """Checks reference and definition against the suite; returns "" or the reason for which the operator refuses the node."""
+    """Checks reference and definition against the suite.
+
+    Returns "" or the reason for which the operator refuses the node.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         node, inputs, types = prepare(operator, case.inputs, case.attrs, len(case.outputs))

@@ -1,4 +1,7 @@
-"""One operator on its own: its node built from arrays, its record checked part against part, and onnx's verdict on it."""
+"""One operator on its own.
+
+Its node built from arrays, its record checked part against part, and onnx's verdict on it.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,9 @@ def widened(array: np.ndarray | None) -> np.ndarray | None:
 def check(
     operator: Operator, arrays: Inputs, attrs: Attrs | None = None, outputs: int = 1, rtol: float = 2e-5
 ) -> tuple[np.ndarray, ...]:
-    """Infers, evaluates the definition and the float64 reference, demands that all three agree, and returns the results.
+    """Infers, evaluates the definition and the float64 reference, and returns the results.
+
+    Demands that all three agree.
 
     `rtol` is relative to the largest value of an output; integers must be equal.
     """

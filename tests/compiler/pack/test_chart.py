@@ -89,7 +89,10 @@ def slower(plan: Drawn, seed: int) -> tuple[Span, ...]:
 
 @each(range(30))
 def test_the_critical_path_is_the_longest_chain_of_tasks_and_the_delays_before_them(seed: int) -> None:
-    """All chains are gone through: by how the spans were made, the longest takes as long as the whole, and by random lengths there is one."""
+    """All chains are gone through.
+
+    By how the spans were made, the longest takes as long as the whole, and by random lengths there is one.
+    """
     plan = drawn(seed, 1 + seed % 4, 12)
 
     @cache

@@ -370,7 +370,10 @@ def test_a_library_of_an_older_abi_version_is_run_and_has_one_plan(
 
 @pytest.fixture
 def guarded(parts: Any, build: Callable[..., bytes], tmp_path: Path) -> Path:
-    """An artifact with a second plan, without the first one's last task; its library says that it takes the last plan."""
+    """An artifact with a second plan, without the first one's last task.
+
+    Its library says that it takes the last plan.
+    """
     other = replace(parts.plan, tasks=parts.plan.tasks[:2], scheduler="greedy", most_handover_s=1e-7)
     both = replace(parts.library(build("-DSEVERAL")), others=(other,))
     return Path(both.pack(tmp_path / "guarded.tw").path)

@@ -238,6 +238,6 @@ def test_the_report_tells_which_plan_is_for_which_cores(parts: Any, tmp_path: Pa
 def test_the_report_says_how_lanes_share_the_kernels(artifact: Path) -> None:
     words = " ".join(Page(member(artifact, "report.html")).words)
     assert (
-        "each lane is a thread, each box work on one kernel: 1 kernel split over several lanes, 1 kernel on one lane each."
-        in words
+        "each lane is a thread, each box work on one kernel: 1 kernel split over several lanes, "
+        "1 kernel on one lane each." in words
     )

@@ -26,8 +26,8 @@ GRAPH = """graph(%0: f32[1, 32, 2, 2], %1: f32[1, 16, 2, 2]) -> (%6)
   %5: f32[1, 48, 2, 2] = Exp(%4) from "grow"
   %6: f32[1, 48, 2, 2] = Neg(%5) from "flip"
 """
-# The Concat is a view, in NCHW16c: its operands are written straight into slices of b4. Exp and Neg are one kernel, and %5 is gone; b20 is
-# the compiler's own.
+# The Concat is a view, in NCHW16c: its operands are written straight into slices of b4. Exp and Neg are one kernel, and
+# %5 is gone; b20 is the compiler's own.
 KERNELS = """kernels(b0, b1) -> (b6)
   b0: f32[1, 32, 2, 2] plain
   b1: f32[1, 16, 2, 2] plain

@@ -18,7 +18,8 @@ from compiler.ops.operator import Arrays, Operator
 from compiler.prove.reference import evaluate_graph
 
 GRAPH = """graph(%0: f32[1, 2, 5, 6], %1: f32[4, 2, 3, 3], %2: f32[4], %3: f32[30, 7]) -> (%7, %8)
-  %4: f32[1, 4, 5, 6] = Conv(%0, %1, %2) auto_pad="NOTSET" dilations=(1, 1) group=1 kernel_shape=(3, 3) pads=(1, 1, 1, 1) strides=(1, 1) from "conv"
+  %4: f32[1, 4, 5, 6] = Conv(%0, %1, %2) auto_pad="NOTSET" dilations=(1, 1) group=1 kernel_shape=(3, 3) pads=(1, 1, 1, \
+1) strides=(1, 1) from "conv"
   %5: f32[1, 4, 5, 6] = Relu(%4) from "relu"
   %6: f32[4, 30] = Reshape(%5) shape=(4, 30) allowzero=0 from "flat"
   %7: f32[4, 7] = MatMul(%6, %3) from "dense"

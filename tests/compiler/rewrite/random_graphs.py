@@ -17,7 +17,10 @@ LARGEST = 10_000
 
 
 def _constant(s: Sketch, x: int) -> int:
-    """A constant that broadcasts to x without making it larger: neutral, a scalar, per channel, per column, or whole."""
+    """A constant that broadcasts to x without making it larger.
+
+    Neutral, a scalar, per channel, per column, or whole.
+    """
     dims = s.dims(x)
     kind = int(s.rng.integers(5))
     if kind == 0:
@@ -231,7 +234,10 @@ STEPS: Sequence[Step] = (
 
 
 def random_graph(s: Sketch, nodes: int) -> Graph:
-    """A graph of at least `nodes` nodes. Its outputs are the last value and some more, or everything that nothing reads."""
+    """A graph of at least `nodes` nodes.
+
+    Its outputs are the last value and some more, or everything that nothing reads.
+    """
     values = [s.x(1, 2, 3, 4), s.x(2, 3)]
     while len(s.nodes) < nodes:
         x = values[-1] if s.rng.integers(3) else int(s.rng.choice(values[-4:]))

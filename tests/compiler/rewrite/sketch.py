@@ -21,10 +21,12 @@ EIGHTH = 0.125
 
 
 class Sketch:
-    """A graph under construction. `dtype` is that of inputs and constants unless told otherwise; `rng` is for random choices.
+    """A graph under construction.
 
-    `in_eighths` rounds drawn numbers to multiples of EIGHTH: sums of their products are exact, so no order of summing, which is
-    another in each machine's BLAS, shows in them.
+    `dtype` is that of inputs and constants unless told otherwise; `rng` is for random choices.
+
+    `in_eighths` rounds drawn numbers to multiples of EIGHTH: sums of their products are exact, so no order of summing,
+    which is another in each machine's BLAS, shows in them.
     """
 
     def __init__(self, seed: int = 0, dtype: DType = DType.F64, *, in_eighths: bool = False) -> None:
@@ -95,7 +97,10 @@ class Sketch:
 
 
 def sums_are_exact(graph: Graph) -> bool:
-    """Whether no weight has more than 12 significant bits, so that float64 holds their products and sums of many of these exactly."""
+    """Whether no weight has more than 12 significant bits.
+
+    Then float64 holds their products and sums of many of these exactly.
+    """
     weights = [array for array in graph.constants.values() if array.dtype.kind == "f" and array.size > 1]
     parts = [np.frexp(array[np.isfinite(array)])[0] * 2**12 for array in weights]
     return all((part == np.rint(part)).all() for part in parts)
@@ -126,8 +131,8 @@ def assert_same_meaning(
 def assert_same_values(before: Graph, graph: Graph, seed: int = 0, exact: bool = False, rtol: float = 1e-9) -> None:
     """Inputs and outputs stay, and every id that is in both graphs has the same value in both.
 
-    `exact` compares bit by bit (any NaN equals any other) on edge values in the declared types; otherwise in float64, relative to the
-    largest value of each tensor.
+    `exact` compares bit by bit (any NaN equals any other) on edge values in the declared types; otherwise in float64,
+    relative to the largest value of each tensor.
     """
     graph.verify()
     assert (graph.inputs, graph.outputs) == (before.inputs, before.outputs)

@@ -1,4 +1,7 @@
-"""Every choice: what it puts in the place of its left side means the same, the program before and after, and what it refuses."""
+"""Every choice puts in the place of its left side what means the same.
+
+Also the program before and after, and what a choice refuses.
+"""
 
 from __future__ import annotations
 

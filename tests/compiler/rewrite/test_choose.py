@@ -1,4 +1,7 @@
-"""The search over choices, with costs made up for it: what it takes, what it leaves and why, and that the program keeps its meaning."""
+"""The search over choices, with costs made up for it.
+
+What it takes, what it leaves and why, and that the program keeps its meaning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Composed forms among all the other rules: what exporters write is recognised although normal forms have changed it on the way."""
+"""Composed forms among all the other rules.
+
+What exporters write is recognised although normal forms have changed it on the way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs at which equations fail that forget a case: empty tensors, broadcasting, integers, attributes that say the same otherwise."""
+"""Programs at which equations fail that forget a case.
+
+Empty tensors, broadcasting, integers, attributes that say the same otherwise.
+"""
 
 from __future__ import annotations
 

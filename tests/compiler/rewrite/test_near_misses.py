@@ -127,7 +127,10 @@ def test_a_norm_whose_input_was_rounded_to_a_third_type_keeps_its_casts() -> Non
 
 @pytest.mark.parametrize("both", [True, False], ids=["queries too", "queries of one batch"])
 def test_attention_keeps_its_whole_batch_where_keys_are_repeated(both: bool) -> None:
-    """Keys stand for several heads; queries that are the same tensor, or are broadcast, cannot bring these heads back."""
+    """Keys stand for several heads.
+
+    Queries that are the same tensor, or are broadcast, cannot bring these heads back.
+    """
     s = Sketch(1)
     q, k, v = s.x(2, 1, 5, 2) if not both else None, s.x(2, 1, 5, 2), s.x(2, 4, 5, 2)
     keys = s("Expand", k, None, shape=(2, 4, 5, 2))
@@ -137,7 +140,10 @@ def test_attention_keeps_its_whole_batch_where_keys_are_repeated(both: bool) -> 
 
 
 def _cells(s: Sketch, starts: Sequence[int], state_first: bool) -> Graph:
-    """LSTM cells whose inputs are as wide as their states, over the elements of a sequence from `starts` to one more."""
+    """LSTM cells whose inputs are as wide as their states.
+
+    They go over the elements of a sequence from `starts` to one more.
+    """
     sequence, h, c = s.x(4, 2, HIDDEN), s.x(2, HIDDEN), s.x(2, HIDDEN)
     w, r = s.normal(4 * HIDDEN, HIDDEN), s.normal(4 * HIDDEN, HIDDEN)
     for start in starts:

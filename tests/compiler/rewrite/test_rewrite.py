@@ -116,7 +116,8 @@ def test_two_outputs_of_one_meaning_are_computed_once_and_copied() -> None:
 
 def test_an_output_that_is_also_read_keeps_its_id_when_others_are_replaced_by_it() -> None:
     _, after = texts(
-        "graph(%0: f32[3]) -> (%2, %4)\n %1: f32[3] = Exp(%0)\n %2: f32[3] = Identity(%1)\n %3: f32[3] = Neg(%1)\n %4: f32[3] = Neg(%3)"
+        "graph(%0: f32[3]) -> (%2, %4)\n %1: f32[3] = Exp(%0)\n %2: f32[3] = Identity(%1)\n %3: f32[3] = Neg(%1)\n"
+        " %4: f32[3] = Neg(%3)"
     )
     assert [str(node) for node in after.graph.nodes] == ["%2 = Exp(%0)", "%4 = Identity(%2)"]
 
@@ -179,7 +180,10 @@ def grow(view: View, node: Node) -> Rewrite | No | None:
     return draft.done("larger")
 
 
-SINES = "graph(%0: f32[3]) -> (%4)\n %1: f32[3] = Sin(%0)\n %2: f32[3] = Exp(%1)\n %3: f32[3] = Sin(%2)\n %4: f32[3] = Exp(%3)"
+SINES = (
+    "graph(%0: f32[3]) -> (%4)\n %1: f32[3] = Sin(%0)\n %2: f32[3] = Exp(%1)\n %3: f32[3] = Sin(%2)\n"
+    " %4: f32[3] = Exp(%3)"
+)
 
 
 @pytest.mark.parametrize(("budget", "left"), [(0.0, 2), (1e-3, 1), (1.5e-3, 1), (2e-3, 0)])

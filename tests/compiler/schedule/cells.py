@@ -1,4 +1,7 @@
-"""Blocks of networks of the literature as scheduling problems: their kernels after fusion, with seconds measured on one core."""
+"""Blocks of networks of the literature as scheduling problems.
+
+Their kernels after fusion, with seconds measured on one core.
+"""
 
 from __future__ import annotations
 
@@ -183,7 +186,9 @@ RANDWIRE = Cell(
 
 
 def nasnet_large(repeats: int = 6) -> Cell:
-    """NASNet-A large as its kernels before elementwise fusion, with round times: three rows of normal cells, between them reductions.
+    """NASNet-A large as its kernels before elementwise fusion, with round times.
+
+    Three rows of normal cells, between them reductions.
 
     Each cell reads the two before it, so that no cut leaves one tensor live.
     """

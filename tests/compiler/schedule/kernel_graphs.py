@@ -1,6 +1,9 @@
-"""Random kernel graphs over small matrices, what their tile tasks touch exactly, and an interpreter of plans that runs tasks in any order their waits allow.
+"""Random kernel graphs over small matrices, and what their tile tasks touch exactly.
 
-Kernels are linear over integers, so that results are exact and depend on everything that is read. Each element of a result reads
+An interpreter of plans runs tasks in any order that their waits allow.
+
+Kernels are linear over integers, so that results are exact and depend on everything that is read. Each element of a
+result reads
 
     sum     the same element of every operand; may write over one of them
     halo    the element and those above and below
@@ -236,7 +239,9 @@ def _cells(kind: str, point: Point, dims: Point) -> tuple[Point, ...]:
 
 
 def run(kernels: KernelGraph, plan: Plan, random: Random) -> dict[int, list[int]]:
-    """The results when tasks run in a random order that lanes and waits allow; others run between a task's reading and its writing.
+    """The results when tasks run in a random order that lanes and waits allow.
+
+    Others run between a task's reading and its writing.
 
     Lanes are as fast as each other, or one after the other runs ahead as far as it may.
     """

@@ -43,7 +43,10 @@ def _random_move(random: Random, lanes: int) -> Move:
 
 
 def shortest(problem: Problem) -> float:
-    """The least makespan, by trying every order of calls on every set of lanes: one of these orders is that of their beginnings."""
+    """The least makespan, by trying every order of calls on every set of lanes.
+
+    One of these orders is that of their beginnings.
+    """
 
     def extended(order: tuple[Placed, ...], left: frozenset[int]) -> Iterator[float]:
         if not left:

@@ -77,7 +77,10 @@ def run(scheduled: Scheduled, known: list[Record], winner: str = "") -> Planned:
 
 
 def stage_records(scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
-    """A record of every stage that is asked for until no other is: of one lane each takes ten times what it is predicted to."""
+    """A record of every stage that is asked for until no other is.
+
+    Of one lane each takes ten times what it is predicted to.
+    """
     known: list[Record] = []
     asked: dict[str, int] = {}
     answer = CpuStageClock.seconds

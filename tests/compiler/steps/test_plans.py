@@ -54,7 +54,10 @@ def traced(plan: Plan, slower: float = 1.0) -> tuple[tuple[float, float], ...]:
 
 
 class Track:
-    """A race that has been decided: intervals of the ratio to the first plan, in order. Each plan is `traced`, unless told not to be."""
+    """A race that has been decided: intervals of the ratio to the first plan, in order.
+
+    Each plan is `traced`, unless told not to be.
+    """
 
     def __init__(self, *intervals: tuple[float, float, float], traces: bool = True) -> None:
         self.intervals, self.traces = intervals, traces

@@ -12,7 +12,10 @@ from tests.seeds import each
 
 
 def traced(seed: int, lanes: int, count: int) -> tuple[list[Task], list[tuple[float, float]]]:
-    """Tasks of a few microseconds on lanes, a little after each other; medians may put an end after the next beginning."""
+    """Tasks of a few microseconds on lanes, a little after each other.
+
+    Medians may put an end after the next beginning.
+    """
     chance = random.Random(seed)
     free = [0.0] * lanes
     tasks, spans = [], []
@@ -60,7 +63,10 @@ def test_a_task_takes_few_characters() -> None:
     ],
 )
 def test_what_cannot_be_spans_of_the_plan_is_none(text: object) -> None:
-    """Text of another plan, cut off, too long, negative, or no text; a beginning before the run and a length below nothing."""
+    """Text of another plan, cut off, too long, negative, or no text.
+
+    A beginning before the run and a length below nothing.
+    """
     assert unpack_spans([Task(0, 0, 0, 1), Task(1, 1, 0, 1)], text) == ()
 
 

@@ -42,7 +42,10 @@ def contest(
 
 @dataclass
 class Machine:
-    """Takes what `truth` says for a key's tiles, by position of the extent; the clock moves by `each` for each trial."""
+    """Takes what `truth` says for a key's tiles, by position of the extent.
+
+    The clock moves by `each` for each trial.
+    """
 
     truth: Mapping[str, Sequence[float]]
     luck: Callable[[str, int, int], float] = lambda key, at, time: 1.0
@@ -175,7 +178,10 @@ def test_a_search_ends_when_nothing_promising_is_left() -> None:
 
 
 def test_what_was_measured_tells_where_to_look_next() -> None:
-    """The model takes all tiles for equal; up to the middle each is 4 % faster than the one before. The search climbs without trying all."""
+    """The model takes all tiles for equal; up to the middle each is 4 % faster than the one before.
+
+    The search climbs without trying all.
+    """
     truth = [2.0 * 0.96 ** min(at, 40 - at) for at in range(40)]
     machine = Machine({"k": truth})
     one = contest("k", [1.0] * 40)

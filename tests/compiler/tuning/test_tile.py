@@ -147,7 +147,10 @@ def test_a_menu_leaves_out_what_is_slower_on_any_number_of_lanes() -> None:
 
 
 def test_a_menu_keeps_one_tile_with_rows_for_each_lane_that_takes_little_longer() -> None:
-    """Of those the one that takes least when its tasks are shared; none where a tile that is there anyway has such rows."""
+    """Of those the one that takes least when its tasks are shared.
+
+    None where a tile that is there anyway has such rows.
+    """
     work = workload(POINTWISE, (False, True))
     options = propose(work, TARGET, 2)
     cuts = [option for option in options if option.row_blocks >= 2]
@@ -487,7 +490,10 @@ def test_a_cuda_target_is_tiled_like_any_other_by_its_own_algorithms(precision: 
 
 @pytest.mark.parametrize("taken", ["first", "none", "measured"])
 def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> None:
-    """That which `choose` takes before the fastest one; of measured tiles the most frugal; none for calls that run alone, or on a CPU."""
+    """That which `choose` takes before the fastest one; of measured tiles the most frugal.
+
+    None for calls that run alone, or on a CPU.
+    """
     target = cuda.resolve("cuda:sm_90")
     work = workload(PRODUCT.format(m=512), (False, True))
     options = propose(work, target, 1, precision="fp32")
@@ -516,7 +522,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
             lambda *_: 4,
             Trace(),
             choose=choose,
-            in_company=company,
+            may_run_concurrently=company,
         ).menus
         return [variant.tile for variant in found.variants]
 
@@ -535,13 +541,16 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
         Budget(0.0),
         lambda *_: 4,
         Trace(),
-        in_company=(True,) * len(WORKLOADS),
+        may_run_concurrently=(True,) * len(WORKLOADS),
     )
     assert all(len(one.variants) == 1 for one in on_cpu.menus)
 
 
 def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
-    """Records of near hardware say that another tile than the model's favourite is best; the model's seconds of both stand in the menu."""
+    """Records of near hardware say that another tile than the model's favourite is best.
+
+    The model's seconds of both stand in the menu.
+    """
     target = cuda.resolve("cuda:sm_90")
     work = workload(PRODUCT.format(m=512), (False, True))
     options = propose(work, target, 1, precision="fp32")
@@ -560,7 +569,7 @@ def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
             Budget(0.0),
             lambda *_: 4,
             Trace(),
-            in_company=(True,),
+            may_run_concurrently=(True,),
         ).menus
         assert menu.best.tile == taken.tile
         assert all(one.cost.seconds >= menu.best.cost.seconds for one in menu.variants)

@@ -96,7 +96,8 @@ def test_preflight_shows_verdicts_reasons_memory_and_estimate(command: Command, 
     assert done.exit_code == 1
     shown = done.stdout
     for part in ("Conv", "supported", "my.ops::Odd", "it is unknown", "batchx3x?", "700.0 MiB to compile", "12.500 s",
-                 "3 jobs before it, 1 live worker", "1.5 GFLOP", "batch was taken as 1", '{"dims": {"batch": 1}}'):  # fmt: skip
+                 "1.5 GFLOP", "3 jobs before it, 1 live worker", "batch was taken as 1",
+                 '{"dims": {"batch": 1}}'):  # fmt: skip
         assert part in shown, part
     assert "Odd 'n7': it is unknown; use Relu" in shown
     assert body(server, "/preflight")["options"] == {"dims": {"batch": 1}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.devices.cuda.target import CudaTarget
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 
 BLOCK_NS = 700.0
 """From a block's start to its first result: addresses, a first trip to memory, a last one."""
@@ -42,7 +42,7 @@ def seconds(ns: float, target: CudaTarget) -> float:
     return 1e-9 * (target.launch_ns + BLOCK_NS + ns)
 
 
-def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> Load:
+def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> LaunchLoad:
     """What kernels ask of the device as one launch, from each one's seconds alone, launch included, and its blocks.
 
     They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks fill of it.
@@ -56,4 +56,4 @@ def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget)
     gap_s = min(gap_s, until_work)
     work_s = max(longest, spread)
     part = spread / work_s if work_s else 0.0
-    return Load(gap_s, until_work - gap_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s)
+    return LaunchLoad(gap_s, until_work - gap_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s)

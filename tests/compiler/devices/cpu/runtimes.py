@@ -62,7 +62,10 @@ NETWORKS: Mapping[str, Callable[[], KernelGraph]] = {"branchy": branchy, "incept
 
 
 def plans_of(kernels: KernelGraph, lanes: int) -> list[Plan]:
-    """All different plans that schedulers find for so many lanes, of kernels that take a millisecond each; tasks wait for the bytes that they read."""
+    """All different plans that schedulers find for so many lanes, of kernels that take a millisecond each.
+
+    Tasks wait for the bytes that they read.
+    """
     menus = []
     for call in kernels.calls:
         workload = workload_of(kernels, call)

@@ -48,7 +48,10 @@ def planned(kernels: KernelGraph) -> Plan:
 
 
 def test_random_networks_lowered_call_by_call_and_placed_in_one_arena_agree() -> None:
-    """Memory as the plan shares it: in place, in slices, reused. Each network is run twice, so that what was left behind shows."""
+    """Memory as the plan shares it: in place, in slices, reused.
+
+    Each network is run twice, so that what was left behind shows.
+    """
     random = np.random.default_rng(1)
     for model in draws(networks(), 14):
         graph = graph_of(model)

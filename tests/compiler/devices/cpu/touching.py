@@ -97,7 +97,10 @@ class Subject:
         return [(a != POISONS[0]) | (b != POISONS[1]) for a, b in zip(one, other, strict=True)]
 
     def poisoned(self, reads: Sequence[Stretch]) -> list[np.ndarray]:
-        """The inputs with all else than these stretches changed: to NaN in floats, to another number in integers. Constants stay."""
+        """The inputs with all else than these stretches changed: to NaN in floats, to another number in integers.
+
+        Constants stay.
+        """
         return [
             memory if at in self.case.constant else _poisoned(memory, self.case.buffers[at], stretch)
             for at, (memory, stretch) in enumerate(zip(self.inputs, reads, strict=True))

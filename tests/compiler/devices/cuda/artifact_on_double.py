@@ -4,7 +4,8 @@
     outcome = twin.run({"x": array}, mode)                  outputs, and what the driver reports at the end
     outcome.outputs["y"], outcome.state, outcome.fault, outcome.calls, outcome.error
 
-`script` of `run` is Python in which `model` is the opened Model, `inputs` the arrays and `outputs` what to fill; left out, it is one run.
+`script` of `run` is Python in which `model` is the opened Model, `inputs` the arrays and `outputs` what to fill; left
+out, it is one run.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Twin:
-    """An artifact and the shared objects that stand for its images; `settings` are the double's, `environment` the process's."""
+    """An artifact and the shared objects that stand for its images.
+
+    `settings` are the double's, `environment` the process's.
+    """
 
     artifact: Path
     settings: str
@@ -92,7 +96,9 @@ class Twin:
         runtime: Path | None = None,
         timeout_s: float = 120.0,
     ) -> Outcome:
-        """Opens the artifact by the loader inside it and runs `script`; `extra` are further settings (`sm=86 fail=cuInit:1:999`).
+        """Opens the artifact by the loader inside it and runs `script`.
+
+        `extra` are further settings (`sm=86 fail=cuInit:1:999`).
 
         Raises AssertionError with the process's words where it ended otherwise than by an error of the loader.
         """
@@ -156,7 +162,10 @@ def _image_file(content: bytes) -> Path:
 
 
 def images_of(library: bytes) -> Iterable[tuple[str, bytes]]:
-    """The images in model.so by their files' names: sections `.tw.kernels_0.sm_90a.cubin` and so on, of a 64-bit ELF."""
+    """The images in model.so by their files' names.
+
+    Sections `.tw.kernels_0.sm_90a.cubin` and so on, of a 64-bit ELF.
+    """
     (table,) = struct.unpack_from("<Q", library, 40)
     size, count, names = struct.unpack_from("<HHH", library, 58)
     headers = [struct.unpack_from("<IIQQQQ", library, table + at * size) for at in range(count)]

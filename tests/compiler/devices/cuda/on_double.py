@@ -34,7 +34,10 @@ def workload_of(case: Case) -> Workload:
 
 @dataclass(frozen=True)
 class Subject:
-    """A case and one way of lowering it. `in_place` pairs outputs and inputs that share memory, as in `Call.in_place`."""
+    """A case and one way of lowering it.
+
+    `in_place` pairs outputs and inputs that share memory, as in `Call.in_place`.
+    """
 
     case: Case
     lowered: CudaLowered
@@ -45,7 +48,10 @@ class Subject:
 
 
 def run(device: Device, subject: Subject) -> tuple[np.ndarray, ...]:
-    """The outputs; fails where the kernel wrote outside of them, changed an input, or left a counter that is not zero."""
+    """The outputs.
+
+    Fails where the kernel wrote outside of them, changed an input, or left a counter that is not zero.
+    """
     case, lowered = subject.case, subject.lowered
     memories = [allocate(buffer.span * buffer.dtype.bytes + SLACK) for buffer in case.buffers]
     for memory, buffer, array in zip(memories, case.buffers, case.inputs, strict=False):

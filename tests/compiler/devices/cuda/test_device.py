@@ -49,7 +49,10 @@ def dense() -> KernelGraph:
 
 
 def compiler(monkeypatch: pytest.MonkeyPatch, needs: Sequence[dict[str, int] | None]) -> list[str]:
-    """Stands in for NVRTC: the nth tile of TILES needs the nth of `needs`, or is refused. Returns the names it was asked for."""
+    """Stands in for NVRTC: the nth tile of TILES needs the nth of `needs`, or is refused.
+
+    Returns the names it was asked for.
+    """
     texts = {BACKEND.candidates.lowered(rows(), tile).text: need for tile, need in zip(TILES, needs, strict=False)}
     asked: list[str] = []
 
@@ -163,9 +166,9 @@ def test_the_gpu_that_is_here_makes_the_target_measurable(monkeypatch: pytest.Mo
 
 
 def test_calls_that_share_a_launch_take_less_than_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = BACKEND.together(dense())
+    joint_launch = BACKEND.joint_launch(dense())
     small, large = (Variant(tile, 8, 1, Cost(3e-6, "model")) for tile in TILES[1:4:2])
-    alone, shared = together([(0, small)]), together([(0, small), (0, large)])
+    alone, shared = joint_launch([(0, small)]), joint_launch([(0, small), (0, large)])
     assert alone is not None
     assert shared is not None
     assert alone.seconds == pytest.approx(3e-6)
@@ -178,6 +181,6 @@ def test_calls_that_share_a_launch_take_less_than_one_after_another(monkeypatch:
         return False
 
     monkeypatch.setattr(cuda, "fit_together", never)
-    assert together([(0, small), (0, large)]) is None
-    assert together([(0, small)]) == alone
+    assert joint_launch([(0, small), (0, large)]) is None
+    assert joint_launch([(0, small)]) == alone
     assert blocks == [[128, 256]]

@@ -1,4 +1,7 @@
-"""The CUDA compiler without a GPU: the kernels that the double runs, for every architecture we serve; registers, spills, SASS."""
+"""The CUDA compiler without a GPU: the kernels that the double runs, for every architecture we serve.
+
+Registers, spills, SASS.
+"""
 
 from __future__ import annotations
 

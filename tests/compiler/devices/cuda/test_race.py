@@ -1,4 +1,7 @@
-"""The race of plans on a GPU, held on the double: every plan is emitted, opened by the loader and run in turn; its times mean nothing."""
+"""The race of plans on a GPU, held on the double: every plan is emitted, opened by the loader and run in turn.
+
+Its times mean nothing.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,10 @@ TARGET = resolve("cuda:sm_90")
 
 
 def branches() -> Graph:
-    """Convolutions of 3 and 16 channels joined to 19, so that the second is written to an odd place; pooling and a softmax."""
+    """Convolutions of 3 and 16 channels joined to 19, so that the second is written to an odd place.
+
+    Pooling and a softmax.
+    """
     net = Network()
     x = net.input(1, 8, 5, 5)
     parts = []

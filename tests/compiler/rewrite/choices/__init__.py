@@ -1,4 +1,7 @@
-"""For every choice: programs drawn at random at which it may be made, and programs that look like them and must stay as they are, by subject."""
+"""For every choice programs drawn at random at which it may be made, by subject.
+
+Also programs that look like them and must stay as they are.
+"""
 
 from collections.abc import Mapping
 from types import ModuleType

@@ -16,7 +16,10 @@ def _conv(s: Sketch, x: int, kernel: tuple[int, int], **attrs: object) -> int:
 
 
 def _equal_windows(s: Sketch) -> Graph:
-    """Two or three siblings whose results end in one Concat, in any order, or are read by the same map and by other nodes as well."""
+    """Two or three siblings whose results end in one Concat, in any order, or are read by the same map.
+
+    Other nodes may read them as well.
+    """
     kernel = tuple(int(k) for k in s.rng.integers(1, 4, 2))
     x = s.x(1, 3, 7, 8)
     parts = [

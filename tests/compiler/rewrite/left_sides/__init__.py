@@ -1,4 +1,7 @@
-"""For every rule: random instances of its left side, and programs that look like it and must stay as they are, by subject."""
+"""For every rule random instances of its left side, by subject.
+
+Also programs that look like it and must stay as they are.
+"""
 
 from collections.abc import Mapping
 

@@ -21,7 +21,10 @@ def _swapped(s: Sketch, x: int) -> int:
 
 
 def _weights(s: Sketch, scores: int, batch: int) -> int:
-    """The softmax of scores [., heads, queries, keys], which may be scaled and masked, with a mask for each of `batch`."""
+    """The softmax of scores [., heads, queries, keys], which may be scaled and masked.
+
+    There is a mask for each of `batch`.
+    """
     if s.rng.integers(2):
         scores = s("Mul", scores, s.c(0.5))
     mask = int(s.rng.integers(3))
@@ -34,7 +37,10 @@ def _weights(s: Sketch, scores: int, batch: int) -> int:
 
 
 def _merged(s: Sketch) -> Graph:
-    """Products over batch times heads, the mask and the softmax over both apart (Keras, fairseq); the scores may be transposed."""
+    """Products over batch times heads, the mask and the softmax over both apart (Keras, fairseq).
+
+    The scores may be transposed.
+    """
     batch = int(s.rng.integers(1, 3))
     q, k, v = s.x(batch * HEADS, QUERIES, WIDTH), s.x(batch * HEADS, KEYS, WIDTH), s.x(batch * HEADS, KEYS, WIDTH)
     if s.rng.integers(2):

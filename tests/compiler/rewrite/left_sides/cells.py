@@ -101,7 +101,10 @@ def _order(s: Sketch, gates: int) -> tuple[int, ...]:
 
 
 def _lstm_cells(s: Sketch, states: str = "some") -> Graph:
-    """Cells over a sequence, from zeros or given states; of the states in between none or `some` are results, or a `cell`."""
+    """Cells over a sequence, from zeros or given states.
+
+    Of the states in between none or `some` are results, or a `cell`.
+    """
     element, steps = _sequence(s)
     weights, order = _weights(s, 4), _order(s, 4)
     h = None if s.rng.integers(2) else s.x(BATCH, HIDDEN)

@@ -15,7 +15,10 @@ EPSILON = 1e-5
 
 
 def _mean(s: Sketch, x: int, axes: tuple[int, ...]) -> int:
-    """Over axes that stay with extent 1: as a ReduceMean, or as a sum times a number that has its shape back by a Reshape."""
+    """Over axes that stay with extent 1.
+
+    As a ReduceMean, or as a sum times a number that has its shape back by a Reshape.
+    """
     if s.rng.integers(2):
         return s("ReduceMean", x, None, axes=axes)
     dims = s.dims(x)

@@ -10,7 +10,10 @@ from tests.compiler.rewrite.sketch import Sketch
 
 
 def _spread(s: Sketch) -> Graph:
-    """Channels into blocks of pixels, in both orders; a batch of several, or one, whose axis PyTorch leaves out of the perm's work."""
+    """Channels into blocks of pixels, in both orders.
+
+    A batch of several, or one, whose axis PyTorch leaves out of the perm's work.
+    """
     n, c, h, w, b = (int(v) for v in s.rng.integers([1, 1, 2, 2, 2], [3, 3, 4, 4, 4]))
     x = s.x(n, c * b * b, h, w)
     parts, perm = [((n, b, b, c, h, w), (0, 3, 4, 1, 5, 2)), ((n, c, b, b, h, w), (0, 1, 4, 2, 5, 3))][

@@ -37,7 +37,10 @@ def _dequantised_weights(s: Sketch, shape: tuple[int, ...], channel: int, each: 
 
 
 def _product_of_bytes(s: Sketch) -> Graph:
-    """A product whose operands are dequantised just before it, with a bias of whole multiples of the scales' least product."""
+    """A product whose operands are dequantised just before it.
+
+    Its bias has whole multiples of the scales' least product.
+    """
     kind = int(s.rng.integers(4))
     if kind < 2:
         x = _dequantised_input(s, 1, 4, *(5,) * (kind + 1))

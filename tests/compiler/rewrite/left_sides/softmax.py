@@ -12,7 +12,10 @@ from tests.compiler.rewrite.sketch import Sketch
 
 
 def _exponentials(s: Sketch) -> tuple[int, int, int]:
-    """x, exp(x - max(x)) and its sum, which keep the axis or get it back by a Reshape; the distance is the node before the Exp."""
+    """x, exp(x - max(x)) and its sum, which keep the axis or get it back by a Reshape.
+
+    The distance is the node before the Exp.
+    """
     x, axis = s.x(2, 3, 2), int(s.rng.integers(-3, 3))
     kept = tuple(1 if at == axis % 3 else n for at, n in enumerate((2, 3, 2)))
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.tile import Cost, Tile, Variant
-from compiler.schedule.gpu.launch_load import Load
-from compiler.schedule.gpu.launch_modes import Together, launch_mode
+from compiler.schedule.gpu.launch_load import LaunchLoad
+from compiler.schedule.gpu.launch_modes import JointLaunch, launch_mode
 
 SHARES = {"fast": 1.0, "half": 0.5, "frugal": 0.25}
 
@@ -19,15 +19,18 @@ def variant(name: str, seconds: float) -> Variant:
     return Variant(Tile(name), 1, 1, Cost(seconds, "model"))
 
 
-def device(full: float = float("inf")) -> Together:
-    """As long as the longest, or as all work; calls that keep more than `full` devices at work cannot share a launch."""
+def device(full: float = float("inf")) -> JointLaunch:
+    """As long as the longest, or as all work.
 
-    def load(calls: Sequence[tuple[int, Variant]]) -> Load | None:
+    Calls that keep more than `full` devices at work cannot share a launch.
+    """
+
+    def load(calls: Sequence[tuple[int, Variant]]) -> LaunchLoad | None:
         works = [(one.cost.seconds, SHARES[one.tile.algorithm]) for _, one in calls]
         if len(calls) > 1 and sum(share for _, share in works) > full:
             return None
         work = max(*(seconds for seconds, _ in works), sum(seconds * share for seconds, share in works))
-        return Load(0.0, 0.0, work, 1.0, 1.0)
+        return LaunchLoad(0.0, 0.0, work, 1.0, 1.0)
 
     return load
 
@@ -56,11 +59,11 @@ def test_calls_that_can_share_a_launch_only_where_they_are_frugal_do() -> None:
 def test_many_calls_are_looked_at_a_few_times_each() -> None:
     """Half of them are shorter under their frugal variants; each is found in one pass over all."""
     asked: list[int] = []
-    together = device()
+    joint_launch = device()
 
-    def counted(calls: Sequence[tuple[int, Variant]]) -> Load | None:
+    def counted(calls: Sequence[tuple[int, Variant]]) -> LaunchLoad | None:
         asked.append(len(calls))
-        return together(calls)
+        return joint_launch(calls)
 
     options = [[variant("fast", 1.0), variant("frugal", 1.5 if at % 2 else 6.0)] for at in range(100)]
     found = launch_mode(range(100), options, counted)
@@ -83,9 +86,9 @@ def test_no_change_of_one_call_makes_the_launch_shorter(drawn: list[tuple[int, f
         ]
         for seconds, slower, between in drawn
     ]
-    calls, together = range(len(options)), device(full)
-    found = launch_mode(calls, options, together)
-    ways = {way: together([*zip(calls, way, strict=True)]) for way in product(*options)}
+    calls, joint_launch = range(len(options)), device(full)
+    found = launch_mode(calls, options, joint_launch)
+    ways = {way: joint_launch([*zip(calls, way, strict=True)]) for way in product(*options)}
     ends = [load for way in (0, -1) if (load := ways[tuple(every[way] for every in options)]) is not None]
     assert (found is None) == (not ends)
     if found is not None:

@@ -1,4 +1,7 @@
-"""Plans for a GPU: every graph of launches is a plan that verifies, whose every wait counts; which one is trusted unmeasured."""
+"""Plans for a GPU: every graph of launches is a plan that verifies, whose every wait counts.
+
+Which one is trusted unmeasured.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.schedule import Together, schedule
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule import JointLaunch, schedule
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.on_gpu import MARGIN, SEQUENTIAL, SHARED
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.plans.found import Found
@@ -27,25 +30,30 @@ GAP = 1e-6
 FRUGAL = Tile("frugal")
 
 
-def device(most: int, share: float = 0.25, gap_s: float = GAP, cross_s: float = 0.0, fan_in_s: float = 0.0) -> Together:
-    """At most so many calls share a launch; each keeps the same part of the device at work, under a frugal variant half of it."""
+def device(
+    most: int, share: float = 0.25, gap_s: float = GAP, cross_s: float = 0.0, fan_in_s: float = 0.0
+) -> JointLaunch:
+    """At most so many calls share a launch.
 
-    def load(calls: list[tuple[int, Variant]]) -> Load | None:
+    Each keeps the same part of the device at work, under a frugal variant half of it.
+    """
+
+    def load(calls: list[tuple[int, Variant]]) -> LaunchLoad | None:
         works = [one.cost.seconds - gap_s for _, one in calls]
         spread = sum(
             work * share * (0.5 if one.tile == FRUGAL else 1.0) for work, (_, one) in zip(works, calls, strict=True)
         )
         work_s = max([*works, spread])
         kept = spread / work_s if work_s else 0.0
-        return Load(gap_s, 0.0, work_s, share, kept, cross_s, fan_in_s) if len(calls) <= most else None
+        return LaunchLoad(gap_s, 0.0, work_s, share, kept, cross_s, fan_in_s) if len(calls) <= most else None
 
     return load  # type: ignore[return-value]  # it is given a list
 
 
 def found_for(
-    kernels: KernelGraph, menus: list[Menu], together: Together, scheduler: str = "auto"
+    kernels: KernelGraph, menus: list[Menu], joint_launch: JointLaunch, scheduler: str = "auto"
 ) -> tuple[Found, ...]:
-    return schedule(kernels, menus, 1, LaneCosts(), scheduler, together)
+    return schedule(kernels, menus, 1, LaneCosts(), scheduler, joint_launch)
 
 
 def groups(plan: Plan) -> list[list[int]]:
@@ -183,14 +191,17 @@ def test_a_chain_has_one_plan() -> None:
         assert (found.plan.scheduler, found.plan.lanes) == (SEQUENTIAL, 1)
 
 
-def trusted(together: Together) -> str:
+def trusted(joint_launch: JointLaunch) -> str:
     kernels, menus = branches()
-    (one,) = (one.plan.scheduler for one in found_for(kernels, menus, together) if one.trusted)
+    (one,) = (one.plan.scheduler for one in found_for(kernels, menus, joint_launch) if one.trusted)
     return one
 
 
 def test_what_is_simpler_is_trusted_where_the_others_promise_little() -> None:
-    """Six calls of 4 us in a row; four launches where two pairs share one, of which each pair takes up to as long as both calls."""
+    """Six calls of 4 us in a row.
+
+    Four launches where two pairs share one, of which each pair takes up to as long as both calls.
+    """
     assert trusted(device(1, share=1.0, gap_s=0.1e-6)) == SEQUENTIAL
     assert trusted(device(4, share=0.25)) == SHARED
     assert trusted(device(1, share=0.25)) == "streams"
@@ -238,12 +249,12 @@ def test_where_there_is_no_room_a_call_runs_under_the_variant_that_leaves_some()
     calls = (Call(adder(40, 1), (0,), (1,)), Call(adder(40, 1), (0,), (2,)), Call(adder(40, 2), (1, 2), (3,)))
     kernels = KernelGraph(buffers, calls, (0,), (3,))
 
-    def together(calls: list[tuple[int, Variant]]) -> Load | None:
+    def joint_launch(calls: list[tuple[int, Variant]]) -> LaunchLoad | None:
         ((_, one),) = calls[:1]
         share = 0.25 if one.tile.algorithm == "b" else 0.75
-        return Load(GAP, 0.0, one.cost.seconds - GAP, share, share) if len(calls) == 1 else None
+        return LaunchLoad(GAP, 0.0, one.cost.seconds - GAP, share, share) if len(calls) == 1 else None
 
     menus = [Menu("", (fast, frugal))] * 3
-    found = {one.plan.scheduler.split()[0]: one.plan for one in found_for(kernels, menus, together)}  # type: ignore[arg-type]
+    found = {one.plan.scheduler.split()[0]: one.plan for one in found_for(kernels, menus, joint_launch)}  # type: ignore[arg-type]
     assert sorted(tile.algorithm for tile, _ in found["early_start"].tiles) == ["a", "a", "b"]
     assert found["early_start"].predicted_s < found["streams"].predicted_s < found[SEQUENTIAL].predicted_s

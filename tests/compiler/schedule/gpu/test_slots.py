@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.slots import (
     NEEDS,
     TIES,
@@ -38,13 +38,13 @@ def work(
     start: float = 0.0,
     slots: float | None = None,
     waits: tuple[float, float] = (0.0, 0.0),
-) -> Load:
+) -> LaunchLoad:
     """`waits` are what the first and each further launch of another stream cost."""
-    return Load(gap, start, seconds, share if slots is None else slots, share, *waits)
+    return LaunchLoad(gap, start, seconds, share if slots is None else slots, share, *waits)
 
 
 @st.composite
-def loaded(draw: st.DrawFn, most: int = 10, modes: int = 1) -> tuple[Before, list[list[Load]]]:
+def loaded(draw: st.DrawFn, most: int = 10, modes: int = 1) -> tuple[Before, list[list[LaunchLoad]]]:
     """Predecessors and, for each call, its modes; eighths of a second, which are added up exactly."""
     graph: Graph = draw(graphs(most))
     gap, start = draw(st.sampled_from([0.0, 0.5])), draw(st.sampled_from([0.0, 0.25]))
@@ -62,9 +62,12 @@ def loaded(draw: st.DrawFn, most: int = 10, modes: int = 1) -> tuple[Before, lis
 @given(loaded())
 @settings(max_examples=300)
 def test_a_graph_takes_its_longest_chain_at_least_and_at_most_all_the_work_of_the_device_longer(
-    drawn: tuple[Before, list[list[Load]]],
+    drawn: tuple[Before, list[list[LaunchLoad]]],
 ) -> None:
-    """While the device is not full, a chain advances at full speed; it is full no longer than all work fills it (after Graham, 1966)."""
+    """While the device is not full, a chain advances at full speed.
+
+    It is full no longer than all work fills it (after Graham, 1966).
+    """
     before, options = drawn
     loads = [every[0] for every in options]
     lengths = alone(loads, before)
@@ -76,8 +79,11 @@ def test_a_graph_takes_its_longest_chain_at_least_and_at_most_all_the_work_of_th
     assert found <= sum(lengths) + NEARLY
 
 
-def alone(loads: Sequence[Load], before: Before) -> list[float]:
-    """Seconds of each launch if it had the device for itself, from when it could begin: with what it costs to wait for other streams."""
+def alone(loads: Sequence[LaunchLoad], before: Before) -> list[float]:
+    """Seconds of each launch if it had the device for itself, from when it could begin.
+
+    With what it costs to wait for other streams.
+    """
     edges = reduced(before)
     stream_of = streams(edges)
     found = []
@@ -87,8 +93,11 @@ def alone(loads: Sequence[Load], before: Before) -> list[float]:
     return found
 
 
-def stepped(loads: Sequence[Load], before: Before, steps: int) -> float:
-    """The makespan by small steps of time: in each, launches at work get on by what the fullness at its beginning allows."""
+def stepped(loads: Sequence[LaunchLoad], before: Before, steps: int) -> float:
+    """The makespan by small steps of time.
+
+    In each, launches at work get on by what the fullness at its beginning allows.
+    """
     left = alone(loads, before)
     now, step = 0.0, 1.0 / steps
     while any(one > NEARLY for one in left):
@@ -105,7 +114,7 @@ def stepped(loads: Sequence[Load], before: Before, steps: int) -> float:
 
 @given(loaded(most=5))
 @settings(max_examples=60, deadline=None)
-def test_a_graph_takes_what_small_steps_of_time_make_of_it(drawn: tuple[Before, list[list[Load]]]) -> None:
+def test_a_graph_takes_what_small_steps_of_time_make_of_it(drawn: tuple[Before, list[list[LaunchLoad]]]) -> None:
     before, options = drawn
     loads = [every[0] for every in options]
     assert makespan(loads, before) == pytest.approx(stepped(loads, before, 64), abs=len(loads) / 8)
@@ -131,7 +140,10 @@ def test_what_only_starts_takes_nothing_from_the_others() -> None:
 
 
 def test_a_launch_that_waits_for_other_streams_begins_later() -> None:
-    """A fork into three and their join: two of the three wait for the first's stream, and the last for two streams beside its own."""
+    """A fork into three and their join.
+
+    Two of the three wait for the first's stream, and the last for two streams beside its own.
+    """
     waits = (CROSS, FAN_IN)
     first, branch, last = (work(seconds, 0.25, waits=waits) for seconds in (1.0, 2.0, 1.0))
     fork = [first, branch, branch, branch, last]
@@ -150,7 +162,7 @@ def test_the_depth_is_the_longest_chain_of_launches() -> None:
     assert depth(()) == 0
 
 
-def need(options: Sequence[Sequence[Load]], one: Slotted, rules: SlotRules) -> float:
+def need(options: Sequence[Sequence[LaunchLoad]], one: Slotted, rules: SlotRules) -> float:
     load = options[one.call][one.option]
     return load.slots if rules.need == "slots" else load.share
 
@@ -158,7 +170,7 @@ def need(options: Sequence[Sequence[Load]], one: Slotted, rules: SlotRules) -> f
 @given(loaded(modes=3), st.sampled_from(RULES))
 @settings(max_examples=300)
 def test_each_call_runs_once_after_what_it_reads_and_there_is_room_for_it(
-    drawn: tuple[Before, list[list[Load]]], rules: SlotRules
+    drawn: tuple[Before, list[list[LaunchLoad]]], rules: SlotRules
 ) -> None:
     before, options = drawn
     placed = early_slots(options, before, rules)
@@ -181,7 +193,7 @@ def test_each_call_runs_once_after_what_it_reads_and_there_is_room_for_it(
 @given(loaded(modes=2), st.sampled_from(RULES))
 @settings(max_examples=200)
 def test_a_call_that_waits_for_nobodys_room_begins_when_what_it_reads_is_there(
-    drawn: tuple[Before, list[list[Load]]], rules: SlotRules
+    drawn: tuple[Before, list[list[LaunchLoad]]], rules: SlotRules
 ) -> None:
     before, options = drawn
     placed = early_slots(options, before, rules)
@@ -192,7 +204,10 @@ def test_a_call_that_waits_for_nobodys_room_begins_when_what_it_reads_is_there(
 
 
 def best_of_orders(needs: Sequence[float], seconds: Sequence[float]) -> float:
-    """Of independent calls, each as early as there is room in some order: one of the orders is that of a shortest schedule."""
+    """Of independent calls, each as early as there is room in some order.
+
+    One of the orders is that of a shortest schedule.
+    """
     best = float("inf")
     for order in permutations(range(len(needs))):
         runs: list[tuple[float, float, float]] = []
@@ -214,7 +229,10 @@ def best_of_orders(needs: Sequence[float], seconds: Sequence[float]) -> float:
 def test_independent_calls_take_at_most_twice_as_long_as_they_must(
     calls: list[tuple[float, int]], rules: SlotRules
 ) -> None:
-    """Garey and Graham, "Bounds for multiprocessor scheduling with resource constraints", SIAM J. Comput. 4, 1975: one resource."""
+    """The bound of Garey and Graham for one resource.
+
+    "Bounds for multiprocessor scheduling with resource constraints", SIAM J. Comput. 4, 1975.
+    """
     needs, seconds = [part for part, _ in calls], [float(length) for _, length in calls]
     options = [[work(length, part)] for length, part in zip(seconds, needs, strict=True)]
     placed = early_slots(options, [()] * len(calls), rules)

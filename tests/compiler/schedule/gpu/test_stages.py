@@ -7,20 +7,27 @@ from collections.abc import Callable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.stages import Launch, stage_launches
 from tests.compiler.schedule.solvers.test_early_start import Graph, graphs
 
 GAP = 2.0
 
 
-def loads(lengths: Sequence[float], share: float, most: int, cross: float = 0.0) -> Callable[[Launch], Load | None]:
-    """At most so many calls share a launch, which takes as long as the longest of them, or as all their work spread over the device."""
+def loads(
+    lengths: Sequence[float], share: float, most: int, cross: float = 0.0
+) -> Callable[[Launch], LaunchLoad | None]:
+    """At most `most` calls share a launch.
 
-    def load(calls: Launch) -> Load | None:
+    It takes as long as the longest of them, or as all their work spread over the device.
+    """
+
+    def load(calls: Launch) -> LaunchLoad | None:
         works = [lengths[call] for call in calls]
         work = max([*works, share * sum(works)])
-        return Load(GAP, 0.0, work, share, share * sum(works) / work, cross, cross) if len(calls) <= most else None
+        return (
+            LaunchLoad(GAP, 0.0, work, share, share * sum(works) / work, cross, cross) if len(calls) <= most else None
+        )
 
     return load
 

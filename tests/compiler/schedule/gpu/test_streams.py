@@ -1,4 +1,7 @@
-"""Streams: the edges that remain, how many streams there are, and how few edges lie between them, against every other way."""
+"""Streams against every other way.
+
+The edges that remain, how many streams there are, and how few edges lie between them.
+"""
 
 from __future__ import annotations
 

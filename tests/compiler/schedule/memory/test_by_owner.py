@@ -41,7 +41,10 @@ WIDE = LINE // SIZE
 
 
 class Scene:
-    """A random graph in a random order, cut by rows or columns, on 2 to 4 lanes; every other one with rows that are whole lines."""
+    """A random graph in a random order, cut by rows or columns, on 2 to 4 lanes.
+
+    Every other one with rows that are whole lines.
+    """
 
     def __init__(self, seed: int) -> None:
         random = Random(seed)
@@ -151,7 +154,10 @@ def still(mover: ByOwner) -> Mover:
 
 
 def test_by_turns_lanes_write_free_of_charge_over_what_they_read_of_the_other() -> None:
-    """In two places each would write what it wrote last, and the other has read since; in three it writes what the other wrote, and it has read."""
+    """In two places each would write what it wrote last, and the other has read since.
+
+    In three it writes what the other wrote, and it has read.
+    """
 
     def from_apart(mover: ByOwner) -> Mover:
         def move(tenants: Sequence[Tenant], leases: Sequence[Lease], limit: int) -> list[Lease]:
@@ -207,7 +213,10 @@ def test_all_places_at_once_are_judged_as_each_would_be_alone(seed: int, cell: i
 
 
 def all_writes(uses: Sequence[Use], begins: Sequence[int | None], cell: int) -> float:
-    """Seconds that all first writes cost, cell by cell and lane by lane; storages begin at these cells, None are nowhere."""
+    """Seconds that all first writes cost, cell by cell and lane by lane.
+
+    Storages begin at these cells, None are nowhere.
+    """
     total = 0.0
     by_cell: dict[int, list[tuple[Use, int]]] = {}
     for use, begin in sorted(zip(uses, begins, strict=True), key=lambda one: one[0].begins):

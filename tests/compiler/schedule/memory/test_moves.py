@@ -61,7 +61,10 @@ def read(kernels: KernelGraph, call: int, part: int, parts: int, storage: int) -
 @each(range(60))
 @pytest.mark.parametrize("parts", [2, 3])
 def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> None:
-    """Where every buffer is one stretch of memory, split evenly by rows: then stretches hold nothing but what is touched."""
+    """Where every buffer is one stretch of memory, split evenly by rows.
+
+    Then stretches hold nothing but what is touched.
+    """
     kernels = random_graph(Random(seed))
     before = predecessors(kernels)
     moves = moves_of(kernels, before, variants(kernels, parts), BYTE_S, ExactRegions(kernels))

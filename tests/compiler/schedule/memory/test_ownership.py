@@ -99,7 +99,10 @@ def test_a_slice_between_others_counts_by_its_elements() -> None:
 
 @pytest.mark.parametrize("cut", SPLITS)
 def test_lanes_that_write_between_each_other_each_have_their_part_of_every_line(cut: Tile) -> None:
-    """By columns each lane reads a half of what it reads, all rows, of the other, whatever half that is; by rows nothing, and then it upgrades nothing."""
+    """By columns each lane reads a half of what it reads, all rows, of the other, whatever half that is.
+
+    By rows nothing, and then it upgrades nothing.
+    """
     kernels = chain("mix", "mix", columns=WIDE)
     total = sum(traffic(halves(kernels, tile=cut), kernels, ExactRegions(kernels)), Traffic())
     mixed = cut != SPLITS[0]
@@ -146,7 +149,10 @@ def test_a_granule_is_as_few_lines_as_can_be(bytes: int) -> None:
 
 
 def random_plan(seed: int, lanes: int) -> tuple[KernelGraph, Plan, ExactRegions]:
-    """Of rows that are lines, none beside another, so that whatever a task touches is whole lines; calls in turn or as they come."""
+    """Of rows that are lines, none beside another, so that whatever a task touches is whole lines.
+
+    Calls in turn or as they come.
+    """
     random = Random(seed)
     kernels = rows_only(random)
     tiles = [(SPLITS[0], tile_tasks(SPLITS[0], kernels.buffers[call.outputs[0]].type.dims)) for call in kernels.calls]
@@ -222,7 +228,10 @@ def by_line(kernels: KernelGraph, plan: Plan) -> list[list[int]]:
 def lines_of(
     kernels: KernelGraph, plan: Plan, task: Task
 ) -> tuple[Iterator[tuple[int, int]], Iterator[tuple[int, int]]]:
-    """What a task reads and what it writes, element by element: lines of the arena, or else of a storage that some call writes."""
+    """What a task reads and what it writes, element by element.
+
+    Lines of the arena, or else of a storage that some call writes.
+    """
     call, (tile, tiles) = kernels.calls[task.call], plan.tiles[task.call]
     out = kernels.buffers[call.outputs[0]]
     made = [*points(tile, tiles, task.first, task.last, out.type.dims)]

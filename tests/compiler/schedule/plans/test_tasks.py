@@ -1,4 +1,7 @@
-"""Plans wait for what their tasks touch, for nothing else, and compute the same in every order that their waits allow."""
+"""Plans wait for what their tasks touch and for nothing else.
+
+They compute the same in every order that their waits allow.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,10 @@ def in_turn(kernels: KernelGraph, plan: Plan) -> Plan:
 @pytest.mark.parametrize("fine", [False, True])
 @each(range(40))
 def test_a_plan_has_no_races_and_lacks_none_of_its_waits(seed: int, fine: bool) -> None:
-    """Every wait is needed: no other implies it, and without it the verifier finds a race, as does a search byte by byte."""
+    """Every wait is needed.
+
+    No other implies it, and without it the verifier finds a race, as does a search byte by byte.
+    """
     kernels, plan, regions = random_plan(100 + seed, fine, most=8)
     assert not races(kernels, plan, regions)
     for at, task in enumerate(plan.runs):

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from compiler.schedule.problem import Placed, Problem, lower_bound, makespan, verify_schedule
-from compiler.schedule.solvers.beam import MOST_TRIED, as_allotted, at_best, beam, outlooks
+from compiler.schedule.solvers.beam import MOST_TRIED, as_allotted, at_best, beam, estimates
 from compiler.schedule.solvers.candidates import RULES, beam_in_blocks
 from compiler.schedule.solvers.cut import series
 from compiler.schedule.solvers.early_start import early_start
@@ -37,7 +37,10 @@ def test_small_problems_are_solved_to_the_optimum(seed: int, lanes: int) -> None
 
 
 def test_a_call_takes_all_lanes_where_one_by_one_would_delay_a_chain() -> None:
-    """Call 1 on both lanes, then call 2 beside call 0; side by side calls 0 and 1 each take one lane for longer, and call 2 ends late."""
+    """Call 1 on both lanes, then call 2 beside call 0.
+
+    Side by side calls 0 and 1 each take one lane for longer, and call 2 ends late.
+    """
     problem = Problem(((), (), (1,)), ((4.0, 2.0), (2.0, 1.5), (4.0,)), lanes=2)
     assert min(makespan(early_start(problem, rules)) for _, rules in RULES) == 6.0
     assert makespan(beam(problem)) == lower_bound(problem) == 5.5
@@ -46,7 +49,7 @@ def test_a_call_takes_all_lanes_where_one_by_one_would_delay_a_chain() -> None:
 @each(range(20))
 def test_the_best_outlook_is_below_every_schedule_and_the_mean_between_the_others(seed: int) -> None:
     problem = dressed(seed, most=12)
-    best, allotted, between = outlooks(problem)
+    best, allotted, between = estimates(problem)
     assert (best, allotted) == (at_best(problem), as_allotted(problem))
     placed = sorted(beam(problem, begun=20), key=lambda one: one.call)
     for one, seconds, work in zip(placed, best.seconds, best.work, strict=True):
@@ -62,7 +65,10 @@ def test_the_best_outlook_is_below_every_schedule_and_the_mean_between_the_other
 def test_where_many_calls_are_ready_or_lanes_are_many_no_more_placements_are_tried(
     calls: int, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls side by side, and a last one that reads all; of a call that may have more lanes than that, each number of them."""
+    """Calls side by side, and a last one that reads all.
+
+    Of a call that may have more lanes than that, each number of them.
+    """
     tried: Counter[int] = Counter()
 
     class Counting(Placing):
@@ -75,7 +81,7 @@ def test_where_many_calls_are_ready_or_lanes_are_many_no_more_placements_are_tri
     monkeypatch.setattr("compiler.schedule.solvers.beam.Placing", Counting)
     verify_schedule(problem, beam(problem, begun=1))
     assert [*tried] == [*range(calls + 1)]
-    assert max(tried.values()) <= len(outlooks(problem)) * max(MOST_TRIED, lanes)
+    assert max(tried.values()) <= len(estimates(problem)) * max(MOST_TRIED, lanes)
 
 
 def test_few_schedules_begun_are_enough_for_a_schedule() -> None:

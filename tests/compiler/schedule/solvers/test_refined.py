@@ -35,7 +35,10 @@ def search(problem: Problem, pruning: Pruning = WIDE) -> Endings:
 @each(range(40))
 @pytest.mark.parametrize("pruning", [WIDE, Pruning(2, 3)])
 def test_no_stages_take_less_where_no_prediction_is_too_long(seed: int, pruning: Pruning) -> None:
-    """Predictions of nothing hold back no stage, so the true optimum is found: that of all stagings with every stage measured."""
+    """Predictions of nothing hold back no stage, so the true optimum is found.
+
+    That of all stagings with every stage measured.
+    """
     problem, clock = random_problem(seed, most=6), Clock(seed)
     found = refined(search(problem, pruning).least, lambda stage: 0.0, clock)
     assert sum(clock.prices[stage] for stage in found) == pytest.approx(least(problem, priced(seed), pruning))
@@ -45,7 +48,10 @@ def test_no_stages_take_less_where_no_prediction_is_too_long(seed: int, pruning:
 
 @each(range(40))
 def test_it_ends_with_measured_stages_that_no_others_beat_by_what_is_known(seed: int) -> None:
-    """Measured where measured, else predicted times the median ratio: by these the end is an optimum. Few stages are measured."""
+    """Measured where measured, else predicted times the median ratio: by these the end is an optimum.
+
+    Few stages are measured.
+    """
     problem, clock = random_problem(seed, most=6), Clock(seed)
     wrong = Random(seed)
     ratios: dict[Stage, float] = {}

@@ -14,26 +14,29 @@ FOUR = Problem(((),) * 4, ((4.0, 2.0, 2.0, 1.0),) * 2 + ((4.0,),) * 2, lanes=4)
 def test_a_lone_group_has_every_lane_that_helps_it() -> None:
     assert StageLanes(FOUR).seconds([(0,)]) == 1.0
     assert StageLanes(FOUR).seconds([(2,)]) == 4.0
-    assert [seat.lanes for seat in StageLanes(FOUR).seats([(2,)])] == [1]
+    assert [lane_group.lanes for lane_group in StageLanes(FOUR).lane_groups([(2,)])] == [1]
 
 
 def test_the_slowest_group_gets_more_lanes() -> None:
-    assert [(seat.lanes, seat.seconds) for seat in StageLanes(FOUR).seats([(0,), (1,)])] == [(2, 2.0), (2, 2.0)]
-    assert [seat.lanes for seat in StageLanes(FOUR).seats([(0, 1), (2,)])] == [2, 1]
+    assert [(lane_group.lanes, lane_group.seconds) for lane_group in StageLanes(FOUR).lane_groups([(0,), (1,)])] == [
+        (2, 2.0),
+        (2, 2.0),
+    ]
+    assert [lane_group.lanes for lane_group in StageLanes(FOUR).lane_groups([(0, 1), (2,)])] == [2, 1]
 
 
 def test_no_group_takes_lanes_that_the_next_slowest_needs() -> None:
     """Call 0 is fastest on three lanes, but two are enough: call 1 is then no slower than it."""
     problem = Problem(((), ()), ((6.0, 3.5, 3.0), (5.0, 3.4)), lanes=4)
-    assert [(one.lanes, one.seconds) for one in StageLanes(problem).seats([(0,), (1,)])] == [(2, 3.5), (2, 3.4)]
+    assert [(one.lanes, one.seconds) for one in StageLanes(problem).lane_groups([(0,), (1,)])] == [(2, 3.5), (2, 3.4)]
 
 
 def test_groups_that_split_well_take_turns_on_more_lanes_than_one() -> None:
     """Three on two lanes: one after another on both they leave no lane idle."""
     problem = Problem(((),) * 3, ((4.0, 2.0),) * 3, lanes=2)
-    assert [(one.lanes, len(one.groups), one.seconds) for one in StageLanes(problem).seats([(0,), (1,), (2,)])] == [
-        (2, 3, 6.0)
-    ]
+    assert [
+        (one.lanes, len(one.groups), one.seconds) for one in StageLanes(problem).lane_groups([(0,), (1,), (2,)])
+    ] == [(2, 3, 6.0)]
 
 
 @each(range(60))
@@ -46,7 +49,7 @@ def test_no_other_numbers_of_lanes_make_a_stage_of_few_groups_shorter(seed: int)
         if sum(counts) <= 4:
             alone = zip(groups, counts, strict=True)
             ends.append(max(lanes.fastest[group[0]][count - 1][1] for group, count in alone))
-    assert max(seat.seconds for seat in lanes.seats(groups)) == min(ends)
+    assert max(lane_group.seconds for lane_group in lanes.lane_groups(groups)) == min(ends)
 
 
 @each(range(60))
@@ -56,17 +59,19 @@ def test_groups_in_turn_end_no_later_than_packed_on_single_lanes(seed: int) -> N
     filled = [0.0] * problem.lanes
     for length in sorted((problem.alone(call) for call in problem.calls), reverse=True):
         filled[filled.index(min(filled))] += length
-    seats = StageLanes(problem).seats([(call,) for call in problem.calls])
-    assert max(seat.seconds for seat in seats) <= max(filled)
-    assert sorted(group for seat in seats for group in seat.groups) == [(call,) for call in problem.calls]
-    assert sum(seat.lanes for seat in seats) <= problem.lanes
+    lane_groups = StageLanes(problem).lane_groups([(call,) for call in problem.calls])
+    assert max(lane_group.seconds for lane_group in lane_groups) <= max(filled)
+    assert sorted(group for lane_group in lane_groups for group in lane_group.groups) == [
+        (call,) for call in problem.calls
+    ]
+    assert sum(lane_group.lanes for lane_group in lane_groups) <= problem.lanes
 
 
 def test_more_groups_than_lanes_take_turns_longest_first() -> None:
     problem = Problem(((),) * 5, tuple((float(length),) for length in (3, 3, 2, 2, 2)), lanes=2)
-    seats = StageLanes(problem).seats([(call,) for call in range(5)])
-    assert [seat.seconds for seat in seats] == [7.0, 5.0]
-    assert sorted(group for seat in seats for group in seat.groups) == [(call,) for call in range(5)]
+    lane_groups = StageLanes(problem).lane_groups([(call,) for call in range(5)])
+    assert [lane_group.seconds for lane_group in lane_groups] == [7.0, 5.0]
+    assert sorted(group for lane_group in lane_groups for group in lane_group.groups) == [(call,) for call in range(5)]
 
 
 def test_a_stage_of_more_than_one_lane_ends_with_a_hand_over() -> None:

@@ -39,7 +39,9 @@ class Form:
     scale: str
     mask: str
     projected: bool
-    """Operands are [batch, tokens, heads * depth], split and transposed, and so is the result; else [batch, heads, tokens, depth]."""
+    """Operands are [batch, tokens, heads * depth], split and transposed, and so is the result; else [batch, heads,
+    tokens, depth].
+    """
 
 
 def forms() -> st.SearchStrategy[Form]:

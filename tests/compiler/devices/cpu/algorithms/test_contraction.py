@@ -38,7 +38,10 @@ def at(*axes: Axis | Index | int) -> tuple[Index, ...]:
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Kernel:
-    """1-D to 3-D, grouped, dilated, strided, padded, with odd sizes; a map may have been taken into the data operand."""
+    """1-D to 3-D, grouped, dilated, strided, padded, with odd sizes.
+
+    A map may have been taken into the data operand.
+    """
     rank = draw(st.integers(1, 3))
     many = [draw(st.sampled_from([1, 2, 3, 5, 7, 12 // rank])) for _ in range(rank)]
     window = [draw(st.integers(1, 3)) for _ in range(rank)]
@@ -143,7 +146,10 @@ def with_epilogue(
 
 @st.composite
 def transposed(draw: st.DrawFn) -> Kernel:
-    """A transposed convolution of one axis, phase by phase: taps run backwards, and the phase picks both input and weights."""
+    """A transposed convolution of one axis, phase by phase.
+
+    Taps run backwards, and the phase picks both input and weights.
+    """
     blocks, phases, taps = draw(st.integers(2, 9)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
     before, ins, outs = draw(st.integers(0, 3)), draw(st.sampled_from([1, 5, 16])), draw(st.sampled_from([8, 17, 40]))
     n, k, c = Axis("n", draw(st.integers(1, 2))), Axis("k", outs), Axis("c", ins)
@@ -185,7 +191,10 @@ def odd_tiles(draw: st.DrawFn, view: Contraction, slots: Slots, target: CpuTarge
 
 @st.composite
 def tiled(draw: st.DrawFn, kernels: st.SearchStrategy[Kernel], target: CpuTarget) -> Case:
-    """A contraction under a tile of the tile stage or an odd one, its tiles split over several calls; loops for what is none."""
+    """A contraction under a tile of the tile stage or an odd one, its tiles split over several calls.
+
+    Loops for what is none.
+    """
     constant = draw(st.sampled_from([(), (1,), (1,), (0, 1)]))
     case = replace(draw(bound(draw(kernels))), constant=constant, tolerance=1e-4)
     case = replace(case, cuts=tuple(draw(st.lists(st.floats(0, 1), max_size=2))))

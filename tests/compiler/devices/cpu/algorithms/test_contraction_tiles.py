@@ -20,8 +20,10 @@ kernel MatMul(in x: f32[{m}, {k}], in w: f32[{k}, {n}]; out y: f32[{m}, {n}])
 CONVOLUTION = """
 kernel Conv(in x: f32[1, {c}, {size}, {size}], in w: f32[{n}, {c}, 3, 3]; out y: f32[1, {n}, {size}, {size}])
   for b:1, m:{n}, oy:{size}, ox:{size}
-    y[b, m, oy, ox] = sum<f32> c:{c}, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, {size}:i64)),
-      and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, {size}:i64))), x[b, c, oy + r - 1, ox + s - 1], 0.0:f32), w[m, c, r, s])
+    y[b, m, oy, ox] = sum<f32> c:{c}, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), \
+lt(#(oy + r - 1):i64, {size}:i64)),
+      and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, {size}:i64))), x[b, c, oy + r - 1, ox + s - 1], \
+0.0:f32), w[m, c, r, s])
 """
 WORKLOADS = {
     "wide": PRODUCT.format(m=197, k=192, n=768),

@@ -22,7 +22,10 @@ MODES = [("rows", 1), ("weights", 1), ("rows", 0), ("weights", 0)]
 
 
 def gated(s: Sketch, side: int, channels: int, filters: int, on: str, residual: int) -> Graph:
-    """A 1x1 convolution of an image, with a gate of the channels on the image or on the weights, perhaps added to another image."""
+    """A 1x1 convolution of an image, with a gate of the channels on the image or on the weights.
+
+    Perhaps it is added to another image.
+    """
     x, gate = s("Abs", s.x(1, channels, side, side)), s("Sigmoid", s.x(1, channels, 1, 1))
     weights = s.normal(filters, channels, 1, 1)
     operands = (s("Mul", x, gate), weights) if on == "rows" else (x, s("Mul", weights, gate))

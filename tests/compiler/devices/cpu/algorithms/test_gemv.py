@@ -33,7 +33,10 @@ def at(*axes: Axis) -> tuple[Index, ...]:
 
 @st.composite
 def few_rows(draw: st.DrawFn) -> Kernel:
-    """Up to MAX_ROWS rows times a matrix, either operand transposed, a map taken into the rows, others after the product."""
+    """Up to MAX_ROWS rows times a matrix, either operand transposed.
+
+    A map may be taken into the rows, others come after the product.
+    """
     rows, columns = draw(st.integers(1, MAX_ROWS)), draw(st.sampled_from([2, 5, 16, 40, 65, 130, 300]))
     deep = draw(st.sampled_from([1, 3, 16, 37, 400, 700]))
     m, n, k = Axis("m", rows), Axis("n", columns), Axis("k", deep)
@@ -76,7 +79,10 @@ def cases(draw: st.DrawFn, target: CpuTarget) -> Case:
 
 
 def agrees(drawn: list[Case], target: CpuTarget) -> None:
-    """Within float32 rounding of the product in float64; 24-bit numbers within a thousandth of a percent of the largest."""
+    """Within float32 rounding of the product in float64.
+
+    24-bit numbers within a thousandth of a percent of the largest.
+    """
     library = Library.of(drawn, target, optimise="-O1")
     for number, case in enumerate(drawn):
         wide = in_float64(case.kernel, case.inputs)

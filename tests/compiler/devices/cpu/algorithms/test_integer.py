@@ -101,7 +101,10 @@ def operators(draw: st.DrawFn) -> tuple[str, list[np.ndarray | None], dict[str, 
 def defined(
     op: str, arrays: Sequence[np.ndarray | None], attrs: dict[str, Attr], fixed: bool
 ) -> tuple[Kernel, list[np.ndarray]]:
-    """The kernel of one operator, and the arrays of its slots; with `fixed`, one-element parameters are written into it."""
+    """The kernel of one operator, and the arrays of its slots.
+
+    With `fixed`, one-element parameters are written into it.
+    """
     types = tuple(None if array is None else TensorType(DType.of(array.dtype), array.shape) for array in arrays)
     ids = tuple(None if array is None else at for at, array in enumerate(arrays))
     record = OPERATORS[op]

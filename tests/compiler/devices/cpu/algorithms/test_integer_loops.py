@@ -1,4 +1,7 @@
-"""Plain loops over bytes and integers, which vectors of 32-bit lanes carry out: equal to their definition, bit by bit."""
+"""Plain loops over bytes and integers, which vectors of 32-bit lanes carry out.
+
+Equal to their definition, bit by bit.
+"""
 
 from __future__ import annotations
 

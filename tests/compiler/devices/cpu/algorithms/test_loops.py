@@ -250,7 +250,8 @@ kernel Softmax(in x: f32[{a}, {b}, {c}]; temp m: f32[{a}, {c}], temp s: f32[{a},
     for k:{b}: y[i, k, l] = div(exp(sub(x[i, k, l], m[i, l])), s[i, l])
 """,
     "normalisation with statistics": """
-kernel LayerNorm(in x: f32[{a}, {b}, {c}], in g: f32[{c}]; temp t: f32[{a}, {b}]; out y: f32[{a}, {b}, {c}], out mean: f32[{a}, {b}])
+kernel LayerNorm(in x: f32[{a}, {b}, {c}], in g: f32[{c}]; temp t: f32[{a}, {b}]; \
+out y: f32[{a}, {b}, {c}], out mean: f32[{a}, {b}])
   for i:{a}, j:{b}
     mean[i, j] = sum<f32> l:{c} . mul(x[i, j, l], {inverse}:f32)
     t[i, j] = sum<f32> l:{c} . mul(sub(x[i, j, l], mean[i, j]), sub(x[i, j, l], mean[i, j]))
@@ -330,14 +331,16 @@ kernel State(in x: f32[{a}, {b}]; temp s: f32[{b}], temp d: f32[{b}]; out y: f32
     y[i, j] = sub(mul(s[j], 3.0:f32), d[j])
 """,
     "a recurrent layer": """
-kernel Rnn(in x: f32[{a}, {b}, {c}], in w: f32[{d}, {c}], in r: f32[{d}, {d}]; temp g: f32[{b}, {d}], temp h: f32[{b}, {d}]; out y: f32[{a}, {b}, {d}])
+kernel Rnn(in x: f32[{a}, {b}, {c}], in w: f32[{d}, {c}], in r: f32[{d}, {d}]; \
+temp g: f32[{b}, {d}], temp h: f32[{b}, {d}]; out y: f32[{a}, {b}, {d}])
   for seq t:{a}
     for n:{b}, k:{d}: g[n, k] = sum<f32> c:{c} . mul(x[t, n, c], w[k, c])
     for n:{b}, k:{d}: h[n, k] = sum<f32> j:{d} . mul(where(gt(#(t):i64, 0:i64), y[t - 1, n, j], 0.0:f32), r[k, j])
     for n:{b}, k:{d}: y[t, n, k] = tanh(add(g[n, k], h[n, k]))
 """,
     "a recurrent layer whose batch is shared": """
-kernel Rnn(in x: f32[{a}, {b}, {c}], in w: f32[{d}, {c}]; temp g: f32[{b}, {d}], temp h: f32[{b}, {d}]; out y: f32[{a}, {b}, {d}])
+kernel Rnn(in x: f32[{a}, {b}, {c}], in w: f32[{d}, {c}]; temp g: f32[{b}, {d}], temp h: f32[{b}, {d}]; \
+out y: f32[{a}, {b}, {d}])
   for seq t:{a}, n:{b}
     for k:{d}: g[n, k] = sum<f32> c:{c} . mul(x[t, n, c], w[k, c])
     for k:{d}: h[n, k] = tanh(add(g[n, k], where(gt(#(t):i64, 0:i64), h[n, k], 0.25:f32)))

@@ -81,7 +81,10 @@ def layers(draw: st.DrawFn) -> Layer:
 
 
 def case_of(layer: Layer) -> tuple[Case, tuple[np.ndarray, ...]]:
-    """The layer's kernel as fusion names its slots, on plain buffers, its weights constant, and what the reference says in float64."""
+    """The layer's kernel as fusion names its slots, on plain buffers, its weights constant.
+
+    Also what the reference says in float64.
+    """
     operator = OPERATORS[layer.op]
     node, inputs, types = prepare(operator, layer.arrays, layer.attrs, layer.outputs)
     outputs = operator.infer(node, types)

@@ -22,7 +22,10 @@ TARGETS = {profile.vector_floats: profile for profile in reversed(PROFILES) if r
 
 @st.composite
 def cases(draw: st.DrawFn, target: CpuTarget) -> Case | None:
-    """A joined kernel under any tile, its tile tasks split over several calls; None where the pair was not joined or has another form."""
+    """A joined kernel under any tile, its tile tasks split over several calls.
+
+    None where the pair was not joined or has another form.
+    """
     pair = pair_of(draw(separables()))
     if pair is None:
         return None
@@ -83,7 +86,10 @@ def test_sums_over_many_channels_are_taken_in_stretches(lanes: int) -> None:
 
 
 def test_images_of_one_pixel_are_not_taken_for_channels_of_one_image() -> None:
-    """Side by side in memory, their channels look like those of one image to a pool, which has no weights that tell them apart."""
+    """Side by side in memory, their channels look like those of one image to a pool.
+
+    A pool has no weights that tell them apart.
+    """
     s = Sketch(0, DType.F32)
     x = s("Relu", s("Conv", s.x(4, 16, 1, 1), s.normal(16, 16, 1, 1)))
     y = s("AveragePool", x, kernel_shape=(2, 2), pads=(0, 0, 1, 1), count_include_pad=1)

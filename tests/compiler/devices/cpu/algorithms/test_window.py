@@ -64,7 +64,10 @@ def images(draw: st.DrawFn) -> tuple[int, int, tuple[int, ...]]:
 
 @st.composite
 def operators(draw: st.DrawFn) -> tuple[str, tuple[np.ndarray, ...], Mapping[str, Attr]]:
-    """A convolution of few channels per group, a pool, or a reduction over space: its name, its inputs, its attributes."""
+    """A convolution of few channels per group, a pool, or a reduction over space.
+
+    Its name, its inputs, its attributes.
+    """
     batch, channels, space = draw(images())
     random = np.random.default_rng(draw(st.integers(0, 2**16)))
     x = random.uniform(-1, 1, (batch, channels, *space)).astype(np.float32)
@@ -105,7 +108,10 @@ MAPS: Mapping[str, tuple[Callable[[Expr], Expr], Callable[[np.ndarray], np.ndarr
 
 @st.composite
 def asked(draw: st.DrawFn, target: CpuTarget) -> Asked:
-    """An operator channels-last, with maps behind it, under a tile of the tile stage, its tiles split over several calls."""
+    """An operator channels-last, with maps behind it, under a tile of the tile stage.
+
+    Its tiles are split over several calls.
+    """
     name, arrays, attrs = draw(operators())
     operator = OPERATORS[name]
     node, inputs, types = prepare(operator, arrays, attrs, 1)
@@ -220,11 +226,13 @@ def test_pools_of_nan_and_infinities_are_what_numpy_says(name: str, lanes: int) 
 @pytest.mark.parametrize(
     "text",
     [
-        "kernel Plain(in x: f32[8, 9, 16]; out y: f32[8, 16]) for c:8, l:16: y[c, l] = max<f32> r:9 . where(gt(#(l):i64, 3:i64), x[c, r, l], -inf:f32)",
+        "kernel Plain(in x: f32[8, 9, 16]; out y: f32[8, 16]) for c:8, l:16: y[c, l] = max<f32> r:9 . "
+        "where(gt(#(l):i64, 3:i64), x[c, r, l], -inf:f32)",
         "kernel Far(in x: f32[8, 16, 9]; out y: f32[8, 16]) for c:8, l:16: y[c, l] = sum<f32> r:9 . x[c, l, r]",
         "kernel Product(in x: f32[8, 16, 9]; out y: f32[8, 16]) for c:8, l:16: y[c, l] = prod<f32> r:9 . x[c, l, r]",
         "kernel Map(in x: f32[8, 16]; out y: f32[8, 16]) for c:8, l:16: y[c, l] = max(x[c, l], 0.0:f32)",
-        "kernel Two(in x: f32[8, 9, 16]; temp t: f32[8, 16]; out y: f32[8]) for c:8 for l:16: t[c, l] = sum<f32> r:9 . x[c, r, l] y[c] = sum<f32> l:16 . t[c, l]",
+        "kernel Two(in x: f32[8, 9, 16]; temp t: f32[8, 16]; out y: f32[8]) for c:8 for l:16: t[c, "
+        "l] = sum<f32> r:9 . x[c, r, l] y[c] = sum<f32> l:16 . t[c, l]",
     ],
     ids=["a guard on channels", "channels far apart", "a product", "no reduction", "two reductions"],
 )

@@ -29,7 +29,10 @@ MOST_ERROR = 2e-4
 
 @dataclass(frozen=True)
 class Filter:
-    """A convolution of unit stride: `taps` and `pads` by axis, `ends` the padding after; what precedes and follows it."""
+    """A convolution of unit stride: `taps` and `pads` by axis, `ends` the padding after.
+
+    What precedes and follows it.
+    """
 
     batch: int
     groups: int
@@ -272,7 +275,10 @@ def test_zeros_give_the_bias_and_powers_of_two_change_no_digit(outputs: tuple[in
 
 
 def test_what_is_not_finite_reaches_all_it_should_and_stays_in_its_tile() -> None:
-    """Unlike a plain sum, a tile mixes its inputs: outputs beside the window of a NaN may become NaN, those of other tiles may not."""
+    """Unlike a plain sum, a tile mixes its inputs.
+
+    Outputs beside the window of a NaN may become NaN, those of other tiles may not.
+    """
     arrays = arrays_of(PLAIN, 2)
     (clean,) = run_on([arrays], (4, 4))
     arrays["x"][0, 3, 5, 6] = np.nan

@@ -77,7 +77,10 @@ def subjects() -> Iterator[Subject]:
 
 
 def ways(graph: Graph, node: Node, values: Mapping[int, np.ndarray], source: str) -> Iterator[Subject]:
-    """The first proposal; for a contraction also the one with its second operand packed ahead of time, and plain loops."""
+    """The first proposal.
+
+    For a contraction also the one with its second operand packed ahead of time, and plain loops.
+    """
     types = tuple(None if id is None else graph.type(id) for id in node.inputs)
     kernel = cast(Kernel, OPERATORS[node.op].define(node, types, tuple(graph.type(id) for id in node.outputs)))
     buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))

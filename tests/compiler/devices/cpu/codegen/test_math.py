@@ -75,7 +75,10 @@ def stated() -> dict[str, float]:
 
 
 def samples() -> np.ndarray:
-    """Every 4,099th float of each sign (a prime: all exponents, all kinds of mantissa), and dense stretches where functions bend."""
+    """Every 4,099th float of each sign, and dense ranges where functions bend.
+
+    4,099 is a prime: all exponents come up, and all kinds of mantissa.
+    """
     bits = np.arange(0, 0x7F800000, 4099, dtype=np.uint32)
     spread = np.concatenate([bits, bits | 0x80000000]).view(np.float32)
     dense = [np.linspace(low, high, 60_000) for low, high in ((-105, 90), (-10, 10), (-1, 1), (0.5, 2), (0.9, 1.1))]
@@ -103,7 +106,10 @@ def applied(code: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def ulps(got: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Distance in units of the last place of float32 at the true value; what overflows or vanishes in float32 must do so."""
+    """Distance in units of the last place of float32 at the true value.
+
+    What overflows or vanishes in float32 must do so.
+    """
     with np.errstate(over="ignore", under="ignore"):
         rounded = truth.astype(np.float32)
     unit = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, np.float32(3e38)))).astype(np.float64)

@@ -1,7 +1,9 @@
-"""Whether plans, and the runtime that carries them out, are right in any order of events: every task is delayed at random, and races are looked for.
+"""Whether plans, and the runtime that carries them out, are right in any order of events.
 
-A plan is right if its bits are those of one lane however long each task takes. What a lost wait would leave in memory is the result of the run before, so each
-run has another input than the one before.
+Every task is delayed at random, and races are looked for.
+
+A plan is right if its bits are those of one lane however long each task takes. What a lost wait would leave in memory
+is the result of the run before, so each run has another input than the one before.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ RUN_TASK = "static void run_task("
 DELAYS = """
 TW_EXPORT unsigned delay_seed; /* 0: none */
 
-/* Of eight events one lasts long enough for the other lanes to finish several tasks, two for some kernels, one gives the core away. */
+/* Of eight events one lasts long enough for the other lanes to finish several tasks, two for some kernels,
+   one gives the core away. */
 static void delay(unsigned long event) {
     unsigned long drawn = (event + 1) * 0x9E3779B97F4A7C15UL ^ delay_seed * 0xC2B2AE3D27D4EB4FUL;
     drawn = (drawn ^ drawn >> 29) * 0xBF58476D1CE4E5B9UL;
@@ -138,7 +141,10 @@ def test_lanes_that_share_a_core_give_these_bits_too(workshop: Workshop, tmp_pat
 
 
 def test_a_plan_that_lacks_a_wait_is_found_out(workshop: Workshop, tmp_path: Path) -> None:
-    """Each of the last waits that the plan cannot do without, which hold back what is computed from more than one lane's results."""
+    """Each of the last waits that the plan cannot do without.
+
+    They hold back what is computed from more than one lane's results.
+    """
     slow = delayed(workshop)
     right = expected(slow, tmp_path / "alone")
     broken = without_a_wait(workshop.kernels, plans_of(workshop.kernels, 2)[-1])[-2:]
@@ -157,12 +163,14 @@ int main(int count, char **given) {
     static float image[IMAGE], result[RESULT];
     static const int64_t in_shape[] = {IN_SHAPE}, out_shape[] = {OUT_SHAPE};
     tw_instance *instance;
-    if (tw_create(&(tw_config){.weights_path = given[count - 1], .spin_us = 100}, &instance)) return puts(tw_last_error()), 1;
+    if (tw_create(&(tw_config){.weights_path = given[count - 1], .spin_us = 100}, &instance))
+        return puts(tw_last_error()), 1;
     tw_tensor in = {image, TW_CPU, 0, TW_FLOAT, 32, IN_RANK, in_shape, NULL};
     tw_tensor out = {result, TW_CPU, 0, TW_FLOAT, 32, OUT_RANK, out_shape, NULL};
     static double begins[1000], ends[1000];
     for (int run = 0; run < 20; run++)
-        if (run % 4 ? tw_run(instance, &in, &out) : tw_trace(instance, &in, &out, begins, ends)) return puts(tw_last_error()), 1;
+        if (run % 4 ? tw_run(instance, &in, &out) : tw_trace(instance, &in, &out, begins, ends))
+            return puts(tw_last_error()), 1;
     tw_destroy(instance);
     puts("done");
     return 0;
@@ -173,7 +181,10 @@ HELP = "#define SPINS_BEFORE_HELP 256"
 
 
 def with_sanitizer(workshop: Workshop, plan: Plan, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A caller in C, which finds races by happens-before: those that did not come true this time too. Skips where the tool does not work."""
+    """A caller in C, which finds races by happens-before: those that did not come true this time too.
+
+    Skips where the tool does not work.
+    """
     folder.mkdir()
     sources, weights = workshop.sources([plan])
     kernels = workshop.kernels
@@ -212,7 +223,8 @@ def with_sanitizer(workshop: Workshop, plan: Plan, folder: Path) -> subprocess.C
 def test_no_two_lanes_touch_memory_unordered(lanes: int, tmp_path: Path) -> None:
     """Each lane runs its own tasks: where one thread runs what is another's, it cannot race with itself.
 
-    The tool looks at no vectors of more than 16 bytes; what the first wait of the plan guards is also read in smaller pieces.
+    The tool looks at no vectors of more than 16 bytes; what the first wait of the plan guards is also read in smaller
+    pieces.
     """
     workshop = Workshop(NETWORKS["branchy"](), {"tw_lanes.h": [(HELP, "#define SPINS_BEFORE_HELP (1L << 60)")]})
     plan = plans_of(workshop.kernels, lanes)[-1]

@@ -20,7 +20,8 @@ from tests.compiler.devices.cpu.emit.test_regions import FAMILIES, HERE
 from tests.compiler.devices.cpu.library import LOOPS, Case, array_of, check
 
 PRODUCT = """
-kernel MatMul(in {x}: f32[{m}, 19], in {w}: f32[19, 21], in {bias}: f32[21]; temp {t}: f32[{m}, 21]; out {y}: f32[{m}, 21])
+kernel MatMul(in {x}: f32[{m}, 19], in {w}: f32[19, 21], in {bias}: f32[21]; temp {t}: f32[{m}, 21]; \
+out {y}: f32[{m}, 21])
   for int:{m}, panel:21
     {t}[int, panel] = sum<f32> count:19 . mul({x}[int, count], {w}[count, panel])
     {y}[int, panel] = add({t}[int, panel], {bias}[panel])

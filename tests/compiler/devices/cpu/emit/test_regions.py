@@ -1,4 +1,7 @@
-"""What stretches of tile tasks read and write: told of kernels of every algorithm and compared with what they do; and how tight it is."""
+"""What stretches of tile tasks read and write: told of kernels of every algorithm and compared with what they do.
+
+Also how tight it is.
+"""
 
 from __future__ import annotations
 
@@ -108,11 +111,16 @@ def test_all_tasks_of_a_grid_are_all_tile_tasks(drawn: Callable[[], list[Case]])
 WIDE, HIGH, DEEP, MANY = 10, 12, 8, 32
 ROW = 4 * WIDE * DEEP
 """Bytes of a row of the image, channels-last."""
-INSIDE = f"and(and(ge(#(y + r - 1):i64, 0:i64), lt(#(y + r - 1):i64, {HIGH}:i64)), and(ge(#(x + s - 1):i64, 0:i64), lt(#(x + s - 1):i64, {WIDE}:i64)))"
+INSIDE = (
+    f"and(and(ge(#(y + r - 1):i64, 0:i64), lt(#(y + r - 1):i64, {HIGH}:i64)), and(ge(#(x + s - 1):i64, 0:i64), "
+    f"lt(#(x + s - 1):i64, {WIDE}:i64)))"
+)
 CONVOLUTION = f"""
-kernel Conv(in x: f32[1, {DEEP}, {HIGH}, {WIDE}], in w: f32[{MANY}, {DEEP}, 3, 3]; out z: f32[1, {MANY}, {HIGH}, {WIDE}])
+kernel Conv(in x: f32[1, {DEEP}, {HIGH}, {WIDE}], in w: f32[{MANY}, {DEEP}, 3, 3]; \
+out z: f32[1, {MANY}, {HIGH}, {WIDE}])
   for k:{MANY}, y:{HIGH}, x:{WIDE}
-    z[0, k, y, x] = sum<f32> c:{DEEP}, r:3, s:3 . mul(where({INSIDE}, x[0, c, y + r - 1, x + s - 1], 0.0:f32), w[k, c, r, s])
+    z[0, k, y, x] = sum<f32> c:{DEEP}, r:3, s:3 . mul(where({INSIDE}, x[0, c, y + r - 1, x + s - 1], 0.0:f32), w[k, c, \
+r, s])
 """
 POINTWISE = f"""
 kernel Conv(in x: f32[1, {DEEP}, {HIGH}, {WIDE}], in w: f32[{MANY}, {DEEP}]; out z: f32[1, {MANY}, {HIGH}, {WIDE}])
@@ -193,14 +201,20 @@ def test_a_pool_reads_the_rows_under_its_windows() -> None:
 
 
 def test_maps_are_split_evenly() -> None:
-    text = "kernel Add(in a: f32[24, 512], in b: f32[24, 512]; out c: f32[24, 512]) for i:24, j:512\n c[i, j] = add(a[i, j], b[i, j])"
+    text = (
+        "kernel Add(in a: f32[24, 512], in b: f32[24, 512]; out c: f32[24, 512]) for i:24, j:512\n"
+        " c[i, j] = add(a[i, j], b[i, j])"
+    )
     assert count_tiles(plain_case(text).workload, LOOPS, V4) == 3
     told = touched(plain_case(text), V4, 1, 2)
     assert {*told.reads, *told.writes} == {Stretch(4 * 4096, 8 * 4096)}
 
 
 def test_what_conditions_keep_out_of_a_part_is_not_read_by_it() -> None:
-    text = "kernel Concat(in a: f32[3, 64], in b: f32[5, 64]; out c: f32[8, 64]) for i:8, j:64\n c[i, j] = where(lt(#(i):i64, 3:i64), a[i, j], b[i - 3, j])"
+    text = (
+        "kernel Concat(in a: f32[3, 64], in b: f32[5, 64]; out c: f32[8, 64]) for i:8, j:64\n"
+        " c[i, j] = where(lt(#(i):i64, 3:i64), a[i, j], b[i - 3, j])"
+    )
     assert count_tiles(plain_case(text).workload, LOOPS, V4) == 8
     above, below = (touched(plain_case(text), V4, *part) for part in ((0, 3), (3, 8)))
     assert above.reads == (Stretch(0, 768), Stretch(0, 0))
@@ -208,7 +222,10 @@ def test_what_conditions_keep_out_of_a_part_is_not_read_by_it() -> None:
 
 
 def test_what_data_decide_is_read_from_anywhere() -> None:
-    text = "kernel Gather(in a: f32[9, 64], in at: i64[8]; out c: f32[8, 64]) for i:8, j:64\n c[i, j] = a[[at[i] in 0..8], j]"
+    text = (
+        "kernel Gather(in a: f32[9, 64], in at: i64[8]; out c: f32[8, 64]) for i:8, j:64\n"
+        " c[i, j] = a[[at[i] in 0..8], j]"
+    )
     assert touched(plain_case(text), V4, 2, 4).reads == (Stretch(0, 4 * 9 * 64), Stretch(16, 32))
 
 

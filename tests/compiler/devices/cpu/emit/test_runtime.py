@@ -33,7 +33,8 @@ int main(int count, char **given) {
     for (int at = 0; at < 3 * 33 * 33; at++) image[at] = (float)(at % 17) - 8;
     for (int lanes = 0; lanes < 2; lanes++) {
         tw_instance *instance;
-        if (tw_create(&(tw_config){.weights_path = given[count - 1], .lanes = lanes, .spin_us = -1}, &instance)) return puts(tw_last_error()), 1;
+        if (tw_create(&(tw_config){.weights_path = given[count - 1], .lanes = lanes, .spin_us = -1}, &instance))
+            return puts(tw_last_error()), 1;
         tw_tensor in = {image, TW_CPU, 0, TW_FLOAT, 32, 4, in_shape, NULL};
         tw_tensor out = {results[lanes], TW_CPU, 0, TW_FLOAT, 32, 2, out_shape, NULL};
         for (int run = 0; run < 3; run++)
@@ -125,7 +126,10 @@ def test_a_lane_whose_thread_never_starts_is_done_without(network: Compiled, tmp
 
 
 def test_a_lane_that_wakes_as_its_instance_is_destroyed_runs_nothing(network: Compiled, tmp_path: Path) -> None:
-    """The runtime compiled with lanes that lose their core for a while when they have seen that a run began, which ends without them."""
+    """The runtime compiled with lanes that lose their core for a while when they have seen that a run began.
+
+    The run ends without them.
+    """
     number = "next = atomic_load(&m->run);"
     assert said_by(DESTROYER, network, tmp_path, number, f"usleep(100000); {number}") == "left alone"
 

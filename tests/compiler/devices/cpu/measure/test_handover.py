@@ -24,13 +24,15 @@ TW_EXPORT char touches[256];
 static _Atomic int touched;
 static _Thread_local int is_other;
 
-#define HOOK __attribute__((no_instrument_function, visibility("hidden"))) /* a C library may have such hooks of its own */
+/* Hidden, as a C library may have such hooks of its own. */
+#define HOOK __attribute__((no_instrument_function, visibility("hidden")))
 
 /* Called wherever one of these functions begins. */
 HOOK void __cyg_profile_func_enter(void *function, void *site) {
     (void)site;
     if (function == (void *)member_main) is_other = 1;
-    char what = function == (void *)write_all ? 'W' : function == (void *)read_all ? 'R' : function == (void *)now ? 'T' : 0;
+    char what = function == (void *)write_all ? 'W' : function == (void *)read_all ? 'R'
+        : function == (void *)now ? 'T' : 0;
     if (what) touches[atomic_fetch_add(&touched, 1)] = (char)(is_other ? what | 32 : what);
 }
 HOOK void __cyg_profile_func_exit(void *function, void *site) {
@@ -38,7 +40,9 @@ HOOK void __cyg_profile_func_exit(void *function, void *site) {
     (void)site;
 }
 """
-"""The order in which all is written (W), read (R), or the clock is looked at (T): in small letters what the other lane does."""
+"""The order in which all is written (W), read (R), or the clock is looked at (T): in small letters what the other lane
+does.
+"""
 
 
 def test_near_and_far_are_told_apart() -> None:

@@ -31,7 +31,8 @@ from tests.compiler.devices.cpu.measure.libraries import built
 from tests.compiler.networks import Network, graph_of
 
 TARGET = replace(this_machine(), lanes=2)
-# Writes down when each task began and ended: p[0] is the counter that all share, p[1] a row of (begin, end) by tile and run.
+# Writes down when each task began and ended: p[0] is the counter that all share, p[1] a row of (begin, end) by tile and
+# run.
 LOGGED = """
 void logged(void *const *p, char *scratch, long begin, long end) {
     long *clock = p[0], (*rows)[2] = p[1];

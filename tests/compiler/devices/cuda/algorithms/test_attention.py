@@ -1,4 +1,7 @@
-"""Attention on tensor cores: on the double against its definition, in every arithmetic, under any division into warps."""
+"""Attention on tensor cores.
+
+On the double against its definition, in every arithmetic, under any division into warps.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,12 @@ DIVISIONS = (
     FlashBlocks(2, 1, 64, 2),
 )
 LAYER = """
-kernel Attention(in q: f32[{batch}, {heads}, {queries}, {depth}], in k: f32[{batch}, {shared_heads}, {keys}, {depth}], in v: f32[{batch}, {shared_heads}, {keys}, {columns}]{inputs}; temp t0: f32[{batch}, {heads}, {queries}, {keys}], temp t1: f32[{batch}, {heads}, {queries}, {keys}], temp t2: f32[{batch}, {heads}, {queries}], temp t3: f32[{batch}, {heads}, {queries}, {keys}], temp t4: f32[{batch}, {heads}, {queries}], temp t5: f32[{batch}, {heads}, {queries}, {keys}], temp t6: f32[{batch}, {heads}, {queries}, {columns}]; out y: f32[{batch}, {heads}, {queries}, {columns}])
+kernel Attention(in q: f32[{batch}, {heads}, {queries}, {depth}], in k: f32[{batch}, {shared_heads}, {keys}, {depth}], \
+in v: f32[{batch}, {shared_heads}, {keys}, {columns}]{inputs}; \
+temp t0: f32[{batch}, {heads}, {queries}, {keys}], temp t1: f32[{batch}, {heads}, {queries}, {keys}], \
+temp t2: f32[{batch}, {heads}, {queries}], temp t3: f32[{batch}, {heads}, {queries}, {keys}], \
+temp t4: f32[{batch}, {heads}, {queries}], temp t5: f32[{batch}, {heads}, {queries}, {keys}], \
+temp t6: f32[{batch}, {heads}, {queries}, {columns}]; out y: f32[{batch}, {heads}, {queries}, {columns}])
   for b:{batch}, h:{heads}, i:{queries}
     for j:{keys}: t0[b, h, i, j] = sum<f32> d:{depth} . mul({q}, {k})
     for j:{keys}: t1[b, h, i, j] = {score}
@@ -227,7 +235,10 @@ def test_copies_are_as_wide_as_the_layout_permits() -> None:
 
 
 def edges(arithmetic: str) -> list[Case]:
-    """Masks of -infinity, for single keys and for whole rows; large scores; a mask that is the lowest number everywhere."""
+    """Masks of -infinity, for single keys and for whole rows; large scores.
+
+    A mask that is the lowest number everywhere.
+    """
     masked = case(layer(score=f"add({SCORE}, m[i, j])", inputs=", in m: f32[20, 37]"), arithmetic)
     mask = np.where(masked.inputs[3] < -0.5, -np.inf, 0).astype(np.float32)
     mask[[3, 11]] = -np.inf
@@ -339,7 +350,7 @@ def test_scores_that_are_wanted_in_memory_are_left_to_loops() -> None:
 
 
 def test_rows_in_shared_memory_meet_no_bank_twice() -> None:
-    """The 16-byte rows that ldmatrix reads together, and the elements that the lanes of a warp read together in fp32."""
+    """The 16-byte rows that ldmatrix reads at once, and the elements that a warp's lanes read at once in fp32."""
     for arithmetic in ("f16", "3xtf32"):
         for turned in (False, True):
             for size in (16, 32, 64, 80, 96, 128):

@@ -1,4 +1,7 @@
-"""What the model proposes for attention on a GPU: enough blocks at batch 1, shared keys where there are many queries, nothing that does not fit."""
+"""What the model proposes for attention on a GPU.
+
+Enough blocks at batch 1, shared keys where there are many queries, nothing that does not fit.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,8 @@ def test_attention_of_the_zoo_in_fp16_is_taken_by_16_byte_copies(
     calls = [call for call in kernels.calls if as_attention(call.kernel) is not None]
     assert calls
     apart = [refusal.reason for refusal in fused.refusals if refusal.step == "attention"]
-    # Only the class token of ViT's last block is asked for, one row of queries: of a tile of 16 rows the rest would be padding.
+    # Only the class token of ViT's last block is asked for, one row of queries: of a tile of 16 rows the rest would be
+    # padding.
     assert apart == (["one row does not repay packing the keys"] if network == "vit_tiny" else [])
     assert sum("Softmax" in call.kernel.family for call in kernels.calls) == len(calls) + len(apart)
     for call in calls:

@@ -9,7 +9,8 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 
 LAYER = """
-kernel Gated(in x: f32[5, 2, 3], in w: f32[12, 3], in r: f32[12, 6]; temp xs: f32[2, 12], temp hs: f32[2, 12], temp h: f32[2, 6]; out y: f32[5, 2, 6])
+kernel Gated(in x: f32[5, 2, 3], in w: f32[12, 3], in r: f32[12, 6]; \
+temp xs: f32[2, 12], temp hs: f32[2, 12], temp h: f32[2, 6]; out y: f32[5, 2, 6])
   for seq t:5, b:2
     for m:12: xs[b, m] = sum<f32> i:3 . mul(x[t, b, i], w[m, i])
     for m:12: hs[b, m] = sum<f32> k:6 . mul({state}, r[m, k])

@@ -1,4 +1,7 @@
-"""Products on the double of CUDA: every convolution and matrix product, multiplied in every way, under tiles of the tile stage and odd ones."""
+"""Products on the double of CUDA.
+
+Every convolution and matrix product, multiplied in every way, under tiles of the tile stage and odd ones.
+"""
 
 from __future__ import annotations
 
@@ -104,16 +107,19 @@ def test_transposed_convolutions_mean_what_they_say() -> None:
 
 
 PRODUCT = """
-kernel "MatMul+Add+Relu"(in x: f32[{m}, {k}], in w: f32[{k}, {n}], in b: f32[{n}], in r: f32[{m}, {n}]; temp t: f32[], temp u: f32[]; out y: f32[{m}, {n}])
+kernel "MatMul+Add+Relu"(in x: f32[{m}, {k}], in w: f32[{k}, {n}], in b: f32[{n}], in r: f32[{m}, {n}]; \
+temp t: f32[], temp u: f32[]; out y: f32[{m}, {n}])
   for i:{m}, j:{n}
     t[] = sum<f32> k:{k} . mul(x[i, k], w[k, j])
     u[] = add(add(t[], b[j]), r[i, j])
     y[i, j] = max(u[], 0.0:f32)
 """
 CONVOLUTION = """
-kernel "Conv+Add+Relu"(in x: f32[{b}, {c}, {h}, {w}], in f: f32[{k}, {c}, {r}, {s}], in z: f32[{b}, {k}, {oh}, {ow}]; temp t: f32[]; out y: f32[{b}, {k}, {oh}, {ow}])
+kernel "Conv+Add+Relu"(in x: f32[{b}, {c}, {h}, {w}], in f: f32[{k}, {c}, {r}, {s}], in z: f32[{b}, {k}, {oh}, {ow}]; \
+temp t: f32[]; out y: f32[{b}, {k}, {oh}, {ow}])
   for n:{b}, k:{k}, oy:{oh}, ox:{ow}
-    t[] = sum<f32> c:{c}, r:{r}, s:{s} . mul(where(and(and(ge(#({iy}):i64, 0:i64), lt(#({iy}):i64, {h}:i64)), and(ge(#({ix}):i64, 0:i64), lt(#({ix}):i64, {w}:i64))), {data}, 0.0:f32), f[k, c, r, s])
+    t[] = sum<f32> c:{c}, r:{r}, s:{s} . mul(where(and(and(ge(#({iy}):i64, 0:i64), lt(#({iy}):i64, {h}:i64)), \
+and(ge(#({ix}):i64, 0:i64), lt(#({ix}):i64, {w}:i64))), {data}, 0.0:f32), f[k, c, r, s])
     y[n, k, oy, ox] = max(add(t[], z[n, k, oy, ox]), 0.0:f32)
 """
 LAST = {4: Layout.channels_last(4), 2: Layout.plain(2), 1: Layout.plain(1)}
@@ -135,7 +141,10 @@ def convolution(
     data: str = "x[n, c, {iy}, {ix}]",
     first: bool = False,
 ) -> Case:
-    """Padded so that outputs are as many as inputs, divided by the stride; NHWC. The `first` layer's input is fp32 in NCHW."""
+    """Padded so that outputs are as many as inputs, divided by the stride; NHWC.
+
+    The `first` layer's input is fp32 in NCHW.
+    """
     pads = [(extent - 1) * dilation // 2 for extent in window]
     outs = [
         (extent + 2 * pad - (tap - 1) * dilation - 1) // stride + 1

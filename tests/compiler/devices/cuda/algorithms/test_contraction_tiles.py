@@ -1,4 +1,7 @@
-"""Tiles of products on a GPU: legal ones, within what the device has, in the job's precision; the model prefers what fills it."""
+"""Tiles of products on a GPU: legal ones, within what the device has, in the job's precision.
+
+The model prefers what fills it.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ def test_the_model_counts_waves_and_steps() -> None:
 
 
 def test_products_that_differ_only_in_what_costs_nothing_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A map behind the product is no part of the price; its extents, the way its operands are read and the target are."""
+    """A map behind the product is no part of the price.
+
+    Its extents, the way its operands are read and the target are.
+    """
     priced: list[Work] = []
     counted = Work.ns
 

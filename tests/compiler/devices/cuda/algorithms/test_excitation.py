@@ -1,4 +1,7 @@
-"""Squeeze and excitation as one kernel on the double of CUDA: however channels and positions are shared out, in clusters and through memory."""
+"""Squeeze and excitation as one kernel on the double of CUDA.
+
+However channels and positions are shared out, in clusters and through memory.
+"""
 
 from __future__ import annotations
 

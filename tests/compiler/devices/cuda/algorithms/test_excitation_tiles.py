@@ -1,4 +1,7 @@
-"""Tiles of squeeze and excitation on a GPU: legal ones; the model shares out what there is much of, and counts what a launch less saves."""
+"""Tiles of squeeze and excitation on a GPU: legal ones.
+
+The model shares out what there is much of, and counts what a launch less saves.
+"""
 
 from __future__ import annotations
 

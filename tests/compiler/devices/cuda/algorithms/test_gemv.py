@@ -33,7 +33,8 @@ from tests.compiler.devices.cuda.test_nvrtc import ARCHITECTURES, needs_nvrtc
 from tests.cuda_double.double import MODES, Device, compile_kernels
 
 CLASSIFIER = """
-kernel Gemm(in x: f32[{rows}, {depth}], in w: f32[{columns}, {depth}], in b: f32[{columns}]; temp t: f32[]; out y: f32[{rows}, {columns}])
+kernel Gemm(in x: f32[{rows}, {depth}], in w: f32[{columns}, {depth}], in b: f32[{columns}]; temp t: f32[]; \
+out y: f32[{rows}, {columns}])
   for m:{rows}, n:{columns}
     t[] = sum<f32> k:{depth} . mul(x[m, k], w[n, k])
     y[m, n] = max(add(t[], b[n]), 0.0:f32)

@@ -52,7 +52,10 @@ def check(cases: Sequence[Case], flavour: str = "plain", modes: Sequence[Mode] =
 
 @st.composite
 def drawn(draw: st.DrawFn) -> Case | None:
-    """One of the four operators, on any buffers, under a proposed tile; None for what is no product of bytes wide enough."""
+    """One of the four operators, on any buffers, under a proposed tile.
+
+    None for what is no product of bytes wide enough.
+    """
     op, arrays, attrs = draw(operators())
     kernel, given = defined(op, arrays, attrs, fixed=draw(st.booleans()))
     case = replace(draw(bound(kernel)), inputs=tuple(given))

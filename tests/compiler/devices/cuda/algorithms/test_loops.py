@@ -97,7 +97,8 @@ kernel Add(in x: {dtype}[3, {rows}, {columns}], in b: {dtype}[{rows}, 1]; out y:
     y[i, j, k] = max(add(x[i, j, k], b[j, 0]), cast(0.0:f32):{dtype})
 """
 NORMALISATION = """
-kernel LayerNorm(in x: {dtype}[{rows}, {columns}], in g: {dtype}[{columns}]; temp m: f32[], temp v: f32[]; out y: {dtype}[{rows}, {columns}])
+kernel LayerNorm(in x: {dtype}[{rows}, {columns}], in g: {dtype}[{columns}]; temp m: f32[], temp v: f32[]; \
+out y: {dtype}[{rows}, {columns}])
   for i:{rows}
     m[] = sum<f32> k:{columns} . mul(cast(x[i, k]):f32, {inverse}:f32)
     v[] = sum<f32> k:{columns} . mul(mul(sub(cast(x[i, k]):f32, m[]), sub(cast(x[i, k]):f32, m[])), {inverse}:f32)
@@ -111,7 +112,9 @@ kernel Max(in x: {dtype}[{rows}, {columns}]; out y: {dtype}[{rows}], out z: {dty
 CONVOLUTION = """
 kernel Conv(in x: f16[1, 5, 37, 37], in w: f16[3, 5, 3, 3]; temp t: f32[]; out y: f16[1, 3, 37, 37])
   for n:1, k:3, oy:37, ox:37
-    t[] = sum<f32> c:5, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, 37:i64)), and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, 37:i64))), cast(x[n, c, oy + r - 1, ox + s - 1]):f32, 0.0:f32), cast(w[k, c, r, s]):f32)
+    t[] = sum<f32> c:5, r:3, s:3 . mul(where(and(and(ge(#(oy + r - 1):i64, 0:i64), lt(#(oy + r - 1):i64, 37:i64)), \
+and(ge(#(ox + s - 1):i64, 0:i64), lt(#(ox + s - 1):i64, 37:i64))), cast(x[n, c, oy + r - 1, ox + s - 1]):f32, \
+0.0:f32), cast(w[k, c, r, s]):f32)
     y[n, k, oy, ox] = cast(max(t[], 0.0:f32)):f16
 """
 SOFTMAX = MANY_BLOCKS["softmax that keeps its exponentials"]
@@ -198,7 +201,8 @@ def test_outputs_in_16_bits_may_be_read_again_by_other_threads() -> None:
 
 
 INSTANCE_NORMALISATION = """
-kernel InstanceNorm(in x: f32[{n}, {c}, {h}, {w}], in g: f32[{c}]; temp m: f32[], temp v: f32[]; out y: f32[{n}, {c}, {h}, {w}], out s: f32[{n}, {c}])
+kernel InstanceNorm(in x: f32[{n}, {c}, {h}, {w}], in g: f32[{c}]; temp m: f32[], temp v: f32[]; \
+out y: f32[{n}, {c}, {h}, {w}], out s: f32[{n}, {c}])
   for n:{n}, c:{c}
     m[] = sum<f32> i:{h}, j:{w} . mul(x[n, c, i, j], {inverse}:f32)
     v[] = sum<f32> i:{h}, j:{w} . mul(mul(sub(x[n, c, i, j], m[]), sub(x[n, c, i, j], m[])), {inverse}:f32)
@@ -329,7 +333,10 @@ def test_a_sigmoid_neither_overflows_nor_loses_nan() -> None:
 @needs_nvrtc
 @needs_disassembler
 def test_what_a_thread_reads_of_a_row_is_on_its_way_together(tmp_path: Path) -> None:
-    """768 elements for 128 threads: a thread has one vector of four or two, and no branch decides between them before both are requested."""
+    """768 elements for 128 threads.
+
+    A thread has one vector of four or two, and no branch decides between them before both are requested.
+    """
     (subject,) = subjects(shortened([sized(NORMALISATION, "f32", 4, 768)], [DType.F16]), (128,))
     _, after = around_the_wait(subject, tmp_path)
     first = after[after.index("LDG") : after.index("SHFL")]

@@ -8,13 +8,13 @@ import pytest
 
 from compiler.devices.cuda.algorithms.model import BLOCK_NS, load, seconds
 from compiler.devices.cuda.target import resolve
-from compiler.schedule.gpu.launch_load import Load
+from compiler.schedule.gpu.launch_load import LaunchLoad
 
 H200 = resolve("cuda:sm_90")
 SMALL, FULL = H200.multiprocessors // 4, H200.multiprocessors
 
 
-def together(kernels: Sequence[tuple[float, int]]) -> Load:
+def together(kernels: Sequence[tuple[float, int]]) -> LaunchLoad:
     return load(kernels, 0.5, H200)
 
 

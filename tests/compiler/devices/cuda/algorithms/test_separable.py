@@ -1,4 +1,7 @@
-"""Separable convolutions as one kernel on the double of CUDA: windows of any kind, multiplied in every way, under tiles of the tile stage and odd ones."""
+"""Separable convolutions as one kernel on the double of CUDA.
+
+Windows of any kind, multiplied in every way, under tiles of the tile stage and odd ones.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def separable(
     before: str = "",
     residual: bool = False,
 ) -> Graph:
-    """As mobile networks have it: an expansion, a depthwise convolution and its activation, a projection; `before` is a map on what the window reads."""
+    """As mobile networks have it: an expansion, a depthwise convolution and its activation, a projection.
+
+    `before` is a map on what the window reads.
+    """
     s = Sketch(channels + columns, DType.F32)
     y = s("Conv", s.x(batch, channels, *size), s.normal(channels, channels, 1, 1))
     y = s(before, y) if before else y
@@ -129,7 +135,10 @@ def test_separable_convolutions_mean_what_they_say_under_every_tile() -> None:
 
 
 def every_way() -> list[Case]:
-    """Each product, steps of one and of many, split in both ways, ragged channels and pixels, windows that overlap and that do not."""
+    """Each product, steps of one and of many, split in both ways, ragged channels and pixels.
+
+    Windows overlap, or do not.
+    """
     wide = separable(72, 40, (9, 11), residual=True)
     strided = separable(48, 24, (13, 13), stride=2, pads=(0, 0, 1, 1))
     return [

@@ -1,4 +1,7 @@
-"""Tiles of separable convolutions on a GPU: legal ones in the job's precision; the model counts what is computed twice, and what is saved."""
+"""Tiles of separable convolutions on a GPU: legal ones in the job's precision.
+
+The model counts what is computed twice, and what is saved.
+"""
 
 from __future__ import annotations
 

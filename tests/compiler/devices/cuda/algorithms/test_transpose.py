@@ -30,7 +30,8 @@ kernel Transpose(in x: {dtype}[{a}, {b}]; out y: {dtype}[{b}, {a}])
     y[j, i] = x[i, j]
 """
 SCALED = """
-kernel Mul(in x: f32[{a}, {b}], in r: f32[{b}, {a}], in s: f32[{a}], in u: f32[{a}, {b}]; temp t: f32[{a}, {b}]; out y: f32[{b}, {a}], out z: f32[{b}, {a}])
+kernel Mul(in x: f32[{a}, {b}], in r: f32[{b}, {a}], in s: f32[{a}], in u: f32[{a}, {b}]; temp t: f32[{a}, {b}]; \
+out y: f32[{b}, {a}], out z: f32[{b}, {a}])
   for i:{a}, j:{b}
     t[i, j] = mul(x[i, j], s[i])
     y[j, i] = add(t[i, j], r[j, i])
@@ -107,7 +108,8 @@ def test_rows_of_three_channels_are_left_to_the_caches() -> None:
     "text",
     [
         "kernel Neg(in x: f32[40, 64]; out y: f32[40, 64])\n  for i:40, j:64\n    y[i, j] = neg(x[i, j])\n",
-        "kernel Pad(in x: f32[40, 64]; out y: f32[70, 40])\n  for i:40, j:70\n    y[j, i] = where(lt(#(j):i64, 64:i64), x[i, j], 0.0:f32)\n",
+        "kernel Pad(in x: f32[40, 64]; out y: f32[70, 40])\n  for i:40, j:70\n"
+        "    y[j, i] = where(lt(#(j):i64, 64:i64), x[i, j], 0.0:f32)\n",
         "kernel Sum(in x: f32[40, 64]; out y: f32[64])\n  for j:64\n    y[j] = sum<f32> i:40 . x[i, j]\n",
         "kernel Run(in x: f32[40, 64]; out y: f32[64, 40])\n  for seq i:40, j:64\n    y[j, i] = x[i, j]\n",
     ],

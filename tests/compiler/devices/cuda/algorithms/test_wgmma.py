@@ -51,7 +51,10 @@ def tile_of(
 
 
 def products() -> list[tuple[Case, Tile]]:
-    """Products whose m, n and k do not fill their tiles, and some that do; rows of 128 and 64 bytes; k in parts of the grid and of a cluster."""
+    """Products whose m, n and k do not fill their tiles, and some that do; rows of 128 and 64 bytes.
+
+    Others divide k over the grid and over a cluster.
+    """
     return [
         (within(matrix(128, 256, 64, F16), 2e-3), tile_of(128, 64, (64, 64))),
         (within(matrix(70, 200, 40, F16), 2e-3), tile_of(64, 32, (64, 32), stages=3)),
@@ -73,7 +76,10 @@ def windows() -> list[tuple[Case, Tile]]:
         (convolution(48, 32, (9, 7), (7, 1), BF16), tile_of(64, 32, (64, 32), parts=2, by="cluster")),
         (convolution(12, 32, (9, 7), (3, 3)), tile_of(64, 32, (64, 32))),
         (convolution(3, 32, (11, 11), (3, 3), stride=2, first=True), tile_of(64, 32, (64, 32), 32)),
-        (convolution(16, 24, (9, 9), (3, 3), data="max(add(x[n, c, {iy}, {ix}], 0.5:f32), 0.25:f32)"), tile_of(64, 32, (64, 32))),
+        (
+            convolution(16, 24, (9, 9), (3, 3), data="max(add(x[n, c, {iy}, {ix}], 0.5:f32), 0.25:f32)"),
+            tile_of(64, 32, (64, 32)),
+        ),
     ]  # fmt: skip
     return [(within(case, 2e-2 if case.buffers[-1].dtype is BF16 else 3e-3), tile) for case, tile in cases]
 

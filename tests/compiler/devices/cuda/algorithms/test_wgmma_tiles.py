@@ -1,4 +1,7 @@
-"""Tiles of products by warpgroups: only where target and operands allow them, within what the device has, best where products are large."""
+"""Tiles of products by warpgroups.
+
+Only where target and operands allow them, within what the device has, best where products are large.
+"""
 
 from __future__ import annotations
 

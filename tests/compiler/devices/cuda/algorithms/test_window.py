@@ -1,4 +1,7 @@
-"""Windows channel by channel on a GPU: convolutions, pools and reductions over space, on the double, under many tiles."""
+"""Windows channel by channel on a GPU.
+
+Convolutions, pools and reductions over space, on the double, under many tiles.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def operator_kernel(name: str, arrays: Sequence[np.ndarray], attrs: dict[str, At
 
 @st.composite
 def windows(draw: st.DrawFn) -> Case:
-    """An operator channels-last, in any mixture of dtypes, dense or a slice, a map behind it, under a tile of the tile stage."""
+    """An operator channels-last, a map behind it, under a tile of the tile stage.
+
+    It is in any mixture of dtypes, dense or a slice.
+    """
     name, arrays, attrs = draw(operators())
     kernel, given = operator_kernel(name, arrays, dict(attrs))
     constant = tuple(range(1, len(given))) if draw(st.booleans()) else ()

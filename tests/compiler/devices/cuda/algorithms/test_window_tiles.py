@@ -93,7 +93,10 @@ def test_the_best_tiles_of_windows_give_most_multiprocessors_something_to_do(nam
 
 
 def test_a_long_reduction_to_few_outputs_is_shared_out() -> None:
-    """A global average of 28 x 28 positions at 72 channels: nine threads for all of it would wait for one another 784 times."""
+    """A global average of 28 x 28 positions at 72 channels.
+
+    Nine threads for all of it would wait for one another 784 times.
+    """
     (workload,) = (
         one
         for one in workloads("mobilenet_v3_large")

@@ -1,4 +1,7 @@
-"""tw_cuda_runtime.h as part of real artifacts, on the double: results, edges, memory, tensors of the GPU, everything that may fail."""
+"""tw_cuda_runtime.h as part of real artifacts, on the double.
+
+Results, edges, memory, tensors of the GPU, everything that may fail.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def functions(outcome: Outcome) -> list[str]:
     return [call.split()[0] for call in outcome.calls]
 
 
-# ---- Results, in whatever order a GPU may choose -----------------------------------------------------------------------
+# ---- Results, in whatever order a GPU may choose ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES, ids=Mode.short)
@@ -99,7 +102,9 @@ def test_nothing_races_and_nothing_is_read_out_of_bounds(artifact: Path) -> None
 
 
 def in_two_lanes(kernels: KernelGraph, forget: bool = False) -> Plan:
-    """Every call on the lane that its position says, waiting for all calls whose results it reads; where `forget`, not if there are several.
+    """Every call on the lane that its position says, waiting for all calls whose results it reads.
+
+    Where `forget`, not if there are several.
 
     Storages lie side by side, so that nothing else orders the calls.
     """
@@ -215,7 +220,7 @@ def test_clusters_shared_memory_scratch_and_counters_are_given(tmp_path: Path, m
     assert len(profiled.outputs["rows"]) == 2
 
 
-# ---- Programmatic edges, and GPUs and drivers without them ---------------------------------------------------------------
+# ---- Programmatic edges, and GPUs and drivers without them -----------------------------------------------------------
 
 
 def test_a_kernel_with_one_predecessor_starts_early_where_the_gpu_can(twin: Twin) -> None:
@@ -239,17 +244,27 @@ def test_code_that_does_not_wait_is_never_started_early(tmp_path: Path) -> None:
         assert "cuGraphAddDependencies_v2" not in functions(outcome)
 
 
-# ---- GPUs and drivers that cannot run it: each refusal says what to do ---------------------------------------------------
+# ---- GPUs and drivers that cannot run it: each refusal says what to do -----------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        ("sm=80", r"was compiled for sm_90a, compute_90, and GPU 0 \(CUDA double sm_80\) is sm_80: compile it for cuda:sm_80"),
+        (
+            "sm=80",
+            r"was compiled for sm_90a, compute_90, and GPU 0 \(CUDA double sm_80\) is sm_80: compile it for cuda:sm_80",
+        ),
         ("driver=12040", r"driver is too old: it serves CUDA 12\.4, and this model needs CUDA 13\.0 or later: update"),
         ("devices=0", r"there is no GPU that CUDA can use \(CUDA_VISIBLE_DEVICES is .*\): check nvidia-smi"),
-        ("memory=2000", r"out of memory on GPU 0 .*: \d+ bytes were wanted for weights, 2000 of 2000 are free, and the model needs \d+ in all"),
-        ("sm=100 fail=cuModuleLoadDataEx:1:222", r"serves CUDA 13\.0, and the kernels for GPUs beyond sm_90a, compute_90 need .*cuda:sm_100"),
+        (
+            "memory=2000",
+            r"out of memory on GPU 0 .*: \d+ bytes were wanted for weights, 2000 of 2000 are free, "
+            r"and the model needs \d+ in all",
+        ),
+        (
+            "sm=100 fail=cuModuleLoadDataEx:1:222",
+            r"serves CUDA 13\.0, and the kernels for GPUs beyond sm_90a, compute_90 need .*cuda:sm_100",
+        ),
         ("sm=100 fail=cuModuleLoadDataEx:1:218", r"compiling the kernels for this GPU failed"),
         ("fail=cuInit:1:3", r"CUDA cannot start: this process was forked from one in which it had"),
         ("fail=cuInit:1:803", r"differ in version: restart the machine"),
@@ -336,7 +351,7 @@ def test_a_kernels_fault_says_that_the_process_is_done_for(twin: Twin) -> None:
     assert "start another, and report the model" in outcome.error
 
 
-# ---- Tensors of the host and of the GPU ----------------------------------------------------------------------------------
+# ---- Tensors of the host and of the GPU ------------------------------------------------------------------------------
 
 ON_GPU = """
 import ctypes
@@ -352,7 +367,8 @@ class OnGpu:
         self.at = self.address.value + skip
         ctypes.memmove(self.at, np.ascontiguousarray(array).ctypes.data, array.nbytes)
     def read(self):
-        return np.ctypeslib.as_array((ctypes.c_float * self.array.size).from_address(self.at)).reshape(self.array.shape).copy()
+        held = (ctypes.c_float * self.array.size).from_address(self.at)
+        return np.ctypeslib.as_array(held).reshape(self.array.shape).copy()
     def free(self):
         assert cuda.cuMemFree_v2(self.address) == 0
 
@@ -363,9 +379,11 @@ class Interface(OnGpu):
         return {"shape": self.array.shape, "typestr": "<f4", "data": (self.at, False), "version": 3, **self.extra}
 
 class DlTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("device", ctypes.c_int32), ("ndim", ctypes.c_int32),
+    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("device", ctypes.c_int32),
+                ("ndim", ctypes.c_int32),
                 ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64)]
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("offset", ctypes.c_uint64)]
 
 class Dlpack(OnGpu):
     gpu, streams = 0, []
@@ -518,7 +536,7 @@ x.free(), y.free()
     assert "shares memory with an input" in str(on_gpu(twin, script).outputs["said"])
 
 
-# ---- Instances, measuring ------------------------------------------------------------------------------------------------
+# ---- Instances, measuring --------------------------------------------------------------------------------------------
 
 
 def test_instances_in_threads_do_not_disturb_each_other(twin: Twin) -> None:

@@ -31,7 +31,10 @@ def test_one_lane_is_a_chain() -> None:
 
 
 def test_waits_are_edges_and_those_that_follow_from_others_are_dropped() -> None:
-    """Two lanes; the last call waits for the other lane's second task, and so need not wait for its first, nor for call 0."""
+    """Two lanes.
+
+    The last call waits for the other lane's second task, and so need not wait for its first, nor for call 0.
+    """
     plan = plan_of(
         2,
         Task(0, 0, 0, 1),

@@ -31,7 +31,10 @@ CUDA_H = Path("/usr/local/cuda/include/cuda.h")
 
 @pytest.fixture(scope="module")
 def kernels() -> KernelGraph:
-    """Two layers of a convolution and a pooling, then a sum: five calls. The poolings are equal, the first convolution reads another layout."""
+    """Two layers of a convolution and a pooling, then a sum: five calls.
+
+    The poolings are equal, the first convolution reads another layout.
+    """
     net = Network()
     x = net.input(1, 4, 6, 6)
     for _ in range(2):

@@ -1,4 +1,7 @@
-"""Every schedule of a network as a CUDA graph on the double: equal results in whatever order the edges allow, and a missing edge is seen."""
+"""Every schedule of a network as a CUDA graph on the double.
+
+Equal results in whatever order the edges allow, and a missing edge is seen.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def fires(g: GraphBuilder) -> None:
 
 
 def cells(g: GraphBuilder) -> None:
-    """Two cells as in NASNet: each reads the two before it, its five sums are of separable convolutions, pools and what came in."""
+    """Two cells as in NASNet.
+
+    Each reads the two before it, its five sums are of separable convolutions, pools and what came in.
+    """
 
     def separable(x: Value, kernel: int) -> Value:
         return g.bn(g.conv(g.conv(g.relu(x), 8, kernel, groups=8), 8, 1))
@@ -87,7 +93,10 @@ class _Scheduled(Exception):
 
 @dataclass(frozen=True)
 class Network:
-    """A compiled network: all plans that were found, what goes in, what has to come out, and what was told of its tiles."""
+    """A compiled network.
+
+    All plans that were found, what goes in, what has to come out, and what was told of its tiles.
+    """
 
     kernels: KernelGraph
     found: tuple[Found, ...]
@@ -158,7 +167,10 @@ def launches_of(plan: Plan) -> int:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_schedule_gives_the_same_bits_in_every_order(folder: Path, name: str) -> None:
-    """Those of other schedules too, where all kernels are under the same tiles, so that nothing but the order differs."""
+    """Those of other schedules too, where all kernels are under the same tiles.
+
+    Then nothing but the order differs.
+    """
     whole = network(folder, name)
     assert {"sequential", "shared launches", "streams"} <= {*whole.plans}
     assert whole.plans["sequential"].tiles == whole.plans["streams"].tiles

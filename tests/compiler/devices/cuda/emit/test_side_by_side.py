@@ -70,7 +70,8 @@ def test_blocks_are_dealt_to_the_members_in_order() -> None:
         both.entry
         == """\
 /* Side by side: k3_neg, k30_neg, k3_neg. */
-extern "C" __global__ void __launch_bounds__(64) s0_kernels(const float *t_x_0, float *t_y_0, unsigned char *scratch_0, \
+extern "C" __global__ void __launch_bounds__(64) s0_kernels(const float *t_x_0, float *t_y_0, \
+unsigned char *scratch_0, \
 unsigned *counters_0, const float *t_x_1, float *t_y_1, const float *t_x_2, float *t_y_2) {
     tw_grid_launch_dependents();
     if (blockIdx.x < 5) {
@@ -155,7 +156,8 @@ WAVE = H200.multiprocessors * 16
         ({}, {"block": 512}, True),
         ({}, {"block": 1024}, False),
         ({"block": 1024}, {"block": 1024}, True),
-        # waves: a small kernel beside one that fills the GPU, two that fill it, one that would leave room for few of the other's blocks
+        # waves: a small kernel beside one that fills the GPU, two that fill it, one that would leave room for few of
+        # the other's blocks
         ({}, {"grid": WAVE - 2}, True),
         ({}, {"grid": WAVE}, True),
         ({"grid": WAVE}, {"grid": WAVE}, True),
@@ -220,7 +222,7 @@ if (__syncthreads_and(1)) t_y[threadIdx.x] = -values[63 - threadIdx.x];
 @needs_double
 @pytest.mark.parametrize("flavour", ["plain", "checked"])
 def test_a_launch_holds_clusters_and_blocks_of_unequal_sizes(flavour: str) -> None:
-    """A cluster whose blocks swap what they read, a block that turns it around, and two that take an element a thread."""
+    """A cluster whose blocks swap what they read, a block that reverses it, and two that take an element a thread."""
     members = [
         made("k0_neg", 2, 32, SWAPPED, cluster=2, shared_bytes=128),
         made("k1_neg", 1, 64, TURNED, shared_bytes=256),

@@ -1,4 +1,7 @@
-"""Whole models for CUDA targets, compiled by the pipeline and run on the double through the artifact's C interface, beside the float64 reference."""
+"""Whole models for CUDA targets, compiled by the pipeline and run on the double beside the float64 reference.
+
+They run through the artifact's C interface.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ MODELS: Mapping[str, Mapping[str, int]] = {
     "tiny_lstm": {},
     "tiny_mobile": {},
 }
-"""Networks of the zoo and their sizes: fire modules, branches that are concatenated, attention, recurrence, depthwise convolutions."""
+"""Networks of the zoo and their sizes: fire modules, branches that are concatenated, attention, recurrence, depthwise
+convolutions.
+"""
 HOPPER = "cuda:sm_90"
 PRECISIONS = ("fp32", "fp16")
 TOLERANCE = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "bf16": 1e-1}
@@ -95,7 +100,10 @@ def made(folder: Path, name: str, precision: str, target: str) -> Made:
 
 
 def outputs_of(twin: Twin, graph: Graph, inputs: Sequence[np.ndarray], mode: Mode) -> list[np.ndarray]:
-    """The model's outputs in the graph's order; fails where the double found something wrong, or something stayed alive."""
+    """The model's outputs in the graph's order.
+
+    Fails where the double found something wrong, or something stayed alive.
+    """
     names = {id: graph.values[id].name or f"%{id}" for id in (*graph.inputs, *graph.outputs)}
     given = {names[id]: array for id, array in zip(graph.inputs, inputs, strict=True)}
     outcome = twin.run(given, mode)

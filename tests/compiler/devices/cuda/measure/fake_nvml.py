@@ -1,4 +1,7 @@
-"""A stand-in for the package `nvidia-ml-py`: a module `pynvml` with one GPU whose answers a JSON file decides, read at each question."""
+"""A stand-in for the package `nvidia-ml-py`.
+
+A module `pynvml` with one GPU whose answers a JSON file decides, read at each question.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ H200: dict[str, Any] = {
 
 
 def install(folder: Path, **changed: Any) -> Path:
-    """Puts the module into a folder, to be found through `sys.path`; a value [[a, b, ...]] is given out in turn, None not at all."""
+    """Puts the module into a folder, to be found through `sys.path`.
+
+    A value [[a, b, ...]] is given out in turn, None not at all.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "pynvml.py").write_text(SOURCE)
     answers = {name: value for name, value in {**H200, **changed}.items() if value is not None}

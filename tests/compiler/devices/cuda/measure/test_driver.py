@@ -191,7 +191,10 @@ except DriverError as error:
     ],
 )
 def test_what_a_process_finds(settings: str, said: str) -> None:
-    program = "from compiler.devices.cuda.measure.driver import gpu_here, refusal; print(gpu_here() is not None, repr(refusal()))"
+    program = (
+        "from compiler.devices.cuda.measure.driver import gpu_here, refusal; "
+        "print(gpu_here() is not None, repr(refusal()))"
+    )
     done = run_apart(program, LD_LIBRARY_PATH=str(build_runtime().parent), TW_DOUBLE=settings)
     assert done.stdout.startswith(said), done.stderr
 

@@ -31,7 +31,8 @@ X = TensorType(DType.F32, (64,))
 KERNEL = parse_kernel("kernel Scale(in x: f32[64], in w: f32[64]; out y: f32[64]) for i:64 y[i] = mul(x[i], w[i])")
 WORKLOAD = Workload(KERNEL, (Buffer.whole(0, X), Buffer.whole(1, X)), (Buffer.whole(2, X),), (False, True))
 OPERANDS = ((DType.F32, 64),) * 3
-# `check` faults unless operands, scratch and counters are as promised; `places` unless the weights lie elsewhere at each launch.
+# `check` faults unless operands, scratch and counters are as promised; `places` unless the weights lie elsewhere at
+# each launch.
 SOURCE = """
 #include "tw_cuda.h"
 extern "C" __global__ void scale(const float *x, const float *w, float *y) {
@@ -39,12 +40,14 @@ extern "C" __global__ void scale(const float *x, const float *w, float *y) {
     tw_grid_dependency_wait();
     y[threadIdx.x] = x[threadIdx.x] * w[threadIdx.x];
 }
-extern "C" __global__ void wild(const float *x, const float *w, float *y) { *(float *)((char *)y - (1ll << 40)) = x[0] * w[0]; }
+extern "C" __global__ void wild(const float *x, const float *w, float *y) \
+{ *(float *)((char *)y - (1ll << 40)) = x[0] * w[0]; }
 extern "C" __global__ void hang(const float *x, const float *w, float *y) {
     for (volatile int i = 0; i >= 0; i = (i + 1) & 1023) y[0] = x[0] * w[0];
 }
 extern "C" __global__ void check(const float *x, const float *w, float *y, unsigned char *scratch, unsigned *counters) {
-    bool fine = (unsigned long long)x % 256 == 0 && (unsigned long long)w % 256 == 0 && (unsigned long long)y % 256 == 0;
+    bool fine = (unsigned long long)x % 256 == 0 && (unsigned long long)w % 256 == 0 && (unsigned long long)y % 256 == \
+0;
     for (int i = 0; i < 64; i++) fine = fine && x[i] >= 0.1f && x[i] < 1.0f && w[i] >= 0.1f && w[i] < 1.0f;
     for (int i = 0; i < 7; i++) fine = fine && counters[i] == 0;
     for (int i = 0; i < 300; i++) scratch[i] = 1;

@@ -1,4 +1,7 @@
-"""What parts of a call touch beyond their own rows, against a list of every element; and the variants that are taken for it."""
+"""What parts of a call touch beyond their own rows, against a list of every element.
+
+Also the variants that are taken for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.schedule.memory.strays import strays
+from compiler.schedule.memory.remote_bytes import remote_bytes
 from compiler.schedule.plans.instance import Instance
 from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, chain, points, read_at, tile_tasks
 from tests.compiler.schedule.solvers.test_aligned import ways
@@ -34,13 +37,13 @@ def foreign(kind: str, tile: Tile, part: int, lanes: int) -> int:
 def test_parts_of_rows_stray_as_far_as_the_elements_that_they_touch(kind: str, lanes: int) -> None:
     """The second of two calls, as nothing is told of inputs."""
     kernels = chain("sum", kind)
-    found = strays(kernels, Accesses(kernels, ExactRegions(kernels)), 1, way(BY_ROWS), lanes)
+    found = remote_bytes(kernels, Accesses(kernels, ExactRegions(kernels)), 1, way(BY_ROWS), lanes)
     assert found == pytest.approx(SIZE * max(foreign(kind, BY_ROWS, part, lanes) for part in range(lanes)))
 
 
 def test_parts_of_columns_read_all_rows_and_write_into_each() -> None:
     kernels = chain("sum", "mix")
-    found = strays(kernels, Accesses(kernels, ExactRegions(kernels)), 1, way(BY_COLUMNS), 2)
+    found = remote_bytes(kernels, Accesses(kernels, ExactRegions(kernels)), 1, way(BY_COLUMNS), 2)
     assert found == pytest.approx(SIZE * foreign("mix", BY_COLUMNS, 0, 2), rel=0.1)
     assert found > 0.7 * SIZE * ROWS * 4
 
@@ -78,7 +81,7 @@ def test_no_other_way_takes_less_with_what_it_moves(seed: int) -> None:
     assert len(tiles) == 5
     for call, tile in enumerate(tiles):
         total = {
-            one.tile: one.cost.seconds / 2 + costs.byte_s * strays(kernels, accesses, call, one, 2)
+            one.tile: one.cost.seconds / 2 + costs.byte_s * remote_bytes(kernels, accesses, call, one, 2)
             for one in menu.variants
         }
         assert total[tile or BY_ROWS] == pytest.approx(min(total.values()))

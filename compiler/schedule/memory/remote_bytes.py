@@ -1,4 +1,7 @@
-"""How much the parts of a split call touch beyond their own: what moves between lanes if all calls around it are split alike."""
+"""Cross-lane traffic of a split call: what its parts touch beyond their own ranges.
+
+It is what moves between lanes if all calls around the call are split alike.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Variant
 
 
-def strays(kernels: KernelGraph, accesses: Accesses, call: int, variant: Variant, lanes: int) -> float:
-    """Bytes that the part which has most of them reads, or writes, outside of its own stretch of operands and results.
+def remote_bytes(kernels: KernelGraph, accesses: Accesses, call: int, variant: Variant, lanes: int) -> float:
+    """Bytes that the part which has most of them reads, or writes, outside of its own range of operands and results.
 
-    Of each, the n-th part's own is the n-th of as many equal stretches as there are lanes: where the parts of most calls of a network that works on
-    images lie, if each lane takes some of the rows. `variant` has a tile task for each lane.
+    Of each, the n-th part's own is the n-th of as many equal ranges as there are lanes: where the parts of most
+    calls of a network that works on images lie, if each lane takes some of the rows. `variant` has a tile task for each
+    lane.
     """
     ends = [variant.tiles * part // lanes for part in range(lanes + 1)]
     touched = [accesses.of(call, variant.tile, first, last) for first, last in pairwise(ends)]
