@@ -29,7 +29,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 HEADERS = HERE / "include"
-SCALARS = HERE.parents[1] / "compiler" / "codegen" / "cuda"
+SCALARS = HERE.parents[1] / "compiler" / "devices" / "cuda" / "runtime"
 """Searched after HEADERS: all but `tw_cuda.h` is the same for both compilers."""
 RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
