@@ -11,7 +11,9 @@ from types import TracebackType
 
 from compiler.errors import InternalError, ResourceExhausted
 
-TIMER_SOURCE = "\n".join((files("compiler.devices.cpu.measure") / name).read_text() for name in ("timer.c", "beside.c", "stages.c"))
+TIMER_SOURCE = "\n".join(
+    (files("compiler.devices.cpu.measure") / name).read_text() for name in ("timer.c", "beside.c", "stages.c")
+)
 """C source to be compiled with the target's flags (and -pthread) into each library that `Timer` opens."""
 STREAM = "tw_stream"
 """The symbol of the standard load, a kernel that reads STREAM_CHUNK bytes of its first operand in each tile; `Stream` is its second."""

@@ -23,7 +23,7 @@ from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots
 from compiler.forms.transpose import Turn, as_turn
 from compiler.ir.expr import Load
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -132,14 +132,11 @@ class _Transpose:
         tiles = self._bring()
         writer.line("__syncthreads();")
         self._compute(tiles)
-        grid = 1
-        for axis in places:
-            grid *= axis.extent
         return framed(
             self.name,
             self.workload,
             writer.lines,
-            grid=grid,
+            grid=prod(axis.extent for axis in places),
             block=THREADS,
             shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
             notes=[f"tiles of {self.reads} x {self.writes}, read along {turn.reads} and written along {turn.writes}"],
@@ -198,12 +195,9 @@ class _Transpose:
         return stack
 
     def _emitter(self) -> CudaEmitter:
-        emitter = CudaEmitter(self.writer, self._address, self.elements)
+        emitter = CudaEmitter(self.writer, self.slots.address, self.elements)
         emitter.names = {self.turn.reads: "(firstRead + column)", self.turn.writes: "(firstWrite + row)"}
         return emitter
-
-    def _address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
-        return self.slots.address(slot, index)
 
 
 TRANSPOSE = CudaAlgorithm(("transpose",), cuda_transpose_tiles, lower_cuda_transpose)

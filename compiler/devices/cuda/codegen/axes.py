@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
-
 from compiler.codegen.scalars import COMPARISONS, INFIX
-from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Apply, Const, Expr, Load, Position
@@ -22,19 +18,6 @@ def value_axes(value: Expr, slots: Slots) -> frozenset[Axis]:
             indices = (slots.address(part.slot, part.index)[1],) if part.slot in slots.buffers else ()
         found = found.union(*(index.axes for index in indices))
     return found
-
-
-def declare_axes(writer: Writer, axes: Sequence[Axis], flat: str, used: Iterable[Axis]) -> None:
-    """Declares those of the axes of a row-major position that are used."""
-    wanted = set(used)
-    stride = prod(axis.extent for axis in axes)
-    for axis in axes:
-        stride //= axis.extent
-        place = flat if stride == 1 else f"{flat} / {stride}"
-        if axis is not axes[0]:
-            place += f" % {axis.extent}"
-        if axis in wanted:
-            writer.line(f"const int {axis} = {place};")
 
 
 def test_of(condition: Expr, emitter: CudaEmitter) -> str:

@@ -20,11 +20,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
 
-from compiler.codegen.functions import decode
-from compiler.codegen.reductions import by_stride, identity, reduction_order, temp_aware, widened
+from compiler.codegen.functions import decode, nest
+from compiler.codegen.reductions import identity, kinds_of, reduction_order, temp_aware, widened, with_plain_axes
 from compiler.codegen.scalars import LIBM
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes, combine_parts, kinds_of
+from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes, combine_parts
 from compiler.devices.cuda.algorithms.loops.team import WARP, Team, choose_team
 from compiler.devices.cuda.algorithms.loops.vectors import MAX_VECTOR, Place, Vectors, vectors_along
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
@@ -35,13 +35,11 @@ from compiler.forms.normal_form import (
     Slots,
     contract_temps,
     join_reduction,
-    join_shared,
     positions,
-    split_shared,
     without_unit_axes,
 )
 from compiler.ir.expr import Apply, Load
-from compiler.ir.index import Axis, Index, flatten
+from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
@@ -70,7 +68,7 @@ def lower_cuda_loops(name: str, workload: Workload, tile: Tile, target: CudaTarg
     assert isinstance(kernel, Kernel), kernel
     slots = Slots(workload)
     kernel = _spread(without_unit_axes(contract_temps(widened(kernel, HALVES))))
-    return CudaLoops(name, workload, with_plain_axes(kernel, slots), slots, wanted_team(tile)).lower()
+    return CudaLoops(name, workload, in_memory_order(kernel, slots), slots, wanted_team(tile)).lower()
 
 
 def wanted_team(tile: Tile) -> Team | None:
@@ -79,10 +77,9 @@ def wanted_team(tile: Tile) -> Team | None:
     return Team(size, tile.extent("block", "columns")) if size else None
 
 
-def with_plain_axes(kernel: Kernel, slots: Slots) -> Kernel:
-    """Axes split and joined until addresses divide as little as may be, in the order of memory."""
-    kernel = split_shared(kernel, temp_aware(kernel, slots))
-    kernel = join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
+def in_memory_order(kernel: Kernel, slots: Slots) -> Kernel:
+    """Axes, the shared ones and those of blocks, joined where that costs no division, in the order of memory."""
+    kernel = with_plain_axes(kernel, slots)
     return replace(kernel, blocks=tuple(_ordered(block, kernel, slots) for block in kernel.blocks))
 
 
@@ -292,12 +289,7 @@ class CudaLoops:
             self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)({place});")
 
     def _emitter(self) -> CudaEmitter:
-        return CudaEmitter(self.writer, self._address, self.elements)
-
-    def _address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
-        if slot in self.temps:
-            return slot, flatten(index, self.temps[slot].type.dims)
-        return self.slots.address(slot, index)
+        return CudaEmitter(self.writer, self.plain, self.elements)
 
     # A kernel without loops: vectors
 
@@ -318,7 +310,7 @@ class CudaLoops:
         """Vectors loaded, `body` for each of their elements, vectors stored; the axis is that of the first element."""
 
         def address(place: Load | Place) -> tuple[str, str]:
-            pointer, offset = self._address(place.slot, place.index)
+            pointer, offset = self.plain(place.slot, place.index)
             kind = f"tw_vector<{CUDA_TYPES[self._element(place.slot)]}, {vectors.count}>"
             return kind, f"{pointer} + {outer.index(offset)}"
 
@@ -442,10 +434,7 @@ class CudaLoops:
             return
         drop_held(emitter, block.writes)
         if self.team.size == 1:
-            with ExitStack() as stack:
-                for axis in block.axes:
-                    stack.enter_context(self.writer.block(self._for(axis)))
-                stack.enter_context(emitter.scope())
+            with self._nest(block.axes), emitter.scope():
                 self._store(block, self._serially(block, emitter), emitter, {})
         elif block.monoid and self._reads_rows(block) and not self.team.columns:
             self._warp_per_element(block, emitter)
@@ -510,8 +499,8 @@ class CudaLoops:
             with self.writer.block(f"if (lane % {WARP} == 0)"), emitter.scope():
                 self._store(block, values, emitter, {})
 
-    def _for(self, axis: Axis) -> str:
-        return f"for ({self.int_type} {axis} = 0; {axis} < {axis.extent}; {axis}++)"
+    def _nest(self, axes: Sequence[Axis]) -> ExitStack:
+        return nest(self.writer, axes, self.int_type)
 
     def _share_out(
         self, block: Block, axes: Sequence[Axis], first: str, threads: int, emitter: CudaEmitter, body: _Body
@@ -557,10 +546,7 @@ class CudaLoops:
             return self._values(block, emitter)
 
         def loops(names: Sequence[str]) -> None:
-            with ExitStack() as stack:
-                for axis in block.reduction:
-                    stack.enter_context(self.writer.block(self._for(axis)))
-                stack.enter_context(emitter.scope())
+            with self._nest(block.reduction), emitter.scope():
                 accumulate(block, names, emitter)
 
         return self._reduced(block, emitter, loops)
