@@ -13,6 +13,7 @@ import pytest
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.loops.team import TEAMS
 from compiler.devices.cuda.algorithms.loops.tiles import cuda_loop_tiles
+from compiler.devices.cuda.algorithms.routine import cuda_routine_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.codegen.scalars import HALVES
 from compiler.devices.cuda.emit.lower import lower_cuda
@@ -383,8 +384,9 @@ def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
         for node in graph.nodes:
             subject = next(conformance.ways(graph, node, values, cases[0].name))
             name = f"k{len(found)}_{node.op.lower()}"
-            (proposal,) = cuda_loop_tiles(workload_of(subject.case), H200, "fp32")
-            found.append((subject, lower_cuda(name, workload_of(subject.case), proposal.tile, H200)))
+            workload = workload_of(subject.case)
+            (proposal,) = cuda_loop_tiles(workload, H200, "fp32") or cuda_routine_tiles(workload, H200, "fp32")
+            found.append((subject, lower_cuda(name, workload, proposal.tile, H200)))
     return found
 
 
