@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.functions import decode
+from compiler.codegen.reductions import temp_aware
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.model import moved_ns, seconds, share
+from compiler.devices.cuda.codegen.axes import index_type
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
-from compiler.forms.normal_form import Slots
+from compiler.forms.normal_form import Slots, positions
 from compiler.forms.transpose import Turn, as_turn
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis
@@ -115,9 +117,10 @@ class _Transpose:
         self.writer = Writer()
         self.slots = Slots(self.workload)
         self.elements = {slot: buffer.dtype for slot, buffer in self.slots.buffers.items()}
-        extents = [axis.extent for axis in (*self.turn.outer, self.turn.reads, self.turn.writes)]
-        spans = [buffer.span for buffer in self.slots.buffers.values()]
-        self.int_type = "int" if max((*spans, *extents)) < 2**30 else "int64_t"
+        spans = (buffer.span for buffer in self.slots.buffers.values())
+        extents = (axis.extent for axis in self.turn.kernel.shared)
+        indices = positions(self.turn.kernel, temp_aware(self.turn.kernel, self.slots))
+        self.int_type = index_type(indices, (*spans, *extents))
 
     def lower(self) -> CudaLowered:
         turn, writer = self.turn, self.writer

@@ -13,7 +13,7 @@ from functools import cached_property
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.operand import Access, access_of, source
-from compiler.devices.cuda.codegen.axes import test_of, value_axes
+from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
@@ -150,7 +150,7 @@ class _Pieces(_Reading):
         emitter.names = {axis: f"{name}_{axis}[i]" for axis in self._kept}
         tests = [f"{name}_in[i]"] * self._may_be_outside
         tests += [f"k < {side.whole_depth}"] * (side.whole_depth % side.depth > 0)
-        tests += [test_of(condition, emitter) for condition in self.source[0]]
+        tests += [emitter.condition(condition) for condition in self.source[0]]
         return " && ".join(tests)
 
     def _address(self, load: Load, emitter: CudaEmitter) -> str:
@@ -318,7 +318,7 @@ class Gathered(_Reading):
                 used = value_axes(value, self.slots).union(*(condition.axes for condition in conditions))
                 decode(writer, side.axes, "row", "int", used)
                 decode(writer, side.k, "k", "int", used)
-                tests = " && ".join(test_of(condition, emitter) for condition in conditions)
+                tests = " && ".join(emitter.condition(condition) for condition in conditions)
                 with writer.block(f"if ({tests})" if tests else ""), emitter.scope():
                     writer.line(f"value = {self._element(emitter, value)};")
             writer.line(f"{side.name}_held[i] = value;")

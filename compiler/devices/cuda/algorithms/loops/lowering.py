@@ -27,6 +27,7 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes, combine_parts
 from compiler.devices.cuda.algorithms.loops.team import WARP, Team, choose_team
 from compiler.devices.cuda.algorithms.loops.vectors import MAX_VECTOR, Place, Vectors, vectors_along
+from compiler.devices.cuda.codegen.axes import index_type
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, HALVES, CudaEmitter, convert
@@ -55,6 +56,7 @@ BUSY_THREADS = 4096
 """So few threads have time of their own: functions that take long are spread over more of them before each takes 16 bytes."""
 ELEMENTS_AT_ONCE = 16
 """Of a thread that are on their way together in a loop."""
+UNSIGNED = {"int": "unsigned", "int64_t": "uint64_t"}
 COSTLY = LIBM - {"sqrt", "floor", "ceil"} | {"sigmoid", "mod"}
 """Functions of many instructions."""
 
@@ -143,6 +145,8 @@ class CudaLoops:
         self.registers = {temp.name for temp in self.kernel.temps if self._is_register(temp)}
         self.parallel = [axis for axis in self.kernel.shared if axis not in self.kernel.sequential]
         self.points = points(self.parallel)
+        in_blocks = any(block.axes or block.reduction for block in self.kernel.blocks)
+        self.has_loops = in_blocks or bool(self.kernel.sequential)
         self.work = max(points(block.axes) * points(block.reduction) for block in self.kernel.blocks)
         self.rounded = self._rounded()
         self.shared = 0
@@ -176,8 +180,7 @@ class CudaLoops:
 
     def _point_vectors(self) -> Vectors | None:
         """Vectors along the innermost shared axis, in a kernel without loops and steps."""
-        has_loops = self.kernel.sequential or any(block.axes or block.reduction for block in self.kernel.blocks)
-        if self.team.size > 1 or not self.kernel.shared or has_loops or self.arrays or not self._is_pointwise():
+        if self.team.size > 1 or not self.kernel.shared or self.has_loops or self.arrays or not self._is_pointwise():
             return None
         most = max(self.points // BUSY_THREADS, 2) if self._is_costly() else MAX_VECTOR
         return self._vectors(self.kernel.blocks, self.kernel.shared[-1], most)
@@ -219,14 +222,12 @@ class CudaLoops:
         return self._element(slot) is not self._slot_dtype(slot)
 
     def _index_type(self) -> str:
-        """`int` where every offset, position and number of threads fits."""
-        spans = [buffer.span for buffer in self.slots.buffers.values()]
-        ends = [abs(end) for index in positions(self.kernel, self.plain) for end in index.range]
-        works = [
-            self.points * self.team.size,
-            *(points(block.axes) * points(block.reduction) for block in self.kernel.blocks),
-        ]
-        return "int" if max((*spans, *ends, *works)) < 2**30 else "int64_t"
+        """The type of every offset, position and number of points and threads."""
+        spans = (buffer.span for buffer in self.slots.buffers.values())
+        works = (points(block.axes) * points(block.reduction) for block in self.kernel.blocks)
+        ordered = (self.kernel.sequential, *(block.sequential for block in self.kernel.blocks))
+        steps = (axis.extent for axes in ordered for axis in axes)
+        return index_type(positions(self.kernel, self.plain), (self.points * self.team.size, *spans, *works, *steps))
 
     # The functions
 
@@ -268,9 +269,17 @@ class CudaLoops:
             if self.points and self.vectors:
                 self._pointwise(self.vectors)
             elif self.points:
-                decode(self.writer, self.parallel, "point", self.int_type)
+                self._decode(self.parallel)
                 self._declare_arrays(teams, grid)
                 self._blocks()
+
+    def _decode(self, axes: Sequence[Axis]) -> None:
+        """Declares the axes of the team's point, which is not negative: dividing it unsigned takes fewer instructions.
+
+        Not where loops follow: the compiler, which then knows signs, would split their addresses into sums of 64 bits.
+        """
+        is_signed = self.has_loops or len(axes) == 1
+        decode(self.writer, axes, "point" if is_signed else f"({UNSIGNED[self.int_type]})point", self.int_type)
 
     def _declare_arrays(self, teams: int, grid: int) -> None:
         """Temporaries over blocks' own axes."""
@@ -296,7 +305,7 @@ class CudaLoops:
     def _pointwise(self, vectors: Vectors) -> None:
         """A vector of points where the row has as many left; else the points one by one."""
         axis = vectors.axis
-        decode(self.writer, [*self.kernel.shared[:-1], vectors.row], "point", self.int_type)
+        self._decode([*self.kernel.shared[:-1], vectors.row])
         self.writer.line(f"const {self.int_type} {axis} = {vectors.row} * {vectors.count};")
         if axis.extent % vectors.count == 0:
             self._whole_vectors(vectors, self._emitter(), self._serial)

@@ -15,7 +15,6 @@ from math import prod
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.separable.geometry import Staged
-from compiler.devices.cuda.codegen.axes import test_of
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lane_columns import RoundedPanels
 from compiler.devices.cuda.codegen.rounds import in_rounds
@@ -123,7 +122,7 @@ class StagedWindow:
                 emitter.names[side.position] = place
                 if side.output.extent % size:
                     tests.append(f"{place} < {_span(side, side.output.extent)}")
-            tests += [test_of(guard, emitter) for guard in self.staged.window.guards]
+            tests += [emitter.condition(guard) for guard in self.staged.window.guards]
             writer.line(f"position_in[i] = {' && '.join(tests) or 'true'};")
             emitter.names[self.staged.window.channel] = f"(piece % {self._vectors} * {count})"
             offset = self.slots.address(self.staged.load.slot, self.staged.load.index)[1]
