@@ -279,8 +279,8 @@ class _Loops(Lowering):
             self.writer.line(f"{_type(kind, wide)} {name} = {text};")
         guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
         order = reduction_order(block, guards, self.plain, along)
-        loops = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
-        self._nest(loops, order, guards, names, emitter)
+        reduction = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
+        self._nest(reduction, order, guards, names, emitter)
         for other in others:
             self.writer.line(step(block, names, [other], wide=True))
         if block.monoid.startswith("arg"):
@@ -294,7 +294,7 @@ class _Loops(Lowering):
         return [total]
 
     def _nest(
-        self, loops: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+        self, reduction: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
     ) -> None:
         """Reduction loops, each guard tested as soon as its axes are known."""
         inner_axes = set(order)
@@ -305,49 +305,49 @@ class _Loops(Lowering):
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
                 stack.enter_context(self.writer.block(f"if ({test})"))
             if not order:
-                self._accumulate(loops.block, loops.values, names, emitter)
-            elif order[0] == loops.along:
-                self._take_turns(loops, order[0], names, emitter)
-            elif loops.splits and len(order) == 1:
-                self._partial_sums(loops, order[0], waiting, names, emitter)
+                self._accumulate(reduction.block, reduction.values, names, emitter)
+            elif order[0] == reduction.along:
+                self._take_turns(reduction, order[0], names, emitter)
+            elif reduction.splits and len(order) == 1:
+                self._partial_sums(reduction, order[0], waiting, names, emitter)
             else:
                 with nest(self.writer, order[:1]), emitter.scope():
-                    self._nest(loops, order[1:], waiting, names, emitter)
+                    self._nest(reduction, order[1:], waiting, names, emitter)
 
     def _chains(self, along: Axis | None) -> int:
         return max(min(CHAINS, along.extent // self.target.vector_floats), 1) if along else 1
 
-    def _take_turns(self, loops: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
+    def _take_turns(self, reduction: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
         """A reduction along memory, its accumulators taking turns at whole vectors; what is left goes to the first of them."""
-        lanes, chains = self.target.vector_floats, (names[0], *loops.others)
-        step = lanes * len(chains)
-        whole = axis.extent // step * step if loops.others else 0
+        lanes, chains = self.target.vector_floats, (names[0], *reduction.others)
+        stride = lanes * len(chains)
+        whole = axis.extent // stride * stride if reduction.others else 0
         if whole:
-            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {step})"):
+            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {stride})"):
                 for turn, name in enumerate(chains):
                     inner = self._along(emitter, Vector(axis))
                     inner.names[axis] = f"({axis} + {turn * lanes})"
-                    self._accumulate(loops.block, loops.values, (name,), inner)
+                    self._accumulate(reduction.block, reduction.values, (name,), inner)
         self._strips(
             axis,
-            lambda strip: self._accumulate(loops.block, loops.values, names, self._along(emitter, strip)),
+            lambda strip: self._accumulate(reduction.block, reduction.values, names, self._along(emitter, strip)),
             whole,
         )
 
     def _partial_sums(
-        self, loops: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+        self, reduction: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
     ) -> None:
         """The innermost loop of a long sum in stretches of SUM_STRETCH, each summed on its own before it is added.
 
         Rounding errors grow with the length of a stretch plus the number of stretches, instead of with their product.
         """
-        kind = "vf" if emitter.vector else C_TYPES[loops.block.accumulator or DType.F32]
+        kind = "vf" if emitter.vector else C_TYPES[reduction.block.accumulator or DType.F32]
         part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
         with self.writer.block(f"for (long {first} = 0; {first} < {axis.extent}; {first} += {SUM_STRETCH})"):
             self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {axis.extent});")
             self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
             with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
-                self._nest(loops, (), guards, (part, *names[1:]), emitter)
+                self._nest(reduction, (), guards, (part, *names[1:]), emitter)
             self.writer.line(f"{names[0]} += {part};")
 
     def _accumulate(self, block: Block, values: Sequence[Expr], names: Sequence[str], emitter: Emitter) -> None:
