@@ -136,7 +136,7 @@ STRUCTURES = {
 @pytest.mark.skipif(not CUDA_H.exists() or not shutil.which("gcc"), reason="no cuda.h on this machine")
 def test_the_runtimes_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
     runtime = (
-        Path(__file__).parents[4] / "compiler" / "devices" / "cuda" / "runtime" / "tw_cuda_runtime.h"
+        Path(__file__).parents[5] / "compiler" / "devices" / "cuda" / "runtime" / "tw_cuda_runtime.h"
     ).read_text()
     checks = [f'_Static_assert(sizeof({name}) == {size}, "");' for name, (size, _) in STRUCTURES.items()]
     checks += [
@@ -152,7 +152,7 @@ def test_the_runtimes_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path)
     assert len(numbers) > 14
     checks += [f'_Static_assert({number.replace(" = ", " == ")}, "");' for number in numbers]
     (tmp_path / "layout.c").write_text(LAYOUT.format(checks="\n".join(checks)))
-    include = Path(__file__).parents[4] / "compiler" / "codegen"
+    include = Path(__file__).parents[5] / "compiler" / "codegen"
     command = ["gcc", "-std=gnu11", "-fsyntax-only", f"-I{CUDA_H.parent}", f"-I{include}", "layout.c"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
