@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from compiler.codegen.writer import Writer
@@ -36,15 +37,25 @@ def describe(writer: Writer, workload: Workload, *notes: str) -> None:
         writer.line(f"{' *' if at else '/*'} {text}{' */' if at == len(comment) - 1 else ''}")
 
 
-def decode(writer: Writer, axes: Sequence[Axis], flat: str, ctype: str = "long") -> None:
-    """Declares the axes of a row-major position."""
+def nest(writer: Writer, axes: Iterable[Axis], ctype: str = "long") -> ExitStack:
+    """Loops over axes, outermost first: their body is what is written while the stack is open."""
+    stack = ExitStack()
+    for axis in axes:
+        stack.enter_context(writer.block(f"for ({ctype} {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
+    return stack
+
+
+def decode(
+    writer: Writer, axes: Sequence[Axis], flat: str, ctype: str = "long", used: Container[Axis] | None = None
+) -> None:
+    """Declares the axes of a row-major position, all or those that are used."""
     stride = 1
     lines = []
     for axis in reversed(axes):
         place = flat if stride == 1 else f"{flat} / {stride}"
         if axis is not axes[0]:
             place += f" % {axis.extent}"
-        if str(axis) != place:
+        if str(axis) != place and (used is None or axis in used):
             lines.append(f"const {ctype} {axis} = {place};")
         stride *= axis.extent
     for line in reversed(lines):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from compiler.codegen.expressions import INTEGERS
 from compiler.codegen.scalars import apply, literal
-from compiler.forms.normal_form import Address, Slots, block_positions
+from compiler.forms.normal_form import Address, Slots, block_positions, join_shared, split_shared
 from compiler.ir.expr import Cast, Expr
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
@@ -50,6 +50,25 @@ def by_stride(kernel: Kernel, slots: Slots) -> tuple[Axis, ...]:
         return abs(offset.coefficient(axis) or 0)
 
     return (*kernel.sequential, *sorted(moving, key=stride, reverse=True))
+
+
+def with_plain_axes(kernel: Kernel, slots: Slots) -> Kernel:
+    """Shared axes split and joined until addresses divide as little as may be, in the order of memory."""
+    kernel = split_shared(kernel, temp_aware(kernel, slots))
+    return join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
+
+
+def kinds_of(block: Block) -> list[DType]:
+    """The dtypes of a reduction's accumulators."""
+    assert block.accumulator is not None
+    return [block.accumulator, *(value.dtype for value in block.values[1:])]
+
+
+def step(block: Block, names: Sequence[str], values: Sequence[str], *, wide: bool = False) -> str:
+    """One step of a block's reduction: accumulators combined with values, or with other accumulators."""
+    if len(names) == 1:
+        return single_step(block.monoid, names[0], values[0], kinds_of(block)[0], wide=wide)
+    return pair_step(block.monoid, names[0], names[1], values[0], values[1])
 
 
 def single_step(monoid: str, acc: str, value: str, dtype: DType, *, wide: bool) -> str:

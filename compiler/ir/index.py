@@ -115,6 +115,13 @@ class Index:
             low, high = low + min(ends), high + max(ends)
         return (low, high)
 
+    @cached_property
+    def magnitude(self) -> int:
+        """What no value on the way exceeds, by amount, while the index is computed term by term."""
+        inner = [atom.index.magnitude for atom, _ in self.terms if isinstance(atom, FloorDiv | Mod)]
+        ends = (max(map(abs, atom.range)) * abs(factor) for atom, factor in self.terms)
+        return max(abs(self.const) + sum(ends), *inner, 0)
+
     @property
     def is_const(self) -> bool:
         return not self.terms

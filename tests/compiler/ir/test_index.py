@@ -84,6 +84,30 @@ def test_arithmetic_means_what_it_means_on_integers_and_stays_in_its_range(built
         assert low <= meaning(point) <= high
 
 
+def on_the_way(index: Index, point: Point) -> list[int]:
+    """All that computing an index term by term yields: products, sums in every order, the same inside of divisions."""
+    products = [factor * atom_at(atom, point) for atom, factor in index.terms]
+    inner = [
+        value for atom, _ in index.terms if isinstance(atom, FloorDiv | Mod) for value in on_the_way(atom.index, point)
+    ]
+    below, above = (sum(filter(keep, [*products, index.const])) for keep in ((0).__gt__, (0).__lt__))
+    return [*products, *inner, below, above, value_at(index, point)]
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(INDICES)
+def test_no_value_on_the_way_to_an_index_exceeds_its_magnitude(built: tuple[Index, Meaning]) -> None:
+    index, _ = built
+    assert max(abs(value) for point in points(AXES) for value in on_the_way(index, point)) <= index.magnitude
+
+
+def test_a_magnitude_counts_what_cancels_out_in_the_end() -> None:
+    i = Axis("i", 10)
+    reversed = Index.of(900) - Index.of(i) * 100
+    assert (reversed.range, reversed.magnitude) == ((0, 900), 1800)
+    assert (Index.of(i) * 70 // 101).magnitude == 630
+
+
 @settings(derandomize=True, deadline=None, max_examples=1500)
 @given(INDICES)
 def test_the_normal_form_is_a_fixed_point_and_its_text_reads_back(built: tuple[Index, Meaning]) -> None:

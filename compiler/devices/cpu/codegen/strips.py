@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 
 from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.functions import nest
 from compiler.codegen.writer import Writer
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, row_major
@@ -62,9 +62,7 @@ def copy_row(
 ) -> None:
     """into[k] = value at each point k of the axes, the last one fastest; times `factor` if given. `at` gives the emitter at a vector."""
     *outer, inner = axes
-    with ExitStack() as stack:
-        for axis in outer:
-            stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
+    with nest(writer, outer):
         place = row_major(axes)
 
         def copy(vector: Vector) -> None:

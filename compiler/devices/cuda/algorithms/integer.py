@@ -19,6 +19,7 @@ from functools import cached_property
 from math import ceil
 from typing import ClassVar
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, times_loaded
@@ -41,7 +42,6 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     WARP_TILES,
 )
 from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
-from compiler.devices.cuda.codegen.axes import declare_axes
 from compiler.devices.cuda.codegen.fragments import (
     MMA_M,
     MMA_N,
@@ -342,7 +342,7 @@ class _CudaInteger(CudaContraction):
             if a_zero is not None and a_zero.axes & {*view.m}:
                 row = f"first_m + warp_m + i * {MMA_M} + half * 8 + lane / 4"
                 writer.line(f"const int row = min({row}, {view.rows - 1});")
-                declare_axes(writer, view.m, "row", a_zero.axes)
+                decode(writer, view.m, "row", "int", a_zero.axes)
             if product.column_sums and a_zero is not None:
                 writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(a_zero)};")
             if product.row_sums:

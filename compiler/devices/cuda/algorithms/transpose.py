@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.functions import decode
+from compiler.codegen.reductions import temp_aware
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.model import moved_ns, seconds, share
+from compiler.devices.cuda.codegen.axes import index_type
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
-from compiler.forms.normal_form import Slots
+from compiler.forms.normal_form import Slots, positions
 from compiler.forms.transpose import Transpose, as_transpose
 from compiler.ir.expr import Load
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -115,9 +117,10 @@ class _Transpose:
         self.writer = Writer()
         self.slots = Slots(self.workload)
         self.elements = {slot: buffer.dtype for slot, buffer in self.slots.buffers.items()}
-        extents = [axis.extent for axis in (*self.turn.outer, self.turn.reads, self.turn.writes)]
-        spans = [buffer.span for buffer in self.slots.buffers.values()]
-        self.int_type = "int" if max((*spans, *extents)) < 2**30 else "int64_t"
+        spans = (buffer.span for buffer in self.slots.buffers.values())
+        extents = (axis.extent for axis in self.turn.kernel.shared)
+        indices = positions(self.turn.kernel, temp_aware(self.turn.kernel, self.slots))
+        self.int_type = index_type(indices, (*spans, *extents))
 
     def lower(self) -> CudaLowered:
         turn, writer = self.turn, self.writer
@@ -132,14 +135,11 @@ class _Transpose:
         tiles = self._bring()
         writer.line("__syncthreads();")
         self._compute(tiles)
-        grid = 1
-        for axis in places:
-            grid *= axis.extent
         return framed(
             self.name,
             self.workload,
             writer.lines,
-            grid=grid,
+            grid=prod(axis.extent for axis in places),
             block=THREADS,
             shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
             notes=[f"tiles of {self.reads} x {self.writes}, read along {turn.reads} and written along {turn.writes}"],
@@ -198,12 +198,9 @@ class _Transpose:
         return stack
 
     def _emitter(self) -> CudaEmitter:
-        emitter = CudaEmitter(self.writer, self._address, self.elements)
+        emitter = CudaEmitter(self.writer, self.slots.address, self.elements)
         emitter.names = {self.turn.reads: "(firstRead + column)", self.turn.writes: "(firstWrite + row)"}
         return emitter
-
-    def _address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
-        return self.slots.address(slot, index)
 
 
 TRANSPOSE = CudaAlgorithm(("transpose",), cuda_transpose_tiles, lower_cuda_transpose)

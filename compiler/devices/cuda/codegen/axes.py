@@ -1,16 +1,26 @@
-"""Positions of a row-major iteration, and conditions on them, as C."""
+"""Positions: the integers that hold them, the axes that a text mentions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Iterable
+from itertools import chain
 
-from compiler.codegen.scalars import COMPARISONS, INFIX
-from compiler.codegen.writer import Writer
-from compiler.devices.cuda.codegen.scalars import CudaEmitter
+from compiler.devices.cuda.codegen.scalars import MOST_INT
 from compiler.forms.normal_form import Slots
-from compiler.ir.expr import Apply, Const, Expr, Load, Position
-from compiler.ir.index import Axis
+from compiler.ir.expr import Expr, Load
+from compiler.ir.index import Axis, Index
+
+ROOM = 1024
+"""How far the loops of a block's threads, and its last tile, go past the end of what they count."""
+
+
+def index_type(indices: Iterable[Index], counts: Iterable[int]) -> str:
+    """`int` where all that computing the indices yields on the way fits, and so do numbers of points; else `int64_t`.
+
+    Multiplying and dividing 64-bit integers takes a GPU several instructions.
+    """
+    largest = max(chain((index.magnitude for index in indices), counts), default=0)
+    return "int" if largest <= MOST_INT - ROOM else "int64_t"
 
 
 def value_axes(value: Expr, slots: Slots) -> frozenset[Axis]:
@@ -22,32 +32,3 @@ def value_axes(value: Expr, slots: Slots) -> frozenset[Axis]:
             indices = (slots.address(part.slot, part.index)[1],) if part.slot in slots.buffers else ()
         found = found.union(*(index.axes for index in indices))
     return found
-
-
-def declare_axes(writer: Writer, axes: Sequence[Axis], flat: str, used: Iterable[Axis]) -> None:
-    """Declares those of the axes of a row-major position that are used."""
-    wanted = set(used)
-    stride = prod(axis.extent for axis in axes)
-    for axis in axes:
-        stride //= axis.extent
-        place = flat if stride == 1 else f"{flat} / {stride}"
-        if axis is not axes[0]:
-            place += f" % {axis.extent}"
-        if axis in wanted:
-            writer.line(f"const int {axis} = {place};")
-
-
-def test_of(condition: Expr, emitter: CudaEmitter) -> str:
-    """A condition as C; comparisons of positions in `int`."""
-    if isinstance(condition, Apply) and condition.function in COMPARISONS:
-        sides = [_number(arg, emitter) for arg in condition.args]
-        if all(sides):
-            return f"{sides[0]} {INFIX[condition.function]} {sides[1]}"
-    return emitter.scalar(condition)
-
-
-def _number(arg: Expr, emitter: CudaEmitter) -> str:
-    """A position or an integer constant; "" for anything else."""
-    if isinstance(arg, Position):
-        return emitter.index(arg.index)
-    return str(int(arg.value)) if isinstance(arg, Const) and arg.dtype.is_integer else ""

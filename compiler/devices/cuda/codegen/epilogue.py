@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.codegen.axes import declare_axes, value_axes
+from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.forms.contraction import Contraction
@@ -105,7 +106,7 @@ class Epilogue:
             outside = [f"row < {rows}"] * (rows % self.m > 0) + [f"{n} < {view.columns}"] * (view.columns % self.n > 0)
             if outside:
                 stack.enter_context(writer.block(f"if ({' && '.join(outside)})"))
-            declare_axes(writer, view.m, "row", self._axes())
+            decode(writer, view.m, "row", "int", self._axes())
             self._vector(writer)
 
     def _axes(self) -> frozenset[Axis]:

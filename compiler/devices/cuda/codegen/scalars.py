@@ -11,14 +11,15 @@ import numpy as np
 
 from compiler.codegen import scalars as c_scalar
 from compiler.codegen.expressions import Emitter
-from compiler.codegen.scalars import C_TYPES, Dialect
+from compiler.codegen.scalars import C_TYPES, COMPARISONS, INFIX, Dialect
 from compiler.codegen.writer import Writer
 from compiler.ir.arithmetic import bounds
-from compiler.ir.expr import FUNCTIONS, Cast, Expr, Load
-from compiler.ir.index import Index
+from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position
+from compiler.ir.index import Atom, Index, Indirect
 from compiler.ir.tensor import DType
 
 HALVES = (DType.F16, DType.BF16)
+MOST_INT = 2**31 - 1
 CUDA_TYPES: Mapping[DType, str] = {**C_TYPES, DType.F16: "tw_f16", DType.BF16: "tw_bf16"}
 
 
@@ -75,6 +76,8 @@ class CudaEmitter(Emitter):
 
     `elements` are the dtypes in memory of slots whose elements are kept in another dtype than they are computed with: they are
     converted where they are loaded and stored. What is `held` is in the dtype of the arithmetic.
+
+    Positions are computed in the integers that their axes are declared with; an index that is data in `int` if it fits.
     """
 
     dialect = Dialect(CUDA_TYPES, literal, convert, cast, apply)
@@ -87,12 +90,46 @@ class CudaEmitter(Emitter):
     ) -> None:
         super().__init__(writer, address)
         self.elements = elements or {}
+        self._is_wide = False
+
+    def index(self, index: Index) -> str:
+        """An index, in 64 bits wherever data decides in it and `int` does not hold all that is computed on the way."""
+        outside, self._is_wide = self._is_wide, self._is_wide or index.magnitude > MOST_INT
+        text = super().index(index)
+        self._is_wide = outside
+        return text
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Indirect) and not self._is_wide:
+            return f"(int)({self.scalar(atom.expr)})"
+        return super()._atom(atom)
+
+    def condition(self, expr: Expr) -> str:
+        """A condition as C; comparisons of positions as such, without values of a name and a dtype."""
+        return self._comparison(expr) or self.scalar(expr)
+
+    def _comparison(self, expr: Expr) -> str:
+        """A comparison of positions and integer constants; "" for anything else."""
+        if not isinstance(expr, Apply) or expr.function not in COMPARISONS:
+            return ""
+        sides = [self._number(arg) for arg in expr.args]
+        return f"{sides[0]} {INFIX[expr.function]} {sides[1]}" if all(sides) else ""
+
+    def _number(self, arg: Expr) -> str:
+        if isinstance(arg, Position) and arg.dtype.is_integer:
+            low, high = bounds(arg.dtype)
+            return self.index(arg.index) if low <= arg.index.range[0] and arg.index.range[1] <= high else ""
+        if isinstance(arg, Const) and arg.dtype.is_integer and abs(arg.value) <= MOST_INT:
+            return str(int(arg.value))
+        return ""
 
     def _scalar(self, expr: Expr) -> str:
         if isinstance(expr, Load) and self.elements.get(expr.slot, expr.dtype) is not expr.dtype:
             pointer, offset = self.address(expr.slot, expr.index)
             element = f"{pointer}[{self.index(offset)}]"
             return self._define(expr, CUDA_TYPES[expr.dtype], convert(element, self.elements[expr.slot], expr.dtype))
+        if comparison := self._comparison(expr):
+            return self._define(expr, CUDA_TYPES[expr.dtype], f"({comparison})")
         return super()._scalar(expr)
 
     def store(self, slot: str, index: tuple[Index, ...], value: str, dtype: DType = DType.F32) -> None:

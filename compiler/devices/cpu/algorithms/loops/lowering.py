@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from compiler.codegen.expressions import INTEGERS, Emitter, Vector, is_vectorised
-from compiler.codegen.functions import decode
+from compiler.codegen.functions import decode, nest
 from compiler.codegen.reductions import (
-    by_stride,
     identity,
-    pair_step,
+    kinds_of,
     reduction_order,
-    single_step,
+    step,
     temp_aware,
     widened,
+    with_plain_axes,
 )
 from compiler.codegen.scalars import C_TYPES, convert
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
@@ -36,8 +36,6 @@ from compiler.forms.normal_form import (
     Slots,
     carried_temps,
     contract_temps,
-    join_shared,
-    split_shared,
     without_unit_axes,
 )
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
@@ -65,9 +63,7 @@ def loops(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lower
     """Any Kernel as C. The text stands alone after `tw_kernel.h`."""
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
-    kernel = without_unit_axes(contract_temps(widened(workload.kernel)))
-    kernel = split_shared(kernel, temp_aware(kernel, slots))
-    kernel = join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
+    kernel = with_plain_axes(without_unit_axes(contract_temps(widened(workload.kernel))), slots)
     if turn := turn_of(kernel, slots, target):
         return turned(name, workload, kernel, slots, turn, target)
     return _Loops(name, workload, kernel, slots, target)
@@ -168,10 +164,7 @@ class _Loops(Lowering):
             self._declare_temps()
             with writer.block("for (long tile = begin; tile < end; tile++)"):
                 decode(writer, tiled, "tile")
-                with ExitStack() as stack:
-                    for axis in outer:
-                        if axis not in tiled:
-                            stack.enter_context(writer.block(_for(axis)))
+                with nest(writer, (axis for axis in outer if axis not in tiled)):
                     self._points(chunked)
         return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
 
@@ -233,9 +226,7 @@ class _Loops(Lowering):
         vector = None if emitter.vector else self._block_vector(block)
         loops = [axis for axis in block.axes if axis != vector]
         order = [*block.sequential, *(axis for axis in loops if axis not in block.sequential)]
-        with ExitStack() as stack:
-            for axis in order:
-                stack.enter_context(self.writer.block(_for(axis)))
+        with nest(self.writer, order) as stack:
             if block.axes:
                 stack.enter_context(emitter.scope())
             if vector in block.axes and vector is not None:
@@ -275,7 +266,7 @@ class _Loops(Lowering):
         assert accumulator is not None
         wide = emitter.vector is not None or along is not None
         names = [self.writer.name("acc") for _ in block.values]
-        kinds = [accumulator, *(value.dtype for value in block.values[1:])]
+        kinds = kinds_of(block)
         starts = identity(block, kinds)
         others = [self.writer.name("acc") for _ in range(1, self._chains(along))]
         for name, kind, start in zip(
@@ -288,10 +279,10 @@ class _Loops(Lowering):
             self.writer.line(f"{_type(kind, wide)} {name} = {text};")
         guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
         order = reduction_order(block, guards, self.plain, along)
-        nest = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
-        self._nest(nest, order, guards, names, emitter)
+        reduction = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
+        self._nest(reduction, order, guards, names, emitter)
         for other in others:
-            self.writer.line(single_step(block.monoid, names[0], other, accumulator, wide=True))
+            self.writer.line(step(block, names, [other], wide=True))
         if block.monoid.startswith("arg"):
             unset = identity(block, kinds)[1]
             self.writer.line(f"if ({names[1]} == {unset}) {names[1]} = 0;")
@@ -303,7 +294,7 @@ class _Loops(Lowering):
         return [total]
 
     def _nest(
-        self, nest: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+        self, reduction: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
     ) -> None:
         """Reduction loops, each guard tested as soon as its axes are known."""
         inner_axes = set(order)
@@ -314,61 +305,57 @@ class _Loops(Lowering):
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
                 stack.enter_context(self.writer.block(f"if ({test})"))
             if not order:
-                self._accumulate(nest.block, nest.values, names, emitter)
-            elif order[0] == nest.along:
-                self._take_turns(nest, order[0], names, emitter)
-            elif nest.splits and len(order) == 1:
-                self._partial_sums(nest, order[0], waiting, names, emitter)
+                self._accumulate(reduction.block, reduction.values, names, emitter)
+            elif order[0] == reduction.along:
+                self._take_turns(reduction, order[0], names, emitter)
+            elif reduction.splits and len(order) == 1:
+                self._partial_sums(reduction, order[0], waiting, names, emitter)
             else:
-                with self.writer.block(_for(order[0])), emitter.scope():
-                    self._nest(nest, order[1:], waiting, names, emitter)
+                with nest(self.writer, order[:1]), emitter.scope():
+                    self._nest(reduction, order[1:], waiting, names, emitter)
 
     def _chains(self, along: Axis | None) -> int:
         return max(min(CHAINS, along.extent // self.target.vector_floats), 1) if along else 1
 
-    def _take_turns(self, nest: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
+    def _take_turns(self, reduction: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
         """A reduction along memory, its accumulators taking turns at whole vectors; what is left goes to the first of them."""
-        lanes, chains = self.target.vector_floats, (names[0], *nest.others)
-        step = lanes * len(chains)
-        whole = axis.extent // step * step if nest.others else 0
+        lanes, chains = self.target.vector_floats, (names[0], *reduction.others)
+        stride = lanes * len(chains)
+        whole = axis.extent // stride * stride if reduction.others else 0
         if whole:
-            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {step})"):
+            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {stride})"):
                 for turn, name in enumerate(chains):
                     inner = self._along(emitter, Vector(axis))
                     inner.names[axis] = f"({axis} + {turn * lanes})"
-                    self._accumulate(nest.block, nest.values, (name,), inner)
+                    self._accumulate(reduction.block, reduction.values, (name,), inner)
         self._strips(
             axis,
-            lambda strip: self._accumulate(nest.block, nest.values, names, self._along(emitter, strip)),
+            lambda strip: self._accumulate(reduction.block, reduction.values, names, self._along(emitter, strip)),
             whole,
         )
 
     def _partial_sums(
-        self, nest: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
+        self, reduction: _Nest, axis: Axis, guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
     ) -> None:
         """The innermost loop of a long sum in stretches of SUM_STRETCH, each summed on its own before it is added.
 
         Rounding errors grow with the length of a stretch plus the number of stretches, instead of with their product.
         """
-        kind = "vf" if emitter.vector else C_TYPES[nest.block.accumulator or DType.F32]
+        kind = "vf" if emitter.vector else C_TYPES[reduction.block.accumulator or DType.F32]
         part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
         with self.writer.block(f"for (long {first} = 0; {first} < {axis.extent}; {first} += {SUM_STRETCH})"):
             self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {axis.extent});")
             self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
             with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
-                self._nest(nest, (), guards, (part, *names[1:]), emitter)
+                self._nest(reduction, (), guards, (part, *names[1:]), emitter)
             self.writer.line(f"{names[0]} += {part};")
 
     def _accumulate(self, block: Block, values: Sequence[Expr], names: Sequence[str], emitter: Emitter) -> None:
-        if block.monoid in ("sum", "prod", "max", "min", "and", "or"):
-            self._accumulate_one(block, values[0], names[0], emitter)
+        """One element more in the accumulators, or one vector of them."""
+        if len(values) > 1:
+            self.writer.line(step(block, names, [emitter.scalar(value) for value in values]))
             return
-        first, second = (emitter.scalar(value) for value in values)
-        self.writer.line(pair_step(block.monoid, names[0], names[1], first, second))
-
-    def _accumulate_one(self, block: Block, expr: Expr, acc: str, emitter: Emitter) -> None:
-        accumulator = block.accumulator
-        assert accumulator is not None
+        (expr,), (accumulator,) = values, kinds_of(block)
         if expr.dtype is not accumulator:
             expr = Cast(expr, accumulator)
         value, vector = emitter.value(expr), emitter.vector
@@ -377,7 +364,7 @@ class _Loops(Lowering):
             first = f"tw_first_n{_mark(accumulator)}({value}, {vector.count}, tw_splat{_mark(accumulator)}({neutral}))"
             self.writer.line(f"const {_type(accumulator, True)} {padded} = {first};")
             value = padded
-        self.writer.line(single_step(block.monoid, acc, value, accumulator, wide=vector is not None))
+        self.writer.line(step(block, names[:1], [value], wide=vector is not None))
 
 
 @dataclass(frozen=True)
@@ -425,10 +412,6 @@ def _type(dtype: DType, wide: bool) -> str:
 def _mark(dtype: DType) -> str:
     """What ends the names of C functions on vectors of integers."""
     return "_i" if dtype in INTEGERS else ""
-
-
-def _for(axis: Axis) -> str:
-    return f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"
 
 
 def _tiled(outer: Sequence[Axis]) -> list[Axis]:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.operand import half_of, without_widening
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
-from compiler.devices.cuda.codegen.axes import declare_axes, value_axes
+from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
@@ -306,7 +307,7 @@ class CudaContraction:
         )
         if view.batch:
             writer.line(f"const int batch = {place} / {self.across * self.down};")
-            declare_axes(writer, view.batch, "batch", used)
+            decode(writer, view.batch, "batch", "int", used)
 
     def _functions(self, writer: Writer, operand: Operand) -> None:
         """`fetch_a`, and `put_a` for what goes through registers."""

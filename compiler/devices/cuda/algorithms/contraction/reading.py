@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.operand import Access, access_of, source
-from compiler.devices.cuda.codegen.axes import declare_axes, test_of, value_axes
+from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
@@ -120,7 +121,7 @@ class _Pieces(_Reading):
             used = frozenset(self._kept).union(*(start.axes for start in self._starts))
             if used & set(side.axes) or self._may_be_outside:
                 writer.line(f"const int row = {side.first} + {name}_row + i * {self._down};")
-            declare_axes(writer, side.axes, "row", used)
+            decode(writer, side.axes, "row", "int", used)
             for axis in self._kept:
                 writer.line(f"{name}_{axis}[i] = {axis};")
             if self._may_be_outside:
@@ -141,7 +142,7 @@ class _Pieces(_Reading):
         moving = [self._offset(load)[1].axes for load in self.access.loads]
         used = frozenset[Axis]().union(*moving, *(condition.axes for condition in self.source[0]))
         writer.line(f"const int k = step * {side.depth} + {side.name}_piece;")
-        declare_axes(writer, side.k, "k", used)
+        decode(writer, side.k, "k", "int", used)
 
     def _test(self, emitter: CudaEmitter) -> str:
         """Inside the loop over rows: the condition under which the piece is there, "" for always. Names the row's axes."""
@@ -149,7 +150,7 @@ class _Pieces(_Reading):
         emitter.names = {axis: f"{name}_{axis}[i]" for axis in self._kept}
         tests = [f"{name}_in[i]"] * self._may_be_outside
         tests += [f"k < {side.whole_depth}"] * (side.whole_depth % side.depth > 0)
-        tests += [test_of(condition, emitter) for condition in self.source[0]]
+        tests += [emitter.condition(condition) for condition in self.source[0]]
         return " && ".join(tests)
 
     def _address(self, load: Load, emitter: CudaEmitter) -> str:
@@ -315,9 +316,9 @@ class Gathered(_Reading):
             outer += [f"k < {side.whole_depth}"] * (side.whole_depth % side.depth > 0)
             with writer.block(f"if ({' && '.join(outer)})" if outer else ""), emitter.scope():
                 used = value_axes(value, self.slots).union(*(condition.axes for condition in conditions))
-                declare_axes(writer, side.axes, "row", used)
-                declare_axes(writer, side.k, "k", used)
-                tests = " && ".join(test_of(condition, emitter) for condition in conditions)
+                decode(writer, side.axes, "row", "int", used)
+                decode(writer, side.k, "k", "int", used)
+                tests = " && ".join(emitter.condition(condition) for condition in conditions)
                 with writer.block(f"if ({tests})" if tests else ""), emitter.scope():
                     writer.line(f"value = {self._element(emitter, value)};")
             writer.line(f"{side.name}_held[i] = value;")

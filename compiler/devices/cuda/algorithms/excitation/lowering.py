@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.excitation.geometry import SharedOut, Shares, as_shared_out
-from compiler.devices.cuda.codegen.axes import declare_axes
 from compiler.devices.cuda.codegen.entry import SM90
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES
@@ -162,7 +162,7 @@ class _Excitation:
         if self.form.images > 1:
             writer.line(f"const int image = {place};")
             axes = self.form.excitation.images
-            declare_axes(writer, axes, "image", axes)
+            decode(writer, axes, "image", "int")
         writer.line(f"const int part = {f'tile % {self.blocks}' if self.blocks > 1 else 0};")
         writer.line(f"const int channel_part = part % {self.shares.channels};")
         writer.line(f"const int first_channel = channel_part * {self.channels};")
@@ -205,7 +205,7 @@ class _Excitation:
             writer.line(f"const int position = {position};")
             if share * self.shares.positions > form.positions:
                 stack.enter_context(writer.block(f"if (position < {form.positions})"))
-            declare_axes(writer, squeeze.loops, "position", squeeze.loops)
+            decode(writer, squeeze.loops, "position", "int")
             emitter = self._emitter(writer)
             emitter.names[channel] = "(first_channel + vector)"
             offset = self.slots.address(form.load.slot, form.load.index)[1]

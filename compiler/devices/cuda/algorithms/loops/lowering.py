@@ -20,13 +20,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
 
-from compiler.codegen.functions import decode
-from compiler.codegen.reductions import by_stride, identity, reduction_order, temp_aware, widened
+from compiler.codegen.functions import decode, nest
+from compiler.codegen.reductions import identity, kinds_of, reduction_order, temp_aware, widened, with_plain_axes
 from compiler.codegen.scalars import LIBM
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes, combine_parts, kinds_of
+from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine_lanes, combine_parts
 from compiler.devices.cuda.algorithms.loops.team import WARP, Team, choose_team
 from compiler.devices.cuda.algorithms.loops.vectors import MAX_VECTOR, Place, Vectors, vectors_along
+from compiler.devices.cuda.codegen.axes import index_type
 from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, HALVES, CudaEmitter, convert
@@ -35,13 +36,11 @@ from compiler.forms.normal_form import (
     Slots,
     contract_temps,
     join_reduction,
-    join_shared,
     positions,
-    split_shared,
     without_unit_axes,
 )
 from compiler.ir.expr import Apply, Load
-from compiler.ir.index import Axis, Index, flatten
+from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
@@ -57,6 +56,7 @@ BUSY_THREADS = 4096
 """So few threads have time of their own: functions that take long are spread over more of them before each takes 16 bytes."""
 ELEMENTS_AT_ONCE = 16
 """Of a thread that are on their way together in a loop."""
+UNSIGNED = {"int": "unsigned", "int64_t": "uint64_t"}
 COSTLY = LIBM - {"sqrt", "floor", "ceil"} | {"sigmoid", "mod"}
 """Functions of many instructions."""
 
@@ -70,7 +70,7 @@ def lower_cuda_loops(name: str, workload: Workload, tile: Tile, target: CudaTarg
     assert isinstance(kernel, Kernel), kernel
     slots = Slots(workload)
     kernel = _spread(without_unit_axes(contract_temps(widened(kernel, HALVES))))
-    return CudaLoops(name, workload, with_plain_axes(kernel, slots), slots, wanted_team(tile)).lower()
+    return CudaLoops(name, workload, in_memory_order(kernel, slots), slots, wanted_team(tile)).lower()
 
 
 def wanted_team(tile: Tile) -> Team | None:
@@ -79,10 +79,9 @@ def wanted_team(tile: Tile) -> Team | None:
     return Team(size, tile.extent("block", "columns")) if size else None
 
 
-def with_plain_axes(kernel: Kernel, slots: Slots) -> Kernel:
-    """Axes split and joined until addresses divide as little as may be, in the order of memory."""
-    kernel = split_shared(kernel, temp_aware(kernel, slots))
-    kernel = join_shared(replace(kernel, shared=by_stride(kernel, slots)), temp_aware(kernel, slots))
+def in_memory_order(kernel: Kernel, slots: Slots) -> Kernel:
+    """Axes, the shared ones and those of blocks, joined where that costs no division, in the order of memory."""
+    kernel = with_plain_axes(kernel, slots)
     return replace(kernel, blocks=tuple(_ordered(block, kernel, slots) for block in kernel.blocks))
 
 
@@ -146,6 +145,8 @@ class CudaLoops:
         self.registers = {temp.name for temp in self.kernel.temps if self._is_register(temp)}
         self.parallel = [axis for axis in self.kernel.shared if axis not in self.kernel.sequential]
         self.points = points(self.parallel)
+        in_blocks = any(block.axes or block.reduction for block in self.kernel.blocks)
+        self.has_loops = in_blocks or bool(self.kernel.sequential)
         self.work = max(points(block.axes) * points(block.reduction) for block in self.kernel.blocks)
         self.rounded = self._rounded()
         self.shared = 0
@@ -179,8 +180,7 @@ class CudaLoops:
 
     def _point_vectors(self) -> Vectors | None:
         """Vectors along the innermost shared axis, in a kernel without loops and steps."""
-        has_loops = self.kernel.sequential or any(block.axes or block.reduction for block in self.kernel.blocks)
-        if self.team.size > 1 or not self.kernel.shared or has_loops or self.arrays or not self._is_pointwise():
+        if self.team.size > 1 or not self.kernel.shared or self.has_loops or self.arrays or not self._is_pointwise():
             return None
         most = max(self.points // BUSY_THREADS, 2) if self._is_costly() else MAX_VECTOR
         return self._vectors(self.kernel.blocks, self.kernel.shared[-1], most)
@@ -222,14 +222,12 @@ class CudaLoops:
         return self._element(slot) is not self._slot_dtype(slot)
 
     def _index_type(self) -> str:
-        """`int` where every offset, position and number of threads fits."""
-        spans = [buffer.span for buffer in self.slots.buffers.values()]
-        ends = [abs(end) for index in positions(self.kernel, self.plain) for end in index.range]
-        works = [
-            self.points * self.team.size,
-            *(points(block.axes) * points(block.reduction) for block in self.kernel.blocks),
-        ]
-        return "int" if max((*spans, *ends, *works)) < 2**30 else "int64_t"
+        """The type of every offset, position and number of points and threads."""
+        spans = (buffer.span for buffer in self.slots.buffers.values())
+        works = (points(block.axes) * points(block.reduction) for block in self.kernel.blocks)
+        ordered = (self.kernel.sequential, *(block.sequential for block in self.kernel.blocks))
+        steps = (axis.extent for axes in ordered for axis in axes)
+        return index_type(positions(self.kernel, self.plain), (self.points * self.team.size, *spans, *works, *steps))
 
     # The functions
 
@@ -271,9 +269,17 @@ class CudaLoops:
             if self.points and self.vectors:
                 self._pointwise(self.vectors)
             elif self.points:
-                decode(self.writer, self.parallel, "point", self.int_type)
+                self._decode(self.parallel)
                 self._declare_arrays(teams, grid)
                 self._blocks()
+
+    def _decode(self, axes: Sequence[Axis]) -> None:
+        """Declares the axes of the team's point, which is not negative: dividing it unsigned takes fewer instructions.
+
+        Not where loops follow: the compiler, which then knows signs, would split their addresses into sums of 64 bits.
+        """
+        is_signed = self.has_loops or len(axes) == 1
+        decode(self.writer, axes, "point" if is_signed else f"({UNSIGNED[self.int_type]})point", self.int_type)
 
     def _declare_arrays(self, teams: int, grid: int) -> None:
         """Temporaries over blocks' own axes."""
@@ -292,19 +298,14 @@ class CudaLoops:
             self.writer.line(f"{ctype} *const {temp.name} = ({ctype} *)({place});")
 
     def _emitter(self) -> CudaEmitter:
-        return CudaEmitter(self.writer, self._address, self.elements)
-
-    def _address(self, slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
-        if slot in self.temps:
-            return slot, flatten(index, self.temps[slot].type.dims)
-        return self.slots.address(slot, index)
+        return CudaEmitter(self.writer, self.plain, self.elements)
 
     # A kernel without loops: vectors
 
     def _pointwise(self, vectors: Vectors) -> None:
         """A vector of points where the row has as many left; else the points one by one."""
         axis = vectors.axis
-        decode(self.writer, [*self.kernel.shared[:-1], vectors.row], "point", self.int_type)
+        self._decode([*self.kernel.shared[:-1], vectors.row])
         self.writer.line(f"const {self.int_type} {axis} = {vectors.row} * {vectors.count};")
         if axis.extent % vectors.count == 0:
             self._whole_vectors(vectors, self._emitter(), self._serial)
@@ -318,7 +319,7 @@ class CudaLoops:
         """Vectors loaded, `body` for each of their elements, vectors stored; the axis is that of the first element."""
 
         def address(place: Load | Place) -> tuple[str, str]:
-            pointer, offset = self._address(place.slot, place.index)
+            pointer, offset = self.plain(place.slot, place.index)
             kind = f"tw_vector<{CUDA_TYPES[self._element(place.slot)]}, {vectors.count}>"
             return kind, f"{pointer} + {outer.index(offset)}"
 
@@ -442,10 +443,7 @@ class CudaLoops:
             return
         drop_held(emitter, block.writes)
         if self.team.size == 1:
-            with ExitStack() as stack:
-                for axis in block.axes:
-                    stack.enter_context(self.writer.block(self._for(axis)))
-                stack.enter_context(emitter.scope())
+            with self._nest(block.axes), emitter.scope():
                 self._store(block, self._serially(block, emitter), emitter, {})
         elif block.monoid and self._reads_rows(block) and not self.team.columns:
             self._warp_per_element(block, emitter)
@@ -510,8 +508,8 @@ class CudaLoops:
             with self.writer.block(f"if (lane % {WARP} == 0)"), emitter.scope():
                 self._store(block, values, emitter, {})
 
-    def _for(self, axis: Axis) -> str:
-        return f"for ({self.int_type} {axis} = 0; {axis} < {axis.extent}; {axis}++)"
+    def _nest(self, axes: Sequence[Axis]) -> ExitStack:
+        return nest(self.writer, axes, self.int_type)
 
     def _share_out(
         self, block: Block, axes: Sequence[Axis], first: str, threads: int, emitter: CudaEmitter, body: _Body
@@ -557,10 +555,7 @@ class CudaLoops:
             return self._values(block, emitter)
 
         def loops(names: Sequence[str]) -> None:
-            with ExitStack() as stack:
-                for axis in block.reduction:
-                    stack.enter_context(self.writer.block(self._for(axis)))
-                stack.enter_context(emitter.scope())
+            with self._nest(block.reduction), emitter.scope():
                 accumulate(block, names, emitter)
 
         return self._reduced(block, emitter, loops)

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from compiler.codegen.reductions import pair_step, single_step
+from compiler.codegen.reductions import kinds_of, step
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.loops.team import WARP
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
 from compiler.ir.expr import Cast
 from compiler.ir.kernel import Block
-from compiler.ir.tensor import DType
-
-
-def kinds_of(block: Block) -> list[DType]:
-    """The dtypes of a reduction's accumulators."""
-    assert block.accumulator is not None
-    return [block.accumulator, *(value.dtype for value in block.values[1:])]
 
 
 def accumulate(block: Block, names: Sequence[str], emitter: CudaEmitter) -> None:
@@ -26,15 +19,7 @@ def accumulate(block: Block, names: Sequence[str], emitter: CudaEmitter) -> None
         emitter.scalar(value if value.dtype is kind else Cast(value, kind))
         for value, kind in zip(block.values, kinds_of(block), strict=True)
     ]
-    combine(emitter.writer, block, names, values)
-
-
-def combine(writer: Writer, block: Block, names: Sequence[str], values: Sequence[str]) -> None:
-    """Accumulators combined with values, or with those of other threads."""
-    if len(names) == 1:
-        writer.line(single_step(block.monoid, names[0], values[0], kinds_of(block)[0], wide=False))
-    else:
-        writer.line(pair_step(block.monoid, names[0], names[1], values[0], values[1]))
+    emitter.writer.line(step(block, names, values))
 
 
 def combine_lanes(writer: Writer, block: Block, names: Sequence[str]) -> None:
@@ -43,7 +28,7 @@ def combine_lanes(writer: Writer, block: Block, names: Sequence[str]) -> None:
         others = [writer.name("other") for _ in names]
         for other, name, kind in zip(others, names, kinds_of(block), strict=True):
             writer.line(f"const {CUDA_TYPES[kind]} {other} = tw_of_lane({name}, bits);")
-        combine(writer, block, names, others)
+        writer.line(step(block, names, others))
 
 
 def combine_parts(
@@ -70,5 +55,5 @@ def combine_parts(
         others = [writer.name("other") for _ in names]
         for other, part, kind in zip(others, held, kinds, strict=True):
             writer.line(f"const {CUDA_TYPES[kind]} {other} = {part}[from{column}];")
-        combine(writer, block, names, others)
+        writer.line(step(block, names, others))
     return shared

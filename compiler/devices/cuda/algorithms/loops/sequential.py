@@ -24,9 +24,9 @@ from compiler.devices.cuda.algorithms.loops.lowering import (
     LOCAL_BYTES,
     CudaLoops,
     drop_held,
+    in_memory_order,
     points,
     wanted_team,
-    with_plain_axes,
 )
 from compiler.devices.cuda.algorithms.loops.team import SERIAL_WORK, TEAMS, WARP, Team
 from compiler.devices.cuda.codegen.lowered import CudaLowered
@@ -47,7 +47,7 @@ def lower_cuda_sequential(name: str, workload: Workload, tile: Tile, target: Cud
     assert isinstance(kernel, Kernel), kernel
     slots = Slots(workload)
     kernel = _apart(_with_wide_states(without_unit_axes(widened(kernel, HALVES)), slots))
-    return _CudaSequential(name, workload, with_plain_axes(kernel, slots), slots, wanted_team(tile)).lower()
+    return _CudaSequential(name, workload, in_memory_order(kernel, slots), slots, wanted_team(tile)).lower()
 
 
 # Normal form
@@ -170,9 +170,7 @@ class _CudaSequential(CudaLoops):
 
     def _blocks(self) -> None:
         """Step after step; a barrier where one needs what another thread did in the step before."""
-        with ExitStack() as stack:
-            for axis in self.kernel.sequential:
-                stack.enter_context(self.writer.block(self._for(axis)))
+        with self._nest(self.kernel.sequential):
             if self.kernel.sequential and self._steps_meet():
                 self._barrier()
             super()._blocks()
@@ -206,16 +204,13 @@ class _CudaSequential(CudaLoops):
                 stack.enter_context(self._dealt(parallel, "lane", self.team.size))
             else:
                 stack.enter_context(self.writer.block("if (lane == 0)"))
-            for axis in block.sequential:
-                stack.enter_context(self.writer.block(self._for(axis)))
+            stack.enter_context(self._nest(block.sequential))
             stack.enter_context(emitter.scope())
             self._store(block, self._serially(block, emitter), emitter, {})
 
     def _steps_of_a_team(self, block: Block, parallel: tuple[Axis, ...], emitter: CudaEmitter) -> None:
         """The team shares out the parallel points of every step."""
-        with ExitStack() as stack:
-            for axis in block.sequential:
-                stack.enter_context(self.writer.block(self._for(axis)))
+        with self._nest(block.sequential):
             self._barrier()
-            stack.enter_context(emitter.scope())
-            super()._block(replace(block, axes=parallel, sequential=()), emitter)
+            with emitter.scope():
+                super()._block(replace(block, axes=parallel, sequential=()), emitter)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.separable.geometry import Staged
-from compiler.devices.cuda.codegen.axes import declare_axes, test_of
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lane_columns import RoundedPanels
 from compiler.devices.cuda.codegen.rounds import in_rounds
@@ -102,7 +102,7 @@ class StagedWindow:
         with_tile = [axis for axis in tiles if axis.extent > 1]
         if with_tile:
             writer.line(f"const int rectangle = first_m / {inner};")
-            declare_axes(writer, with_tile, "rectangle", with_tile)
+            decode(writer, with_tile, "rectangle", "int")
         for side, axis, size in zip(self.staged.sides, tiles[-2:], (self.rows, self.columns), strict=True):
             place = f"{axis} * {size}" if axis.extent > 1 else "0"
             writer.line(f"const int {_first(side)} = {place};")
@@ -122,7 +122,7 @@ class StagedWindow:
                 emitter.names[side.position] = place
                 if side.output.extent % size:
                     tests.append(f"{place} < {_span(side, side.output.extent)}")
-            tests += [test_of(guard, emitter) for guard in self.staged.window.guards]
+            tests += [emitter.condition(guard) for guard in self.staged.window.guards]
             writer.line(f"position_in[i] = {' && '.join(tests) or 'true'};")
             emitter.names[self.staged.window.channel] = f"(piece % {self._vectors} * {count})"
             offset = self.slots.address(self.staged.load.slot, self.staged.load.index)[1]

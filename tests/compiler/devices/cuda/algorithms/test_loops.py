@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.loops.team import TEAMS
 from compiler.devices.cuda.algorithms.loops.tiles import cuda_loop_tiles
+from compiler.devices.cuda.algorithms.routine import cuda_routine_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.codegen.scalars import HALVES
 from compiler.devices.cuda.emit.lower import lower_cuda
@@ -390,8 +392,9 @@ def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
         for node in graph.nodes:
             subject = next(conformance.ways(graph, node, values, cases[0].name))
             name = f"k{len(found)}_{node.op.lower()}"
-            (proposal,) = cuda_loop_tiles(workload_of(subject.case), H200, "fp32")
-            found.append((subject, lower_cuda(name, workload_of(subject.case), proposal.tile, H200)))
+            workload = workload_of(subject.case)
+            (proposal,) = cuda_loop_tiles(workload, H200, "fp32") or cuda_routine_tiles(workload, H200, "fp32")
+            found.append((subject, lower_cuda(name, workload, proposal.tile, H200)))
     return found
 
 
@@ -411,15 +414,70 @@ def test_a_kernel_of_every_operator_computes_what_its_definition_says() -> None:
                 assert not conformance.fault(got, want), f"{subject.source}\n{lowered.text}"
 
 
-def test_offsets_beyond_32_bits_are_computed_in_64() -> None:
-    text = "kernel Neg(in x: f32[{n}, 3]; out y: f32[3, {n}])\n  for i:{n}, j:3\n    y[j, i] = neg(x[i, j])\n"
-    for n, integer in ((1000, "int"), (2**30, "int64_t")):
-        kernel = parse_kernel(text.format(n=n))
-        buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
-        lowered = lower("k", workload_of(Case(kernel, buffers, ())))
-        assert f"{integer} tile)" in lowered.text
-        assert f"const {integer} point = " in lowered.text
-        assert lowered.grid * lowered.block >= 3 * n // 4
+NEGATED = """
+kernel Neg(in x: f32[{n}, 3]; out y: f32[3, {n}])
+  for i:{n}, j:3
+    y[j, i] = neg(x[i, j])
+"""
+REVERSED = """
+kernel Reverse(in x: f32[{n}]; out y: f32[{n}])
+  for i:{n}
+    y[i] = x[{last} - i]
+"""
+GATHERED = """
+kernel Gather(in x: f32[{n}, 64], in at: i64[77]; out y: f32[77, 64])
+  for i:77, j:64
+    y[i, j] = x[[at[i] in 0..{last}], j]
+"""
+
+
+def huge(text: str, n: int, name: str = "k") -> CudaLowered:
+    """A kernel of tensors that no test could allocate."""
+    kernel = parse_kernel(text.format(n=n, last=n - 1))
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    return lower(name, workload_of(Case(kernel, buffers, ())))
+
+
+FITS = 2**31 - 2048
+"""Elements whose offsets `int` holds, with room for the last tile."""
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "integer"),
+    [
+        (NEGATED, 1000, "int"),
+        (NEGATED, FITS // 3, "int"),
+        (NEGATED, 2**31 // 3 + 1, "int64_t"),
+        (NEGATED, 2**30, "int64_t"),
+        (REVERSED, FITS // 2, "int"),
+        (REVERSED, FITS, "int64_t"),
+        (GATHERED, FITS // 64, "int"),
+        (GATHERED, 2**31 // 64 + 1, "int64_t"),
+    ],
+)
+def test_offsets_are_computed_in_32_bits_where_all_that_they_are_made_of_fits(text: str, n: int, integer: str) -> None:
+    lowered = huge(text, n)
+    assert f"{integer} tile)" in lowered.text
+    assert f"const {integer} point = " in lowered.text
+    assert ("int64_t" in lowered.text.split("tile)")[1]) == (integer == "int64_t" or text is GATHERED)
+    assert lowered.grid * lowered.block >= (77 * 64 if text is GATHERED else n) // 4
+
+
+def test_an_index_that_is_data_is_widened_only_where_it_must_be() -> None:
+    few, many = (huge(GATHERED, n).text for n in (1000, 2**31))
+    assert re.search(r"t_x \+ \(int\)\(v_\d+\) \* 64", few)
+    assert re.search(r"t_x \+ \(long\)\(v_\d+\) \* 64", many)
+
+
+def test_conditions_on_positions_are_tested_in_the_integers_of_their_axes() -> None:
+    text = lower("k", workload_of(case_of(CONVOLUTION))).text
+    assert "(Oy + R - 1 >= 0)" in text
+    assert "int64_t" not in text
+
+
+def test_a_point_is_divided_unsigned_where_no_loop_follows() -> None:
+    assert "const int J = (unsigned)point / 3 % 7;" in lower("k", workload_of(case_of(PAD))).text
+    assert "const int K = point / 1369;" in lower("k", workload_of(case_of(CONVOLUTION))).text
 
 
 @needs_nvrtc
@@ -433,13 +491,10 @@ def test_nvrtc_compiles_them_without_spills(architecture: str) -> None:
         case_of(CONVOLUTION),
     ]
     all = subjects(cases, (None, None, 32, 128))
-    huge = parse_kernel(
-        "kernel Neg(in x: f32[4294967296]; out y: f32[4294967296])\n  for i:4294967296\n    y[i] = neg(x[i])\n"
-    )
-    whole = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*huge.inputs, *huge.outputs)))
-    all.append(Subject(Case(huge, whole, ()), lower("huge", workload_of(Case(huge, whole, ())))))
-    source = PREAMBLE + "\n".join(subject.lowered.text for subject in all)
+    large = [huge(text, 2**32, f"huge{at}") for at, text in enumerate((NEGATED, REVERSED, GATHERED))]
+    kernels = [*(subject.lowered for subject in all), *large]
+    source = PREAMBLE + "\n".join(kernel.text for kernel in kernels)
     compiled = nvrtc.compile_cuda(source, architecture, "loops.cu")
-    assert compiled.kernels.keys() == {subject.lowered.name for subject in all}
+    assert compiled.kernels.keys() == {kernel.name for kernel in kernels}
     assert not [name for name, resources in compiled.kernels.items() if resources.spills], compiled.log
     assert "warning" not in compiled.log

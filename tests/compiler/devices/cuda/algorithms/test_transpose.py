@@ -118,16 +118,26 @@ def test_what_is_contiguous_guarded_reduced_or_in_order_is_no_turn(text: str) ->
     assert as_transpose(case_of(text).workload) is None
 
 
+def huge(rows: int, columns: int) -> Subject:
+    """A transposition of a tensor that no test could allocate."""
+    kernel = parse_kernel(COPY.format(dtype="f32", a=rows, b=columns))
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    case = Case(kernel, buffers, ())
+    levels = (Level("block", (("reads", 64), ("writes", 32))),)
+    return Subject(case, lower_cuda("huge", case.workload, Tile("transpose", levels), H200))
+
+
+@pytest.mark.parametrize(("columns", "integer"), [(2**15 - 1, "int"), (2**15, "int64_t")])
+def test_offsets_are_computed_in_32_bits_where_they_fit(columns: int, integer: str) -> None:
+    text = huge(2**16, columns).lowered.text
+    assert f"{integer} tile)" in text
+    assert f"const {integer} firstRead = " in text
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_nvrtc_compiles_them_without_spills(architecture: str) -> None:
-    all = subjects(cases())
-    kernel = parse_kernel(COPY.format(dtype="f32", a=30000, b=80000))
-    big = Case(
-        kernel, tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs))), ()
-    )
-    levels = (Level("block", (("reads", 64), ("writes", 32))),)
-    all.append(Subject(big, lower_cuda("huge", big.workload, Tile("transpose", levels), H200)))
+    all = [*subjects(cases()), huge(30000, 80000)]
     source = PREAMBLE + "\n".join(subject.lowered.text for subject in all)
     compiled = nvrtc.compile_cuda(source, architecture, "turns.cu")
     assert compiled.kernels.keys() == {subject.lowered.name for subject in all}
