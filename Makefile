@@ -3,11 +3,13 @@ PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
+# Each process takes whole files, in the order that tests/pace.py gives them.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # A GPU machine may have no network to prepare .venv from: there it is the machine's own Python.
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test cuda-double torture check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double torture mutants check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -23,13 +25,19 @@ up: environment ## the service on this machine: API, broker, workers
 	$(BIN)/tilewright up $(ARGS)
 
 test: environment ## all tests, with warnings as errors
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
+
+quick: environment ## the tests that need no compiler and no server: the first to run after a change
+	$(PYTEST) --quick -r fE $(ARGS)
 
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/cuda_double tests/compiler/codegen/cuda $(ARGS)
+	$(PYTEST) tests/cuda_double tests/compiler/devices/cuda $(ARGS)
 
 torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --database postgresql'
 	$(BIN)/python -m tests.torture $(ARGS)
+
+mutants: environment ## changes that tests should notice: ARGS='--room compiler/fuse --seed 7'; see docs/contributing.md
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 check: environment ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

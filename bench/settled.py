@@ -45,8 +45,7 @@ class Settled:
     @property
     def costs(self) -> LaneCosts:
         """What lanes cost each other, with the cores as near to each other as they are now."""
-        workloads = [menu.workload for menu in self.menus]
-        return lane_costs(self.handover, self.known, self.backend.target, self.setting, workloads)
+        return lane_costs(self.handover)
 
     @cached_property
     def regions(self) -> Regions | None:

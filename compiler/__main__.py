@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from compiler.contract import CompileOptions, Event
+from compiler.contract import CompileOptions, Event, properties
 from compiler.errors import TilewrightError
 from compiler.pipeline import compile_model
 
@@ -17,12 +17,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m compiler", description="Compile an ONNX model into one artifact.")
     parser.add_argument("model", type=Path, help="the ONNX file")
     parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
-    parser.add_argument(
-        "--target", default="cpu", help="cpu (this machine), cpu:x86-64-v3, cuda (its GPU), cuda:sm_90, ..."
-    )
-    parser.add_argument(
-        "--precision", default="fp32", help="fp32, bf16; of CUDA targets also tf32, fp16 (default: fp32)"
-    )
+    for name in ("target", "precision"):
+        option = properties(CompileOptions)[name]
+        parser.add_argument(
+            f"--{name}", default=option["default"], help=f"{option['description']} (default: %(default)s)"
+        )
     parser.add_argument(
         "--options", default="{}", help='more options as JSON, such as \'{"inputs": {"x": [1, 3, 224, 224]}}\''
     )

@@ -26,7 +26,8 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile
-from compiler.knowledge.known import AGAIN
+from compiler.knowledge.kinds import AGAIN
+from compiler.knowledge.records import Records
 from compiler.left_out import remaining
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
@@ -90,16 +91,15 @@ def compile_model(
         rewritten.graph.verify()
         trace.show("rewrite", rewritten.graph)
         trace.show("rewrite_log", _lines([*rewritten.log, "", "refused:", *rewritten.refusals]))
-    known = plausible(records)
+    known = Records(plausible(records))
     tunes = measure and options.tuning_budget_s > 0
     meeting = meeting_seconds(None) if lanes > 1 else 0.0
 
     def learn(found: Iterable[Record]) -> None:
         """Tells of records that were not known."""
         for record in found:
-            if record not in known:
+            if known.add(record):
                 trace.record(record.to_json())
-                known.append(record)
 
     with trace.step("choose"):
         weighed = weigh_choices(
@@ -210,7 +210,8 @@ def compile_model(
                 }
                 if not inexact:
                     raise
-                known += [record for record in used if record not in known]
+                for record in used:
+                    known.add(record)
                 trace.notice(f"compiled again without {', '.join(sorted(inexact))}, {_blame(error)}")
             finally:
                 unproven.unlink(missing_ok=True)

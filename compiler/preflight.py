@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, kinds
 from compiler.devices.kinds import PROFILES, resolve
 from compiler.errors import (
     InternalError,
@@ -68,8 +68,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     memory_bytes     estimates of resident memory: `compile`, `run`; null unless every node is supported
     notices          what the user should know
     corrected        options under which no option and no dimension is in the way; null when those given are so
-    target           `name` of the profile that the target stands for on this machine, or null and the `reason`; `cuda` itself, of
-                     which only a worker that holds a GPU can tell what it is
+    target           `name` of the profile that the target stands for on this machine, or null and the `reason`; for an accelerator's kind
+                     alone (`cuda`) this name itself: only a worker that holds one can tell what it is
 
     Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too.
     """
@@ -143,7 +143,7 @@ def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     try:
         return {"name": _profile(options.target), "reason": None}, options
     except TargetUnavailable as error:
-        known = [profile.name for profile in PROFILES if profile.name.startswith(options.kind)]
+        known = [profile.name for profile in PROFILES if kinds.name_of(profile.name) == options.kind]
         nearest = difflib.get_close_matches(options.target, known, n=1) or [options.kind]
         return {"name": None, "reason": error.message}, replace(options, target=nearest[0])
 
@@ -166,7 +166,8 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
 
 def _profile(name: str) -> str:
     """What a target stands for; no driver is opened for it. Raises TargetUnavailable."""
-    return name if name == "cuda" else resolve(name).name
+    kind = kinds.of(name)
+    return name if kind.accelerator and name == kind.name else resolve(name).name
 
 
 def _problem(problem: TilewrightError | None, refused: list[Refusal]) -> dict[str, Any] | None:

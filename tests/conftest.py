@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+from service.db import migrate
 from tests.servers import Databases, Missing, Redis, running_postgres, running_redis
 
 # Derandomised, so that a run can be repeated; without deadlines, because a loaded machine is no failure.
@@ -20,6 +22,8 @@ settings.register_profile(
     "tilewright", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tilewright")
+
+pytest_plugins = ["tests.pace"]
 
 PROBE_SECONDS = 60
 POSTGRES = "TILEWRIGHT_TEST_POSTGRES_URL"
@@ -63,10 +67,9 @@ def databases() -> Iterator[Databases]:
 
 @pytest.fixture
 def postgres_url(databases: Databases) -> Iterator[str]:
-    """A PostgreSQL database of this test's own, at the newest step of the history."""
-    url = databases.migrated()
-    yield url
-    databases.drop(url)
+    """A PostgreSQL database at the newest step of the history, without a row; nobody else uses it during the test."""
+    with databases.emptied() as url:
+        yield url
 
 
 @pytest.fixture
@@ -75,6 +78,14 @@ def empty_postgres_url(databases: Databases) -> Iterator[str]:
     url = databases.empty()
     yield url
     databases.drop(url)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file at the newest step of the history, to be copied: the history takes longer than most tests."""
+    file = tmp_path_factory.mktemp("migrated") / "tilewright.db"
+    migrate.upgrade(f"sqlite:///{file}")
+    return file
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ def test_a_package_imports_only_what_pyproject_declares(package: str, allowed: s
 
 
 def test_the_version_is_stated_once_for_all() -> None:
-    contract = (ROOT / "compiler" / "contract.py").read_text()
-    stated = re.search(r'^COMPILER_VERSION = "(.+)"$', contract, re.MULTILINE)
+    version = (ROOT / "compiler" / "contract" / "version.py").read_text()
+    stated = re.search(r'^COMPILER_VERSION = "(.+)"$', version, re.MULTILINE)
     assert stated
     assert stated[1] == PROJECT["version"]

@@ -20,7 +20,7 @@ LOCKS = {
     "requirements-server.txt": ("server",),
     "requirements-cuda.txt": ("server", "cuda"),
 }
-PREPARED_TARGETS = ("demo", "up", "test", "cuda-double", "torture", "check", "bench")
+PREPARED_TARGETS = ("demo", "up", "test", "cuda-double", "torture", "mutants", "check", "bench")
 INDEX_OPTIONS = re.compile(r"--(extra-)?index-url|--find-links|--trusted-host|(?m:^-[if] )")
 
 

@@ -88,6 +88,36 @@ def test_every_database_is_migrated_and_nobody_elses(databases: Databases) -> No
         connection.invalidate()
 
 
+def test_what_an_earlier_user_wrote_or_still_writes_is_not_in_the_emptied_database(databases: Databases) -> None:
+    with databases.emptied() as url:
+        late = sa.create_engine(url)
+        with late.begin() as connection:
+            connection.exec_driver_sql("INSERT INTO totals VALUES ('a', '{}', 1)")
+        held = late.connect()
+        held.exec_driver_sql("UPDATE totals SET value = 2")
+    with databases.emptied() as url:
+        with sa.create_engine(url, poolclass=sa.NullPool).connect() as connection:
+            assert connection.exec_driver_sql("SELECT count(*) FROM totals").scalar() == 0
+        with pytest.raises(sa.exc.OperationalError, match="terminating connection"):
+            held.exec_driver_sql("SELECT 1")
+        held.close()
+        with pytest.raises(sa.exc.OperationalError, match="does not exist"):
+            late.connect()
+    late.dispose()
+
+
+def test_emptying_leaves_no_row_in_any_table(databases: Databases) -> None:
+    with databases.emptied() as url, sa.create_engine(url, poolclass=sa.NullPool).connect() as connection:
+        tables = set(sa.inspect(connection).get_table_names())
+        emptied = set(servers.EMPTY.removeprefix('DELETE FROM "').removesuffix('"').split('"; DELETE FROM "'))
+        assert emptied == tables - {"alembic_version"}
+
+
+def test_nobody_shares_the_emptied_database(databases: Databases) -> None:
+    with databases.emptied() as first, databases.emptied() as second:
+        assert first != second
+
+
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the kernel ends servers of dead parents on Linux only"
 )

@@ -8,6 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
+from compiler.contract import kinds
 from compiler.errors import TilewrightError
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     chosen = parser.parse_args(arguments)
     settings, own = Settings(), WorkerSettings()
     try:
-        asked = tuple(dict.fromkeys(chosen.queue or [queues.DEVICE]))
+        asked = tuple(dict.fromkeys(chosen.queue or [kinds.CPU.device()]))
         serving = queues.resolve(asked, os.environ.get("CC", ""))
     except TilewrightError as error:
         print(f"python -m worker: {error}", file=sys.stderr)
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     name = chosen.name or f"{'+'.join(asked)[:100]}@{socket.gethostname()[:60]}:{os.getpid()}"
     configure(json_lines=settings.log_json, worker=name)
     desk = open_desk(settings, own, serving, name=name, command=command)
-    on_gpu = serving.gpu is not None
+    on_gpu = kinds.CUDA.index_of(serving.device) is not None
     for folder in sandbox.exposed([settings.data_dir, settings.blob_root, own.scratch_dir], gpu=on_gpu):
         log.warning(
             "every job can read this folder: it lies among Python's, a compiler's or a driver's files",
@@ -76,7 +77,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
 def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
     db = Database(settings.sqlalchemy_url)
-    hardware = device.facts(serving.device, serving.gpu)
+    hardware = device.facts(serving.held)
     return Desk(
         name=name,
         queues=serving.names,

@@ -14,22 +14,19 @@ from typing import Any
 from onnx import defs
 
 import compiler.ops
-from compiler.contract import PRECISIONS
-from compiler.devices.cpu import target as cpu
-from compiler.devices.cpu.target import CpuTarget
-from compiler.devices.cuda import target as cuda
-from compiler.devices.cuda.target import CudaTarget
-from compiler.errors import TargetUnavailable
+from compiler.contract import Kind, kinds
 from compiler.frontend.contrib import CONTRIB
+from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ir.graph import Node
-from compiler.ops import FAMILIES
+from compiler.ops import FAMILIES, OPERATORS
 from compiler.ops.operator import Operator, Unsupported
+from worker.holder import holder
 
 ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
-INLINED = ("Dropout", "If", "Loop", "Scan")
-"""Resolved while the graph is read: `compiler.frontend.infer` names them."""
+INLINED = tuple(sorted(set(STRUCTURAL) - set(OPERATORS)))
+"""Resolved while the graph is read."""
 NEVER = ("Bernoulli", "SequenceMap")
 """Their bodies are random or hold sequences, which nothing here compiles."""
 
@@ -57,61 +54,12 @@ def operators() -> list[dict[str, Any]]:
 
 
 def targets() -> list[dict[str, Any]]:
-    """One entry for each target that `CompileOptions.target` may name: `cpu` and its profiles, `cuda` and its profiles."""
-    here = {
-        "name": "cpu",
-        "description": "the machine of the worker that takes the job: its best profile, measured there",
-        "machine": "",
-        "features": [],
-        "vector_floats": 0,
-        "vector_registers": 0,
-        "precisions": list(PRECISIONS["cpu"]),
-    }
-    gpu = {
-        "name": "cuda",
-        "description": "the NVIDIA GPU of the worker that takes the job, measured there; waits for a worker with one",
-        "precisions": list(PRECISIONS["cuda"]),
-    }
-    return [here, *map(_cpu_profile, cpu.PROFILES), gpu, *map(_cuda_profile, cuda.PROFILES)]
+    """One entry for each target that `CompileOptions.target` may name: each kind of device, and behind it its profiles."""
+    return [entry for kind in kinds.KINDS for entry in (_any_of(kind), *holder(kind).entries())]
 
 
-def _cuda_profile(profile: CudaTarget) -> dict[str, Any]:
-    """Numbers are those of `product`; where a GPU of that kind is measured on, its own count."""
-    major, minor = profile.capability
-    return {
-        "name": profile.name,
-        "description": f"NVIDIA GPUs of compute capability {major}.{minor}, such as {profile.product}",
-        "architecture": profile.architecture,
-        "product": profile.product,
-        "multiprocessors": profile.multiprocessors,
-        "memory_bytes": profile.memory_bytes,
-        "l2_bytes": profile.l2_bytes,
-        "shared_bytes": profile.shared_bytes,
-        "precisions": list(PRECISIONS["cuda"]),
-    }
-
-
-def _precisions(profile: CpuTarget) -> list[str]:
-    able = []
-    for precision in PRECISIONS["cpu"]:
-        try:
-            profile.check_precision(precision)
-        except TargetUnavailable:
-            continue
-        able.append(precision)
-    return able
-
-
-def _cpu_profile(profile: CpuTarget) -> dict[str, Any]:
-    return {
-        "name": profile.name,
-        "description": f"{profile.machine} with {', '.join(profile.features)}",
-        "machine": profile.machine,
-        "features": list(profile.features),
-        "vector_floats": profile.vector_floats,
-        "vector_registers": profile.vector_registers,
-        "precisions": _precisions(profile),
-    }
+def _any_of(kind: Kind) -> dict[str, Any]:
+    return {"name": kind.name, "description": kind.here, "precisions": list(kind.precisions)}
 
 
 def _entry(operator: Operator, family: str) -> dict[str, Any]:

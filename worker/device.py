@@ -14,10 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler.devices.cpu import target as cpu
-from compiler.devices.kinds import PROFILES
-from compiler.errors import TargetUnavailable
-from worker import gpu
+from compiler.contract import kinds
+from worker.holder import Held, holder, profiles
 
 NO_DEVICE = ""
 """The device of a builder: it measures nothing, so that any number of them may work at once."""
@@ -41,46 +39,27 @@ def hold(folder: Path, device: str) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def facts(device: str = "cpu", held: gpu.Held | None = None) -> dict[str, Any]:
+def facts(held: Held | None) -> dict[str, Any]:
     """What the workers' table says of this machine; `fingerprint` is that of tuning records, empty if unknown.
 
-    device  what it holds: `cpu`, or the GPU `held`; NO_DEVICE for a builder, which has no fingerprint
+    held  the device; None for a builder, which measures nothing and tells of the machine's cores
     """
-    measures = device != NO_DEVICE
-    told = {
-        "device": device,
-        "measures": measures,
+    own = held.facts() if held is not None else {**holder(kinds.CPU).held(0).facts(), "fingerprint": ""}
+    return {
+        "device": held.device if held is not None else NO_DEVICE,
+        "measures": held is not None,
         "machine": platform.machine(),
         "model": _cpu_model(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()}",
-        "targets": [profile.name for profile in PROFILES],
-    }
-    if held is not None:
-        return {
-            **told,
-            "target": held.target,
-            "fingerprint": held.gpu.fingerprint,
-            "cores": os.cpu_count() or 1,
-            "gpu": held.facts(),
-        }
-    try:
-        here = cpu.this_machine()
-    except TargetUnavailable:
-        return {**told, "target": "", "fingerprint": "", "cores": os.cpu_count() or 1}
-    return {
-        **told,
-        "target": here.name,
-        "fingerprint": here.hardware if measures else "",
-        "cores": here.lanes,
-        "l1_bytes": here.l1_bytes,
-        "l2_bytes": here.l2_bytes,
+        "targets": profiles(),
+        **own,
     }
 
 
 def measures(target: str, device: str) -> bool:
-    """Whether who holds `device` may measure what is compiled for `target`: they are of one kind, CPU or GPU."""
-    return device.partition(":")[0] == target.partition(":")[0]
+    """Whether who holds `device` may measure what is compiled for `target`: they are of one kind."""
+    return kinds.name_of(device) == kinds.name_of(target)
 
 
 def measured_as(target: str, hardware: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -88,14 +67,8 @@ def measured_as(target: str, hardware: Mapping[str, Any]) -> tuple[str, str] | N
 
     hardware  what the workers' table says of this worker
     """
-    if target.partition(":")[0] == gpu.CUDA:
-        own = measures(target, str(hardware.get("device"))) and target in (gpu.CUDA, hardware["target"])
-        return (str(hardware["target"]), str(hardware["fingerprint"])) if own else None
-    try:
-        resolved = cpu.resolve(target)
-    except TargetUnavailable:
-        return None
-    return (resolved.name, resolved.hardware) if resolved.is_here else None
+    kind = kinds.find(target)
+    return holder(kind).measured_as(target, hardware) if kind is not None else None
 
 
 def _cpu_model() -> str:

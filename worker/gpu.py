@@ -1,4 +1,6 @@
-"""The GPU of a worker, known without starting CUDA in the worker: a process of its own asks the driver, and each job has the GPU to itself.
+"""The GPU of a worker, a `worker.holder.Holder`, known without starting CUDA in the worker.
+
+A process of its own asks the driver, and each job has the GPU to itself.
 
 What a process may see of GPUs is said by its environment (`environment`), so to a job its GPU is the only one and the first.
 """
@@ -11,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.contract import kinds
 from compiler.devices.cuda import target as cuda
 from compiler.devices.cuda.target import Gpu
 from compiler.errors import TargetUnavailable
-from worker import inquiry
+from worker import cuda_builds, inquiry, toolchain
 
-CUDA = "cuda"
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 
 
@@ -31,15 +33,32 @@ class Held:
     @property
     def device(self) -> str:
         """What the lock and the workers' table call it."""
-        return f"{CUDA}:{self.index}"
+        return kinds.CUDA.device(self.index)
 
     @property
     def target(self) -> str:
         """The profile of its architecture. Raises TargetUnavailable where there is none."""
-        return cuda.resolve(CUDA, self.gpu).name
+        return cuda.resolve(kinds.CUDA.name, self.gpu).name
+
+    @property
+    def targets(self) -> list[str]:
+        """Its architecture alone. Raises TargetUnavailable where there is no profile of it."""
+        return [self.target]
+
+    def compiles(self, compiler: str) -> bool:
+        """Whether NVRTC and a C compiler are here; without them its worker runs artifacts only."""
+        return self.target in compilable(compiler)
 
     def facts(self) -> dict[str, Any]:
-        """What the workers' table says of it."""
+        """What the workers' table says of it; `gpu` has what driver and NVML say."""
+        return {
+            "target": self.target,
+            "fingerprint": self.gpu.fingerprint,
+            "cores": os.cpu_count() or 1,
+            "gpu": self._told(),
+        }
+
+    def _told(self) -> dict[str, Any]:
         gpu = self.gpu
         return {
             "name": gpu.name,
@@ -52,12 +71,42 @@ class Held:
         }
 
 
-def index_of(device: str) -> int | None:
-    """Which GPU a device is called after: 0 for `cuda`, n for `cuda:n`; None for what is no GPU."""
-    kind, _, number = device.partition(":")
-    if kind != CUDA:
+def profiles() -> list[str]:
+    """Their names."""
+    return [profile.name for profile in cuda.PROFILES]
+
+
+def entries() -> list[dict[str, Any]]:
+    """What the catalogue says of each profile; numbers are those of `product`."""
+    return [
+        {
+            "name": profile.name,
+            "description": "NVIDIA GPUs of compute capability {}.{}, such as {}".format(
+                *profile.capability, profile.product
+            ),
+            "architecture": profile.architecture,
+            "product": profile.product,
+            "multiprocessors": profile.multiprocessors,
+            "memory_bytes": profile.memory_bytes,
+            "l2_bytes": profile.l2_bytes,
+            "shared_bytes": profile.shared_bytes,
+            "precisions": list(kinds.CUDA.precisions),
+        }
+        for profile in cuda.PROFILES
+    ]
+
+
+def compilable(compiler: str) -> list[str]:
+    """The profiles that NVRTC makes kernels for, where a C compiler makes their host."""
+    return cuda_builds.able() if toolchain.usable(compiler) is not None else []
+
+
+def measured_as(target: str, hardware: Mapping[str, Any]) -> tuple[str, str] | None:
+    """As `worker.holder.Holder` says: the worker that holds a GPU measures what is for it or its architecture."""
+    holds = kinds.name_of(str(hardware.get("device"))) == kinds.CUDA.name
+    if not holds or target not in (kinds.CUDA.name, hardware["target"]):
         return None
-    return 0 if not number else int(number) if number.isdecimal() else None
+    return str(hardware["target"]), str(hardware["fingerprint"])
 
 
 def environment(device: str, own: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -68,7 +117,7 @@ def environment(device: str, own: Mapping[str, str] | None = None) -> dict[str, 
     Raises TargetUnavailable when it does not see so many.
     """
     own = os.environ if own is None else own
-    index = index_of(device)
+    index = kinds.CUDA.index_of(device)
     if index is None:
         return {VISIBLE: ""}
     seen = [name.strip() for name in own[VISIBLE].split(",") if name.strip()] if VISIBLE in own else None
@@ -84,7 +133,7 @@ def environment(device: str, own: Mapping[str, str] | None = None) -> dict[str, 
 
 def held(index: int) -> Held:
     """The GPU of this number. Raises TargetUnavailable with the driver's reason where it cannot be used."""
-    visible = environment(f"{CUDA}:{index}")
+    visible = environment(kinds.CUDA.device(index))
     try:
         facts = inquiry.answer("compiler.devices.cuda.measure.facts", "0", environment=visible)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

@@ -7,20 +7,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from compiler.contract import Event
-from compiler.devices.kinds import PROFILES
+from compiler.contract import Event, kinds
 from compiler.errors import TilewrightError
 from service.db.plain import storable
 from service.jobs.lease import Claim, Measured
 from service.jobs.records import FIELDS, LONGEST, MAX_TEXT_BYTES, MAX_VARIANT_BYTES, to_row
 from service.logs import logger
 from worker.frames import GarbledFrame
+from worker.holder import profiles
 
 MAX_TEXTS_BYTES = 64 * 1024 * 1024
 """Of all texts of one attempt."""
 WORD = re.compile(r"[A-Za-z0-9_-]{1,32}")
 """What a kind of record is called."""
-TARGETS = frozenset({"cpu", *(profile.name for profile in PROFILES)})
 
 log = logger(__name__)
 
@@ -45,7 +44,7 @@ class Intake:
             to_row(record, owner=claim.owner, job=claim.job_id, model_digest=claim.model_digest)
         except TilewrightError as error:
             raise GarbledFrame(error.message) from error
-        if not WORD.fullmatch(record["kind"]) or record["target"] not in TARGETS:
+        if not WORD.fullmatch(record["kind"]) or record["target"] not in _targets():
             raise GarbledFrame("a record is of no known target, or its kind is no word")
         if len(json.dumps(record["variant"])) > MAX_VARIANT_BYTES:
             raise GarbledFrame("the variant of a record is too long")
@@ -65,3 +64,8 @@ class Intake:
         self._told.add(key)
         self._texts_bytes += size
         return {key: text}
+
+
+def _targets() -> list[str]:
+    """What a record may be of: a profile, or `cpu`."""
+    return [*profiles(), *(kind.name for kind in kinds.KINDS if not kind.accelerator)]

@@ -1,8 +1,8 @@
 """Which queues a worker serves: what the names on its command line stand for on this machine.
 
-`cpu` is a device worker: jobs for this machine and every profile it can run, and whatever runs artifacts of these. `cuda:0` is one for
-the first GPU, `cuda:1` for the second: jobs for "the GPU here" and for its architecture, and whatever runs artifacts of these. `build`
-is a builder: every profile that the C compiler, and NVRTC, here make code for, measured nowhere. Any other name is one queue.
+The name of a device, `cpu` or `cuda:0`, makes a device worker: jobs for "the device here" and for each profile that it runs, and
+whatever runs artifacts of these. `build` is a builder: every profile of every kind that the compilers here make code for, measured
+nowhere. Any other name is one queue. What there is of each kind of device says its `worker.holder.Holder`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.build import Toolchain, find_toolchain
-from compiler.devices.cpu import target as cpu
-from compiler.devices.cpu.emit.library import build_library
-from compiler.devices.kinds import PROFILES
-from compiler.errors import TargetUnavailable, ToolchainFailed, ToolchainMissing
+from compiler.contract import Kind, kinds
+from compiler.errors import TargetUnavailable
 from service.jobs.runs import RUN
-from service.logs import logger
-from worker import cuda_builds, gpu
 from worker.device import NO_DEVICE
+from worker.holder import Held, holder, profiles
 
-DEVICE, BUILD, CUDA = "cpu", "build", gpu.CUDA
-PROBE = {"probe.c": "int tw_probe(void) { return 0; }\n"}
-
-log = logger(__name__)
+BUILD = "build"
 
 
 @dataclass(frozen=True)
 class Queues:
-    """names in the order given; jobs of these queues use `device`, one at a time, which is `gpu` if it is a GPU."""
+    """names in the order given; jobs of these queues use the device `held`, one at a time; None for a builder."""
 
     names: tuple[str, ...]
-    device: str
-    gpu: gpu.Held | None = None
+    held: Held | None = None
+
+    @property
+    def device(self) -> str:
+        """What the device is called; NO_DEVICE for a builder."""
+        return self.held.device if self.held is not None else NO_DEVICE
 
     @property
     def measures(self) -> bool:
         """Whether there is a device."""
-        return self.device != NO_DEVICE
+        return self.held is not None
 
 
 def resolve(asked: Sequence[str], compiler: str = "") -> Queues:
@@ -45,9 +42,10 @@ def resolve(asked: Sequence[str], compiler: str = "") -> Queues:
 
     compiler  the C compiler of the user's choice, or nothing
 
-    Raises `TargetUnavailable` for a GPU that cannot be used, for a name that is no queue, for two devices, and when nothing is left to serve.
+    Raises `TargetUnavailable` for a device that cannot be used, for a name that is no queue, for two devices, and when nothing is left
+    to serve.
     """
-    held = _gpu_of(asked)
+    held = _device_of(asked)
     names: dict[str, None] = {}
     for name in asked:
         names.update(dict.fromkeys(_stands_for(name, compiler, held)))
@@ -55,96 +53,67 @@ def resolve(asked: Sequence[str], compiler: str = "") -> Queues:
         raise TargetUnavailable(
             f"this machine can serve no queue of {', '.join(asked)}", fix="install a C compiler, or ask for cpu"
         )
-    uses_cpu = any(name in {DEVICE, *_runnable()} or _kind(name, RUN) == DEVICE for name in asked)
-    if held is not None and uses_cpu:
-        raise TargetUnavailable(
-            f"one worker holds one device, and {', '.join(asked)} are of two", fix="start a worker for each"
-        )
-    return Queues(tuple(names), held.device if held else DEVICE if uses_cpu else NO_DEVICE, held)
+    return Queues(tuple(names), held)
 
 
-def _kind(name: str, prefix: str = "") -> str:
-    """`cpu` or `cuda`, of a queue that begins with the prefix; empty for any other."""
-    return name.removeprefix(prefix).partition(":")[0] if name.startswith(prefix) else ""
+def _device_of(asked: Sequence[str]) -> Held | None:
+    """The device that these queues need: one that is named, or the first of its kind for what runs on any. None where they need none.
 
-
-def _gpu_of(asked: Sequence[str]) -> gpu.Held | None:
-    """The GPU that these queues need: the one that is named, or the first for what runs on any. None where they need none.
-
-    A name such as `cuda:sm_90` alone is a builder's where the first GPU is not of that kind.
+    The name of a profile alone is a builder's where the first device of its kind does not run it.
     """
-    named = {index for name in asked if (index := gpu.index_of(name)) is not None}
-    if len(named) > 1:
+    devices: dict[tuple[Kind, int], Held | None] = {needed: None for name in asked for needed in _needs(name)}
+    for name in asked:
+        kind = kinds.find(name)
+        if kind is not None and all(kind != other for other, _ in devices):
+            first = _first_that_runs(kind, name)
+            devices |= {(kind, 0): first} if first is not None else {}
+    if len(devices) > 1:
         raise TargetUnavailable(
-            f"one worker holds one GPU, and {', '.join(asked)} are of {len(named)}", fix="start a worker for each"
+            f"one worker holds one device, and {', '.join(asked)} are of {len(devices)}", fix="start a worker for each"
         )
-    if named or any(_kind(name, RUN) == CUDA and name.startswith(RUN) for name in asked):
-        return gpu.held(named.pop() if named else 0)
-    profiles = [name for name in asked if _kind(name) == CUDA]
+    for (kind, index), held in devices.items():
+        return held or holder(kind).held(index)
+    return None
+
+
+def _needs(name: str) -> list[tuple[Kind, int]]:
+    """The device that a queue cannot be served without, if there is one: that which it names, or any that runs artifacts."""
+    kind = kinds.find(name.removeprefix(RUN))
+    if kind is None:
+        return []
+    index = 0 if name.startswith(RUN) else kind.index_of(name)
+    return [] if index is None else [(kind, index)]
+
+
+def _first_that_runs(kind: Kind, profile: str) -> Held | None:
+    """The first device of a kind, where it is here and runs the profile."""
     try:
-        held = gpu.held(0) if profiles else None
-        return held if held is not None and held.target in profiles else None
+        first = holder(kind).held(0)
+        return first if profile in first.targets else None
     except TargetUnavailable:
         return None
 
 
-def _stands_for(name: str, compiler: str, held: gpu.Held | None) -> list[str]:
-    if name == DEVICE:
-        own = [DEVICE, *_runnable()]
-        return [*own, *(RUN + target for target in own)]
+def _stands_for(name: str, compiler: str, held: Held | None) -> list[str]:
     if name == BUILD:
-        return compilable(compiler)
-    if gpu.index_of(name) is not None:
-        return _of_gpu(compiler, held)
-    targets = [DEVICE, CUDA, *(profile.name for profile in PROFILES)]
-    if name.removeprefix(RUN) not in targets:
+        return [profile for kind in kinds.KINDS for profile in holder(kind).compilable(compiler)]
+    kind = kinds.find(name)
+    if kind is not None and kind.index_of(name) is not None:
+        assert held is not None
+        built = [kind.name, *held.targets] if held.compiles(compiler) else []
+        return [*built, *_runs(held)]
+    known = [*kinds.names(), *profiles()]
+    if name.removeprefix(RUN) not in known:
+        devices = ", ".join(kind.device() + (" or another number" if kind.accelerator else "") for kind in kinds.KINDS)
         raise TargetUnavailable(
             f"queue {name!r} is unknown",
-            fix=f"use {BUILD}, {CUDA}:0 or another GPU's number, or one of {', '.join(targets)}, or {RUN} and one of these",
+            fix=f"use {BUILD}, {devices}, or one of {', '.join(known)}, or {RUN} and one of these",
         )
-    if name.startswith(RUN) and _kind(name, RUN) == CUDA and name not in _runs(held):
-        raise TargetUnavailable(f"queue {name!r} is for another GPU than this machine's", fix=f"use {RUN}{CUDA}")
+    if name.startswith(RUN) and held is not None and name not in _runs(held):
+        own = RUN + kinds.name_of(held.device)
+        raise TargetUnavailable(f"queue {name!r} is for another device than this machine's", fix=f"use {own}")
     return [name]
 
 
-def _runs(held: gpu.Held | None) -> list[str]:
-    return [RUN + CUDA, RUN + held.target] if held is not None else []
-
-
-def _of_gpu(compiler: str, held: gpu.Held | None) -> list[str]:
-    """A GPU's queues: what compiles for it, where NVRTC and a C compiler are here, and what runs artifacts of it."""
-    assert held is not None
-    built = [CUDA, held.target] if held.target in compilable_cuda(compiler) else []
-    return [*built, *_runs(held)]
-
-
-def _runnable() -> list[str]:
-    return [profile.name for profile in cpu.PROFILES if cpu.runs_here(profile)]
-
-
-def compilable(compiler: str) -> list[str]:
-    """The profiles that the compilers here make a library for: each is tried. Empty, and logged, when there is no C compiler."""
-    toolchain = _toolchain(compiler)
-    if toolchain is None:
-        return []
-    able = []
-    for profile in cpu.PROFILES:
-        try:
-            build_library(PROBE, profile, toolchain, jobs=1)
-        except ToolchainFailed:
-            continue
-        able.append(profile.name)
-    return able + compilable_cuda(compiler)
-
-
-def compilable_cuda(compiler: str) -> list[str]:
-    """The CUDA profiles that NVRTC makes kernels for, where a C compiler makes their host."""
-    return cuda_builds.able() if _toolchain(compiler) is not None else []
-
-
-def _toolchain(compiler: str) -> Toolchain | None:
-    try:
-        return find_toolchain(compiler)
-    except ToolchainMissing as error:
-        log.warning("this worker cannot build", reason=error.message, fix=error.fix)
-        return None
+def _runs(held: Held) -> list[str]:
+    return [RUN + target for target in (kinds.name_of(held.device), *held.targets)]

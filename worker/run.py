@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from compiler.contract import Event
+from compiler.contract import Event, kinds
 from compiler.errors import TilewrightError
 from service.db.models import JobKind
 from service.errors import NotFound, StorageUnavailable
 from service.jobs import lease
 from service.jobs.lease import Claim
-from worker import device, gpu, outcome, problems
+from worker import device, holder, outcome, problems
 from worker.bell import Bell
 from worker.child import Spec
 from worker.desk import Desk
@@ -86,7 +86,7 @@ def _attempt(
         with ExitStack() as opened:
             laid = lay_out(claim, desk.blobs, place.inputs, opened)
             spec = _spec(desk, claim, place, laid, limits)
-            seen = gpu.environment(desk.device)
+            seen = holder.environment(desk.device)
             group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
             with contextlib.suppress(OSError):
                 # Dead already, or no space to say whose it is: `supervise` ends it all the same.
@@ -125,7 +125,7 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, limits: Limits) -
         records=tuple(_records(desk, claim)),
         limits=limits,
         measures=device.measures(_target(claim), desk.device) if claim.kind == JobKind.COMPILE else desk.measures,
-        gpu=gpu.index_of(desk.device) is not None,
+        gpu=kinds.CUDA.index_of(desk.device) is not None,
     )
 
 

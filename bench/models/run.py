@@ -23,7 +23,7 @@ from bench.race.race import ROUNDS
 from bench.subject import Subject
 from bench.subjects import check, subject
 from bench.zoo import ZOO
-from compiler.contract import SCHEDULERS, CompileOptions
+from compiler.contract import CompileOptions, kinds
 from compiler.errors import TilewrightError
 from tilewright.errors import ClientError
 
@@ -49,7 +49,10 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--rounds", type=positive, default=ROUNDS, help="of each race (default: %(default)s)")
     parser.add_argument(
-        "--scheduler", choices=SCHEDULERS, default=CompileOptions().scheduler, help="of ours (default: %(default)s)"
+        "--scheduler",
+        choices=kinds.schedulers(),
+        default=CompileOptions().scheduler,
+        help="of ours (default: %(default)s)",
     )
     add_common(parser)
     given = parser.parse_args(arguments)

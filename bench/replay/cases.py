@@ -57,7 +57,6 @@ def quick() -> Iterator[Case]:
     yield from on_cpu(TINY, BF16, "bf16", threads=2, scheduler="early_start")
     yield from on_cpu(("tiny_inception", "tiny_transformer"), V4, threads=2, scheduler="stages")
     yield from on_cpu(("tiny_inception", "tiny_transformer"), V4, threads=2, scheduler="aligned")
-    yield from on_cpu(("tiny_inception",), V4, threads=2, scheduler="greedy")
     yield from on_cuda(TINY, "cuda:sm_80", "tf32")
     yield from on_cuda(TINY, "cuda:sm_86", "fp32")
     yield from on_cuda((*TINY, *real), "cuda:sm_90", "fp16")
@@ -73,7 +72,7 @@ def full() -> Iterator[Case]:
     yield from tuned(models)
     yield from on_cpu(models, V3, threads=1)
     yield from on_cpu((*TINY, *REAL), BF16, "bf16", threads=2, scheduler="early_start")
-    for scheduler in ("sequential", "stages", "aligned", "early_start", "greedy"):
+    for scheduler in ("sequential", "stages", "aligned", "early_start"):
         yield from on_cpu(TINY, V4, threads=2, scheduler=scheduler)
     branching = ("squeezenet1_0", "inception_v3", "nasnet_a_mobile", "randwire_small", "ensemble")
     for scheduler in ("stages", "aligned", "early_start"):

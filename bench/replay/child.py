@@ -1,12 +1,13 @@
-"""`python -P child.py TREE ARGUMENT...`: the command line of the compiler in TREE, and a failure where another would run.
+"""`python -P child.py TREE ARGUMENT...`: the compiler in TREE, and a failure where another would run.
 
-Run as a file with the folder TREE as PYTHONPATH. It knows nothing of the compiler but that `python -m compiler` is its command line.
+Run as a file with the folder TREE as PYTHONPATH. Of the compiler it knows the command line alone, `python -m compiler`.
 """
 
 from __future__ import annotations
 
 import runpy
 import sys
+import traceback
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def main(tree: Path) -> int:
         runpy.run_module("compiler", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         status = end.code
+    except BaseException:
+        traceback.print_exc()
+        status = 1
     if strangers := sorted(name for name, module in sys.modules.items() if _is_strange(name, module, tree)):
         print(f"loaded from elsewhere than {tree}: {', '.join(strangers)}", file=sys.stderr)
         return WRONG_COMPILER

@@ -1,4 +1,4 @@
-"""Outcomes of cases: compiled by a child process, or out of the cache where the same compiler had the same case before."""
+"""Outcomes of cases: compiled by a child process, or out of the cache where the same compiler had the case before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import public, subjects, zoo
-from bench.replay import child
+from bench.replay import child, objects
 from bench.replay.cases import Case
 from bench.replay.outcome import Outcome, of_artifact
 from bench.replay.side import Side, digest_of
@@ -35,6 +36,8 @@ TUNING_S = 6.0
 PACKAGES = ("ml_dtypes", "numpy", "nvidia-cuda-nvrtc", "onnx", "protobuf")
 COMPILERS = ("gcc", "cc", "clang")
 SHORT = 24
+FRAMES = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*", re.MULTILINE)
+"""Of a crash: which lines of the compiler were being run."""
 
 
 class NotThatCompiler(Exception):
@@ -55,7 +58,7 @@ def surroundings() -> dict[str, Any]:
         "machine": [platform.machine(), platform.system(), _processor(), cores],
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "cc": _c_compiler(),
+        "cc": _version_of_c(),
     }
 
 
@@ -77,11 +80,16 @@ def _version(package: str) -> str:
         return ""
 
 
+def _version_of_c() -> str:
+    path = _c_compiler()
+    return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout if path else ""
+
+
+@cache
 def _c_compiler() -> str:
-    for name in [os.environ["CC"]] if os.environ.get("CC") else COMPILERS:
-        if path := shutil.which(name):
-            return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    return ""
+    """The path of the one that the compiler would take; empty where there is none."""
+    names = [os.environ["CC"]] if os.environ.get("CC") else COMPILERS
+    return next((path for path in map(shutil.which, names) if path), "")
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,10 @@ class Kept:
         return Subject(name, "zoo", built)
 
     def records(self, case: Case, subject: Subject, maker: Side) -> Path | None:
-        """The records that a case is compiled with: those given, else those that `maker` measured for its model once."""
+        """The records that a case is compiled with: those given, else what `maker` measured for the model once.
+
+        None for cases that are not tuned, and where `maker` cannot compile the model.
+        """
         if not case.tuned or self.given:
             return self.given if case.tuned else None
         key = hashed([surroundings(), _digest_of_file(subject.file), case.target, case.precision, dict(case.options)])
@@ -118,18 +129,24 @@ class Kept:
         with self._locks[made.name]:
             if not made.exists():
                 outcome = compiled(case, subject, maker, None, TUNING_S)
+                if outcome.error:  # and so will the case itself be
+                    return None
                 draft = made.with_suffix(".part")
                 draft.write_text(outcome.texts.get("records.jsonl", ""))
                 draft.replace(made)
         return made
 
     def outcome(self, case: Case, subject: Subject, side: Side, records: Path | None, again: bool = False) -> Outcome:
-        """What `side` makes of a case: compiled now where that is not known, or `again`."""
+        """What `side` makes of a case: compiled now where that is not known, or `again`.
+
+        Again means down to the last object file. Failures are not kept.
+        """
         file = self.place("outcomes") / f"{case.model}-{self.key(case, subject, side, records)}.zip"
         if file.exists() and not again:
             return Outcome.load(file)
-        made = compiled(case, subject, side, records)
-        if made.lasting:
+        cc = None if again or not _c_compiler() else objects.launcher(self.place("objects"), _c_compiler())
+        made = compiled(case, subject, side, records, cc=cc)
+        if not made.error:  # which may be the machine's: a full disk, too little memory, a signal
             made.save(file)
         return made
 
@@ -142,9 +159,17 @@ class Kept:
 
 
 def compiled(
-    case: Case, subject: Subject, side: Side, records: Path | None, tuning_s: float = 0.0, longest_s: float = LONGEST_S
+    case: Case,
+    subject: Subject,
+    side: Side,
+    records: Path | None,
+    tuning_s: float = 0.0,
+    cc: Path | None = None,
 ) -> Outcome:
-    """What the compiler of `side` makes of a case, in a process of its own. Raises NotThatCompiler."""
+    """What the compiler of `side` makes of a case, in a process of its own, `cc` for the C compiler.
+
+    Raises NotThatCompiler.
+    """
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         artifact = Path(folder) / "model.tw"
         options = {"tuning_budget_s": tuning_s, **subject.options, **case.options}
@@ -156,35 +181,32 @@ def compiled(
             ended = subprocess.run(
                 command,
                 cwd=folder,
-                env=_environment(side),
+                env=_environment(side, cc),
                 capture_output=True,
                 text=True,
-                timeout=longest_s,
+                timeout=LONGEST_S,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(f"not done after {longest_s:g} s", lasting=False)
+            return Outcome(f"not done after {LONGEST_S:g} s")
         seconds = time.monotonic() - begun
         if ended.returncode == child.WRONG_COMPILER:
             raise NotThatCompiler(ended.stderr.strip())
         if ended.returncode == 0 and artifact.exists():
             return of_artifact(artifact, json.loads(ended.stdout), seconds)
-        places = {str(side.tree): "", folder: "", str(subject.file): subject.name}
-        return Outcome(_said(ended, places), seconds=seconds, lasting=ended.returncode == 1)
+        said = ended.stderr.strip() or "nothing was said"
+        for place, known in {str(side.tree): "", folder: "", str(subject.file): subject.name}.items():
+            said = said.replace(place, known)
+        frames = FRAMES.findall(said)
+        error = FRAMES.sub("", said)
+        status = "" if ended.returncode == 1 else f"exit status {ended.returncode}: "
+        return Outcome(f"{status}{error}", "".join(frames), seconds=seconds)
 
 
-def _said(ended: subprocess.CompletedProcess[str], places: Mapping[str, str]) -> str:
-    """The last lines of what a process said, without what differs between two equal failures."""
-    said = "\n".join(ended.stderr.strip().splitlines()[-12:]) or "nothing was said"
-    for place, known in places.items():
-        said = said.replace(place, known)
-    return said if ended.returncode == 1 else f"exit status {ended.returncode}: {said}"
-
-
-def _environment(side: Side) -> dict[str, str]:
+def _environment(side: Side, cc: Path | None) -> dict[str, str]:
     """Of a child: no Python path but the side's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**kept, "PYTHONPATH": str(side.tree)}
+    return {**kept, "PYTHONPATH": str(side.tree), **({"CC": str(cc)} if cc else {})}
 
 
 def hashed(parts: Sequence[Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ SOURCES = ("source/",)
 GENERATED = (".c", ".cu")
 VERSIONS = ("toolchain", "compiler_version")
 """Fields of the manifest that a commit may well mean to change: told apart from the others."""
-BY_PARTS = ("plan.json", "manifest.json")
 
 
 @dataclass(frozen=True)
@@ -46,27 +45,26 @@ class Difference:
 def differences(before: Outcome, after: Outcome) -> list[Difference]:
     """Everything that differs; nothing where both failed in the same words."""
     if before.error or after.error:
-        return _failures(before.error, after.error)
+        return _failures(before, after)
     found = [*_reports(before.report, after.report)]
     if before.digests == after.digests:
         return found
     found += _kernels(_generated(before), _generated(after))
     found += _plans(before.plan, after.plan)
     found += _manifests(before.manifest, after.manifest)
-    found += _members(before, after)
-    if not found:
-        changed = sorted(name for name, digest in before.digests.items() if after.digests.get(name) != digest)
-        found.append(Difference("file", ", ".join(changed), "differ in white space or order alone"))
-    return found
+    explained = {*_explained(_generated(before), _generated(after))}
+    explained |= {"plan.json"} if before.plan != after.plan else set()
+    explained |= {"manifest.json"} if before.manifest != after.manifest else set()
+    return [*found, *_members(before, after, explained)]
 
 
-def _failures(before: str, after: str) -> list[Difference]:
-    if before == after:
+def _failures(before: Outcome, after: Outcome) -> list[Difference]:
+    if before.error == after.error:
         return []
-    if before and after:
-        return [Difference("failure", "other words", _diff(before, after))]
-    where = "before alone" if before else "after alone"
-    return [Difference("failure", where, before or after)]
+    if before.error and after.error:
+        return [Difference("failure", "in other words", _diff(before.error, after.error))]
+    where, failed = ("before alone", before) if before.error else ("after alone", after)
+    return [Difference("failure", where, clipped(f"{failed.trace}{failed.error}".splitlines()[-SHOWN:]))]
 
 
 def _reports(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
@@ -109,6 +107,17 @@ def _kernels(before: Sources, after: Sources) -> Iterator[Difference]:
             yield Difference("source", file, _diff(old, new))
 
 
+def _explained(before: Sources, after: Sources) -> Iterator[str]:
+    """Files of which `_kernels` tells something."""
+    for function in {**before.functions, **after.functions}:
+        old, new = before.places.get(function), after.places.get(function)
+        if old != new or before.functions[function] != after.functions[function]:
+            yield from filter(None, (old, new))
+    for file, rest in before.rests.items():
+        if after.rests.get(file) != rest:
+            yield file
+
+
 def _lines(text: str | None) -> int:
     return len((text or "").splitlines())
 
@@ -148,17 +157,18 @@ def _manifests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
             yield Difference(kind, name, _values(before.get(name), after.get(name)))
 
 
-def _members(before: Outcome, after: Outcome) -> Iterator[Difference]:
-    """Members that one side lacks, and those that are compared as a whole."""
+def _members(before: Outcome, after: Outcome, explained: Collection[str]) -> Iterator[Difference]:
+    """Members that one side lacks, and those that differ and are not `explained` by their parts."""
     for name in sorted({*before.digests, *after.digests}):
         old, new = before.digests.get(name), after.digests.get(name)
+        if old == new or (name == "manifest.json" and before.manifest == after.manifest):
+            continue
         if old is None or new is None:
             yield Difference("file", name, f"only {'after' if old is None else 'before'}")
-        elif old != new and name in before.texts:
-            if name not in BY_PARTS and not _is_generated(name):
-                yield Difference("file", name, _diff(before.texts[name], after.texts[name]))
-        elif old != new:
+        elif name not in before.texts:
             yield Difference("bytes", name, f"SHA-256 {old[:16]} before, {new[:16]} after")
+        elif name not in explained:
+            yield Difference("file", name, _diff(before.texts[name], after.texts[name]) or "differs in ends of lines")
 
 
 def _values(before: object, after: object) -> str:

@@ -1,4 +1,4 @@
-"""What one compilation left: the parts of its artifact by name, or the error that it ended with; and how that is kept."""
+"""What one compilation left: the parts of its artifact by name, or the error that it ended with; how that is kept."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TOLD = ("nodes", "kernels_before_fusion", "kernels", "records_reused", "notices"
 class Outcome:
     """`error` is empty where there is an artifact.
 
+    trace    the frames of a crash, which are not compared: they name lines of the compiler
     digests  SHA-256 of each member of the artifact
     texts    the content of the members that are text
     report   what the compiler said beside it
     seconds  of the compilation, as it was when it was run; not compared
-    lasting  whether a second compilation would end in the same way: not after a signal or too long a time
     """
 
     error: str = ""
+    trace: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    lasting: bool = True
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Outcome:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in self.texts.items():
                 archive.writestr(name, text)
-            kept = {"error": self.error, "digests": self.digests, "report": self.report, "seconds": self.seconds}
+            kept = {name: getattr(self, name) for name in ("error", "trace", "digests", "report", "seconds")}
             archive.writestr(SUMMARY, json.dumps(kept))
         draft.replace(file)
 
@@ -64,7 +64,7 @@ class Outcome:
         with zipfile.ZipFile(file) as archive:
             kept = json.loads(archive.read(SUMMARY))
             texts = {name: archive.read(name).decode() for name in archive.namelist() if name != SUMMARY}
-        return Outcome(kept["error"], kept["digests"], texts, kept["report"], kept["seconds"])
+        return Outcome(texts=texts, **kept)
 
 
 def of_artifact(artifact: Path, report: Mapping[str, Any], seconds: float) -> Outcome:
@@ -77,4 +77,5 @@ def of_artifact(artifact: Path, report: Mapping[str, Any], seconds: float) -> Ou
                 digests[name] = hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]
             if not name.endswith(BINARY):
                 texts[name] = archive.read(name).decode()
-    return Outcome("", digests, texts, {name: report.get(name) for name in TOLD}, seconds)
+    said = {name: report.get(name) for name in TOLD}
+    return Outcome(digests=digests, texts=texts, report=said, seconds=seconds)

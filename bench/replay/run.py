@@ -1,4 +1,4 @@
-"""Compiles the same models with the compiler of a commit and with the present one, and tells what comes out differently."""
+"""Compiles the same models with the compiler of a commit and with the present one, and tells what differs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bench.public import PublicModelError
 from bench.replay.cases import SETS, Case, cases_of
 from bench.replay.compiling import Kept, NotThatCompiler, default_folder
 from bench.replay.difference import differences
-from bench.replay.side import Side, at_commit, of_working_tree
-from bench.replay.table import Row, told
+from bench.replay.side import ROOT, Side, at_commit, of_working_tree
+from bench.replay.table import Row, told, warmed
 from tilewright.errors import UsageError
 
 JOBS = 2
@@ -71,9 +71,9 @@ def run(given: argparse.Namespace, console: Console) -> int:
     if given.records and not given.records.is_file():
         raise UsageError(f"{given.records} is no file", fix="give a records.jsonl")
     with tempfile.TemporaryDirectory(prefix="replay-sides-") as folder:
-        before = at_commit(given.ref, Path(folder) / "before")
+        before = at_commit(given.ref, Path(folder) / "before", ROOT)
         place = Path(folder) / "after"
-        after = at_commit(given.to, place) if given.to else of_working_tree(place)
+        after = at_commit(given.to, place, ROOT) if given.to else of_working_tree(place, ROOT)
         replay = Replay(before, None if given.warm else after, Kept(given.cache, given.records))
         if before.digest == after.digest and not given.warm:
             console.print("The compiler is the same at both: what differs now differs from run to run.")
@@ -86,7 +86,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
         except NotThatCompiler as error:
             raise UsageError(f"another compiler would have run: {error}", fix="see bench/replay/child.py") from error
     rows.sort(key=lambda row: cases.index(row.case))
-    print(told(rows, before.name, "nothing else" if given.warm else after.name), end="")
+    print(warmed(rows, before.name) if given.warm else told(rows, before.name, after.name), end="")
     return verdict(rows)
 
 
@@ -113,7 +113,7 @@ class Replay:
         records = self.kept.records(case, subject, self.before)
         old = self.kept.outcome(case, subject, self.before, records)
         if self.after is None:
-            return Row(case, error=old.error, seconds=(old.seconds, 0.0))
+            return Row(case, error=old.error, alone=True, seconds=(old.seconds, 0.0))
         again = self.after.digest == self.before.digest
         new = self.kept.outcome(case, subject, self.after, records, again)
         found = differences(old, new)

@@ -26,13 +26,13 @@ class Side:
     digest: str
 
 
-def at_commit(commit: str, folder: Path, root: Path = ROOT) -> Side:
+def at_commit(commit: str, folder: Path, root: Path) -> Side:
     """The compiler at a commit of the repository at `root`, in `folder`. Raises `UsageError` where there is none."""
     git = ["git", "-C", str(root)]
     asked = [*git, "rev-parse", "--verify", "--quiet", "--short=12", f"{commit}^{{commit}}"]
     found = subprocess.run(asked, capture_output=True, text=True, check=False)
     if found.returncode:
-        raise UsageError(f"{commit!r} is no commit of {root.name}", fix="give a commit, a branch or a tag")
+        raise UsageError(f"{commit!r} is no commit of this repository", fix="give a commit, a branch or a tag")
     name = found.stdout.strip()
     packed = subprocess.run([*git, "archive", "--format=tar", name, PACKAGE], capture_output=True, check=False)
     if packed.returncode:
@@ -42,7 +42,7 @@ def at_commit(commit: str, folder: Path, root: Path = ROOT) -> Side:
     return Side(name, folder, digest_of(folder / PACKAGE))
 
 
-def of_working_tree(folder: Path, root: Path = ROOT) -> Side:
+def of_working_tree(folder: Path, root: Path) -> Side:
     """The compiler as it is now in the checkout at `root`, committed or not, copied to `folder`."""
     shutil.copytree(root / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns(LEFT))
     return Side("the working tree", folder, digest_of(folder / PACKAGE))

@@ -17,12 +17,13 @@ KINDS = ("failure", "kernel", "moved", "source", "plan", "bytes", "file", "manif
 
 @dataclass(frozen=True)
 class Row:
-    """One case. `error` is what both sides failed with alike; `skipped` why there was no model."""
+    """One case: `error` is what both failed with alike, `skipped` why there was no model, `alone` if one side ran."""
 
     case: Case
     differences: Sequence[Difference] = ()
     error: str = ""
     skipped: str = ""
+    alone: bool = False
     seconds: tuple[float, float] = field(default=(0.0, 0.0))
 
     @property
@@ -32,7 +33,9 @@ class Row:
             return f"skipped: {self.skipped}"
         if self.differences:
             return f"differs: {counted(self.differences)}"
-        return f"fails alike: {self.error.splitlines()[-1]}" if self.error else "identical"
+        if self.error:
+            return f"fails{'' if self.alone else ' alike'}: {self.error.splitlines()[-1]}"
+        return "compiled" if self.alone else "identical"
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -83,8 +86,17 @@ def told(rows: Sequence[Row], before: str, after: str) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
+def warmed(rows: Sequence[Row], before: str) -> str:
+    """The summary where one side alone was compiled: what failed or was skipped, and the longest compilations."""
+    failed = [row for row in rows if row.error or row.skipped]
+    longest = sorted(rows, key=lambda row: -row.seconds[0])[:LISTED]
+    lines = [*(f"{row.case}: {row.verdict}" for row in failed), "Longest:"]
+    lines += [f"   {row.seconds[0]:8.1f} s  {row.case}" for row in longest]
+    return "\n".join([*lines, f"{before}: {len(rows) - len(failed)} of {len(rows)} cases compiled"]) + "\n"
+
+
 def _grouped(rows: Iterable[Row]) -> list[tuple[tuple[str, str, str], list[Case]]]:
-    """Each difference once, with the cases that have it; in the order of KINDS. Versions are told in a line of their own."""
+    """Each difference but versions once, with the cases that have it; in the order of KINDS."""
     found: dict[tuple[str, str, str], list[Case]] = {}
     for row in rows:
         for one in row.differences:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from compiler.schedule.problem import Problem, lower_bound, makespan
@@ -92,11 +92,10 @@ class Gaps:
 
 def gaps(problem: Problem, solver_s: float, workers: int, tell: Tell) -> Gaps:
     """The solver is given `solver_s` seconds for each block. Raises ImportError where it is not there."""
-    alone = replace(problem, beside=())
     begin = time.perf_counter()
-    whole = every_schedule(alone)
+    whole = every_schedule(problem)
     search_s = time.perf_counter() - begin
-    counted = Counter(alone.part(calls) for calls in blocks(alone) if len(calls) > 1)
+    counted = Counter(problem.part(calls) for calls in blocks(problem) if len(calls) > 1)
     found = []
     for at, (block, times) in enumerate(counted.items()):
         tell(f"block {at + 1} of {len(counted)}, {len(block.calls)} calls")

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 
 import onnx
 
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -28,7 +31,7 @@ def macs(node: onnx.NodeProto, shapes: Shapes) -> int:
     if node.op_type in FREE:
         return 0
     if node.op_type not in MACS:
-        raise Uncountable(f"node {node.name!r}: no rule for the work of {node.op_type}; add one to MACS or FREE")
+        raise Uncountable(f"node {node.name!r}: no rule for the work of {node.op_type}; add one to MACS")
     try:
         return MACS[node.op_type](node, shapes)
     except KeyError as unknown:
@@ -69,58 +72,12 @@ MACS: Mapping[str, Callable[[onnx.NodeProto, Shapes], int]] = {
     "GRU": _recurrent,
 }
 
-FREE = frozenset(
-    [
-        "Add",
-        "And",
-        "ArgMax",
-        "AveragePool",
-        "BatchNormalization",
-        "Cast",
-        "Clip",
-        "Concat",
-        "Cos",
-        "Div",
-        "Erf",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GlobalAveragePool",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "LeakyRelu",
-        "LRN",
-        "MaxPool",
-        "Mul",
-        "Neg",
-        "Pad",
-        "Pow",
-        "Reciprocal",
-        "ReduceMean",
-        "Relu",
-        "Reshape",
-        "Resize",
-        "Sigmoid",
-        "Sin",
-        "Slice",
-        "Softmax",
-        "Split",
-        "Sqrt",
-        "Squeeze",
-        "Sub",
-        "Sum",
-        "Tanh",
-        "Transpose",
-        "Unsqueeze",
-        "Where",
-        "ConstantOfShape",
-        "Constant",
-        "Dropout",
-    ]
-)
+FREE = frozenset(OPERATORS) - having(Trait.CONTRACTION) - having(Trait.RECURRENT) | {
+    "Constant",
+    "ConstantOfShape",
+    "Dropout",
+}
+"""Operators that multiply no two tensors: those with a record, and those that are resolved before there is one."""
 
 
 def static_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:

@@ -1,13 +1,13 @@
-"""The kinds of device, and what is asked of whichever kind a target's name begins with."""
+"""What is asked of whichever kind of device a target's name begins with. Kinds are registered in `compiler.contract.kinds`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from compiler.codegen.calls import function_name
-from compiler.contract import CompileOptions
-from compiler.devices.cpu.kind import CPU
-from compiler.devices.cuda.kind import CUDA
+from compiler.contract import CompileOptions, kinds
+from compiler.contract.kinds import Kind
 from compiler.devices.device import Backend
 from compiler.devices.kind import DeviceKind
 from compiler.ir.machine import Workload
@@ -17,7 +17,15 @@ from compiler.tuning import tune
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import LegalTiles
 
-KINDS: tuple[DeviceKind, ...] = (CPU, CUDA)
+
+def descriptor(kind: Kind) -> DeviceKind:
+    """What the compiler's package of a registered kind says of it."""
+    found = import_module(f"{kind.package}.kind").KIND
+    assert isinstance(found, DeviceKind)
+    return found
+
+
+KINDS: tuple[DeviceKind, ...] = tuple(map(descriptor, kinds.KINDS))
 PROFILES: tuple[Target, ...] = tuple(profile for kind in KINDS for profile in kind.profiles)
 """The targets that can be compiled for on any machine."""
 

@@ -15,63 +15,34 @@ from compiler.frontend.limits import Limits
 from compiler.ir.graph import Node
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Operator
+from compiler.ops.traits import Trait
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
-"""Cost nothing on a contiguous constant, whatever its size."""
-
-CONTRACTIONS = frozenset({"MatMul", "Gemm", "Einsum", "MatMulInteger", "QLinearMatMul"})
-"""Their work is bounded by the product of their inputs' sizes, not by the sum."""
-
-NEVER = frozenset(
-    {
-        # Windows, resampling and transforms: attributes may make intermediate arrays far larger than inputs and outputs.
-        *(
-            "Conv",
-            "ConvTranspose",
-            "ConvInteger",
-            "QLinearConv",
-            "DeformConv",
-            "Col2Im",
-            "AveragePool",
-            "MaxPool",
-            "LpPool",
-        ),
-        *(
-            "LRN",
-            "MaxUnpool",
-            "MaxRoiPool",
-            "RoiAlign",
-            "Resize",
-            "GridSample",
-            "AffineGrid",
-            "DFT",
-            "STFT",
-            "MelWeightMatrix",
-        ),
-        # Recurrence and attention: as long as their sequence.
-        *("LSTM", "GRU", "RNN", "Attention", "LinearAttention", "CausalConvWithState"),
-        # Weights that may be multiplied as they are: rewriting sees what reads them, and folds the others.
-        "DequantizeLinear",
-        # Random: another result at every run.
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
-    }
-)
+UNBOUNDED = Trait.WINDOW | Trait.RESAMPLE | Trait.RECURRENT
+"""Traits of operators that are never computed here: attributes may make intermediate arrays far larger than inputs and
+outputs, or the work as long as a sequence."""
+MULTIPLIED_AS_IT_IS = "DequantizeLinear"
+"""Weights may be multiplied without being dequantised: rewriting sees what reads them, and folds the others."""
 
 
 def may_fold(
-    node: Node, arrays: Sequence[np.ndarray | None], results: Sequence[TensorType], limits: Limits, spent: int
+    operator: Operator,
+    node: Node,
+    arrays: Sequence[np.ndarray | None],
+    results: Sequence[TensorType],
+    limits: Limits,
+    spent: int,
 ) -> bool:
     """Whether a node, all of whose inputs are constant, is to be computed; `spent` elements were computed before."""
-    if node.op in NEVER:
+    if operator.traits & UNBOUNDED or node.op == MULTIPLIED_AS_IT_IS:
         return False
-    if node.op in VIEWS and arrays[0] is not None and arrays[0].flags.c_contiguous:
+    if Trait.RESHAPE in operator.traits and arrays[0] is not None and arrays[0].flags.c_contiguous:
         return True
     sizes = [array.size for array in arrays if array is not None]
     work = work_of(node, sizes, results)
     largest = max(*(array.nbytes for array in arrays if array is not None), *(result.bytes for result in results))
     if largest > limits.fold_bytes:
         return False
-    if node.op in CONTRACTIONS and math.prod(sizes) > limits.fold_products:
+    if Trait.CONTRACTION in operator.traits and math.prod(sizes) > limits.fold_products:
         return False
     return spent + work <= limits.fold_total
 

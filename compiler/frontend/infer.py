@@ -63,7 +63,7 @@ def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> boo
         return True
     if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
         return False
-    return call.op in operators or call.op in FOLDED or call.op in _STRUCTURAL or may_expand(call.op)
+    return call.op in operators or call.op in FOLDED or call.op in STRUCTURAL or may_expand(call.op)
 
 
 @dataclass
@@ -170,8 +170,8 @@ class _Walk:
         if opset is None:
             raise Unsupported("the model imports no opset of ai.onnx", "add the opset to the model's opset_import")
         check(call, opset)
-        if call.op in _STRUCTURAL:
-            return _STRUCTURAL[call.op](self, call, ids, scope)
+        if call.op in STRUCTURAL:
+            return STRUCTURAL[call.op](self, call, ids, scope)
         place = Place(call, self._types(ids), self._arrays(ids), self.limits)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
@@ -247,7 +247,7 @@ class _Walk:
             raise Unsupported(f"it has {len(results)} outputs where {count} are asked for", "export the model again")
         for result in results:
             check_size(result.capacity, result.dtype, f"the result of {call.operator} {quoted(source)}", self.limits)
-        arrays = self._fold(operator, node, results)
+        arrays = None if form.random else self._fold(operator, node, results)
         for position, (result, name) in enumerate(zip(results, call.outputs, strict=False)):
             label = scope.label(name) if name else ""
             if arrays is None:
@@ -281,7 +281,7 @@ class _Walk:
         arrays = self._arrays(node.inputs)
         if not node.used or any(array is None for array in self._arrays(node.used)):
             return None
-        if not may_fold(node, arrays, results, self.limits, self.folded):
+        if not may_fold(operator, node, arrays, results, self.limits, self.folded):
             return None
         self.folded += work_of(node, [array.size for array in arrays if array is not None], results)
         return _guarded(lambda: fold(operator, node, arrays, results))
@@ -326,13 +326,14 @@ class _Walk:
         return tuple(results)
 
 
-_STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
+STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
     "Loop": loop,
     "Scan": scan,
 }
+"""Operators that are resolved while the graph is read, and never stand in it."""
 
 
 def _guarded(step: Callable[[], T]) -> T:

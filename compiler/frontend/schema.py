@@ -64,6 +64,8 @@ class Form:
     deprecated: bool
     has_body: bool
     """Whether ONNX's tables define it by other operators."""
+    random: bool
+    """Whether ONNX says that another run may give another result."""
 
 
 @cache
@@ -99,6 +101,7 @@ def form_of(op: str, opset: int) -> Form | None:
         since=schema.since_version,
         deprecated=schema.deprecated,
         has_body=schema.has_function or schema.has_context_dependent_function,
+        random=schema.node_determinism == OpSchema.NodeDeterminism.NonDeterministic,
     )
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import Layout
+from compiler.ops import having
+from compiler.ops.traits import Trait
 
-WINDOWED = frozenset(
-    (
-        *("Conv", "ConvTranspose", "QLinearConv", "ConvInteger", "BatchNormalization", "InstanceNormalization", "LRN"),
-        *("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"),
-        *("Resize", "DepthToSpace", "SpaceToDepth"),
-    )
-)
-"""Operators of ONNX whose axis 1 is a channel axis and whose further axes are spatial."""
+WINDOWED = having(Trait.CHANNELS) - {"GroupNormalization", "GridSample"}
+"""Operators that ask for channels innermost. Others of that kind take what their neighbours have: a GroupNormalization
+sums over positions and channels alike, and a GridSample's grid has no channels."""
 
+UNTIED = having(Trait.RESHAPE) | having(Trait.CONTRACTION) | {"Transpose", "Gather", "Expand", "Tile", "Softmax"}
+"""Operators whose result has other axes than their operands, or gains nothing from having them in the same order."""
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Which input of a convolution its weights are."""
 NARROW_GROUP = 8
@@ -68,18 +67,7 @@ def ties(graph: Graph) -> list[tuple[int, ...]]:
 
 def _keeps_axes(graph: Graph, node: Node) -> bool:
     """Whether output axes are the input's axes: elementwise operators, Concat, Pad, Slice, Split, reductions that keep dimensions."""
-    if node.op in (
-        "Transpose",
-        "Reshape",
-        "Flatten",
-        "MatMul",
-        "Gemm",
-        "Einsum",
-        "Gather",
-        "Expand",
-        "Tile",
-        "Softmax",
-    ):
+    if node.op in UNTIED:
         return False
     rank = graph.type(node.outputs[0]).rank
     return rank >= 3 and all(graph.type(value).rank == rank for value in node.used if value not in graph.constants)

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from compiler.ir.plan import Task
 from compiler.ir.tile import Tile
-
-
-@dataclass(frozen=True)
-class Beside:
-    """How a kernel gets on with what runs on other lanes, in units of a standard load that only reads from memory.
-
-    A kernel beside others takes 1 + suffers · (the sum of what they press) times as long.
-
-    suffers  how much longer it takes beside one standard load, as a part of its own time
-    presses  how much longer it makes a standard load take, over how much longer another standard load makes it take
-    """
-
-    suffers: float
-    presses: float
-
-
-ALONE = Beside(0.0, 0.0)
-"""How a kernel gets on with others that nothing is known of."""
-
 
 UPGRADED = 0.25
 """Of the bytes that cross from lane to lane, those whose memory has to be upgraded when it is written anew: 0.08 to 0.32 in plans whose storages were moved."""
@@ -34,19 +15,17 @@ UPGRADED = 0.25
 
 @dataclass(frozen=True)
 class LaneCosts:
-    """In seconds, but for `beside`.
+    """In seconds.
 
     split_s    what sharing one kernel between lanes costs beside its work; half of it is what a lane waits for another's result
     byte_s     how much longer a byte takes to be read, or written, that another lane wrote last
     upgrade_s  how much longer a byte takes to be written that another lane has read since the writer wrote it: the cache line is shared, and all
                other copies are invalidated before it may change (an upgrade from S to M; Papamarcos and Patel, ISCA 1984, section 3)
-    beside     by workload key; what is not there runs as if it were alone
     """
 
     split_s: float = 0.0
     byte_s: float = 0.0
     upgrade_s: float = 0.0
-    beside: Mapping[str, Beside] = field(default_factory=dict)
 
     @property
     def handover_s(self) -> float:

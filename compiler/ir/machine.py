@@ -19,8 +19,6 @@ WeightsIn = Literal["cache", "memory"]
 
 LEAST_SECONDS, MOST_SECONDS = 1e-15, 1e6
 """Between them lies whatever is measured, from one byte of a cache line to a model's kernels together."""
-STATE = "state"
-"""In the variant of a record of what runs on several cores: whether they were `near` to each other or `far`."""
 
 
 @dataclass(frozen=True)

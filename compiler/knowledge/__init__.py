@@ -1,6 +1,9 @@
-"""What has been measured: records looked up, and those that come with the compiler.
+"""What has been measured: the kinds of record, how each is made, and how those that count are found.
 
-known    what records say of tiles, and which searches were made
+kinds    the kinds of record as a table
+making   a constructor for each kind
+records  Records: looked up by kind, device, workload, setting and state of the cores
+known    what they say of kernels and their tiles
 shipped  records that come with the compiler, and those of other hardware as starting points
 
 May know: `ir`.

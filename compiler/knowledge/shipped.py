@@ -17,10 +17,9 @@ from pathlib import Path
 from compiler.contract import COMPILER_VERSION
 from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.target import Target
+from compiler.knowledge.kinds import FROM, KERNEL
 
 FOLDER = Path(str(files("compiler"))) / "records"
-FROM = "from"
-"""In the variant of an adopted record: where it was measured."""
 
 
 @lru_cache(maxsize=4)
@@ -46,7 +45,7 @@ def _adopted(records: Sequence[Record], target: Target, setting: Setting) -> Seq
     fit = [
         record
         for record in records
-        if (record.kind, record.target) == ("kernel", target.name)
+        if (record.kind, record.target) == (KERNEL.name, target.name)
         and record.hardware != target.hardware
         and record.variant.get("weights") == setting.weights
     ]

@@ -1,5 +1,7 @@
 """One file per operator family; one record per operator (see `operator`). OPERATORS is every one of them, by ONNX name.
 
+`having` tells which have a trait (see `traits`).
+
 May know: `ir`. Must not know: rewriting, devices, C.
 """
 
@@ -26,6 +28,7 @@ from compiler.ops import (
     views,
 )
 from compiler.ops.operator import Operator
+from compiler.ops.traits import Trait
 
 FAMILIES: tuple[tuple[Operator, ...], ...] = (
     elementwise.OPERATORS,
@@ -50,3 +53,8 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in FAMILIES for operator in family}
 """Every operator the compiler has a record for."""
+
+
+def having(trait: Trait) -> frozenset[str]:
+    """The names of all operators with a trait; of several traits together, those with every one of them."""
+    return frozenset(name for name, operator in OPERATORS.items() if trait in operator.traits)

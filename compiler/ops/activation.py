@@ -15,20 +15,27 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.attributes import number_of
 from compiler.ops.build import call, cast, map_kernel, number
-from compiler.ops.elementwise import elementwise, erf, same_type
+from compiler.ops.elementwise import elementwise, erf, same_type, unary
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, arrays_at, given, optional, present
+from compiler.ops.traits import PLAIN, Trait
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 NONE: Mapping[str, float] = MappingProxyType({})
+UNARY_MAP = Trait.ELEMENTWISE | Trait.UNARY
 
 
 def activation(
-    name: str, fn: Callable[..., Expr], reference: Callable[..., Any], defaults: Mapping[str, float] = NONE
+    name: str,
+    fn: Callable[..., Expr],
+    reference: Callable[..., Any],
+    defaults: Mapping[str, float] = NONE,
+    traits: Trait = PLAIN,
 ) -> Operator:
     """A record whose functions take the element and then the float attributes, in the order of `defaults`.
 
-    Halves are computed in f32 and rounded once, integers (of a Shrink) in f64 and truncated.
+    Halves are computed in f32 and rounded once, integers (of a Shrink) in f64 and truncated. `traits` are
+    those beside UNARY_MAP.
     """
 
     def numbers(node: Node) -> list[float]:
@@ -46,7 +53,7 @@ def activation(
         with np.errstate(all="ignore"):
             return (np.asarray(reference(x, *numbers(node))).astype(x.dtype),)
 
-    return Operator(name, same_type, evaluate, define)
+    return Operator(name, same_type, evaluate, define, traits=UNARY_MAP | traits)
 
 
 def _zero(x: Expr) -> Expr:
@@ -162,6 +169,7 @@ def _gelu_record() -> Operator:
         same_type,
         lambda node, arrays: chosen(node).reference(node, arrays),
         lambda node, types, outs: chosen(node).define(node, types, outs),
+        traits=UNARY_MAP,
     )
 
 
@@ -202,29 +210,47 @@ def _clip_record() -> Operator:
             raise Unsupported("a bound is no scalar", "use Max and Min for bounds of each element")
         return (x,)
 
-    return Operator("Clip", infer, reference, define)
+    return Operator("Clip", infer, reference, define, traits=UNARY_MAP)
 
 
 OPERATORS: tuple[Operator, ...] = (
-    elementwise("Relu", _relu, lambda x: np.maximum(x, np.zeros((), x.dtype))),
+    unary(
+        "Relu",
+        _relu,
+        lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        traits=Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE,
+    ),
     elementwise(
         "PRelu",
         lambda x, slope: _negative(x, call("mul", x, slope)),
         lambda x, slope: np.where(x < 0, x * slope, x),
         _infer_prelu,
+        traits=Trait.POSITIVE_HOMOGENEOUS,
     ),
-    activation("Sigmoid", lambda x: call("sigmoid", x), _reference_sigmoid),
-    activation("Softplus", _softplus, _reference_softplus),
+    activation("Sigmoid", lambda x: call("sigmoid", x), _reference_sigmoid, traits=Trait.NOT_NEGATIVE),
+    activation("Softplus", _softplus, _reference_softplus, traits=Trait.NOT_NEGATIVE),
     activation("Softsign", _softsign, lambda x: x / (1 + np.abs(x))),
     activation("Mish", _mish, lambda x: x * np.tanh(_reference_softplus(x))),
     activation("HardSwish", _hard_swish, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     activation("Swish", _swish, lambda x, alpha: x * _reference_sigmoid(alpha * x), {"alpha": 1.0}),
-    activation("LeakyRelu", _leaky_relu, lambda x, alpha: np.where(x < 0, alpha * x, x), {"alpha": 0.01}),
+    activation(
+        "LeakyRelu",
+        _leaky_relu,
+        lambda x, alpha: np.where(x < 0, alpha * x, x),
+        {"alpha": 0.01},
+        Trait.POSITIVE_HOMOGENEOUS,
+    ),
     activation("Elu", _elu, lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x), {"alpha": 1.0}),
     activation("Celu", _celu, lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x), {"alpha": 1.0}),
     activation("Selu", _selu, _reference_selu, {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}),
     activation("ThresholdedRelu", _thresholded, lambda x, alpha: np.where(x > alpha, x, 0), {"alpha": 1.0}),
-    activation("HardSigmoid", _hard_sigmoid, lambda x, a, b: np.clip(a * x + b, 0, 1), {"alpha": 0.2, "beta": 0.5}),
+    activation(
+        "HardSigmoid",
+        _hard_sigmoid,
+        lambda x, a, b: np.clip(a * x + b, 0, 1),
+        {"alpha": 0.2, "beta": 0.5},
+        Trait.NOT_NEGATIVE,
+    ),
     activation("Shrink", _shrink, _reference_shrink, {"bias": 0.0, "lambd": 0.5}),
     _gelu_record(),
     _clip_record(),

@@ -12,6 +12,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import at, cast, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import Trait
 
 ONNX_DTYPES: dict[int, DType] = {
     1: DType.F32,
@@ -74,6 +75,6 @@ def _cast_like(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Cast", _infer_cast, _cast, _define),
+    Operator("Cast", _infer_cast, _cast, _define, traits=Trait.ELEMENTWISE | Trait.UNARY),
     Operator("CastLike", _infer_like, _cast_like, _define),
 )

@@ -27,6 +27,7 @@ from compiler.ops.slots import (
     present,
     slot_names,
 )
+from compiler.ops.traits import Trait
 
 
 @dataclass(frozen=True)
@@ -281,8 +282,16 @@ def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("MatMul", _infer_matmul, _reference_matmul, _define_matmul),
-    Operator("Gemm", _infer_gemm, _reference_gemm, _define_gemm),
-    Operator("MatMulInteger", _infer_integer, _reference_integer, _define_integer),
-    Operator("QLinearMatMul", _infer_quantised, _reference_quantised, _define_quantised),
+    Operator("MatMul", _infer_matmul, _reference_matmul, _define_matmul, traits=Trait.CONTRACTION | Trait.LINEAR),
+    Operator("Gemm", _infer_gemm, _reference_gemm, _define_gemm, traits=Trait.CONTRACTION | Trait.LINEAR),
+    Operator(
+        "MatMulInteger", _infer_integer, _reference_integer, _define_integer, traits=Trait.CONTRACTION | Trait.QUANTISED
+    ),
+    Operator(
+        "QLinearMatMul",
+        _infer_quantised,
+        _reference_quantised,
+        _define_quantised,
+        traits=Trait.CONTRACTION | Trait.QUANTISED,
+    ),
 )

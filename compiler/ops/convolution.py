@@ -30,6 +30,7 @@ from compiler.ops.slots import (
     present,
     slot_names,
 )
+from compiler.ops.traits import Trait
 from compiler.ops.transposed import TransposedWindow, transposed_windows
 from compiler.ops.window import Window, output_axes, tap_axes, windows, within
 
@@ -311,8 +312,32 @@ def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Conv", _infer_conv, _reference_conv, _define_conv),
-    Operator("ConvTranspose", _infer_transposed, _reference_transposed, _define_transposed),
-    Operator("ConvInteger", _infer_integer, _reference_integer, _define_integer),
-    Operator("QLinearConv", _infer_quantised, _reference_quantised, _define_quantised),
+    Operator(
+        "Conv",
+        _infer_conv,
+        _reference_conv,
+        _define_conv,
+        traits=Trait.CONTRACTION | Trait.LINEAR | Trait.WINDOW | Trait.CHANNELS,
+    ),
+    Operator(
+        "ConvTranspose",
+        _infer_transposed,
+        _reference_transposed,
+        _define_transposed,
+        traits=Trait.CONTRACTION | Trait.LINEAR | Trait.WINDOW | Trait.CHANNELS,
+    ),
+    Operator(
+        "ConvInteger",
+        _infer_integer,
+        _reference_integer,
+        _define_integer,
+        traits=Trait.CONTRACTION | Trait.WINDOW | Trait.CHANNELS | Trait.QUANTISED,
+    ),
+    Operator(
+        "QLinearConv",
+        _infer_quantised,
+        _reference_quantised,
+        _define_quantised,
+        traits=Trait.CONTRACTION | Trait.WINDOW | Trait.CHANNELS | Trait.QUANTISED,
+    ),
 )

@@ -15,6 +15,7 @@ from compiler.ir.tensor import Dim, Shape, TensorType, extent
 from compiler.ops.build import call, cast
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, at_least_f32, input_slots, output_slots
+from compiler.ops.traits import Trait
 
 
 @dataclass(frozen=True)
@@ -101,4 +102,4 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (np.asarray(np.einsum(text, *there, optimize=True)),)
 
 
-OPERATORS: tuple[Operator, ...] = (Operator("Einsum", _infer, _reference, _define),)
+OPERATORS: tuple[Operator, ...] = (Operator("Einsum", _infer, _reference, _define, traits=Trait.CONTRACTION),)

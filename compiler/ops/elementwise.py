@@ -16,6 +16,7 @@ from compiler.ir.tensor import DType, Shape, TensorType, broadcast
 from compiler.ops.build import call, cast, chain, map_kernel, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import PLAIN, Trait
 
 Define = Callable[[Node, Types, tuple[TensorType, ...]], Kernel]
 
@@ -42,9 +43,17 @@ def truth_type(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def elementwise(
-    name: str, fn: Callable[..., Expr], reference: Callable[..., Any], infer: Callable[..., Any] = same_type
+    name: str,
+    fn: Callable[..., Expr],
+    reference: Callable[..., Any],
+    infer: Callable[..., Any] = same_type,
+    *,
+    traits: Trait = PLAIN,
 ) -> Operator:
-    """A record whose definition applies `fn` to broadcast elements and whose reference applies `reference` to arrays."""
+    """A record whose definition applies `fn` to broadcast elements and whose reference applies `reference` to arrays.
+
+    `traits` are those beside ELEMENTWISE.
+    """
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
         return map_kernel(name, types, outs[0], fn)
@@ -53,7 +62,19 @@ def elementwise(
         with np.errstate(all="ignore"):
             return (np.asarray(reference(*(array for array in arrays if array is not None))),)
 
-    return Operator(name, infer, evaluate, define)
+    return Operator(name, infer, evaluate, define, traits=traits | Trait.ELEMENTWISE)
+
+
+def unary(
+    name: str,
+    fn: Callable[..., Expr],
+    reference: Callable[..., Any],
+    infer: Callable[..., Any] = same_type,
+    *,
+    traits: Trait = PLAIN,
+) -> Operator:
+    """`elementwise` of one tensor."""
+    return elementwise(name, fn, reference, infer, traits=Trait.UNARY | traits)
 
 
 def _function(function: str) -> Callable[..., Expr]:
@@ -104,7 +125,7 @@ def _mod_record() -> Operator:
         with np.errstate(all="ignore"):
             return (np.fmod(a, b) if function(node) == "fmod" else np.mod(a, b),)
 
-    return Operator("Mod", same_type, reference, define)
+    return Operator("Mod", same_type, reference, define, traits=Trait.ELEMENTWISE)
 
 
 def _shift_record() -> Operator:
@@ -116,7 +137,7 @@ def _shift_record() -> Operator:
         a, b = arrays_at(arrays, 0, 1)
         return (np.left_shift(a, b) if node.attrs["direction"] == "LEFT" else np.right_shift(a, b),)
 
-    return Operator("BitShift", same_type, reference, define)
+    return Operator("BitShift", same_type, reference, define, traits=Trait.ELEMENTWISE)
 
 
 def _isinf_record() -> Operator:
@@ -138,7 +159,7 @@ def _isinf_record() -> Operator:
         negative, positive = signs(node)
         return ((np.isneginf(x) & negative) | (np.isposinf(x) & positive),)
 
-    return Operator("IsInf", truth_type, reference, define)
+    return Operator("IsInf", truth_type, reference, define, traits=Trait.ELEMENTWISE | Trait.UNARY | Trait.LOGICAL)
 
 
 def _where_type(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -152,52 +173,52 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 UNARY = (
-    elementwise("Identity", lambda x: x, lambda x: x),
-    elementwise("Neg", _function("neg"), np.negative),
-    elementwise("Abs", _function("abs"), np.abs),
-    elementwise("Sign", _function("sign"), np.sign),
-    elementwise("Exp", _function("exp"), np.exp),
-    elementwise("Log", _function("log"), np.log),
-    elementwise("Sqrt", _function("sqrt"), np.sqrt),
-    elementwise("Reciprocal", _function("reciprocal"), lambda x: 1 / x),
-    elementwise("Floor", _function("floor"), np.floor),
-    elementwise("Ceil", _function("ceil"), np.ceil),
-    elementwise("Round", _function("round"), np.rint),
-    elementwise("Sin", _function("sin"), np.sin),
-    elementwise("Cos", _function("cos"), np.cos),
-    elementwise("Tan", _function("tan"), np.tan),
-    elementwise("Asin", _function("asin"), np.arcsin),
-    elementwise("Acos", _function("acos"), np.arccos),
-    elementwise("Atan", _function("atan"), np.arctan),
-    elementwise("Sinh", _function("sinh"), np.sinh),
-    elementwise("Cosh", _function("cosh"), np.cosh),
-    elementwise("Tanh", _function("tanh"), np.tanh),
-    elementwise("Asinh", _function("asinh"), np.arcsinh),
-    elementwise("Acosh", _function("acosh"), np.arccosh),
-    elementwise("Atanh", _function("atanh"), np.arctanh),
-    elementwise("Erf", _function("erf"), erf),
-    elementwise("Not", _function("not"), np.logical_not),
-    elementwise("BitwiseNot", _function("bit_not"), np.bitwise_not),
-    elementwise("IsNaN", _function("isnan"), np.isnan, truth_type),
+    unary("Identity", lambda x: x, lambda x: x, traits=Trait.MOVES | Trait.VIEW),
+    unary("Neg", _function("neg"), np.negative),
+    unary("Abs", _function("abs"), np.abs, traits=Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE),
+    unary("Sign", _function("sign"), np.sign),
+    unary("Exp", _function("exp"), np.exp, traits=Trait.NOT_NEGATIVE),
+    unary("Log", _function("log"), np.log),
+    unary("Sqrt", _function("sqrt"), np.sqrt, traits=Trait.NOT_NEGATIVE),
+    unary("Reciprocal", _function("reciprocal"), lambda x: 1 / x),
+    unary("Floor", _function("floor"), np.floor),
+    unary("Ceil", _function("ceil"), np.ceil),
+    unary("Round", _function("round"), np.rint),
+    unary("Sin", _function("sin"), np.sin),
+    unary("Cos", _function("cos"), np.cos),
+    unary("Tan", _function("tan"), np.tan),
+    unary("Asin", _function("asin"), np.arcsin),
+    unary("Acos", _function("acos"), np.arccos, traits=Trait.NOT_NEGATIVE),
+    unary("Atan", _function("atan"), np.arctan),
+    unary("Sinh", _function("sinh"), np.sinh),
+    unary("Cosh", _function("cosh"), np.cosh, traits=Trait.NOT_NEGATIVE),
+    unary("Tanh", _function("tanh"), np.tanh),
+    unary("Asinh", _function("asinh"), np.arcsinh),
+    unary("Acosh", _function("acosh"), np.arccosh, traits=Trait.NOT_NEGATIVE),
+    unary("Atanh", _function("atanh"), np.arctanh),
+    unary("Erf", _function("erf"), erf),
+    unary("Not", _function("not"), np.logical_not, traits=Trait.LOGICAL),
+    unary("BitwiseNot", _function("bit_not"), np.bitwise_not),
+    unary("IsNaN", _function("isnan"), np.isnan, truth_type, traits=Trait.LOGICAL),
 )
 
 BINARY = (
-    elementwise("Add", _function("add"), np.add),
+    elementwise("Add", _function("add"), np.add, traits=Trait.COMMUTATIVE),
     elementwise("Sub", _function("sub"), np.subtract),
-    elementwise("Mul", _function("mul"), np.multiply),
+    elementwise("Mul", _function("mul"), np.multiply, traits=Trait.COMMUTATIVE),
     elementwise("Div", _function("div"), _reference_div),
     elementwise("Pow", _pow, _reference_pow),
-    elementwise("And", _function("and"), np.logical_and, truth_type),
-    elementwise("Or", _function("or"), np.logical_or, truth_type),
-    elementwise("Xor", _function("xor"), np.logical_xor, truth_type),
-    elementwise("Equal", _function("eq"), np.equal, truth_type),
-    elementwise("Greater", _function("gt"), np.greater, truth_type),
-    elementwise("GreaterOrEqual", _function("ge"), np.greater_equal, truth_type),
-    elementwise("Less", _function("lt"), np.less, truth_type),
-    elementwise("LessOrEqual", _function("le"), np.less_equal, truth_type),
-    elementwise("BitwiseAnd", _function("bit_and"), np.bitwise_and),
-    elementwise("BitwiseOr", _function("bit_or"), np.bitwise_or),
-    elementwise("BitwiseXor", _function("bit_xor"), np.bitwise_xor),
+    elementwise("And", _function("and"), np.logical_and, truth_type, traits=Trait.COMMUTATIVE | Trait.LOGICAL),
+    elementwise("Or", _function("or"), np.logical_or, truth_type, traits=Trait.COMMUTATIVE | Trait.LOGICAL),
+    elementwise("Xor", _function("xor"), np.logical_xor, truth_type, traits=Trait.COMMUTATIVE | Trait.LOGICAL),
+    elementwise("Equal", _function("eq"), np.equal, truth_type, traits=Trait.COMMUTATIVE | Trait.LOGICAL),
+    elementwise("Greater", _function("gt"), np.greater, truth_type, traits=Trait.LOGICAL),
+    elementwise("GreaterOrEqual", _function("ge"), np.greater_equal, truth_type, traits=Trait.LOGICAL),
+    elementwise("Less", _function("lt"), np.less, truth_type, traits=Trait.LOGICAL),
+    elementwise("LessOrEqual", _function("le"), np.less_equal, truth_type, traits=Trait.LOGICAL),
+    elementwise("BitwiseAnd", _function("bit_and"), np.bitwise_and, traits=Trait.COMMUTATIVE),
+    elementwise("BitwiseOr", _function("bit_or"), np.bitwise_or, traits=Trait.COMMUTATIVE),
+    elementwise("BitwiseXor", _function("bit_xor"), np.bitwise_xor, traits=Trait.COMMUTATIVE),
 )
 
 
@@ -210,7 +231,7 @@ NARY = (
     elementwise("Min", _chained("min"), _folded(np.minimum)),
     elementwise("Max", _chained("max"), _folded(np.maximum)),
     elementwise("Mean", _mean, lambda *arrays: _folded(np.add)(*arrays) / len(arrays)),
-    elementwise("Where", lambda c, a, b: Where(c, a, b), np.where, _where_type),
+    elementwise("Where", lambda c, a, b: Where(c, a, b), np.where, _where_type, traits=Trait.LOGICAL),
 )
 
 OPERATORS: tuple[Operator, ...] = (*UNARY, *BINARY, *NARY, _mod_record(), _shift_record(), _isinf_record())

@@ -13,6 +13,7 @@ from compiler.ops.build import at, call, cast, view_kernel
 from compiler.ops.indices import axis_of, selected
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import Trait
 
 
 def _infer_gather(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -158,8 +159,10 @@ def _reference_one_hot(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Gather", _infer_gather, _reference_gather, _define_gather),
-    Operator("GatherElements", _infer_elements, _reference_elements, _define_elements),
-    Operator("GatherND", _infer_nd, _reference_nd, _define_nd),
-    Operator("OneHot", _infer_one_hot, _reference_one_hot, _define_one_hot, ((1, "depth"),)),
+    Operator("Gather", _infer_gather, _reference_gather, _define_gather, traits=Trait.MOVES, indices=(1,)),
+    Operator(
+        "GatherElements", _infer_elements, _reference_elements, _define_elements, traits=Trait.MOVES, indices=(1,)
+    ),
+    Operator("GatherND", _infer_nd, _reference_nd, _define_nd, traits=Trait.MOVES, indices=(1,)),
+    Operator("OneHot", _infer_one_hot, _reference_one_hot, _define_one_hot, ((1, "depth"),), indices=(0,)),
 )

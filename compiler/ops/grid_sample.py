@@ -17,6 +17,7 @@ from compiler.ops.build import at, call, cast, chain, number, view_kernel
 from compiler.ops.interpolation import cubic, hat
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, at_least_f32, given
+from compiler.ops.traits import Trait
 
 A = -0.75
 """Coefficient of the cubic kernel."""
@@ -184,4 +185,6 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (total.reshape(*x.shape[:2], *grid.shape[1:-1]),)
 
 
-OPERATORS: tuple[Operator, ...] = (Operator("GridSample", _infer, _reference, _define, opsets=(16, 28)),)
+OPERATORS: tuple[Operator, ...] = (
+    Operator("GridSample", _infer, _reference, _define, opsets=(16, 28), traits=Trait.RESAMPLE | Trait.CHANNELS),
+)

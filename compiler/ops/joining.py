@@ -13,6 +13,7 @@ from compiler.ops.build import at, axes_for
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given, input_slots, output_slots
+from compiler.ops.traits import Trait
 
 
 def _infer_concat(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -89,6 +90,6 @@ def _define_split(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Ker
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Concat", _infer_concat, _reference_concat, _define_concat),
-    Operator("Split", _infer_split, _reference_split, _define_split, ((1, "split"),)),
+    Operator("Concat", _infer_concat, _reference_concat, _define_concat, traits=Trait.MOVES | Trait.VIEW),
+    Operator("Split", _infer_split, _reference_split, _define_split, ((1, "split"),), traits=Trait.MOVES | Trait.VIEW),
 )

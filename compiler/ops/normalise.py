@@ -18,6 +18,7 @@ from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.passes import Group
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, optional, output_slots, slot_names
+from compiler.ops.traits import Trait
 
 EPSILON = 1e-5
 """What is added to a variance where the node does not say."""
@@ -357,10 +358,10 @@ OPERATORS: tuple[Operator, ...] = (
     *softmax.OPERATORS,
     Operator("LayerNormalization", _infer_layer, _reference_layer, _define_layer),
     Operator("RMSNormalization", _infer_rms, _reference_rms, _define_rms),
-    Operator("InstanceNormalization", _infer_channels, _reference_instance, _define_instance),
-    Operator("GroupNormalization", _infer_group, _reference_group, _define_group),
-    Operator("BatchNormalization", _infer_batch, _reference_batch, _define_batch),
+    Operator("InstanceNormalization", _infer_channels, _reference_instance, _define_instance, traits=Trait.CHANNELS),
+    Operator("GroupNormalization", _infer_group, _reference_group, _define_group, traits=Trait.CHANNELS),
+    Operator("BatchNormalization", _infer_batch, _reference_batch, _define_batch, traits=Trait.CHANNELS),
     Operator("MeanVarianceNormalization", _infer_standard, _reference_standard, _define_standard),
     Operator("LpNormalization", _infer_lp, _reference_lp, _define_lp),
-    Operator("LRN", _infer_lrn, _reference_lrn, _define_lrn),
+    Operator("LRN", _infer_lrn, _reference_lrn, _define_lrn, traits=Trait.WINDOW | Trait.CHANNELS),
 )

@@ -10,6 +10,7 @@ import numpy as np
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import TensorType
+from compiler.ops.traits import PLAIN, Trait
 
 Types = tuple[TensorType | None, ...]
 """Types of a node's inputs; None for an absent optional one."""
@@ -32,7 +33,7 @@ class Operator:
 
     Functions may rely on: every attribute with a schema default is present in `node.attrs`; every input named in `parameters` has
     become an attribute (a tuple of ints or floats, or a scalar for a rank-0 tensor) and is None in `node.inputs`; types are static
-    once dimensions are bound.
+    once dimensions are bound. An operator is a pure function: the same inputs give the same outputs at every run.
 
     infer      output types from input types. Raises Unsupported with a reason.
     reference  output arrays from input arrays, in hand-written numpy that shares no code with `define`. It computes in the dtype it is
@@ -41,6 +42,8 @@ class Operator:
                whose output slots are y0, y1, ... for the outputs asked for. Raises Unsupported with a reason.
     parameters inputs that must be known when compiling: (position, attribute name).
     opsets     the oldest opset whose form legalise understands, and the newest.
+    traits     what it promises, for stages that ask; see `Trait`. A plain operator needs none.
+    indices    inputs whose elements are positions along axes of another input or of the result, within their extents.
     """
 
     name: str
@@ -49,3 +52,5 @@ class Operator:
     define: Callable[[Node, Types, tuple[TensorType, ...]], Kernel | Routine]
     parameters: tuple[tuple[int, str], ...] = ()
     opsets: tuple[int, int] = (7, 28)
+    traits: Trait = PLAIN
+    indices: tuple[int, ...] = ()

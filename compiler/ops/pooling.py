@@ -16,6 +16,7 @@ from compiler.ir.tensor import DType, Shape, TensorType, static
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
+from compiler.ops.traits import PLAIN, Trait
 from compiler.ops.window import Window, check_rank, output_axes, tap_axes, taps_inside, windows, within
 
 LAST = 2**63 - 1
@@ -216,13 +217,21 @@ def _reference_lp(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 Reference = Callable[[Node, Arrays], tuple[np.ndarray, ...]]
 Definition = Callable[[Node, Types, tuple[TensorType, ...]], Kernel]
-_POOLS: tuple[tuple[str, Reference, Definition], ...] = (
-    ("MaxPool", _reference_max, _define_max),
-    ("AveragePool", _reference_average, _define_average),
-    ("LpPool", _reference_lp, _define_lp),
-    ("GlobalMaxPool", _reference_max, _define_max),
-    ("GlobalAveragePool", _reference_average, _define_average),
-    ("GlobalLpPool", _reference_lp, _define_lp),
-)
 
-OPERATORS: tuple[Operator, ...] = tuple(Operator(name, _infer, reference, define) for name, reference, define in _POOLS)
+
+def _pool(name: str, reference: Reference, define: Definition, traits: Trait = PLAIN) -> Operator:
+    """A record; one whose window is all positions has no attribute for it."""
+    window = PLAIN if name.startswith("Global") else Trait.WINDOW
+    return Operator(name, _infer, reference, define, traits=Trait.POOL | Trait.CHANNELS | window | traits)
+
+
+NORM = Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE
+
+OPERATORS: tuple[Operator, ...] = (
+    _pool("MaxPool", _reference_max, _define_max, Trait.POSITIVE_HOMOGENEOUS),
+    _pool("AveragePool", _reference_average, _define_average),
+    _pool("LpPool", _reference_lp, _define_lp, NORM),
+    _pool("GlobalMaxPool", _reference_max, _define_max, Trait.POSITIVE_HOMOGENEOUS),
+    _pool("GlobalAveragePool", _reference_average, _define_average),
+    _pool("GlobalLpPool", _reference_lp, _define_lp, NORM),
+)

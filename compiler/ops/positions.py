@@ -14,6 +14,7 @@ from compiler.ops.build import at, call, cast, number, view_kernel
 from compiler.ops.cast import dtype_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import Trait
 
 
 def _diagonal(axes: tuple[Axis, ...]) -> Expr:
@@ -124,5 +125,5 @@ def _define_reverse(node: Node, types: Types, outs: tuple[TensorType, ...]) -> K
 OPERATORS: tuple[Operator, ...] = (
     Operator("Trilu", _infer_trilu, _reference_trilu, _define_trilu, ((1, "k"),)),
     Operator("EyeLike", _infer_eye, _reference_eye, _define_eye),
-    Operator("ReverseSequence", _infer_reverse, _reference_reverse, _define_reverse),
+    Operator("ReverseSequence", _infer_reverse, _reference_reverse, _define_reverse, traits=Trait.MOVES),
 )

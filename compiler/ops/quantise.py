@@ -18,6 +18,7 @@ from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given, input_slots, optional, output_slots, present
+from compiler.ops.traits import Trait
 
 QUANTISED = (DType.I8, DType.U8, DType.I16, DType.U16)
 
@@ -213,7 +214,7 @@ def _reference_dynamic(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("QuantizeLinear", _infer_quantize, _reference_quantize, _define_quantize),
-    Operator("DequantizeLinear", _infer_dequantize, _reference_dequantize, _define_dequantize),
-    Operator("DynamicQuantizeLinear", _infer_dynamic, _reference_dynamic, _define_dynamic),
+    Operator("QuantizeLinear", _infer_quantize, _reference_quantize, _define_quantize, traits=Trait.QUANTISED),
+    Operator("DequantizeLinear", _infer_dequantize, _reference_dequantize, _define_dequantize, traits=Trait.QUANTISED),
+    Operator("DynamicQuantizeLinear", _infer_dynamic, _reference_dynamic, _define_dynamic, traits=Trait.QUANTISED),
 )

@@ -19,6 +19,7 @@ from compiler.ops.cell_functions import Activation, activations
 from compiler.ops.operator import Operator, Types, Unsupported
 from compiler.ops.recurrent_reference import reference_gru, reference_lstm, reference_rnn
 from compiler.ops.slots import accumulator_of, given, input_slots, output_slots, present, slot_names
+from compiler.ops.traits import Trait
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -290,7 +291,7 @@ def _define(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("RNN", _infer, reference_rnn, _define),
-    Operator("GRU", _infer, reference_gru, _define),
-    Operator("LSTM", _infer, reference_lstm, _define),
+    Operator("RNN", _infer, reference_rnn, _define, traits=Trait.RECURRENT),
+    Operator("GRU", _infer, reference_gru, _define, traits=Trait.RECURRENT),
+    Operator("LSTM", _infer, reference_lstm, _define, traits=Trait.RECURRENT),
 )

@@ -20,6 +20,7 @@ from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
+from compiler.ops.traits import PLAIN, Trait
 
 Infer = Callable[[Node, Types], tuple[TensorType, ...]]
 Over = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
@@ -110,6 +111,7 @@ def _reduce(
     before: Callable[[Expr], Expr] = _same,
     after: Callable[[Expr, int], Expr] | None = None,
     monoid: str = "sum",
+    traits: Trait = PLAIN,
 ) -> Operator:
     """A record: `monoid` over `before` of each element, then `after` of the result and the number of elements."""
 
@@ -125,7 +127,7 @@ def _reduce(
         steps = (nest.reduce("t0", monoid, value, kind), nest.map("y0", result))
         return Kernel(name, input_slots(types), output_slots(outs), steps, (total,), nest.shared)
 
-    return Operator(name, _infer, _reference(function), define, ((1, "axes"),))
+    return Operator(name, _infer, _reference(function), define, ((1, "axes"),), traits=Trait.REDUCTION | traits)
 
 
 def _divided(x: Expr, count: int) -> Expr:
@@ -158,7 +160,8 @@ def _extreme(name: str, monoid: str, on_booleans: str) -> Operator:
             return np.asarray(np.max(x, axis=over, keepdims=True, initial=low))
         return np.asarray(np.min(x, axis=over, keepdims=True, initial=high))
 
-    return Operator(name, _infer, _reference(reference), define, ((1, "axes"),))
+    traits = Trait.REDUCTION | Trait.STEPWISE | Trait.POSITIVE_HOMOGENEOUS
+    return Operator(name, _infer, _reference(reference), define, ((1, "axes"),), traits=traits)
 
 
 # ReduceLogSumExp: the greatest value first, then the sum of exponentials below it, neither of which overflows
@@ -228,16 +231,37 @@ def _arg(name: str, best: str, function: Callable[..., np.ndarray]) -> Operator:
 _sum = functools.partial(np.sum, keepdims=True)
 
 OPERATORS: tuple[Operator, ...] = (
-    _reduce("ReduceSum", lambda x, over: _sum(x, axis=over)),
+    _reduce("ReduceSum", lambda x, over: _sum(x, axis=over), traits=Trait.STEPWISE),
     _reduce(
-        "ReduceMean", lambda x, over: _sum(x, axis=over) / math.prod(x.shape[axis] for axis in over), after=_divided
+        "ReduceMean",
+        lambda x, over: _sum(x, axis=over) / math.prod(x.shape[axis] for axis in over),
+        after=_divided,
+        traits=Trait.STEPWISE,
     ),
-    _reduce("ReduceProd", lambda x, over: np.prod(x, axis=over, keepdims=True), monoid="prod"),
-    _reduce("ReduceL1", lambda x, over: _sum(np.abs(x), axis=over), lambda x: call("abs", x)),
-    _reduce("ReduceL2", lambda x, over: np.sqrt(_sum(x * x, axis=over)), _square, _real("sqrt")),
-    _reduce("ReduceSumSquare", lambda x, over: _sum(x * x, axis=over), _square),
+    _reduce("ReduceProd", lambda x, over: np.prod(x, axis=over, keepdims=True), monoid="prod", traits=Trait.STEPWISE),
+    _reduce(
+        "ReduceL1",
+        lambda x, over: _sum(np.abs(x), axis=over),
+        lambda x: call("abs", x),
+        traits=Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE,
+    ),
+    _reduce(
+        "ReduceL2",
+        lambda x, over: np.sqrt(_sum(x * x, axis=over)),
+        _square,
+        _real("sqrt"),
+        traits=Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE,
+    ),
+    _reduce("ReduceSumSquare", lambda x, over: _sum(x * x, axis=over), _square, traits=Trait.NOT_NEGATIVE),
     _reduce("ReduceLogSum", lambda x, over: np.log(_sum(x, axis=over)), after=_real("log")),
-    Operator("ReduceLogSumExp", _infer, _reference(_log_sum_exp), _define_log_sum_exp, ((1, "axes"),)),
+    Operator(
+        "ReduceLogSumExp",
+        _infer,
+        _reference(_log_sum_exp),
+        _define_log_sum_exp,
+        ((1, "axes"),),
+        traits=Trait.REDUCTION | Trait.STEPWISE,
+    ),
     _extreme("ReduceMax", "max", "or"),
     _extreme("ReduceMin", "min", "and"),
     _arg("ArgMax", "argmax", np.argmax),

@@ -23,6 +23,7 @@ from compiler.ops.build import call, cast, number
 from compiler.ops.interpolation import cubic, hat
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given, input_slots, output_slots
+from compiler.ops.traits import Trait
 
 SIMPLE = 1024
 """Greatest denominator of a ratio for which a rounded scale is taken."""
@@ -310,5 +311,12 @@ def _weight_rows(node: Node, at: np.ndarray, line: Line) -> np.ndarray:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Resize", _infer, _reference, _define, ((1, "roi"), (2, "scales"), (3, "sizes"))),
+    Operator(
+        "Resize",
+        _infer,
+        _reference,
+        _define,
+        ((1, "roi"), (2, "scales"), (3, "sizes")),
+        traits=Trait.RESAMPLE | Trait.CHANNELS,
+    ),
 )

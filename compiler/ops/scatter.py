@@ -158,7 +158,7 @@ def _reference_tensor(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("ScatterElements", _infer_elements, _reference_elements, _define_elements),
-    Operator("ScatterND", _infer_nd, _reference_nd, _define_nd),
-    Operator("TensorScatter", _infer_tensor, _reference_tensor, _define_tensor),
+    Operator("ScatterElements", _infer_elements, _reference_elements, _define_elements, indices=(1,)),
+    Operator("ScatterND", _infer_nd, _reference_nd, _define_nd, indices=(1,)),
+    Operator("TensorScatter", _infer_tensor, _reference_tensor, _define_tensor, indices=(2,)),
 )

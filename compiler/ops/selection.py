@@ -15,6 +15,7 @@ from compiler.ops.build import at, call, view_kernel
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import Trait
 
 RUNS = 64
 """How many runs of selected elements a Compress may have; each is a comparison for every element of the result."""
@@ -86,6 +87,8 @@ def _define_nonzero(node: Node, types: Types, outputs: tuple[TensorType, ...]) -
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Compress", _infer_compress, _reference_compress, _define_compress, ((1, "condition"),)),
+    Operator(
+        "Compress", _infer_compress, _reference_compress, _define_compress, ((1, "condition"),), traits=Trait.MOVES
+    ),
     Operator("NonZero", _infer_nonzero, _reference_nonzero, _define_nonzero),
 )

@@ -14,6 +14,7 @@ from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types
 from compiler.ops.passes import Group
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
+from compiler.ops.traits import Trait
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -106,7 +107,7 @@ def _reference_hardmax(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Softmax", _infer, _reference_softmax, _define_softmax),
+    Operator("Softmax", _infer, _reference_softmax, _define_softmax, traits=Trait.NOT_NEGATIVE),
     Operator("LogSoftmax", _infer, _reference_log_softmax, _define_log_softmax),
-    Operator("Hardmax", _infer, _reference_hardmax, _define_hardmax),
+    Operator("Hardmax", _infer, _reference_hardmax, _define_hardmax, traits=Trait.NOT_NEGATIVE),
 )

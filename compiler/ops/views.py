@@ -17,6 +17,7 @@ from compiler.ops.attributes import axes_of, ints
 from compiler.ops.build import at, load_broadcast, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
+from compiler.ops.traits import Trait
 
 # Reshapes: the same elements in the same order
 
@@ -91,7 +92,8 @@ def _reshaping(
         (x,) = arrays_at(arrays, 0)
         return (x.reshape(static(dims(node, x.shape))),)
 
-    return Operator(name, infer, reference, _define_reshape, parameters)
+    traits = Trait.MOVES | Trait.VIEW | Trait.RESHAPE
+    return Operator(name, infer, reference, _define_reshape, parameters, traits=traits)
 
 
 # Transpose
@@ -314,14 +316,33 @@ OPERATORS: tuple[Operator, ...] = (
     _reshaping("Flatten", _flatten_dims),
     _reshaping("Squeeze", _squeeze_dims, ((1, "axes"),)),
     _reshaping("Unsqueeze", _unsqueeze_dims, ((1, "axes"),)),
-    Operator("Transpose", _infer_transpose, _reference_transpose, _define_transpose),
+    Operator("Transpose", _infer_transpose, _reference_transpose, _define_transpose, traits=Trait.MOVES | Trait.VIEW),
     Operator(
-        "Slice", _infer_slice, _reference_slice, _define_slice, ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
+        "Slice",
+        _infer_slice,
+        _reference_slice,
+        _define_slice,
+        ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps")),
+        traits=Trait.MOVES | Trait.VIEW,
     ),
-    Operator("Expand", _infer_expand, _reference_expand, _define_expand, ((1, "shape"),)),
-    Operator("Tile", _infer_tile, _reference_tile, _define_tile, ((1, "repeats"),)),
-    Operator("DepthToSpace", _infer_depth_to_space, _reference_depth_to_space, _define_depth_to_space),
-    Operator("SpaceToDepth", _infer_space_to_depth, _reference_space_to_depth, _define_space_to_depth),
+    Operator(
+        "Expand", _infer_expand, _reference_expand, _define_expand, ((1, "shape"),), traits=Trait.MOVES | Trait.VIEW
+    ),
+    Operator("Tile", _infer_tile, _reference_tile, _define_tile, ((1, "repeats"),), traits=Trait.MOVES),
+    Operator(
+        "DepthToSpace",
+        _infer_depth_to_space,
+        _reference_depth_to_space,
+        _define_depth_to_space,
+        traits=Trait.MOVES | Trait.CHANNELS,
+    ),
+    Operator(
+        "SpaceToDepth",
+        _infer_space_to_depth,
+        _reference_space_to_depth,
+        _define_space_to_depth,
+        traits=Trait.MOVES | Trait.CHANNELS,
+    ),
     *joining.OPERATORS,
     *padding.OPERATORS,
     *positions.OPERATORS,

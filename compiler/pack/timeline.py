@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.contract import kinds
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.pack.chart.schedule import Call, Schedule, Span, Task, Timeline
 from compiler.pack.facts import Facts
-
-CUDA = "cuda"
-"""With which the names of targets begin whose lanes are streams."""
 
 
 def expected(plan: Plan, facts: Facts) -> Timeline:
@@ -51,7 +49,8 @@ def schedule_of(kernels: KernelGraph, plan: Plan, facts: Facts) -> Schedule:
 
 def lane_name(target: str) -> str:
     """What the lanes of a target's plans are called."""
-    return "stream" if target.startswith(CUDA) else "lane"
+    kind = kinds.find(target)
+    return kind.lane if kind else "lane"
 
 
 def simulate(plan: Plan, seconds: Sequence[float], handover_s: float = 0.0) -> tuple[Span, ...]:

@@ -12,6 +12,8 @@ import numpy as np
 
 from compiler.contract import OutputError
 from compiler.ir.graph import Graph, Value
+from compiler.ops import having
+from compiler.ops.traits import Trait
 from compiler.prove.inputs import edge_inputs, sample_inputs
 from compiler.prove.reference import Operators, evaluate_graph
 
@@ -29,9 +31,9 @@ LARGEST: Mapping[str, float] = {"fp16": 65504.0}
 QUANTISED_TOLERANCE = 2e-2
 """For models that round to 8 bits inside: a value near the middle falls to either side, which differs by up to 4e-3 in QDQ models and by
 1.6e-2 in dynamically quantised ones between two correct runtimes."""
-QUANTISING = frozenset(
-    ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
-)
+QUANTISING = having(Trait.QUANTISED) - {"DequantizeLinear"}
+"""Operators that round activations to 8 bits, or read what one of them rounded. A model whose weights alone are stored
+in 8 bits rounds nothing when it runs."""
 RANDOM = "random"
 """The case that is judged first."""
 NOISE_ALLOWANCE = 4.0

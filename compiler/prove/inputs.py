@@ -14,34 +14,12 @@ import numpy as np
 
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 
-KEEPS_VALUES = frozenset(
-    [
-        "Cast",
-        "Clip",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Floor",
-        "Identity",
-        "Max",
-        "Min",
-        "Reshape",
-        "Round",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
+KEEPS_VALUES = having(Trait.VIEW) | {"Tile", "Cast", "Clip", "Floor", "Max", "Min", "Round"}
 """Operators whose results hold values of their first inputs; Clip, Min and Max only narrow them."""
-INDEXING = frozenset(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"))
-"""Operators whose input 1 indexes their input 0."""
-ASKS_YES_OR_NO = frozenset(
-    ["And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where", "Xor"]
-)
+ASKS_YES_OR_NO = having(Trait.LOGICAL)
 """Operators that make an integer input a mask."""
 NEEDS_POSITIVE = frozenset(("Log", "Sqrt"))
 BYTE = 255
@@ -128,10 +106,9 @@ def _use(graph: Graph, value: int) -> _Use:
 
 def _uses_by(graph: Graph, node: Node, value: int) -> Iterator[_Use]:
     reads = [position for position, used in enumerate(node.inputs) if used == value]
-    if node.op in INDEXING and 1 in reads:
-        yield _Use(high=max(_indexed_extent(graph, node) - 1, 0))
-    if node.op == "OneHot" and 0 in reads and (depth := _depth(graph, node)) is not None:
-        yield _Use(high=max(depth - 1, 0))
+    indices = OPERATORS[node.op].indices if node.op in OPERATORS else ()
+    if any(position in reads for position in indices) and (extent := _indexed_extent(graph, node)) is not None:
+        yield _Use(high=max(extent - 1, 0))
     if node.op in ASKS_YES_OR_NO or (node.op == "Cast" and graph.type(node.outputs[0]).dtype is DType.BOOL):
         yield _Use(mask=True)
     if node.op == "Sub" and 1 in reads:
@@ -141,12 +118,20 @@ def _uses_by(graph: Graph, node: Node, value: int) -> Iterator[_Use]:
         yield _Use(positive=True)
 
 
-def _indexed_extent(graph: Graph, node: Node) -> int:
-    """How many positions an index may take: along `axis`, or the least of the leading dimensions for the ND forms."""
+def _indexed_extent(graph: Graph, node: Node) -> int | None:
+    """How many positions an index may take: along `axis`, or the least of the leading dimensions for the ND forms.
+
+    None where that is not known.
+    """
+    if node.op == "OneHot":
+        return _depth(graph, node)
     data, index = node.inputs[0], node.inputs[1]
     assert data is not None
     assert index is not None
     dims = graph.type(data).dims
+    if node.op == "TensorScatter":  # the whole update lies inside, from its index on
+        axis = _int(node.attrs, "axis", -2)
+        return dims[axis] - graph.type(index).dims[axis] + 1
     if node.op in ("GatherND", "ScatterND"):
         batch = _int(node.attrs, "batch_dims")
         width = graph.type(index).dims[-1]
@@ -169,7 +154,7 @@ def _constant(graph: Graph, node: Node, position: int) -> np.ndarray | None:
     return None if value is None else graph.constants.get(value)
 
 
-def _int(attrs: Mapping[str, object], name: str) -> int:
-    value = attrs.get(name, 0)
+def _int(attrs: Mapping[str, object], name: str, default: int = 0) -> int:
+    value = attrs.get(name, default)
     assert isinstance(value, int)
     return value

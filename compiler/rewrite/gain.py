@@ -8,26 +8,18 @@ from math import prod
 
 from compiler.ir.graph import Node
 from compiler.ir.tensor import TensorType
+from compiler.ops import having
 from compiler.ops.attributes import ints
+from compiler.ops.traits import Trait
 
 TypeOf = Callable[[int], TensorType]
 
-VIEWS = frozenset(
-    {
-        "Identity",
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Transpose",
-        "Slice",
-        "Concat",
-        "Split",
-        "Expand",
-        "Cast",
-    }
-)
-"""Operators whose results are the elements of their inputs, in other places: they are counted as if they cost nothing."""
+VIEWS = having(Trait.VIEW) | {"Cast"}
+"""Operators counted as if they cost nothing: their results are their inputs' elements in other places, or converted."""
+WINDOWED_POOLS = having(Trait.POOL) & having(Trait.WINDOW)
+REDUCTIONS = having(Trait.REDUCTION) | having(Trait.POOL) - having(Trait.WINDOW)
+"""Operators that read each element once, into one element of the result."""
+RECURRENT = having(Trait.RECURRENT)
 
 
 @dataclass(frozen=True)
@@ -70,12 +62,12 @@ def operations(node: Node, type_of: TypeOf) -> int:
         return 2 * results * type_of(node.used[0]).dims[-1]
     if node.op == "Gemm":
         return 2 * results * type_of(node.used[0]).dims[0 if node.attrs.get("transA", 0) else 1]
-    if node.op in ("RNN", "GRU", "LSTM"):
+    if node.op in RECURRENT:
         steps, batch = type_of(node.used[0]).dims[:2]
         return 2 * steps * batch * sum(type_of(weights).elements for weights in node.used[1:3])
-    if node.op in ("AveragePool", "MaxPool", "LpPool"):
+    if node.op in WINDOWED_POOLS:
         return results * prod(ints(node, "kernel_shape") or ())
-    if node.op.startswith(("Reduce", "Global")):
+    if node.op in REDUCTIONS:
         return type_of(node.used[0]).elements
     return results
 

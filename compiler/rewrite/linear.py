@@ -8,10 +8,12 @@ import numpy as np
 
 from compiler.ir.graph import Node
 from compiler.ir.tensor import DType
+from compiler.ops import having
+from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.view import Draft, No, View
 
-LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+LINEAR = tuple(sorted(having(Trait.LINEAR)))
 
 
 @dataclass(frozen=True)

@@ -8,47 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.ir.graph import Node
+from compiler.ops import having
+from compiler.ops.traits import Trait
 from compiler.rewrite.gain import TypeOf
 
-UNARY = frozenset(
-    {
-        *(
-            "Abs",
-            "Neg",
-            "Sign",
-            "Ceil",
-            "Floor",
-            "Round",
-            "Exp",
-            "Log",
-            "Sqrt",
-            "Reciprocal",
-            "Erf",
-            "Not",
-            "BitwiseNot",
-        ),
-        *("Sin", "Cos", "Tan", "Sinh", "Cosh", "Tanh", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh"),
-        *("Relu", "LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Shrink", "Softplus", "Softsign", "Sigmoid"),
-        *("HardSigmoid", "HardSwish", "Swish", "Mish", "Gelu", "Cast", "Clip", "IsNaN", "IsInf"),
-    }
-)
-"""Maps of one tensor; the bounds of a Clip are numbers."""
-BROADCASTING = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Where", "PRelu"),
-        *("And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
-        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
-    }
-)
-"""Maps whose operands are broadcast to one shape."""
-MAPS = UNARY | BROADCASTING
+MAPS = having(Trait.ELEMENTWISE) - having(Trait.VIEW)
+"""Operators that compute each element from those at its place."""
 
-SUMS = frozenset(
-    {
-        *("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "MatMulInteger", "ConvInteger"),
-        *("AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "LayerNormalization", "RMSNormalization"),
-        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2"),
-    }
+SUMS = (
+    having(Trait.CONTRACTION)
+    | having(Trait.POOL)
+    | having(Trait.REDUCTION)
+    | {"LayerNormalization", "RMSNormalization"}
 )
 """Operators whose kernels can run maps on their results."""
 FOLLOWING = 8

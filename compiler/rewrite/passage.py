@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.ir.graph import Node
+from compiler.ops import having
 from compiler.ops.attributes import axes_of, ints
+from compiler.ops.traits import Trait
 from compiler.rewrite.linear import LINEAR, linear_of, per_channel
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.view import Draft, No, View
@@ -311,10 +313,12 @@ def _pad(way: Passage, node: Node, map: Affine, depth: int) -> Writer | No:
 Pass = Callable[[Passage, Node, Affine, int], Writer | No]
 LEAVES: dict[str, Pass] = {**dict.fromkeys(LINEAR, _linear), "Mul": _product}
 """Operators that take a map in."""
+POSITIVE_MAPS = tuple(sorted(having(Trait.ELEMENTWISE) & having(Trait.POSITIVE_HOMOGENEOUS)))
+"""Maps that only a positive scale passes."""
 PASSES: dict[str, Pass] = {
     "Add": _sum,
     "Concat": _concat,
-    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Abs"), _positive),
+    **dict.fromkeys(POSITIVE_MAPS, _positive),
     "MaxPool": _max_pool,
     **dict.fromkeys(("AveragePool", "GlobalAveragePool"), _average),
     "Reshape": _reshape,

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compiler.ir.graph import Node
+from compiler.ops import having
+from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import near
 from compiler.rewrite.view import View
 
-COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+COMMUTATIVE = having(Trait.COMMUTATIVE)
 """Operators of two operands whose order does not matter."""
 
 

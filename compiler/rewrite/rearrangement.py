@@ -13,11 +13,13 @@ from math import prod
 import numpy as np
 
 from compiler.ir.graph import Node
+from compiler.ops import having
 from compiler.ops.attributes import ints
+from compiler.ops.traits import Trait
 from compiler.rewrite.view import Draft, View
 
 Shape = tuple[int, ...]
-RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+RESHAPES = tuple(sorted(having(Trait.RESHAPE)))
 REARRANGEMENTS = (*RESHAPES, "Transpose")
 Write = tuple[str, Shape]
 """A node of a rearrangement: a Reshape to a shape, or a Transpose with a perm."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.errors import VerifyError
-from compiler.ir.lanes import Beside
 
 Lanes = tuple[int, ...]
 """The lanes of a call in ascending order: its first part runs on the first of them, and so on."""
@@ -74,7 +73,6 @@ class Problem:
     lanes       how many there are
     handover_s  what a call waits for a result, unless the call and the one it is from run on the same lane alone
     moves       for each call, in the order of its predecessors, what it reads of them; empty: reading from another lane costs nothing
-    beside      for each call how it gets on with those that run at the same time; empty: they do not notice each other
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -82,7 +80,6 @@ class Problem:
     lanes: int
     handover_s: float = 0.0
     moves: tuple[tuple[Move, ...], ...] = ()
-    beside: tuple[Beside, ...] = ()
 
     @property
     def calls(self) -> range:
@@ -142,15 +139,14 @@ class Problem:
             self.lanes,
             self.handover_s,
             tuple(moves) if self.moves else (),
-            tuple(self.beside[call] for call in calls) if self.beside else (),
         )
 
     def verify(self) -> None:
         """Raises VerifyError unless calls come after their predecessors and each may run on one lane."""
         if self.lanes < 1 or len(self.seconds) != len(self.before):
             raise VerifyError(f"{len(self.before)} calls with {len(self.seconds)} durations on {self.lanes} lanes")
-        if any(known and len(known) != len(self.before) for known in (self.moves, self.beside)):
-            raise VerifyError(f"{len(self.before)} calls with {len(self.moves)} moves, {len(self.beside)} loads")
+        if self.moves and len(self.moves) != len(self.before):
+            raise VerifyError(f"{len(self.before)} calls with {len(self.moves)} moves")
         for call, earlier in enumerate(self.before):
             if not all(0 <= one < call for one in earlier):
                 raise VerifyError(f"call {call} has the predecessors {earlier}")
@@ -161,7 +157,7 @@ class Problem:
 
 
 def timed(problem: Problem, placed: Iterable[Placed]) -> tuple[Placed, ...]:
-    """The same calls on the same lanes in the same order, each as early as that allows if calls do not slow each other."""
+    """The same calls on the same lanes in the same order, each as early as that allows."""
     free = [0.0] * problem.lanes
     done: dict[int, Placed] = {}
     for one in placed:

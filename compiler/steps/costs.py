@@ -10,7 +10,8 @@ from compiler.fuse.joins import Join, joins, promising
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Workload
 from compiler.ir.tile import Cost
-from compiler.tuning.tune import measured_seconds, propose, workload_key
+from compiler.knowledge.known import measured_seconds
+from compiler.tuning.tune import propose, workload_key
 
 
 @dataclass(frozen=True)

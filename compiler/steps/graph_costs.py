@@ -18,7 +18,9 @@ from compiler.fuse import fuse
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost
-from compiler.knowledge.known import SEARCH, covers
+from compiler.knowledge.kinds import SEARCH
+from compiler.knowledge.making import Searched, search_marker
+from compiler.knowledge.records import Records
 from compiler.rewrite.choose import Verdict
 from compiler.rewrite.region import Region
 from compiler.schedule.plans.dependencies import predecessors
@@ -56,30 +58,13 @@ class Measuring:
 
     def was_done(self, program: str, known: Sequence[Record], target: Target, setting: Setting) -> bool:
         """Whether the choices of a program, by its key, were weighed before with as large a budget: then nothing is measured again."""
-        here = (SEARCH, program, target.name, target.hardware)
-        return any(
-            (record.kind, record.workload, record.target, record.hardware) == here
-            and setting.is_of(record)
-            and covers(record.variant, self.seconds, self.trials)
-            for record in known
-        )
+        return Records.of(known).was_searched(SEARCH, program, target, setting, self.seconds, self.trials)
 
     def record(self, program: str, measured: int, target: Target, setting: Setting) -> Record:
         """What says that the choices of a program were weighed with this budget."""
-        return Record(
-            kind=SEARCH,
-            workload=program,
-            operator="choose",
-            description="kernels of choices; the seconds that their measuring might take",
-            target=target.name,
-            hardware=target.hardware,
-            variant={"seconds": self.seconds, "trials": self.trials, "exhausted": False, **setting.to_json()},
-            threads=1,
-            seconds=self.seconds,
-            p10=self.seconds,
-            p90=self.seconds,
-            samples=measured,
-        )
+        about = "kernels of choices; the seconds that their measuring might take"
+        searched = Searched(self.seconds, self.trials, exhausted=False)
+        return search_marker(program, about, target, setting, searched, self.seconds, measured, operator="choose")
 
 
 def program_key(workloads: Iterable[Workload], choices: Iterable[str]) -> str:

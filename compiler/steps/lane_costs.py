@@ -1,24 +1,19 @@
-"""What the lanes of a plan cost each other, from records; and the measurements that make those."""
+"""What the lanes of a plan cost each other, from records."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.devices.cpu.device import BYTE_S, HANDOVER, UPGRADE_S, handover_record
-from compiler.devices.cpu.measure.beside import PAIR, RUNS, beside_of, measure_beside
+from compiler.devices.cpu.device import handover_record
 from compiler.devices.cpu.measure.handover import Handover
-from compiler.devices.cpu.measure.machine import CpuMachine
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import STATE, Machine, Record, Setting, Trial, Workload
+from compiler.ir.machine import Record
 from compiler.ir.target import Target
-from compiler.ir.tile import Menu
-from compiler.knowledge.known import covers
+from compiler.knowledge.kinds import BYTE_S, HANDOVER, UPGRADE_S
+from compiler.knowledge.records import Records
 from compiler.steps.plans import state_of
-from compiler.tuning.shared import WORTH_S
 
 LONGEST_BYTE_S = 1e-6
 """No record is believed that says a byte takes longer: memory itself is a thousand times as fast."""
@@ -26,19 +21,11 @@ WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
 USUAL = {"near": Handover.of(50.0, 5e-12, 2e-11), "far": Handover.of(300.0, 3e-11, 1.7e-10)}
 """As it was measured on virtual machines of two cores, for hardware of which one state was never seen."""
-PART = 0.02
-"""Of the tuning budget, for kernels beside a load."""
-DIGITS = 24
-"""Hexadecimal, of a digest."""
 
 
-def lane_costs(
-    handover: Record | None, records: Sequence[Record], target: Target, setting: Setting, workloads: Sequence[str]
-) -> LaneCosts:
-    """What a schedule of these workloads (keys) has to know, for cores in the state that the hand-over is of; None: nobody knows."""
-    found = beside_of(records, target, setting, state_of(handover))
-    beside = {key: found[key] for key in dict.fromkeys(workloads) if key in found}
-    return LaneCosts(meeting_seconds(handover), byte_seconds(handover), upgrade_seconds(handover), beside)
+def lane_costs(handover: Record | None) -> LaneCosts:
+    """What a schedule has to know of lanes, for cores in the state that the hand-over is of; None: not known."""
+    return LaneCosts(meeting_seconds(handover), byte_seconds(handover), upgrade_seconds(handover))
 
 
 def meeting_seconds(handover: Record | None) -> float:
@@ -65,8 +52,7 @@ def _told(handover: Record | None, what: str) -> float | None:
 
 def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]:
     """By state of the cores, `near` or `far`, the last record of this hardware that says what a hand-over costs in it."""
-    here = (HANDOVER, target.name, target.hardware)
-    return {state_of(record): record for record in records if (record.kind, record.target, record.hardware) == here}
+    return {state_of(record): record for record in Records.of(records).find(HANDOVER, target)}
 
 
 def elsewhere(handover: Record | None, records: Sequence[Record], target: Target) -> Record | None:
@@ -83,66 +69,3 @@ def elsewhere(handover: Record | None, records: Sequence[Record], target: Target
     if _told(known, UPGRADE_S) is None:
         return replace(known, variant={**known.variant, UPGRADE_S: other.upgrade_s})
     return known
-
-
-def measured_beside(
-    machine: Machine | None,
-    menus: Sequence[Menu],
-    workloads: Sequence[Workload],
-    known: Sequence[Record],
-    state: str,
-    budget_s: float,
-) -> list[Record]:
-    """New records of the calls' kernels, each by its best tile on one lane, beside a load; `menus` and `workloads` are in call order.
-
-    The kernels that take most of the model come first, until PART of the tuning budget is spent or the machine's `hurry` says so; one that takes so long that
-    measuring it would spend all of that is left out. What `known` has
-    records of in this state is not measured, nor is anything where the same kernels were with as large a budget; the last record says that they were.
-    None where there is no machine, a machine of one lane, or one that is no CPU.
-    """
-    if not isinstance(machine, CpuMachine) or machine.lanes < 2 or budget_s <= 0:
-        return []
-    uses = Counter(menu.workload for menu in menus)
-    trials = {
-        menu.workload: (Trial(workload, menu.workload, menu.best.tile, 1), menu.best.cost.seconds)
-        for menu, workload in zip(menus, workloads, strict=True)
-        if menu.best.cost.source != "model" and menu.best.cost.seconds > WORTH_S
-    }
-    marker = _marker(machine, {key: trial for key, (trial, _) in trials.items()}, state, budget_s)
-    here = [
-        record
-        for record in known
-        if (record.kind, record.target, record.hardware) == (PAIR, marker.target, marker.hardware)
-        and record.variant.get(STATE) == state
-        and machine.setting.is_of(record)
-    ]
-    done = {record.workload for record in here}
-    wanted = [key for key in trials if key not in done and RUNS * trials[key][1] <= PART * budget_s]
-    was_done = any(record.workload == marker.workload and covers(record.variant, budget_s, None) for record in here)
-    if not wanted or was_done:
-        return []
-    wanted.sort(key=lambda key: (-uses[key] * trials[key][1], key))
-    end = machine.clock() + PART * budget_s
-    found = [one for one in measure_beside(machine, [trials[key][0] for key in wanted], end) if one.is_plausible]
-    moved = any(record.variant[STATE] != state for record in found)
-    return found if moved or machine.hurry() else [*found, marker]
-
-
-def _marker(machine: CpuMachine, trials: Mapping[str, Trial], state: str, budget_s: float) -> Record:
-    """Says with which budget these kernels were measured beside a load, in which state of the cores."""
-    space = sorted((key, str(trial.tile)) for key, trial in trials.items())
-    spent = PART * budget_s
-    return Record(
-        kind=PAIR,
-        workload=hashlib.sha256(repr((space, state)).encode()).hexdigest()[:DIGITS],
-        operator=PAIR,
-        description=f"{len(trials)} kernels beside a load; the seconds that there were for it",
-        target=machine.target.name,
-        hardware=machine.hardware,
-        variant={"seconds": budget_s, "trials": None, STATE: state, **machine.setting.to_json()},
-        threads=2,
-        seconds=spent,
-        p10=spent,
-        p90=spent,
-        samples=len(trials),
-    )

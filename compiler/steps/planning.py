@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.contract import CompileOptions
-from compiler.devices.cpu.measure.beside import PAIR
 from compiler.devices.cpu.measure.machine import CpuMachine
 from compiler.devices.cpu.measure.stages import CpuStageClock
 from compiler.devices.cpu.repacked import repacked_bytes
@@ -16,17 +15,20 @@ from compiler.devices.device import Backend
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import by_limit
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.machine import STATE, Machine, Record, Setting, Workload
+from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu
 from compiler.ir.touched import Regions
+from compiler.knowledge.kinds import PLAN
+from compiler.knowledge.known import known_shared
+from compiler.knowledge.records import Records
 from compiler.schedule import predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
 from compiler.steps.guards import Guarded, guarded
-from compiler.steps.lane_costs import elsewhere, handovers, lane_costs, measured_beside
-from compiler.steps.plans import PLAN, Choice, Race, Subject, choose_plan, state_of
-from compiler.tuning.shared import known_shared, with_shared
+from compiler.steps.lane_costs import elsewhere, handovers, lane_costs
+from compiler.steps.plans import Choice, Race, Subject, choose_plan, state_of
+from compiler.tuning.shared import with_shared
 
 STAGES_PART = 0.05
 """Of the tuning budget, for stages run by themselves."""
@@ -79,8 +81,9 @@ class Scheduled:
         is_here = (record.target, record.hardware) == (target.name, target.hardware) and self.setting.is_of(record)
         return is_here and record.workload in self._names
 
-    def costs(self, known: Sequence[Record]) -> LaneCosts:
-        return lane_costs(self.handover, known, self.backend.target, self.setting, self.keys)
+    @property
+    def costs(self) -> LaneCosts:
+        return lane_costs(self.handover)
 
     def in_state_of(self, handover: Record, known: Sequence[Record]) -> Scheduled:
         """The same with what was measured on several lanes of cores in another state."""
@@ -132,15 +135,12 @@ def planned(
     `learn` is told of each new record, and adds it to `known`.
     """
     backend, lanes = scheduled.backend, scheduled.lanes
-    if lanes > 1:
-        budget_s = options.tuning_budget_s
-        learn(measured_beside(machine, scheduled.menus, scheduled.workloads, known, scheduled.state, budget_s))
     clock = _clock(scheduled, known, options, machine, learn)
     found = schedule(
         scheduled.kernels,
         scheduled.menus,
         lanes,
-        scheduled.costs(known),
+        scheduled.costs,
         options.scheduler,
         backend.together(scheduled.kernels),
         scheduled.regions,
@@ -152,14 +152,13 @@ def planned(
     learn(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
     costs = tuple(carried_out(taken.plan, position, menu) for position, menu in enumerate(scheduled.menus))
-    beside = [one for one in known if one.kind == PAIR and scheduled.is_of(one)]
     there = _there(scheduled, known, options)
     return Planned(
         choice,
         _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
         costs,
         taken.spans,
-        (*choice.records, *beside, *(clock.told if clock else ()), *(there.records if there else ())),
+        (*choice.records, *(clock.told if clock else ()), *(there.records if there else ())),
     )
 
 
@@ -192,7 +191,7 @@ def _clock(
         scheduled.keys,
         target,
         scheduled.setting,
-        tuple(known),
+        known,
         scheduled.state,
         STAGES_PART * options.tuning_budget_s,
         scheduled.lanes,
@@ -215,7 +214,7 @@ def _with_other(scheduled: Scheduled, plan: Plan, there: _There) -> Guarded:
 class _There:
     """Plans for the state that the cores are not in, what its records choose of them, and what any plan is predicted to take there, in seconds.
 
-    records  by which all of that is known: of that state, besides those of kernels beside a load
+    records  by which all of that is known
     """
 
     found: tuple[Found, ...]
@@ -231,7 +230,7 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
     if handover is None:
         return None
     there = scheduled.in_state_of(handover, known)
-    costs = there.costs(known)
+    costs = there.costs
     clock = _clock(there, known, options, None, lambda records: None)
 
     def found(scheduler: str) -> tuple[Found, ...]:
@@ -241,7 +240,8 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
         """Whoever made it, task by task."""
         return last_end(predicted(plan, there.kernels, there.menus, costs, there.regions))
 
-    was_raced = any(one.kind == PLAN and one.variant.get(STATE) == there.state and there.is_of(one) for one in known)
+    here = Records.of(known).find(PLAN, target, setting=there.setting, state=there.state)
+    was_raced = any(map(there.is_of, here))
     quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
     plans = tuple(one for scheduler in quick for one in found(scheduler))
     choice = choose_plan(plans, there.subject, known, options.tuning_budget_s, None)

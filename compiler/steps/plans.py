@@ -15,17 +15,16 @@ from typing import Any
 from compiler.contract import PlanReached
 from compiler.devices.cpu.measure.handover import Handover
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.machine import MOST_SECONDS, STATE, Record, Setting
+from compiler.ir.machine import MOST_SECONDS, Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.target import Target
+from compiler.knowledge.kinds import PLAN, SPANS, STATE
+from compiler.knowledge.making import plan_record
+from compiler.knowledge.records import Records
 from compiler.measure.plans import Raced, expected_seconds, expected_seconds_alone
 from compiler.schedule.plans.found import Found
 from compiler.steps.spans import pack_spans, unpack_spans
 
-PLAN = "plan"
-"""The kind of record that says how long a model took under a plan, and how that compares with its sequential plan."""
-SPANS = "spans"
-"""In a record of that kind: when the tasks of the plan ran (`compiler.steps.spans`)."""
 PART = 0.5
 """Of the tuning budget, for running plans whole: a race that is disturbed is held twice."""
 MOST_OTHERS = 3
@@ -86,6 +85,7 @@ def choose_plan(
     the records there are decide.
     """
     worth = _worth_running(found)
+    known = Records.of(known)
     records = {at: record for at in worth if (record := _recorded(found, at, subject, known))}
     wanted = _within(PART * budget_s, found, worth)
     fresh: dict[int, Record] = {}
@@ -142,14 +142,13 @@ def _identity(found: Sequence[Found], at: int, subject: Subject) -> dict[str, An
     }
 
 
-def _recorded(found: Sequence[Found], at: int, subject: Subject, known: Sequence[Record]) -> Record | None:
+def _recorded(found: Sequence[Found], at: int, subject: Subject, known: Records) -> Record | None:
     """The last record of a plan."""
     wanted = _identity(found, at, subject)
-    place = (PLAN, subject.key, subject.target.name, subject.target.hardware)
-    for record in reversed(known):
-        is_there = (record.kind, record.workload, record.target, record.hardware) == place
-        is_same = is_there and all(record.variant.get(name) == value for name, value in wanted.items())
-        if is_same and subject.setting.is_of(record) and _is_sound(record.variant):
+    here = known.find(PLAN, subject.target, workload=subject.key, setting=subject.setting)
+    for record in reversed(here):
+        is_same = all(record.variant.get(name) == value for name, value in wanted.items())
+        if is_same and _is_sound(record.variant):
             return record
     return None
 
@@ -174,28 +173,17 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
     waits = sum(len(task.waits) for task in plan.tasks)
     ratio = raced.ratio if at else None
     spans = pack_spans(plan.runs, raced.spans) if raced.spans else ""
-    return Record(
-        kind=PLAN,
-        workload=subject.key,
-        operator=PLAN,
-        description=f"{plan.scheduler}: {len(plan.tasks)} tasks on {plan.lanes} lanes, {waits} waits; the whole model",
-        target=subject.target.name,
-        hardware=subject.target.hardware,
-        variant={
-            "scheduler": plan.scheduler,
-            **_identity(found, at, subject),
-            "ratio": ratio.ratio if ratio else 1.0,
-            "low": ratio.low if ratio else 1.0,
-            "high": ratio.high if ratio else 1.0,
-            "found_s": found[at].seconds,
-            **({SPANS: spans} if 0 < len(spans) <= LONGEST_SPANS else {}),
-        },
-        threads=plan.lanes,
-        seconds=raced.spread.median,
-        p10=raced.spread.p10,
-        p90=raced.spread.p90,
-        samples=len(raced.spread.samples),
-    )
+    about = f"{plan.scheduler}: {len(plan.tasks)} tasks on {plan.lanes} lanes, {waits} waits; the whole model"
+    reached = {
+        "scheduler": plan.scheduler,
+        **_identity(found, at, subject),
+        "ratio": ratio.ratio if ratio else 1.0,
+        "low": ratio.low if ratio else 1.0,
+        "high": ratio.high if ratio else 1.0,
+        "found_s": found[at].seconds,
+        **({SPANS: spans} if 0 < len(spans) <= LONGEST_SPANS else {}),
+    }
+    return plan_record(subject.key, about, subject.target, reached, raced.spread, plan.lanes)
 
 
 def _reached(found: Found, record: Record | None, taken: bool) -> PlanReached:

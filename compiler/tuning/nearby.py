@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.ir.machine import Record, Setting
 from compiler.ir.tile import Tile
+from compiler.knowledge.kinds import KERNEL
 
 NEAR = 1.0
 """Doublings by which a dimension of a near shape may differ."""
@@ -36,7 +37,7 @@ class Nearby:
         self._here: dict[str, list[Record]] = defaultdict(list)
         shapes: dict[tuple[str, str], str] = {}
         for record in records:
-            if record.kind != "kernel" or record.target != target or record.threads != 1:
+            if record.kind != KERNEL.name or record.target != target or record.threads != 1:
                 continue
             if record.hardware == hardware and setting.is_of(record):
                 self._here[record.workload].append(record)

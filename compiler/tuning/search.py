@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from compiler.ir.machine import Machine, Record, Trial, Workload
 from compiler.ir.tile import Tile
-from compiler.knowledge.known import AGAIN
+from compiler.knowledge.kinds import AGAIN
 from compiler.trace import Hurry, unhurried
 from compiler.tuning.belief import Belief, expected_improvement
 from compiler.tuning.proposal import Proposal

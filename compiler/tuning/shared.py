@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.ir.machine import STATE, Machine, Record, Setting, Trial, Workload
+from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Variant
-from compiler.knowledge.known import SEARCH, covers, identity
+from compiler.knowledge.kinds import SEARCH, STATE
+from compiler.knowledge.known import identity, known_shared
+from compiler.knowledge.making import Searched, search_marker
+from compiler.knowledge.records import Records
 from compiler.trace import Hurry, unhurried
 
 PART = 0.08
@@ -58,7 +61,9 @@ def share(
         if (trial.key, identity(trial.tile.to_json()), trial.lanes) not in known
     ]
     marker = _marker(sharing, menus, target, setting)
-    if not wanted or sharing.budget_s <= 0 or _was_done(marker, sharing, records, setting):
+    if not wanted or sharing.budget_s <= 0:
+        return
+    if Records.of(records).was_searched(SEARCH, marker.workload, target, setting, sharing.budget_s):
         return
     end = sharing.clock() + PART * sharing.budget_s
     moved = False
@@ -96,21 +101,6 @@ def divided(variant: Variant, lanes: int) -> float:
     return variant.cost.seconds * -(-variant.tiles // lanes) / max(variant.tiles, 1)
 
 
-def known_shared(
-    records: Sequence[Record], target: Target, setting: Setting, state: str
-) -> Mapping[tuple[str, str, int], Record]:
-    """By workload, tile (`identity`) and lanes the last record of a kernel on several lanes in a state of the cores."""
-    here = ("kernel", target.name, target.hardware)
-    return {
-        (record.workload, identity(record.variant), record.threads): record
-        for record in records
-        if (record.kind, record.target, record.hardware) == here
-        and record.threads > 1
-        and record.variant.get(STATE) == state
-        and setting.is_of(record)
-    }
-
-
 def with_shared(
     menus: Sequence[Menu],
     records: Sequence[Record],
@@ -144,33 +134,13 @@ def _with(menu: Menu, shared: Sequence[tuple[str, int, Cost]]) -> Menu:
     return replace(menu, variants=(*alone, *found))
 
 
-def _was_done(marker: Record, sharing: Sharing, records: Sequence[Record], setting: Setting) -> bool:
-    place = (marker.kind, marker.workload, marker.target, marker.hardware)
-    return any(
-        (record.kind, record.workload, record.target, record.hardware) == place
-        and setting.is_of(record)
-        and covers(record.variant, sharing.budget_s, None)
-        for record in records
-    )
-
-
 def _marker(sharing: Sharing, menus: Mapping[str, Menu], target: Target, setting: Setting) -> Record:
     """Says with which budget these kernels with these tiles were measured on lanes, in which state."""
     space = sorted(
         (key, sorted(identity(variant.tile.to_json()) for variant in menu.variants)) for key, menu in menus.items()
     )
     total = sum(menu.best.cost.seconds for menu in menus.values())
-    return Record(
-        kind=SEARCH,
-        workload=hashlib.sha256(repr((space, sharing.lanes, sharing.state)).encode()).hexdigest()[:24],
-        operator=SEARCH,
-        description=f"{len(menus)} kernels on {sharing.lanes} lanes of {sharing.state} cores; seconds of each once, on one lane",
-        target=target.name,
-        hardware=target.hardware,
-        variant={"seconds": sharing.budget_s, "trials": None, STATE: sharing.state, **setting.to_json()},
-        threads=sharing.lanes,
-        seconds=total,
-        p10=total,
-        p90=total,
-        samples=len(menus),
-    )
+    name = hashlib.sha256(repr((space, sharing.lanes, sharing.state)).encode()).hexdigest()[:24]
+    about = f"{len(menus)} kernels on {sharing.lanes} lanes of {sharing.state} cores; seconds of each once, on one lane"
+    searched = Searched(sharing.budget_s, state=sharing.state)
+    return search_marker(name, about, target, setting, searched, total, len(menus), lanes=sharing.lanes)

@@ -12,7 +12,10 @@ from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.knowledge.known import SEARCH, covers, identity, known_alone
+from compiler.knowledge.kinds import SEARCH
+from compiler.knowledge.known import identity, known_alone, known_shared
+from compiler.knowledge.making import Searched, search_marker
+from compiler.knowledge.records import Records
 from compiler.trace import Hurry, Trace, unhurried
 from compiler.tuning.belief import rank_correlation
 from compiler.tuning.error_budget import allowed_error
@@ -20,7 +23,7 @@ from compiler.tuning.frugal import frugal
 from compiler.tuning.nearby import Nearby
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import ROWS_WORTH, Budget, Contest, Search
-from compiler.tuning.shared import PART, Sharing, divided, known_shared, share, with_shared
+from compiler.tuning.shared import PART, Sharing, divided, share, with_shared
 
 MOST_OPTIONS = 128
 """Of the model's favourites of one algorithm that take part in a search."""
@@ -116,7 +119,8 @@ def tune(
     """
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
-    known = known_alone([record for record in records if record.workload in distinct], target, setting)
+    records = Records.of(records)
+    known = known_alone(records, target, setting)
     nearby = Nearby(records, target.name, target.hardware, setting)
     legal = {key: _legal(legal_tiles, workload, lanes, precision) for key, workload in distinct.items()}
     error = allowed_error([legal[key] for key in keys], tolerance)
@@ -145,7 +149,8 @@ def tune(
         uses = {key: keys.count(key) for key in distinct}
         on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
         more = _told(on_lanes, distinct, {record.workload for record in measured}, trace)
-        reused += known_shared([one for one in records if one.workload in distinct], target, setting, state).values()
+        on_several = known_shared(records, target, setting, state).values()
+        reused += [record for record in on_several if record.workload in distinct]
         measured += more
         shared = with_shared([*menus.values()], [*records, *more], target, setting, state, more)
         menus = dict(zip(menus, shared, strict=True))
@@ -177,14 +182,6 @@ def propose(
 ) -> list[Proposal]:
     """The legal tiles that add no more than `error`, best by the model first."""
     return _within(_legal(legal_tiles, workload, lanes, precision), error)
-
-
-def measured_seconds(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[str, float]:
-    """By workload key, the seconds of the best tile that was measured on this target in this setting."""
-    best: dict[str, float] = {}
-    for (key, _), record in known_alone(records, target, setting).items():
-        best[key] = min(record.seconds, best.get(key, math.inf))
-    return best
 
 
 def _legal(legal_tiles: LegalTiles, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
@@ -258,39 +255,17 @@ def _searched(search: Search, trace: Trace, target: Target, setting: Setting, wh
 
 
 def _was_searched(
-    contests: Sequence[Contest], budget: Budget, records: Sequence[Record], target: Target, setting: Setting
+    contests: Sequence[Contest], budget: Budget, records: Records, target: Target, setting: Setting
 ) -> bool:
     """Whether these kernels, with the tiles they have, were searched with as large a budget, or until nothing promising was left."""
-    here = (SEARCH, _space(contests), target.name, target.hardware)
-    return any(
-        (record.kind, record.workload, record.target, record.hardware) == here
-        and setting.is_of(record)
-        and covers(record.variant, budget.seconds, budget.trials)
-        for record in records
-    )
+    return records.was_searched(SEARCH, _space(contests), target, setting, budget.seconds, budget.trials)
 
 
 def _search_record(search: Search, target: Target, setting: Setting, budget: Budget) -> Record:
     total = sum(contest.uses * contest.best for contest in search.contests)
-    return Record(
-        kind=SEARCH,
-        workload=_space(search.contests),
-        operator=SEARCH,
-        description=f"{len(search.contests)} kernels; seconds of all their calls, each by its best tile",
-        target=target.name,
-        hardware=target.hardware,
-        variant={
-            "seconds": budget.seconds,
-            "trials": budget.trials,
-            "exhausted": search.exhausted,
-            **setting.to_json(),
-        },
-        threads=1,
-        seconds=total,
-        p10=total,
-        p90=total,
-        samples=search.measured,
-    )
+    about = f"{len(search.contests)} kernels; seconds of all their calls, each by its best tile"
+    searched = Searched(budget.seconds, budget.trials, search.exhausted)
+    return search_marker(_space(search.contests), about, target, setting, searched, total, search.measured)
 
 
 def _space(contests: Sequence[Contest]) -> str:

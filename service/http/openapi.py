@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.http import options_schemas
 from service.http.errors import PROBLEM, problem_responses
 from service.http.schemas import Problem
 
@@ -39,6 +40,7 @@ def _mended(made: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    schemas |= options_schemas.components()
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     for model in _models(BaseModel):
         extra = model.model_config.get("json_schema_extra")

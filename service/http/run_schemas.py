@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from compiler.contract import BenchmarkOptions, CompileOptions
 from service.db.models import Attempt, Job, JobState
 from service.http.schemas import JOB_EXAMPLE, JobOut, span, utc
 from service.jobs.outcomes import Outcome
@@ -108,6 +109,14 @@ ATTEMPT_EXAMPLE: dict[str, Any] = {
 Priority = Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)]
 
 
+def _as_it_is(given: Any) -> Any:
+    return given
+
+
+Overrides = Annotated[dict[str, Any], BeforeValidator(_as_it_is, json_schema_input_type=CompileOptions)]
+"""Some options of a compilation: checked when they have taken the place of others."""
+
+
 def _distinct(artifacts: list[uuid.UUID]) -> list[uuid.UUID]:
     if len(set(artifacts)) < len(artifacts):
         raise ValueError("an artifact is named twice; name each once")
@@ -126,11 +135,7 @@ class BenchmarkIn(BaseModel):
         max_length=MOST_ARTIFACTS,
         description="Each once, in the order in which the report names them; made, or still in the making.",
     )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="`threads` (null: as planned), `seconds` (timed per artifact, 3), `profile` (each kernel's time, true), "
-        "`seed` (of inputs and order, 0).",
-    )
+    options: BenchmarkOptions = Field(default_factory=BenchmarkOptions)
     priority: Priority = Field(0, description="Greater goes first; above 0 needs the scope `admin`.")
 
 
@@ -139,7 +144,7 @@ class CloneIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"options": {"tuning_budget_s": 120}}})
 
-    options: dict[str, Any] = Field(
+    options: Overrides = Field(
         default_factory=dict, description="Options to replace, each as a whole; the others stay as they were."
     )
     fresh: bool = Field(False, description="Compile even if the cache holds the answer.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.contract import kinds
 from service.db import jobs, workers
 from service.db.engine import Database
 from service.jobs import catalogue
@@ -37,13 +38,14 @@ class Target:
 
 def nobody(target: str) -> str:
     """What to tell when no live worker takes compilations for a target."""
-    kind, _, profile = target.partition(":")
-    if kind == "cuda":
-        there = "on a machine with an NVIDIA GPU" + (f" of {profile}" if profile else "")
-        start = f"python -m worker --queue cuda:0 {there}" + (", or a builder with NVRTC" if profile else "")
-    else:
-        start = "python -m worker --queue cpu" + (", or a builder" if profile else "")
-    return f"no worker that is alive compiles for {target}: jobs wait until one is started, such as {start}"
+    said = f"no worker that is alive compiles for {target}: jobs wait until one is started"
+    kind, profile = kinds.find(target), target.partition(":")[2]
+    if kind is None:
+        return f"{said} whose compiler knows it"
+    there = f" on a machine with {kind.hardware}" + (f" of {profile}" if profile else "") if kind.hardware else ""
+    with_it = f" with {kind.builder}" if kind.builder else ""
+    builder = f", or a builder{with_it}" if profile else ""
+    return f"{said}, such as python -m worker --queue {kind.device()}{there}{builder}"
 
 
 @dataclass(frozen=True)

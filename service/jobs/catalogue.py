@@ -2,7 +2,7 @@
 
 An entry of `operators`: {"name": str, "domain": str, "opsets": [oldest, newest] or null, "known_when_compiling": [input names],
 "limits": str, "family": str, "how": "kernel" | "folded" | "rewritten" | "inlined" | "function"}. An entry of `targets`: {"name": str, "description": str,
-"machine": str, "features": [names], "vector_floats": int, "vector_registers": int}. `worker.catalogue` makes both.
+"precisions": [names]}, and of a profile whatever facts its kind of device has. `worker.catalogue` makes both.
 """
 
 from __future__ import annotations

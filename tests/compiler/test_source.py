@@ -96,7 +96,9 @@ def test_every_operators_definition_reads_back_to_its_key() -> None:
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 def test_every_record_of_every_profile_has_a_source(profile: CpuTarget, workloads: list[Workload]) -> None:
     for workload in workloads:
-        for option in propose(workload, profile, 2):
+        options = propose(workload, profile, 2)
+        assert options
+        for option in options:
             variant = json.loads(json.dumps({**option.tile.to_json(), "lanes": 1}, sort_keys=True))
             source = source_of(str(workload), variant, profile.name)
             assert source.startswith('#include "tw_kernel.h"\n')
@@ -122,7 +124,10 @@ def test_a_source_is_what_the_c_compiler_takes(workloads: list[Workload]) -> Non
 def test_the_favourite_of_every_cuda_profile_has_a_source(profile: CudaTarget) -> None:
     """In fp32, and with elements of fp16 in memory."""
     for name in ("tiny_cnn", "tiny_transformer"):
-        for precision, kernels in kernels_by_precision(name).items():
+        by_precision = kernels_by_precision(name)
+        assert by_precision
+        for precision, kernels in by_precision.items():
+            assert kernels.calls
             for call in kernels.calls:
                 workload = cuda_workload_of(kernels, call)
                 tile = propose(workload, profile, 1, precision=precision)[0].tile

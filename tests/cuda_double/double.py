@@ -8,16 +8,13 @@ sanitizers and runs in a process of its own (see `run_apart`).
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,9 +24,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from tests.kept import kept
+
 HERE = Path(__file__).parent
 HEADERS = HERE / "include"
-SCALARS = HERE.parents[1] / "compiler" / "codegen" / "cuda"
+SCALARS = HERE.parents[1] / "compiler" / "devices" / "cuda" / "runtime"
 """Searched after HEADERS: all but `tw_cuda.h` is the same for both compilers."""
 RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
@@ -86,6 +85,10 @@ class Mode:
     def __str__(self) -> str:
         return f"order={self.order} landing={self.landing} seed={self.seed} resident={self.resident}"
 
+    def short(self) -> str:
+        """As the names of tests call it."""
+        return f"{self.order}-{self.landing}-{self.seed}-{self.resident}"
+
 
 MODES = (
     Mode("forward", "late"),
@@ -111,22 +114,10 @@ def run_compiler(arguments: Sequence[object]) -> None:
         raise RuntimeError(f"{COMPILER} {' '.join(map(str, arguments))}\n{done.stderr}")
 
 
-def cached(key: str, suffix: str, build: Callable[[Path], object]) -> Path:
-    """A built file by the hash of all that went into it; `build(path)` makes it once, whoever else asks for it now."""
-    folder = Path(tempfile.gettempdir()) / f"tilewright-cuda-double-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / (hashlib.sha256(key.encode()).hexdigest()[:24] + suffix)
-    if path.exists():
-        return path
-    with open(path.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            with tempfile.TemporaryDirectory(dir=folder) as work:
-                made = Path(work) / path.name
-                build(made)
-                made.replace(path)
-    path.with_suffix(".lock").unlink(missing_ok=True)
-    return path
+@lru_cache(maxsize=1)
+def compiler_version() -> str:
+    """What g++ says of itself: a part of a key."""
+    return subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 def text_of(folder: Path, suffix: str) -> str:
@@ -146,8 +137,10 @@ def build_runtime(ucontext: bool = False, without: tuple[str, ...] = ()) -> Path
     def compiled(source: Path) -> Path:
         defines = ("-DTWD_UCONTEXT",) if ucontext and source.stem == "fiber" else ()
         options = (*STANDARD, "-O2", *defines, "-c", source)
-        return cached(
-            repr((options, source.read_text(), headers)), ".o", lambda made: run_compiler([*options, "-o", made])
+        return kept(
+            repr((compiler_version(), options, source.read_text(), headers)),
+            ".o",
+            lambda made: run_compiler([*options, "-o", made]),
         )
 
     with ThreadPoolExecutor(2) as pool:
@@ -170,7 +163,7 @@ def build_runtime(ucontext: bool = False, without: tuple[str, ...] = ()) -> Path
             ]
         )
 
-    return cached(repr((objects, without)), ".runtime", link) / SONAME
+    return kept(repr((objects, without)), ".runtime", link) / SONAME
 
 
 def compile_kernels(
@@ -202,7 +195,7 @@ def compile_kernels(
         run_compiler(["-shared", *sanitizers, unlinked, runtime, "-o", path])
 
     headers = text_of(HEADERS, ".h"), text_of(SCALARS, ".h")
-    return cached(repr((options, name, text, headers, str(runtime))), ".so", build)
+    return kept(repr((compiler_version(), options, name, text, headers, str(runtime))), ".so", build)
 
 
 @dataclass
@@ -339,7 +332,7 @@ class Device:
     def load(self, library: Path) -> None:
         """Load a module: its image is a stand-in for a cubin that names the library."""
         image = f"cubin of {library.name}\0".encode()
-        file = cached(f"image of {library.name}", ".image", lambda made: made.write_bytes(image))
+        file = kept(f"image of {library.name}", ".image", lambda made: made.write_bytes(image))
         self.configure(
             f"module={file}:sm_80:{library}" if "sm=8" in self.settings else f"module={file}:sm_90:{library}"
         )

@@ -227,7 +227,7 @@ def test_what_was_not_given_back_is_counted(device: Device) -> None:
 # ---- Streams, events, graphs -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", MODES, ids=Mode.short)
 def test_work_of_two_streams_is_ordered_by_an_event_alone(module: Path, mode: Mode) -> None:
     with Device(module, mode) as device:
         x, y, z = device.upload(np.zeros(64, np.float32)), device.allocate(256), device.allocate(256)
@@ -284,7 +284,7 @@ def diamond(
 
 
 @pytest.mark.parametrize("flavour", ["plain", "checked"])
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", MODES, ids=Mode.short)
 def test_a_graph_runs_in_any_order_that_its_edges_allow(flavour: str, mode: Mode) -> None:
     with Device(compile_kernels(SOURCE, flavour, "driver.cu"), mode) as device:
         np.testing.assert_array_equal(diamond(device), 2 * (np.arange(64) + 2))

@@ -12,7 +12,7 @@ from tests.cuda_double.double import MODES, Device, Mode, compile_kernels, compi
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", MODES, ids=Mode.short)
 @pytest.mark.parametrize("flavour", ["plain", "checked"])
 @pytest.mark.parametrize("name", DEMONSTRATIONS)
 def test_a_kernel_agrees_with_its_reference(name: str, flavour: str, mode: Mode) -> None:

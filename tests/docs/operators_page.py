@@ -1,4 +1,4 @@
-"""Writes docs/operators.md from what the compiler knows: `python -m tests.docs.operators_page`, in the repository's root."""
+"""Writes docs/operators.md from what the compiler knows: `python -m tests.docs.operators_page`, in the repository."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, OPERATORS
 from compiler.ops.operator import Operator
+from tests.docs.pages import wrapped
 from worker.catalogue import INLINED, NEVER, about, composed, limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -19,14 +20,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 HEAD = """\
 # Operators
 
-This page is generated: `python -m tests.docs.operators_page` writes it from the compiler's own lists, and a test demands
-that it is current. Names are those of ai.onnx. A model may state opset 7 to 28; older forms are brought to the newest
-when the model is read.
+This page is generated: `python -m tests.docs.operators_page` writes it from the compiler's own lists, and a test
+demands that it is current. Names are those of ai.onnx. A model may state opset 7 to 28; older forms are brought to the
+newest when the model is read.
 
-"Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here is refused
-before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned integers of 8 to 64 bits,
-float16, bfloat16, float and double; strings, sequences, optionals, complex numbers and floats of 8 bits or less are refused. An operator
-may still refuse one of its forms, and says which.
+"Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
+is refused before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
+integers of 8 to 64 bits, float16, bfloat16, float and double; strings, sequences, optionals, complex numbers and floats
+of 8 bits or less are refused. An operator may still refuse one of its forms, and says which.
 """
 
 
@@ -52,19 +53,26 @@ def _row(operator: Operator) -> str:
 def _others() -> Iterator[str]:
     elsewhere = {*OPERATORS, *FOLDED, *INLINED, *NEVER}
     yield "## Beside these\n"
-    yield f"**Folded.** Their results follow from types and constants alone, so they never become kernels: {_names(FOLDED)}.\n"
-    yield (
-        f"**Resolved while reading.** {_names(INLINED)}: an If is the branch that its condition selects, which must be known when "
-        "compiling; a Loop is unrolled where its trip count, or the condition that ends it, is known when compiling, a Scan always; Dropout is the "
-        "identity.\n"
+    yield _paragraph(
+        "**Folded.** Their results follow from types and constants alone, so they never become kernels: "
+        f"{_names(FOLDED)}."
+    )
+    yield _paragraph(
+        f"**Resolved while reading.** {_names(INLINED)}: an If is the branch that its condition selects, which must be "
+        "known when compiling; a Loop is unrolled where its trip count, or the condition that ends it, is known when "
+        "compiling, a Scan always; Dropout is the identity."
     )
     old = {name for name, _, _ in UPGRADES} - elsewhere
-    yield f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.\n"
-    yield (
-        "**By their ONNX function body.** Compiled when every operator of the body is; so are functions that the model itself "
-        f"defines: {_names(composed() - elsewhere)}.\n"
+    yield _paragraph(f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.")
+    yield _paragraph(
+        "**By their ONNX function body.** Compiled when every operator of the body is; so are functions that the model "
+        f"itself defines: {_names(composed() - elsewhere)}."
     )
-    yield f"**Of com.microsoft**: {_names(CONTRIB)}.\n"
+    yield _paragraph(f"**Of com.microsoft**: {_names(CONTRIB)}.")
+
+
+def _paragraph(text: str) -> str:
+    return f"{wrapped(text)}\n"
 
 
 def _is_deprecated(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Writes docs/rules.md from the rules themselves: `python -m tests.docs.rules_page`, in the repository's root.
 
-With `--seen`, first rewrites every network of the zoo, the public set and onnx's light models, and notes which rules apply where.
+With `--seen`, first rewrites every network of the zoo, the public set and onnx's light models, and notes which rules
+apply where.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from compiler.rewrite import Rule, rewrite
 from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.choose import alternatives
 from compiler.rewrite.rules import RULES
+from tests.docs.pages import wrapped
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 SEEN = Path(__file__).parent / "rules_seen.json"
@@ -109,13 +111,15 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
 HEAD = """\
 # Rules
 
-This page is generated: `python -m tests.docs.rules_page` writes it from the rules themselves, and a test demands that it is current.
-[How rewriting works](rewriting.md) is told elsewhere; how a rule is written, beside the rules (`compiler/rewrite/rules/README.md`).
+This page is generated: `python -m tests.docs.rules_page` writes it from the rules themselves, and a test demands that
+it is current. [How rewriting works](rewriting.md) is told elsewhere; how a rule is written, beside the rules
+(`compiler/rewrite/rules/README.md`).
 
-An equation is **exact** where both sides are the same number bit by bit, for NaN, infinities and both zeros too; it **reassociates**
-where they are equal over the reals and may differ in rounding; it is **approximate** where they differ by at most a stated part of the
-largest value. "Seen in" names networks of `bench.zoo`, the public set and onnx's light models in which it applies: the first few, and how many there are; or, in
-italics, what writes its left side where none of them has it.
+An equation is **exact** where both sides are the same number bit by bit, for NaN, infinities and both zeros too; it
+**reassociates** where they are equal over the reals and may differ in rounding; it is **approximate** where they differ
+by at most a stated part of the largest value. "Seen in" names networks of `bench.zoo`, the public set and onnx's light
+models in which it applies: the first few, and how many there are; or, in italics, what writes its left side where none
+of them has it.
 """
 
 
@@ -132,7 +136,7 @@ def _families(title: str, rules: Sequence[Rule], seen: Mapping[str, Sequence[str
     yield f"## {title}\n\n{about[title]}\n"
     for module in dict.fromkeys(rule.match.__module__ for rule in rules):
         doc = (import_module(module).__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
-        yield f"### {module.rpartition('.')[2]}\n\n{doc}\n"
+        yield f"### {module.rpartition('.')[2]}\n\n{wrapped(doc)}\n"
         yield "| rule | kind | equation | seen in |\n|---|---|---|---|"
         yield from (_row(rule, seen) for rule in rules if rule.match.__module__ == module)
         yield ""

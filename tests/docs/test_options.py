@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, PRECISIONS, SCHEDULERS, CompileOptions, InputSpec
+from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions, InputSpec, kinds
 from compiler.devices.kinds import PROFILES
 from compiler.fuse import STEPS
 from compiler.left_out import remaining
 from compiler.prove.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
+from tests.docs.options_table import written
 from tests.docs.pages import DOCS, blocks, first_cells
 
 PAGE = (DOCS / "options.md").read_text()
@@ -30,6 +31,10 @@ OTHERS: dict[str, Any] = {
     "without": ("weights", "inline"),
 }
 """For each field a value that is not its default."""
+
+
+def test_the_table_is_that_of_the_schema() -> None:
+    assert written(PAGE) == PAGE, "run `python -m tests.docs.options_table`"
 
 
 def test_every_field_has_a_row_and_no_other_has() -> None:
@@ -57,8 +62,8 @@ def test_the_model_takes_part_in_the_cache_key_and_stating_a_default_does_not() 
 @pytest.mark.parametrize(
     "word",
     [
-        *sorted({name for names in PRECISIONS.values() for name in names}),
-        *SCHEDULERS,
+        *kinds.precisions(),
+        *kinds.schedulers(),
         *(profile.name for profile in PROFILES),
     ],
 )
@@ -67,8 +72,8 @@ def test_every_value_that_is_accepted_is_named(word: str) -> None:
 
 
 def test_the_stated_limits_are_those_of_the_code() -> None:
-    assert f"1 to {MAX_THREADS}" in PAGE
-    assert f"up to {MAX_BUDGET_SECONDS:g}" in PAGE
+    assert f"integer from 1 to {MAX_THREADS}" in PAGE
+    assert f"number from 0 to {MAX_BUDGET_SECONDS:g}" in PAGE
     stated = re.search(r"`null`: (\S+), or (\S+) for models that quantise", PAGE)
     assert stated
     assert (float(stated[1]), float(stated[2])) == (DEFAULT_TOLERANCE["fp32"], QUANTISED_TOLERANCE)

@@ -12,11 +12,12 @@ import pytest
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.devices.cuda.target import resolve
-from tests.cuda_double.double import Device, Mode, build_runtime, cached, compile_kernels, compiler_there
+from tests.cuda_double.double import Device, Mode, build_runtime, compile_kernels, compiler_there
 from tests.gpu import intrinsics, kernels
 from tests.gpu.__main__ import on_double, on_gpu
 from tests.gpu.device import NoGpu, open_driver, target_here
 from tests.gpu.family import Family, Outcome, Trial, distance, judge
+from tests.kept import kept
 
 needs_double = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
@@ -132,7 +133,7 @@ def test_the_gpu_is_opened_used_and_given_back_by_calls_that_a_driver_takes(monk
 
 def cached_image(image: bytes) -> Path:
     """A file with an image."""
-    return cached(repr(image), ".image", lambda made: made.write_bytes(image))
+    return kept(repr(image), ".image", lambda made: made.write_bytes(image))
 
 
 @needs_double

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from compiler.contract import CompileOptions
 from service.blobs.local import LocalBlobs
 from service.config import Settings
-from service.db import migrate, owners
+from service.db import owners
 from service.db.engine import Database
 from service.db.models import Job
 from service.errors import NotReady
@@ -54,17 +54,9 @@ def s3_server() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    file = tmp_path_factory.mktemp("migrated") / "tilewright.db"
-    migrate.upgrade(f"sqlite:///{file}")
-    return file
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> str:
-    """A fresh, migrated database."""
+    """A fresh, migrated database; `any_database` says which tests need only one kind."""
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgres_url"))
     shutil.copy(migrated, tmp_path / "tilewright.db")

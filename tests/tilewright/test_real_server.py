@@ -27,6 +27,8 @@ from tilewright import uploads
 from tilewright.client import Client
 from tilewright.errors import JobFailed, RequestRefused
 
+pytestmark = pytest.mark.processes
+
 GUARD_S = 60.0
 KEY = "twk_" + "0" * 43
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +17,6 @@ import pytest
 from service.blobs.local import LocalBlobs
 from service.db import attempts, events
 from service.db.engine import Database
-from service.db.migrate import upgrade
 from service.db.models import Artifact, Attempt, Event, Job, JobKind, JobState, Model, Owner
 from service.jobs import runs
 from worker.desk import Desk
@@ -130,9 +130,8 @@ def spawned_processes_find_the_packages(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    url = f"sqlite:///{tmp_path}/tilewright.db"
-    upgrade(url)
+def office(tmp_path: Path, migrated: Path) -> Iterator[Office]:
+    url = f"sqlite:///{shutil.copy(migrated, tmp_path / 'tilewright.db')}"
     db = Database(url)
     blobs = LocalBlobs(tmp_path / "blobs")
     model = blobs.put_bytes(b"the model")

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from worker.app import make_app
 from worker.desk import Desk
 from worker.tasks import TASKS
+
+pytestmark = pytest.mark.processes
 
 
 def test_messages_are_acknowledged_early_never_prefetched_and_json_only(desk: Desk) -> None:

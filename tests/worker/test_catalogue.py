@@ -4,11 +4,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from compiler.contract import COMPILER_VERSION
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import target as cuda
 from compiler.ops import OPERATORS
 from service.jobs import catalogue
+from tests.third_kind import NPU, register
 from worker.catalogue import operators, published, targets
 from worker.presence import Presence
 from worker.published import published as told_apart
@@ -45,6 +48,15 @@ def test_every_target_says_in_which_precisions_it_computes() -> None:
     assert [name for name, found in able.items() if "bf16" in found and name.startswith("cpu:")] == [
         profile.name for profile in cpu.PROFILES if profile.multiplies_bf16
     ]
+
+
+def test_a_third_kind_of_device_is_in_the_catalogue_without_further_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = targets()
+    register(monkeypatch)
+    assert targets()[: len(before)] == before
+    bare, *others = targets()[len(before) :]
+    assert bare == {"name": "npu", "description": NPU.here, "precisions": ["int8", "fp32"]}
+    assert [entry["name"] for entry in others] == ["npu:v1", "npu:v2", "npu:v3"]
 
 
 def test_both_are_plain_json() -> None:

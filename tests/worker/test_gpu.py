@@ -16,7 +16,7 @@ from service.jobs import lease
 from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.cuda_double.double import build_runtime, compiler_there
 from worker import device, inquiry
-from worker.gpu import environment, held, index_of
+from worker.gpu import environment, held
 from worker.run import run
 
 needs_double = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
@@ -30,14 +30,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return folder
-
-
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [("cuda", 0), ("cuda:0", 0), ("cuda:12", 12), ("cuda:sm_90", None), ("cuda:-1", None), ("cpu", None), ("", None)],
-)
-def test_gpus_are_numbered(name: str, index: int | None) -> None:
-    assert index_of(name) == index
 
 
 def test_a_job_sees_its_gpu_alone_and_others_none() -> None:
@@ -58,7 +50,7 @@ def test_a_job_sees_its_gpu_alone_and_others_none() -> None:
 def test_driver_and_nvml_tell_of_a_gpu(machine: Path) -> None:
     found = held(0)
     assert (found.device, found.target) == ("cuda:0", "cuda:sm_90")
-    facts = device.facts(found.device, found)
+    facts = device.facts(found)
     assert (facts["device"], facts["measures"], facts["target"]) == ("cuda:0", True, "cuda:sm_90")
     assert facts["fingerprint"] == found.gpu.fingerprint
     assert {"cpu:x86-64-v3", "cuda:sm_80"} <= set(facts["targets"])
@@ -66,7 +58,7 @@ def test_driver_and_nvml_tell_of_a_gpu(machine: Path) -> None:
     assert facts["gpu"]["nvml"]["driver"] == "580.95.05"
     assert json.loads(json.dumps(facts)) == facts
     (machine / "answers.json").write_text("{}")
-    assert held(0).facts()["nvml"] is None
+    assert held(0).facts()["gpu"]["nvml"] is None
 
 
 @needs_double
@@ -130,7 +122,7 @@ def test_the_worker_never_starts_cuda_itself(machine: Path, tmp_path: Path) -> N
     program = """
 from worker import __main__, device, queues
 serving = queues.resolve(["cuda:0", "build"])
-print(device.facts(serving.device, serving.gpu)["device"])
+print(device.facts(serving.held)["device"])
 """
     report = tmp_path / "report"
     told = subprocess.run(

@@ -14,7 +14,8 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda import target as cuda
 from compiler.errors import TargetUnavailable
 from tests.cuda_double.double import build_runtime, compiler_there
-from worker import cuda_builds, queues
+from tests.third_kind import register
+from worker import cuda_builds, gpu, queues
 from worker.device import NO_DEVICE
 from worker.queues import resolve
 
@@ -58,9 +59,9 @@ def test_both_together_are_the_union_and_hold_the_device() -> None:
 
 
 def test_an_explicit_name_is_one_queue_and_measures_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],), "cpu")
+    assert (resolve([HERE[-1]]).names, resolve([HERE[-1]]).device) == ((HERE[-1],), "cpu")
     monkeypatch.setattr(cpu, "runs_here", lambda profile: False)
-    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],), NO_DEVICE)
+    assert resolve([HERE[-1]]) == queues.Queues((HERE[-1],))
 
 
 def test_a_builder_without_a_c_compiler_serves_nothing_and_says_so(
@@ -102,8 +103,8 @@ def test_a_gpu_worker_takes_its_architecture_and_runs_artifacts_of_it(gpus: None
     first = resolve(["cuda:0"])
     assert first.names == ("cuda", "cuda:sm_90", "run:cuda", "run:cuda:sm_90")
     assert (first.device, first.measures) == ("cuda:0", True)
-    assert first.gpu is not None
-    assert first.gpu.gpu.name == "CUDA double sm_90"
+    assert isinstance(first.held, gpu.Held)
+    assert first.held.gpu.name == "CUDA double sm_90"
     assert resolve(["cuda"]) == first
     second = resolve(["cuda:1"])
     assert (second.names, second.device) == (first.names, "cuda:1")
@@ -124,14 +125,14 @@ def test_a_builder_takes_every_gpu_that_nvrtc_makes_code_for_and_needs_none() ->
     found = resolve(["build"])
     assert set(GPUS) <= set(found.names)
     assert "cuda" not in found.names
-    assert (found.device, found.gpu) == (NO_DEVICE, None)
+    assert (found.device, found.held) == (NO_DEVICE, None)
 
 
 def test_a_gpus_profile_alone_is_measured_where_the_gpu_is_and_built_elsewhere(gpus: None) -> None:
     assert resolve(["cuda:sm_90"]).device == "cuda:0"
-    assert resolve(["cuda:sm_80"]) == queues.Queues(("cuda:sm_80",), NO_DEVICE)
+    assert resolve(["cuda:sm_80"]) == queues.Queues(("cuda:sm_80",))
     assert resolve(["run:cuda:sm_90"]).device == "cuda:0"
-    with pytest.raises(TargetUnavailable, match="another GPU"):
+    with pytest.raises(TargetUnavailable, match="another device"):
         resolve(["run:cuda:sm_80"])
 
 
@@ -155,3 +156,27 @@ def test_the_program_refuses_a_gpu_that_is_not_there_with_status_1(tmp_path: Pat
     assert outcome.returncode == 1
     assert "there is no GPU 7" in outcome.stderr
     assert "Traceback" not in outcome.stderr
+
+
+def test_a_third_kind_of_device_is_served_without_further_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+    first = resolve(["npu:0"])
+    assert first.names == ("npu", "npu:v1", "npu:v2", "run:npu", "run:npu:v1", "run:npu:v2")
+    assert (first.device, first.measures, resolve(["npu"])) == ("npu:0", True, first)
+    assert resolve(["run:npu"]).device == "npu:0"
+    assert resolve(["npu:1"]).device == "npu:1"
+    assert {"npu:v1", "npu:v2", "npu:v3"} <= set(resolve(["build"]).names)
+    assert resolve(["npu:v3"]) == queues.Queues(("npu:v3",))
+    for asked in (["npu:0", "npu:1"], ["npu:0", "cpu"]):
+        with pytest.raises(TargetUnavailable, match="one worker holds one device"):
+            resolve(asked)
+    with pytest.raises(TargetUnavailable, match="there is no NPU 7"):
+        resolve(["npu:7"])
+    with pytest.raises(TargetUnavailable, match="another device") as caught:
+        resolve(["run:npu:v3"])
+    assert caught.value.fix == "use run:npu"
+
+
+def test_a_device_that_is_named_is_the_one_for_its_profiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+    assert resolve(["npu:1", "npu:v1"]).device == "npu:1"

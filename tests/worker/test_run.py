@@ -19,6 +19,8 @@ from worker.desk import Desk
 from worker.limits import Limits
 from worker.run import run
 
+pytestmark = pytest.mark.processes
+
 DeskWith = Callable[..., Desk]
 
 

@@ -58,7 +58,7 @@ def finish(job: Compilation, url: Url = "", key: Key = "", profile: ProfileName 
 
 def clone(
     job: Compilation,
-    target: Annotated[str, typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`.")] = "",
+    target: given.Target = "",
     threads: given.Threads = None,
     dim: given.Dims = None,
     shape: given.Shapes = None,

@@ -14,6 +14,7 @@ Targets = Annotated[
     list[str] | None,
     typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`; several make one request."),
 ]
+Target = Annotated[str, typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`.")]
 Precision = Annotated[
     str | None, typer.Option("--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs.")
 ]

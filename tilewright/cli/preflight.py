@@ -31,7 +31,7 @@ from tilewright.wire import Preflight
 
 def preflight(
     model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
-    target: Annotated[str, typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`.")] = "",
+    target: given.Target = "",
     threads: given.Threads = None,
     dim: given.Dims = None,
     shape: given.Shapes = None,

@@ -30,22 +30,17 @@ from compiler.devices.cpu.target import CpuTarget, resolve
 from compiler.devices.device import JOBS
 from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import STATE, Record, Setting, Trial, Workload
+from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
+from compiler.knowledge import making
+from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
+from compiler.knowledge.records import Records
 from compiler.measure.plans import Raced
 from compiler.trace import Hurry, unhurried
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import best_by_model
-
-HANDOVER = "handover"
-"""The kind of record that says what a hand-over between two cores costs."""
-BYTE_S = "byte_s"
-"""In the variant of such a record: how much longer a byte takes to be read that another core wrote. Left out: not known, counted as 0."""
-UPGRADE_S = "upgrade_s"
-"""There, too: how much longer a byte takes to be written that another core has read since the writer wrote it. Left out: measured where that
-is allowed, else counted as 0."""
 
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
@@ -137,11 +132,7 @@ class CpuBackend:
         `measure` the last record counts.
         """
         target = self.target
-        records = [
-            record
-            for record in known
-            if (record.kind, record.target, record.hardware) == (HANDOVER, target.name, target.hardware)
-        ]
+        records = Records.of(known).find(HANDOVER, target)
         if not measure or not target.is_here:
             return records[-1] if records else None
         measured = measure_handover(self._timer_library())
@@ -211,20 +202,7 @@ def _entry(candidate: Candidate) -> Entry:
 
 def handover_record(measured: Handover, target: CpuTarget) -> Record:
     """A hand-over between this hardware's cores as a record."""
-    return Record(
-        kind=HANDOVER,
-        workload=HANDOVER,
-        operator=HANDOVER,
-        description=f"from a store on one core to its being seen on another; the cores are {measured.state}",
-        target=target.name,
-        hardware=target.hardware,
-        variant={STATE: measured.state, BYTE_S: measured.byte_s, UPGRADE_S: measured.upgrade_s},
-        threads=2,
-        seconds=1e-9 * measured.ns,
-        p10=1e-9 * measured.ns,
-        p90=1e-9 * measured.ns,
-        samples=1,
-    )
+    return making.handover_record(target, 1e-9 * measured.ns, measured.state, measured.byte_s, measured.upgrade_s)
 
 
 @lru_cache(maxsize=1)

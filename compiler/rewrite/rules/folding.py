@@ -7,7 +7,9 @@ import math
 import numpy as np
 
 from compiler.ir.graph import Node
-from compiler.ops import OPERATORS
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
+from compiler.rewrite.gain import WINDOWED_POOLS, operations
 from compiler.rewrite.rule import EXACT, Rule
 from compiler.rewrite.rules.quantised import product_of_bytes_behind
 from compiler.rewrite.view import No, Rewrite, View
@@ -17,10 +19,10 @@ LARGEST = 64 << 20
 GROWTH = 1 << 20
 """Bytes by which a result may exceed what it is made from: a program does not carry what it can spread itself."""
 PRODUCTS = 1 << 28
-"""Multiplications of an operator whose work is a product of its inputs' sizes."""
+"""Operations of an operator whose work is a product of its inputs' sizes, or of its result and a window."""
 
-CONTRACTIONS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger"})
-SEQUENTIAL = frozenset({"LSTM", "GRU", "RNN", "Resize", "GridSample", "RoiAlign", "LRN", "DFT", "STFT", "Attention"})
+CONTRACTIONS = having(Trait.CONTRACTION)
+SEQUENTIAL = having(Trait.RECURRENT) | having(Trait.RESAMPLE) | {"LRN"}
 """Operators whose reference is slow for its size."""
 
 
@@ -41,9 +43,9 @@ def constant_folding(view: View, node: Node) -> Rewrite | No | None:
     read, written = sum(a.nbytes for a in arrays if a is not None), sum(type.bytes for type in types)
     if written > LARGEST or written > 8 * read + GROWTH:
         return No(f"its result of {written} bytes is too large to be kept")
-    if node.op in SEQUENTIAL or (
-        node.op in CONTRACTIONS and math.prod(a.size for a in arrays if a is not None) > PRODUCTS
-    ):
+    contracted = node.op in CONTRACTIONS and math.prod(a.size for a in arrays if a is not None) > PRODUCTS
+    pooled = node.op in WINDOWED_POOLS and operations(node, view.type) > PRODUCTS
+    if node.op in SEQUENTIAL or contracted or pooled:
         return No("it is too much work to be done while compiling")
     with np.errstate(all="ignore"):
         results = OPERATORS[node.op].reference(node, arrays)[: len(types)]

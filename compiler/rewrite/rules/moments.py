@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from compiler.ir.graph import Node
+from compiler.ops import having
 from compiler.ops.attributes import ints
+from compiler.ops.traits import Trait
 from compiler.rewrite.pattern import match, number, op, value
 from compiler.rewrite.rounding import near
 from compiler.rewrite.view import View
 
-VIEWS = ("Reshape", "Squeeze", "Unsqueeze")
+VIEWS = having(Trait.RESHAPE)
 INFINITY = float("inf")
 
 

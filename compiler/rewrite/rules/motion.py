@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from compiler.ir.graph import Attr, Node
-from compiler.rewrite.maps import MAPS, UNARY, distance
+from compiler.ops import having
+from compiler.ops.traits import Trait
+from compiler.rewrite.maps import MAPS, distance
 from compiler.rewrite.measure import WEIGHTS
 from compiler.rewrite.rearrangement import REARRANGEMENTS, Rearrangement, of_node, transposed
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
@@ -41,6 +43,9 @@ def _broadcast(view: View, value: int, by: Rearrangement) -> tuple[int, Rearrang
     if dims == by.source or value in view.constants:
         return value, by
     return (value, None) if view.type(value).elements == 1 and len(dims) <= len(by.result) else None
+
+
+UNARY = having(Trait.UNARY)
 
 
 def past_map(view: View, node: Node, by: Rearrangement) -> tuple[Step, Mapping[str, Attr]] | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from compiler.ir.graph import Attr, Node
+from compiler.ops import having
 from compiler.ops.attributes import ints
+from compiler.ops.traits import Trait
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.view import No, Rewrite, View
 
@@ -115,7 +117,7 @@ def pad_into_average_pool(view: View, node: Node) -> Rewrite | No | None:
     return draft.done("the pool pads its input itself")
 
 
-NOT_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs", "Exp", "Sqrt")
+NOT_NEGATIVE = having(Trait.NOT_NEGATIVE)
 
 
 def pad_into_max_pool(view: View, node: Node) -> Rewrite | No | None:

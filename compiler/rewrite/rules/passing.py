@@ -7,7 +7,7 @@ import numpy as np
 from compiler.ir.graph import Node
 from compiler.ops.attributes import ints
 from compiler.rewrite.linear import LINEAR, Linear, input_channel, per_channel, times
-from compiler.rewrite.passage import PASSES, Affine, Passage, reshaped, spread
+from compiler.rewrite.passage import PASSES, POSITIVE_MAPS, Affine, Passage, reshaped, spread
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.rules.padding import pads_of
 from compiler.rewrite.view import No, Rewrite, View
@@ -126,7 +126,7 @@ def _after(view: View, node: Node, scale: np.ndarray) -> np.ndarray | No:
         return scale.transpose(ints(node, "perm") or tuple(reversed(range(len(before)))))
     if node.op in POSITIVE and not bool((scale > 0).all()):
         return No(f"a scale that is not positive does not pass {node.op}")
-    if node.op not in ELEMENTWISE and any(extent != 1 for extent in scale.shape[2:]):
+    if node.op not in POSITIVE_MAPS and any(extent != 1 for extent in scale.shape[2:]):
         return No(f"it is not the same at all positions of {node.op}")
     if node.op == "Pad" and (node.attrs.get("mode", "constant") != "constant" or node.attrs.get("constant_value")):
         return No("it pads with something else than zeros")
@@ -137,8 +137,7 @@ def _after(view: View, node: Node, scale: np.ndarray) -> np.ndarray | No:
     return No("the places of the largest values would change") if len(node.outputs) > 1 else scale
 
 
-ELEMENTWISE = ("Relu", "LeakyRelu", "PRelu", "Abs")
-POSITIVE = (*ELEMENTWISE, "MaxPool")
+POSITIVE = (*POSITIVE_MAPS, "MaxPool")
 """Operators that only a positive scale passes."""
 DOWNWARDS = (*POSITIVE, "AveragePool", "GlobalAveragePool", "Reshape", "Transpose", "Pad")
 DEPTH = 8

@@ -21,7 +21,8 @@ import numpy as np
 
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType
-from compiler.ops import OPERATORS
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
@@ -200,10 +201,8 @@ def _constant(view: View, value: int) -> np.ndarray | None:
     return OPERATORS[node.op].reference(node, arrays)[0]
 
 
-MOVES = frozenset(
-    {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "MaxPool", "Gather", "DepthToSpace"}
-)
-"""Operators whose results are elements of their first input, for bytes as for floats."""
+MOVES = having(Trait.MOVES) | {"MaxPool"}
+"""Operators whose results are elements of their first input, or (of a Concat) of any, for bytes as for floats."""
 SPREAD = 255
 """What a byte differs from a zero point by, at most."""
 CHAIN = 6
@@ -253,7 +252,7 @@ def _zero(view: View, node: Node) -> int | None:
 
 def _reached(view: View, root: Node, value: int, found: dict[int, Node], length: int) -> bool:
     """Whether a value comes from dequantised bytes alone, over operators that keep them; each node joins `found` after its readers."""
-    node = view.producer(value, "DequantizeLinear", "Relu", "Concat", *MOVES)
+    node = view.producer(value, "DequantizeLinear", "Relu", *MOVES)
     if node is None or len(node.outputs) != 1 or not length:
         return False
     found.pop(value, None)

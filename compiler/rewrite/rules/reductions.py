@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from compiler.ir.graph import Node
+from compiler.ops import having
 from compiler.ops.attributes import axes_of, ints
+from compiler.ops.traits import Trait
 from compiler.rewrite.pattern import match, op, value
 from compiler.rewrite.rounding import near
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
@@ -14,9 +16,8 @@ from compiler.rewrite.view import Draft, No, Rewrite, View
 
 Axes = tuple[int, ...]
 
-FOLDS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
-"""Reductions that give their operand where there is one element, and may be done one axis after another."""
-REDUCTIONS = (*FOLDS, "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
+FOLDS = tuple(sorted(having(Trait.STEPWISE)))
+REDUCTIONS = tuple(sorted(having(Trait.REDUCTION)))
 
 
 def _axes(view: View, node: Node) -> Axes:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.ir.graph import Attr, Node
+from compiler.ops import having
+from compiler.ops.traits import Trait
 from compiler.rewrite.convolution import Convolution, convolution, stacked
 from compiler.rewrite.rule import EXACT, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
-MAPS = (
-    *("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Swish", "HardSwish", "HardSigmoid", "Gelu", "Elu", "Selu", "Softplus"),
-    *("Clip", "Neg", "Exp", "Sqrt", "Mish"),
-)
+MAPS = tuple(sorted(having(Trait.UNARY) - having(Trait.VIEW)))
 """Functions of one tensor, element by element."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import ALONE, NOTHING, Beside, LaneCosts, StageClock
+from compiler.ir.lanes import NOTHING, LaneCosts, StageClock
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu, Variant
 from compiler.ir.touched import Regions
@@ -44,11 +44,10 @@ class Instance:
         kernels: KernelGraph, menus: Sequence[Menu], lanes: int, costs: LaneCosts, regions: Regions | None = None
     ) -> Instance:
         """`menus` are in call order. Without `regions` each part of a call is taken to read all of every operand."""
-        loads = tuple(costs.beside.get(menu.workload, ALONE) for menu in menus)
         moved = _Moved(kernels, costs.crossing_s, regions)
         modes = [
-            [moved.least(call, _modes(menu, count, load, costs.split_s), count) for count in range(1, lanes + 1)]
-            for call, (menu, load) in enumerate(zip(menus, loads, strict=True))
+            [moved.least(call, _modes(menu, count, costs.split_s), count) for count in range(1, lanes + 1)]
+            for call, menu in enumerate(menus)
         ]
         options = tuple(tuple(mode.variant if mode else None for mode in every) for every in modes)
         before = predecessors(kernels)
@@ -58,7 +57,6 @@ class Instance:
             lanes,
             costs.handover_s,
             moves_of(kernels, before, options, costs.crossing_s, regions),
-            loads if any(load != ALONE for load in loads) else (),
         )
         return Instance(kernels, options, problem, regions, costs)
 
@@ -93,22 +91,18 @@ class Instance:
 
 @dataclass(frozen=True)
 class _Mode:
-    """A variant on a number of lanes, with what splitting it costs and what its parts do to each other."""
+    """A variant on a number of lanes, with what splitting it costs."""
 
     variant: Variant
     seconds: float
 
 
-def _modes(menu: Menu, lanes: int, load: Beside, split_s: float) -> list[_Mode]:
-    """Variants on so many lanes, with what they take there.
-
-    What was measured on several lanes contains what they cost each other; of the others the parts press on each other as on anything else.
-    """
-    pressed = 1.0 + load.suffers * load.presses * (lanes - 1)
+def _modes(menu: Menu, lanes: int, split_s: float) -> list[_Mode]:
+    """Variants on so many lanes, with what they take there: what was measured on several lanes contains what they cost each other."""
     return [
         _Mode(
             variant,
-            variant.cost.seconds if variant.lanes == lanes else shared_seconds(variant, lanes) * pressed + split_s,
+            variant.cost.seconds if variant.lanes == lanes else shared_seconds(variant, lanes) + split_s,
         )
         for variant in variants_on(menu, lanes)
     ]

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import ALONE, Beside, LaneCosts
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Menu, Variant
 from compiler.ir.touched import Regions
 from compiler.schedule.memory.ownership import traffic
 
 
-@dataclass(frozen=True)
-class Work:
-    """A task.
-
-    seconds         when nothing runs beside it but, if `measured_beside` holds, the other parts of its call
-    load            how it gets on with the tasks beside it
-    measured_beside its call was measured with all of its parts at the same time: they slow it no further
-    """
-
-    seconds: float
-    load: Beside = ALONE
-    measured_beside: bool = False
-
-
 def works_of(
     plan: Plan, kernels: KernelGraph, menus: Sequence[Menu], costs: LaneCosts, regions: Regions | None = None
-) -> tuple[Work, ...]:
-    """In the order of the plan's tasks; `menus` are in call order, and offer the tiles of the plan.
+) -> tuple[float, ...]:
+    """Seconds, in the order of the plan's tasks; `menus` are in call order, and offer the tiles of the plan.
 
     A tile that was measured on as many lanes as its call has counts as it was there, the part with most tiles taking all of that; else as on one
     lane, shared by tiles. What is not at hand (`ownership.Traffic`) takes as much longer as `costs` say.
@@ -44,8 +29,7 @@ def works_of(
         menu, count = menus[task.call], len(lanes[task.call])
         variant = _measured([one for one in menu.variants if one.tile == tile], count)
         most = -(-tiles // variant.lanes)
-        seconds = variant.cost.seconds * (task.last - task.first) / most + moved.seconds(costs)
-        found.append(Work(seconds, costs.beside.get(menu.workload, ALONE), variant.lanes > 1))
+        found.append(variant.cost.seconds * (task.last - task.first) / most + moved.seconds(costs))
     return tuple(found)
 
 

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from compiler.schedule.problem import Placed, Problem, timed
+from compiler.schedule.problem import Placed, Problem, makespan, timed
 from compiler.schedule.solvers.allotment import allotment
 from compiler.schedule.solvers.beam import BEGUN, MOST_BEGUN, beam
-from compiler.schedule.solvers.contention import contended_makespan
 from compiler.schedule.solvers.critical_path import critical_path_list
 from compiler.schedule.solvers.cut import series
 from compiler.schedule.solvers.descent import Budget, descent, with_counts
@@ -25,11 +24,10 @@ RULES = (
     ("early_start alone", Rules(critical_first=True, fill=False)),
     ("early_start in order, alone", Rules(critical_first=False, fill=False)),
 )
-SATURATING_ALONE = ("early_start saturating alone", Rules(critical_first=True, fill=True, saturating_alone=True))
 
 
 class Candidate(NamedTuple):
-    """A schedule, the wall seconds until it was found, with those that it is made of, and what it takes by prediction, with contention."""
+    """A schedule, the wall seconds until it was found, with those that it is made of, and what it takes by prediction."""
 
     name: str
     placed: Schedule
@@ -67,9 +65,8 @@ def named(problem: Problem, scheduler: str, measured: StageSeconds | None = None
 
 
 def _searches(problem: Problem, measured: StageSeconds | None) -> list[tuple[str, Callable[[], Schedule]]]:
-    rules = (*RULES, SATURATING_ALONE) if problem.beside else RULES
     return [
-        *((name, _of(early_start, problem, switches)) for name, switches in rules),
+        *((name, _of(early_start, problem, switches)) for name, switches in RULES),
         ("early_start beam", lambda: beam_in_blocks(problem)),
         ("allotted", lambda: early_start(problem, Rules(fill=False), allotment(problem))),
         ("critical path", lambda: critical_path_list(problem)),
@@ -85,7 +82,7 @@ def _of(search: Callable[[Problem, Rules], Schedule], problem: Problem, rules: R
 def _timed(problem: Problem, name: str, search: Callable[[], Schedule], before: float = 0.0) -> Candidate:
     begin = time.perf_counter()
     placed = search()
-    return Candidate(name, placed, before + time.perf_counter() - begin, contended_makespan(problem, placed))
+    return Candidate(name, placed, before + time.perf_counter() - begin, makespan(timed(problem, placed)))
 
 
 def beam_in_blocks(problem: Problem) -> Schedule:
@@ -113,7 +110,7 @@ def best_of_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedule:
         block = problem.part(calls)
         options = tuple(_alone(block, calls, schedules))
         if (block, options) not in solved:
-            solved[block, options] = min(options, key=lambda one: contended_makespan(block, one))
+            solved[block, options] = min(options, key=lambda one: makespan(timed(block, one)))
         order += _renamed(solved[block, options], calls)
     return timed(problem, order)
 
@@ -130,7 +127,7 @@ def descent_in_blocks(problem: Problem, schedules: Sequence[Schedule]) -> Schedu
         order += _renamed(solved[block], calls)
     counts = {one.call: len(one.lanes) for one in order}
     found = (timed(problem, order), with_counts(problem, [counts[call] for call in problem.calls]))
-    return min(found, key=lambda one: contended_makespan(problem, one))
+    return min(found, key=lambda one: makespan(timed(problem, one)))
 
 
 def _alone(block: Problem, calls: Sequence[int], schedules: Sequence[Schedule]) -> list[Schedule]:

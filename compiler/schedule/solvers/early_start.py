@@ -7,8 +7,7 @@ the least `priority`: with `critical_first` the one with the longest way to the 
 read from other lanes.
 
 With `fill`, calls share the lanes out among themselves while several are ready: each takes its part of them. Without, each takes as many as make it
-end first, as if it were alone. Which pays depends on the graph, so both are candidates. With `saturating_alone` a call that takes all the memory bandwidth
-there is runs on as many lanes as it can, so that no other is beside it where these are all.
+end first, as if it were alone. Which pays depends on the graph, so both are candidates.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from heapq import heapify, heappop, heappush
 from compiler.schedule.problem import Placed, Problem, ways_to_the_end
 from compiler.schedule.solvers.placing import Options, Placing
 
-SATURATES = 0.8
-"""Who presses at least so much, and suffers as much, takes the memory bandwidth: one standard load presses 1."""
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -30,7 +26,6 @@ class Rules:
 
     critical_first: bool = True
     fill: bool = True
-    saturating_alone: bool = False
 
 
 def early_start(problem: Problem, rules: Rules, most: Sequence[int] | None = None) -> tuple[Placed, ...]:
@@ -38,8 +33,6 @@ def early_start(problem: Problem, rules: Rules, most: Sequence[int] | None = Non
     options = [
         tuple(one for one in problem.lengths(call) if most is None or one[0] <= most[call]) for call in problem.calls
     ]
-    if rules.saturating_alone:
-        options = [every[-1:] if _saturates(problem, call) else every for call, every in enumerate(options)]
     priority = critical_priority(problem) if rules.critical_first else [0.0] * len(options)
     return ListScheduler(problem).placed(priority, options, rules.fill)
 
@@ -47,10 +40,6 @@ def early_start(problem: Problem, rules: Rules, most: Sequence[int] | None = Non
 def critical_priority(problem: Problem) -> list[float]:
     """The longest way to the end first, every call on one lane."""
     return [-way for way in ways_to_the_end(problem.before, [problem.alone(call) for call in problem.calls])]
-
-
-def _saturates(problem: Problem, call: int) -> bool:
-    return bool(problem.beside) and min(problem.beside[call].presses, problem.beside[call].suffers) >= SATURATES
 
 
 class ListScheduler:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from compiler.schedule.problem import Placed, Problem
+from compiler.schedule.problem import Placed, Problem, makespan, timed
 from compiler.schedule.solvers.clusters import linear_clusters, pieces, quotient
-from compiler.schedule.solvers.contention import contended_makespan
 from compiler.schedule.solvers.cut import halves, narrow, series
 from compiler.schedule.solvers.refined import StageSeconds, refined
 from compiler.schedule.solvers.stage_lanes import StageLanes, placed_stages
@@ -91,7 +90,7 @@ def _solved(
     predicted = latencies(block)
     if measured is None:
         found = [search.least(predicted) for search in searches]
-        return min(found, key=lambda one: contended_makespan(block, placed_stages(block, one)))
+        return min(found, key=lambda one: makespan(timed(block, placed_stages(block, one))))
 
     def least(latency: Latency) -> Sequence[Stage]:
         return min((search.least(latency) for search in searches), key=lambda one: sum(map(latency, one)))

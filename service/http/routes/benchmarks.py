@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Query, Response
 
-from compiler.contract import BenchmarkOptions
 from compiler.errors import OptionsError
 from service.errors import IdempotencyKeyReused
 from service.http.accepted import IdempotencyKey, accepted
@@ -45,7 +44,7 @@ def make_benchmark(
         here.db,
         caller.owner,
         wanted.artifacts,
-        BenchmarkOptions.from_json(wanted.options),
+        wanted.options,
         idempotency_key=idempotency_key,
         priority=priority.allowed(caller, wanted.priority),
         max_queued=here.settings.max_queued_per_owner,

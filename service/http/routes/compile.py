@@ -15,8 +15,9 @@ from service.http.accepted import IdempotencyKey, accepted
 from service.http.asked import Wanted, asked_for
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
-from service.http.model_bodies import OPTIONS_EXAMPLE, SEVERAL_SCHEMA, model_body
+from service.http.model_bodies import SEVERAL_SCHEMA, model_body
 from service.http.model_schemas import DIGEST_EXAMPLE, JobList
+from service.http.options_schemas import OPTIONS_EXAMPLE
 from service.http.schemas import JobOut
 from service.http.state import Here, State
 from service.jobs import priority as priorities

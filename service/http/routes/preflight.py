@@ -12,8 +12,9 @@ from service.errors import BadRequest, DigestMismatch
 from service.http.asked import asked_for
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
-from service.http.model_bodies import OPTIONS_EXAMPLE, OPTIONS_SCHEMA, model_body
+from service.http.model_bodies import model_body
 from service.http.model_schemas import DIGEST_EXAMPLE
+from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
 from service.http.preflight_schemas import PreflightOut
 from service.http.state import Here
 from service.jobs.preflight import Foretold, preflight

@@ -12,6 +12,8 @@ from bench.engines.process import Engine
 from bench.zoo import build
 from tilewright.arrays import read_npz, write_npz
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def given(tmp_path: Path) -> tuple[Path, Path]:

@@ -8,6 +8,8 @@ import pytest
 
 from bench.gpu import child
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

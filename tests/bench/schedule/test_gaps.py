@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from bench.schedule import gap_table
 from bench.schedule import gaps as gapping
 from bench.schedule.gaps import BlockGaps, Gaps, every_schedule, gaps, solved
-from compiler.ir.lanes import Beside
 from compiler.schedule.problem import Problem, lower_bound, makespan, verify_schedule
 from tests.compiler.schedule.problems import random_problem, shortest
 
@@ -84,11 +82,6 @@ def test_every_scheduler_gives_a_schedule_even_where_they_are_equal() -> None:
     assert len(names) == len({*names})
     assert {"early_start", "allotted", "greedy", "stages", "blocks", "descent"} <= {*names}
     assert len({one.placed for one in found}) < len(found)
-
-
-def test_what_kernels_do_to_each_other_through_memory_is_left_out(no_solver: None) -> None:
-    pressing = replace(alike(DIAMOND, lanes=3), beside=(Beside(1.0, 1.0),) * len(DIAMOND))
-    assert gaps(pressing, SOLVER_S, 1, ignore).whole_s["stages"] == 9.0
 
 
 def test_worst_and_mean_are_of_the_blocks_that_are_proven() -> None:

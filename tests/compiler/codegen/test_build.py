@@ -21,6 +21,11 @@ wait
 """
 
 
+@pytest.fixture(autouse=True)
+def kept_objects() -> None:
+    """Here the compiler runs each time."""
+
+
 def gone(pid: int) -> bool:
     """Whether a process has ended, a zombie counting as one."""
     try:

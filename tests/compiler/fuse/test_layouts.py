@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from compiler.fuse.layouts import choose_layouts, ties
 from compiler.ir.graph import Graph
+from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import Layout
 from tests.compiler.networks import Network, graph_of
 
@@ -60,3 +62,14 @@ def test_images_of_a_network_that_slices_and_joins_are_tied_through_both() -> No
     )
     layouts = choose_layouts(graph, frozenset())
     assert {layouts.get(value) for op in ("MaxPool", "Slice", "Concat") for value in made_by(graph, op)} == {LAST}
+
+
+@pytest.mark.parametrize("op", ["MatMul", "MatMulInteger"])
+def test_a_product_ties_no_images(op: str) -> None:
+    x = "f32" if op == "MatMul" else "u8"
+    y = "f32" if op == "MatMul" else "i32"
+    graph = parse_graph(
+        f"graph(%0: {x}[2, 3, 4, 5], %1: {x}[2, 3, 5, 6]) -> (%9)\n  %9: {y}[2, 3, 4, 6] = {op}(%0, %1)"
+    )
+    graph.verify()
+    assert not ties(graph)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compiler.contract import COMPILER_VERSION
-from compiler.ir.machine import Record, Setting, plausible
+from compiler.ir.machine import LEAST_SECONDS, MOST_SECONDS, Record, Setting, plausible
 
 SETTING = Setting("cache", "gcc 12")
 RECORD = Record("kernel", "key", "Conv", "", "cpu", "here", {**SETTING.to_json()}, 1, 1e-3, 1e-3, 1e-3, 9)
@@ -36,11 +36,19 @@ def test_what_was_measured_is_plausible_also_after_it_was_stored() -> None:
         {"threads": "1"},
         {"variant": None},
         {"variant": ["cache"]},
-        {"hardware": None},
+        *({text: None} for text in ("kind", "workload", "operator", "description", "target", "hardware", "compiler")),
+        *({text: 7} for text in ("kind", "workload", "operator", "description", "target", "hardware", "compiler")),
+        {"seconds": LEAST_SECONDS / 2},
+        {"seconds": MOST_SECONDS * 2},
     ],
 )
 def test_what_nobody_can_have_measured_counts_for_nothing(change: dict[str, Any]) -> None:
     assert plausible([{**RECORD.to_json(), **change}]) == []
+
+
+@pytest.mark.parametrize("seconds", [LEAST_SECONDS, MOST_SECONDS])
+def test_the_shortest_and_the_longest_that_can_be_measured_count(seconds: float) -> None:
+    assert len(plausible([{**RECORD.to_json(), "seconds": seconds}])) == 1
 
 
 @pytest.mark.parametrize("name", sorted(Record.__dataclass_fields__))

@@ -42,7 +42,9 @@ def test_Concat_and_Split_agree_with_onnxruntime_and_undo_each_other(
 @pytest.mark.parametrize(("extent", "count"), [(6, 3), (7, 3), (7, 2), (5, 5), (4, 1)])
 def test_Split_without_sizes_makes_the_last_part_the_smaller_one(extent: int, count: int) -> None:
     x, attrs = normal(1, 2, extent), {"axis": 1, "num_outputs": count}
-    for ours, theirs in zip(check(SPLIT, [x], attrs, count), by_onnxruntime("Split", [x], attrs, count), strict=True):
+    parts = check(SPLIT, [x], attrs, count)
+    assert len(parts) == count
+    for ours, theirs in zip(parts, by_onnxruntime("Split", [x], attrs, count), strict=True):
         agree(ours, theirs, 0)
 
 

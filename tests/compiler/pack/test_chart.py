@@ -16,6 +16,7 @@ from compiler.pack.chart.drawing import BOTTOM, LEFT, MOST_LINES, RIGHT, TOP, ca
 from compiler.pack.chart.schedule import Call, Schedule, Span, Task, Timeline
 from compiler.pack.chart.times import call_times, gaps, handover_share, lane_times
 from compiler.pack.chart.words import SLOWEST, difference, most_different, summary, told
+from tests.seeds import each
 
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = ("contraction", "loops", "softmax")
@@ -86,7 +87,7 @@ def slower(plan: Drawn, seed: int) -> tuple[Span, ...]:
     return tuple((begin * 1.2, (begin + (end - begin) * chance.uniform(0.5, 1.0)) * 1.2) for begin, end in plan.spans)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each(range(30))
 def test_the_critical_path_is_the_longest_chain_of_tasks_and_the_delays_before_them(seed: int) -> None:
     """All chains are gone through: by how the spans were made, the longest takes as long as the whole, and by random lengths there is one."""
     plan = drawn(seed, 1 + seed % 4, 12)
@@ -105,7 +106,7 @@ def test_the_critical_path_is_the_longest_chain_of_tasks_and_the_delays_before_t
     assert [timeline.cause[at] for at in chain] == [None, *chain[:-1]]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_a_cause_is_what_ended_last_of_all_that_must_come_before(seed: int) -> None:
     plan = drawn(seed, 3, 30, beside=0.3)
     timeline = Timeline.of(plan.tasks, plan.spans)
@@ -121,7 +122,7 @@ def test_a_handover_makes_a_result_of_another_lane_count_as_later() -> None:
     assert Timeline.of(tasks, spans, 0.2).critical == {1, 2}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_what_each_lane_does_adds_up_to_the_whole(seed: int) -> None:
     plan = drawn(seed, 1 + seed % 5, 40, beside=0.2)
     timeline = Timeline.of(plan.tasks, plan.spans)

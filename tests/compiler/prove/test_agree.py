@@ -126,6 +126,28 @@ def test_every_way_to_run_a_program_is_judged_and_the_one_that_is_furthest_off_n
     assert (stated.passed, stated.failing_way) == (False, wrong)
 
 
+TWO_RESULTS = """graph(%0: f32[3, 40], %1: f32[40, 5]) -> (%2, %3)
+  %2: f32[3, 5] "sums" = MatMul(%0, %1) from "dense"
+  %3: f32[3, 5] "y" = Tanh(%2) from "tanh"
+"""
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-4])
+@pytest.mark.parametrize(("wrong", "name"), [(0, "sums"), (1, "y")])
+def test_every_output_is_judged(wrong: int, name: str, tolerance: float | None) -> None:
+    graph = parse_graph(TWO_RESULTS)
+    right = numpy_model(graph)
+
+    def model(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [array * np.float32(1.001 if at == wrong else 1) for at, array in enumerate(right(inputs))]
+
+    verdict = agree(model, graph, OPERATORS, tolerance, 0)
+    assert not verdict.passed
+    assert [error.output for error in verdict.errors] == ["sums", "y"]
+    assert [error.output for error in verdict.errors if error.max_relative > verdict.tolerance] == [name]
+    assert agree(right, graph, OPERATORS, tolerance, 0).passed
+
+
 def test_a_fault_that_only_an_edge_case_shows_is_found() -> None:
     graph = parse_graph("graph(%0: f32[50]) -> (%1)\n  %1: f32[50] = Abs(%0)")
     verdict = agree(numpy_model(graph, lambda y: np.minimum(y, 20)), graph, OPERATORS, None, 0)

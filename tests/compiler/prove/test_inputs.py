@@ -99,3 +99,12 @@ def test_edge_cases_cover_zero_one_both_signs_and_large_values() -> None:
     assert (cases["ones"][0] == 1).all()
     assert (cases["negative"][0] <= 0).all()
     assert np.abs(cases["large"][0]).max() > 100
+
+
+def test_an_update_is_written_inside_of_what_it_updates() -> None:
+    text = """graph(%0: f32[60, 4, 40, 8], %1: f32[60, 4, 3, 8], %2: i64[60]) -> (%9)
+  %9: f32[60, 4, 40, 8] = TensorScatter(%0, %1, %2)"""
+    graph = parse_graph(text)
+    graph.verify()
+    found = every_case(graph, 2)
+    assert (found.min(), found.max()) == (0, 37)

@@ -17,12 +17,20 @@ EDGES = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3e38, -3e
 """Numbers at which careless equations fail."""
 
 
-class Sketch:
-    """A graph under construction. `dtype` is that of inputs and constants unless told otherwise; `rng` is for random choices."""
+EIGHTH = 0.125
 
-    def __init__(self, seed: int = 0, dtype: DType = DType.F64) -> None:
+
+class Sketch:
+    """A graph under construction. `dtype` is that of inputs and constants unless told otherwise; `rng` is for random choices.
+
+    `in_eighths` rounds drawn numbers to multiples of EIGHTH: sums of their products are exact, so no order of summing, which is
+    another in each machine's BLAS, shows in them.
+    """
+
+    def __init__(self, seed: int = 0, dtype: DType = DType.F64, *, in_eighths: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
         self.dtype = dtype
+        self.in_eighths = in_eighths
         self.values: dict[int, Value] = {}
         self.nodes: list[Node] = []
         self.inputs: list[int] = []
@@ -47,10 +55,14 @@ class Sketch:
 
     def normal(self, *shape: int) -> int:
         """A constant of random numbers."""
-        return self.c(self.rng.normal(size=shape).round(2))
+        return self.c(self.rounded(self.rng.normal(size=shape)))
 
     def positive(self, *shape: int) -> int:
-        return self.c(self.rng.uniform(0.5, 2, shape).round(2))
+        return self.c(self.rounded(self.rng.uniform(0.5, 2, shape)))
+
+    def rounded(self, numbers: np.ndarray) -> np.ndarray:
+        """To two decimals, or to eighths."""
+        return np.rint(numbers / EIGHTH) * EIGHTH if self.in_eighths else numbers.round(2)
 
     def many(self, op: str, *inputs: int | None, outputs: int, **attrs: Any) -> tuple[int, ...]:
         """A node; its outputs."""
@@ -80,6 +92,13 @@ class Sketch:
         graph = Graph(self.values, tuple(self.nodes), tuple(self.inputs), chosen, self.constants)
         graph.verify()
         return graph.with_nodes(graph.nodes)
+
+
+def sums_are_exact(graph: Graph) -> bool:
+    """Whether no weight has more than 12 significant bits, so that float64 holds their products and sums of many of these exactly."""
+    weights = [array for array in graph.constants.values() if array.dtype.kind == "f" and array.size > 1]
+    parts = [np.frexp(array[np.isfinite(array)])[0] * 2**12 for array in weights]
+    return all((part == np.rint(part)).all() for part in parts)
 
 
 def feeds(graph: Graph, seed: int, edges: bool = False) -> dict[int, np.ndarray]:

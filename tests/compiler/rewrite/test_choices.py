@@ -13,7 +13,7 @@ from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.choose import alternatives, each
 from compiler.rewrite.rules import RULES
 from tests.compiler.rewrite.choices import LEFT, REFUSED
-from tests.compiler.rewrite.sketch import Sketch, assert_same_values
+from tests.compiler.rewrite.sketch import Sketch, assert_same_values, sums_are_exact
 
 GOLDENS = Path(__file__).parent / "goldens_of_choices"
 INSTANCES = 25
@@ -41,7 +41,9 @@ def test_both_sides_of_the_equation_are_equal(choice: Rule) -> None:
 def test_in_float32_weights_are_rounded_once(choice: Rule) -> None:
     for seed in range(5):
         graph = LEFT[choice.name](Sketch(seed, DType.F32))
-        for other in each(graph, (choice,)):
+        others = list(each(graph, (choice,)))
+        assert others, graph
+        for other in others:
             assert_same_values(graph, other, seed, rtol=2e-6)
 
 
@@ -56,7 +58,7 @@ def test_where_a_choice_is_not_offered_there_is_a_reason(choice: Rule) -> None:
 
 def program(choice: Rule) -> str:
     """The choice's equation, and a program before it and after its first application."""
-    graph = LEFT[choice.name](Sketch(1))
+    graph = LEFT[choice.name](Sketch(1, in_eighths=True))
     return f"{choice.equation}\n{choice.kind}\n\n{graph}\n\n->\n\n{next(each(graph, (choice,)))}\n"
 
 
@@ -65,6 +67,11 @@ def test_the_program_after_a_choice_is_the_expected_one(choice: Rule) -> None:
     assert program(choice) == (GOLDENS / f"{choice.name}.txt").read_text(), (
         "run `python -m tests.compiler.rewrite.test_choices` to update"
     )
+
+
+@EACH_CHOICE
+def test_numbers_of_expected_programs_are_exact_in_any_order_of_summing(choice: Rule) -> None:
+    assert sums_are_exact(LEFT[choice.name](Sketch(1, in_eighths=True)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from compiler.rewrite.region import Region
 from compiler.rewrite.view import No, Rewrite, View
 from tests.compiler.rewrite.random_graphs import random_graph
 from tests.compiler.rewrite.sketch import Sketch, assert_same_values
+from tests.seeds import each
 
 MICRO = 1e-6
 
@@ -239,7 +240,7 @@ def test_long_chains_of_offers_are_decided_piece_by_piece() -> None:
     assert count(found.graph, "MatMul") <= 3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_random_programs_keep_their_meaning_whatever_the_costs_say(seed: int) -> None:
     s = Sketch(seed)
     x = s.x(2, 4)
@@ -259,7 +260,7 @@ def test_random_programs_keep_their_meaning_whatever_the_costs_say(seed: int) ->
     assert (str(again.graph), again.log) == (str(found.graph), found.log)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each(range(10))
 def test_random_programs_of_all_operators_keep_their_meaning(seed: int) -> None:
     graph = rewrite(random_graph(Sketch(seed), 60)).graph
     found = chosen(graph, MadeUp(lambda g: 1.0 / (1 + count(g, "Neg"))), ODD, DOUBLED)

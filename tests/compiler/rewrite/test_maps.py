@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from compiler.fuse import fuse
 from compiler.ir.graph import Node
-from compiler.ops import OPERATORS
+from compiler.ir.tensor import DType
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 from compiler.rewrite import rewrite
 from compiler.rewrite.maps import FOLLOWING, MAPS, SUMS, alone, distance
 from compiler.rewrite.measure import ALONE, measure, weight
@@ -24,6 +27,30 @@ def how_far(s: Sketch) -> int | None:
 def test_every_map_and_sum_is_an_operator_and_none_is_both() -> None:
     assert set(OPERATORS) >= MAPS | SUMS
     assert not MAPS & SUMS
+
+
+def _sum(s: Sketch, op: str) -> int:
+    """A node of an operator that sums, and what brings its result to float32."""
+    x, w = (1, 4, 6, 6), ((4, 8, 3, 3) if op == "ConvTranspose" else (8, 4, 3, 3))
+    shapes = (x, w) if op in having(Trait.WINDOW) else ((4, 8), (8, 6))
+    if op in having(Trait.QUANTISED):
+        a, b = (s.x(*shape, dtype=DType.U8) for shape in shapes)
+        scale, zero = s.c(0.5), s.c(3, DType.U8)
+        scales = (a, scale, zero, b, scale, zero, scale, zero)
+        return s("Cast", s(op, *(scales if op.startswith("QLinear") else (a, b))), to=1)
+    if op in having(Trait.CONTRACTION):
+        return s(op, *(s.x(*shape) for shape in shapes), **({"equation": "ij,jk->ik"} if op == "Einsum" else {}))
+    if op in having(Trait.POOL):
+        return s(op, s.x(*x), **({"kernel_shape": (2, 2)} if op in having(Trait.WINDOW) else {}))
+    return s(op, s.x(4, 8), None, axes=(1,)) if op in having(Trait.REDUCTION) else s(op, s.x(4, 8), s.x(8))
+
+
+@pytest.mark.parametrize("op", sorted(SUMS | having(Trait.CONTRACTION) | having(Trait.POOL) | having(Trait.REDUCTION)))
+def test_one_kernel_computes_a_sum_and_the_map_behind_it(op: str) -> None:
+    s = Sketch(dtype=DType.F32)
+    s("Tanh", _sum(s, op))
+    assert how_far(s) == 1 + (op in having(Trait.QUANTISED))
+    assert len(fuse(s.graph()).kernels.calls) == 1
 
 
 def test_maps_are_counted_from_the_nearest_sum() -> None:

@@ -12,7 +12,7 @@ from compiler.ir.tensor import DType
 from compiler.rewrite import EXACT, Rule, rewrite
 from compiler.rewrite.rules import RULES
 from tests.compiler.rewrite.left_sides import LEFT, REFUSED
-from tests.compiler.rewrite.sketch import Sketch, assert_same_meaning
+from tests.compiler.rewrite.sketch import Sketch, assert_same_meaning, sums_are_exact
 
 GOLDENS = Path(__file__).parent / "goldens"
 INSTANCES = 25
@@ -69,7 +69,7 @@ def test_what_a_rule_refuses_stays_as_it_is_and_has_a_reason(rule: Rule) -> None
 
 def program(rule: Rule) -> str:
     """The rule's equation, and a program before and after it."""
-    graph = LEFT[rule.name](Sketch(1))
+    graph = LEFT[rule.name](Sketch(1, in_eighths=True))
     after = rewrite(graph, rules=(rule,))
     return f"{rule.equation}\n{rule.kind}\n\n{graph}\n\n->\n\n{after.graph}\n"
 
@@ -79,6 +79,11 @@ def test_the_program_after_a_rule_is_the_expected_one(rule: Rule) -> None:
     assert program(rule) == (GOLDENS / f"{rule.name}.txt").read_text(), (
         "run `python -m tests.compiler.rewrite.test_rules` to update"
     )
+
+
+@EACH_RULE
+def test_numbers_of_expected_programs_are_exact_in_any_order_of_summing(rule: Rule) -> None:
+    assert sums_are_exact(LEFT[rule.name](Sketch(1, in_eighths=True)))
 
 
 def test_there_is_no_expected_program_without_its_rule() -> None:

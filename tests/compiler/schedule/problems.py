@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations
 from random import Random
 
-from compiler.ir.lanes import Beside
 from compiler.schedule.problem import Move, Placed, Problem, makespan, timed
 
 
@@ -41,13 +40,6 @@ def _random_move(random: Random, lanes: int) -> Move:
         return Move(seconds)
     reads = (1.0, *(random.uniform(1 / n, 1.0) for n in range(2, lanes + 1)))
     return Move(seconds, reads, (0.0, *(random.uniform(0.0, min(part, 0.5)) for part in reads[1:])))
-
-
-def with_loads(problem: Problem, seed: int) -> Problem:
-    """The same with calls that slow each other, some not at all."""
-    random = Random(seed)
-    loads = (Beside(random.choice((0.0, 0.2, 1.0)), random.choice((0.0, 0.5, 1.0))) for _ in problem.before)
-    return replace(problem, beside=tuple(loads))
 
 
 def shortest(problem: Problem) -> float:

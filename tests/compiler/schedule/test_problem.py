@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from compiler.errors import VerifyError
-from compiler.ir.lanes import Beside
 from compiler.schedule.problem import (
     Move,
     Placed,
@@ -19,7 +18,8 @@ from compiler.schedule.problem import (
     ways_to_the_end,
 )
 from compiler.schedule.solvers.early_start import Rules, early_start
-from tests.compiler.schedule.problems import random_problem, shortest, with_loads, with_moves
+from tests.compiler.schedule.problems import random_problem, shortest, with_moves
+from tests.seeds import each
 
 CHAIN = Problem(((), (0,), (1,)), ((4.0, 2.5), (1.0,), (4.0, 2.5)), lanes=2, handover_s=0.25)
 
@@ -50,13 +50,12 @@ def test_a_part_keeps_what_is_inside_of_it() -> None:
     part.verify()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_edges_of_a_part_keep_what_is_moved_and_its_calls_their_loads(seed: int) -> None:
-    whole = with_loads(with_moves(random_problem(seed, most=15), seed), seed)
+@each(range(20))
+def test_the_edges_of_a_part_keep_what_is_moved(seed: int) -> None:
+    whole = with_moves(random_problem(seed, most=15), seed)
     calls = [call for call in whole.calls if Random(seed * 99 + call).random() < 0.6]
     part = whole.part(calls)
     part.verify()
-    assert [part.beside[at] for at in part.calls] == [whole.beside[call] for call in calls]
     for at, call in enumerate(calls):
         moves = dict(zip(whole.before[call], whole.moves[call], strict=True))
         assert [moves[calls[one]] for one in part.before[at]] == list(part.moves[at])
@@ -73,7 +72,6 @@ def test_the_edges_of_a_part_keep_what_is_moved_and_its_calls_their_loads(seed: 
         replace(CHAIN, lanes=0),
         replace(CHAIN, moves=((), ())),
         replace(CHAIN, moves=((), (), ())),
-        replace(CHAIN, beside=(Beside(1.0, 1.0),)),
     ],
 )
 def test_a_problem_that_is_none_is_refused(broken: Problem) -> None:
@@ -132,7 +130,7 @@ def test_of_a_call_that_is_not_aligned_each_part_reads_all() -> None:
         verify_schedule(MOVED, timed(CHAIN, placed((0, (0,)), (1, (1,)), (2, (1,)))))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_the_slowest_lane_reads_at_least_what_any_lanes_would(seed: int) -> None:
     """`Move.least` against every pair of sets of lanes, for one edge and for the sum of several."""
     random, lanes = Random(seed), 3
@@ -146,7 +144,7 @@ def test_the_slowest_lane_reads_at_least_what_any_lanes_would(seed: int) -> None
             assert problem.moving(call, on, done) >= least - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 @pytest.mark.parametrize("moves", [False, True])
 def test_list_scheduling_and_the_simulator_agree_to_the_bit(seed: int, moves: bool) -> None:
     problem = random_problem(seed, most=20)
@@ -156,7 +154,7 @@ def test_list_scheduling_and_the_simulator_agree_to_the_bit(seed: int, moves: bo
     verify_schedule(problem, found)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@each(range(25))
 def test_nothing_is_shorter_than_the_lower_bound(seed: int) -> None:
     problem = random_problem(seed, most=5, lanes=2)
     assert lower_bound(problem) <= shortest(problem) + 1e-9

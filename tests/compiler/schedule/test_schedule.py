@@ -141,6 +141,20 @@ def test_two_branches_do_not_lie_on_each_other() -> None:
         replace(apart, places=plan_of(kernels, 1, 1).places).verify(kernels)
 
 
+@pytest.mark.parametrize("scheduler", ["early_start", "stages"])
+def test_a_scheduler_that_is_asked_for_gives_way_where_one_lane_is_predicted_to_be_faster(scheduler: str) -> None:
+    buffers = {id: Buffer.whole(id, TensorType(DType.F32, (40,))) for id in range(8)}
+    reads = {2: (0,), 3: (2,), 4: (3,), 5: (1,), 6: (5,), 7: (4, 6)}
+    calls = tuple(Call(adder(40, len(read)), read, (id,)) for id, read in reads.items())
+    kernels = KernelGraph(buffers, calls, (0, 1), (7,))
+    menus = [Menu("", (variant(1),))] * len(calls)
+    (near,) = schedule(kernels, menus, 2, LaneCosts(HANDOVER), scheduler)
+    (apart,) = schedule(kernels, menus, 2, LaneCosts(1.0), scheduler)
+    assert (near.plan.scheduler.split()[0], near.plan.lanes) == (scheduler, 2)
+    assert (apart.plan.scheduler, apart.plan.lanes) == ("sequential", 1)
+    assert apart.plan.predicted_s == pytest.approx(len(calls) * 1e-3)
+
+
 def chain() -> KernelGraph:
     """Three calls of large vectors, each reading the one before."""
     buffers = {id: Buffer.whole(id, TensorType(DType.F32, (40,))) for id in range(5)}
@@ -161,10 +175,11 @@ def split_plan() -> Plan:
 
 def test_a_dropped_wait_is_found() -> None:
     plan = split_plan()
-    for at, task in enumerate(plan.runs):
-        if task.waits:
-            tasks = (*plan.runs[:at], replace(task, waits=()), *plan.runs[at + 1 :])
-            refused(replace(plan, tasks=tasks), "wait|reuses")
+    waiting = [(at, task) for at, task in enumerate(plan.runs) if task.waits]
+    assert len(waiting) == 6  # each of two lanes for the other, in all calls but the first
+    for at, task in waiting:
+        tasks = (*plan.runs[:at], replace(task, waits=()), *plan.runs[at + 1 :])
+        refused(replace(plan, tasks=tasks), "wait|reuses")
 
 
 def test_a_wait_for_too_few_tasks_is_found() -> None:
@@ -280,6 +295,10 @@ def test_a_call_writes_over_what_another_of_its_operands_reads_elsewhere_only_wh
         over = replace(plan, places={**plan.places, 3: plan.places[1]})
         if shares:
             over.verify(kernels)
+            beside = replace(plan.places[1], at=plan.places[1].at + ALIGNMENT)  # 64 of its 160 bytes further on
+            shifted = replace(plan, places={**plan.places, 3: beside}, arena_bytes=plan.arena_bytes + ALIGNMENT)
+            with pytest.raises(VerifyError, match="storages s1 and s3 overlap"):
+                shifted.verify(kernels)
         else:
             with pytest.raises(VerifyError, match="storages s1 and s3 overlap"):
                 over.verify(kernels)

@@ -126,6 +126,17 @@ def test_a_second_time_nothing_is_measured_and_the_verdict_is_the_same(backend: 
     assert not known.fresh
 
 
+def test_what_nobody_can_have_measured_is_no_record_and_no_cost(backend: Backend) -> None:
+    machine = Fake(otherwise=0.0)
+    broken = costs(backend, machine)
+    contest = [products(24, 40), products(64)]
+    verdicts = broken.verdicts([contest])
+    assert machine.measured
+    assert not broken.fresh
+    assert not broken.kernels.measured
+    assert verdicts == costs(backend).verdicts([contest])
+
+
 def test_what_was_measured_decides_against_the_model(backend: Backend) -> None:
     apart, joined = products(24, 40), products(64)
     modelled = costs(backend).estimates([apart, joined])

@@ -11,13 +11,14 @@ from compiler.contract import CompileOptions
 from compiler.devices.cpu.device import CpuBackend, handover_record
 from compiler.devices.cpu.emit.lower import count_tiles
 from compiler.devices.cpu.measure.handover import Handover
-from compiler.devices.cpu.measure.stages import STAGE, CpuStageClock
+from compiler.devices.cpu.measure.stages import CpuStageClock
 from compiler.devices.cpu.target import this_machine
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse
 from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.kinds import STAGE
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
@@ -95,8 +96,8 @@ def stage_records(scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch) -> list
             for name in sorted(fresh):
                 variant = {"state": scheduled.state, **SETTING.to_json()}
                 seconds = 1e-3 if asked[name] == 1 else 1e-1
-                told = (name, STAGE, "", TARGET.name, TARGET.hardware, variant, 2, seconds, seconds, seconds, 9)
-                known.append(Record(STAGE, *told))
+                told = (name, STAGE.name, "", TARGET.name, TARGET.hardware, variant, 2, seconds, seconds, seconds, 9)
+                known.append(Record(STAGE.name, *told))
 
 
 def test_what_won_on_far_cores_is_found_again_on_near_ones_also_if_stages_were_measured(

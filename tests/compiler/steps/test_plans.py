@@ -16,12 +16,13 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.knowledge.kinds import PLAN
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
 from compiler.schedule import schedule
 from compiler.schedule.plans.found import Found
-from compiler.steps.plans import HOPE, MOST_OTHERS, PLAN, Choice, Subject, choose_plan, plan_digest
+from compiler.steps.plans import HOPE, MOST_OTHERS, Choice, Subject, choose_plan, plan_digest
 
 ADD = parse_kernel("kernel Add(in x0: f32[40], in x1: f32[40]; out y: f32[40]) for i:40 y[i] = add(x0[i], x1[i])")
 
@@ -90,7 +91,7 @@ def test_of_the_plans_that_are_certainly_faster_the_fastest_is_taken() -> None:
     assert choice.plan is plans[2].plan
     assert [one.ratio for one in choice.reached] == [1.0, 0.95, 0.85, 0.75]
     assert [one.measured_s for one in choice.reached] == pytest.approx([1e-3, 0.95e-3, 0.85e-3, 0.75e-3])
-    assert [(record.kind, record.workload) for record in choice.fresh] == [(PLAN, SUBJECT.key)] * 4
+    assert [(record.kind, record.workload) for record in choice.fresh] == [(PLAN.name, SUBJECT.key)] * 4
 
 
 @pytest.mark.parametrize("interval", [(0.7, 0.9, 1.0), (1.1, 1.2, 1.3), (0.5, 1.0, 2.0)])

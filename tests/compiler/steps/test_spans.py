@@ -8,6 +8,7 @@ import pytest
 
 from compiler.ir.plan import Task
 from compiler.steps.spans import UNIT_S, pack_spans, unpack_spans
+from tests.seeds import each
 
 
 def traced(seed: int, lanes: int, count: int) -> tuple[list[Task], list[tuple[float, float]]]:
@@ -24,7 +25,7 @@ def traced(seed: int, lanes: int, count: int) -> tuple[list[Task], list[tuple[fl
     return tasks, spans
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each(range(10))
 def test_spans_come_back_to_within_a_unit(seed: int) -> None:
     tasks, spans = traced(seed, 1 + seed % 8, 50 * seed)
     back = unpack_spans(tasks, pack_spans(tasks, spans))

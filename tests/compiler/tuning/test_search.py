@@ -13,7 +13,7 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
-from compiler.knowledge.known import AGAIN
+from compiler.knowledge.kinds import AGAIN
 from compiler.trace import Hurry, unhurried
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import BATCH, CLOSE, FIRST, FIRST_BATCH, Budget, Contest, Search
@@ -272,6 +272,15 @@ def test_a_machine_that_measures_nothing_ends_the_search() -> None:
     assert records == []
     assert not one.costs
     assert run.measured == 0
+
+
+@pytest.mark.parametrize("impossible", [0.0, -1.0, math.nan, math.inf])
+def test_what_nobody_can_have_measured_is_no_record_and_no_cost(impossible: float) -> None:
+    one = contest("k", [1.0, 1.01, 1.02])
+    _, records = search([one], Machine({"k": [0.8, impossible, 0.9]}))
+    assert {record.seconds for record in records} == {0.8, 0.9}
+    assert one.costs == {0: 0.8, 2: 0.9}
+    assert one.leader == 0
 
 
 def test_hints_decide_who_is_a_favourite_and_cost_nothing() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,10 +13,11 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.knowledge.known import measured_seconds
 from compiler.trace import Hurry, Trace, unhurried
 from compiler.tuning.search import Budget
 from compiler.tuning.shared import PART, WORTH_S, shared_trials, with_shared
-from compiler.tuning.tune import Tiled, measured_seconds, tune, workload_key
+from compiler.tuning.tune import Tiled, tune, workload_key
 
 SETTING = Setting("cache", "gcc 12")
 PRODUCT = """
@@ -118,6 +120,20 @@ def test_with_the_records_of_the_first_call_a_second_measures_nothing_and_says_t
     ]
     assert {one.cost.source for menu in second.menus for one in menu.variants} == {"record"}
     assert {record.threads for record in second.reused} == {1, 2}
+
+
+@pytest.mark.parametrize("impossible", [0.0, math.nan])
+def test_what_nobody_can_have_measured_on_several_lanes_is_no_record(impossible: float) -> None:
+    class Broken(FakeMachine):
+        def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
+            for record in super().measure(trials, deadline_s):
+                yield replace(record, seconds=impossible) if record.threads > 1 else record
+
+    machine = Broken(seconds=1e-2)
+    made, records = tiled(machine)
+    assert [trial for trial in machine.asked if trial.lanes > 1]
+    assert {record.threads for record in records if record.kind == "kernel"} == {1}
+    assert {one.lanes for menu in made.menus for one in menu.variants} == {1}
 
 
 def test_records_on_several_lanes_are_not_taken_for_what_one_lane_takes() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from compiler.contract import PRECISIONS, Event
+from compiler.contract import Event, kinds
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.devices.cuda import target as cuda
 from compiler.devices.cuda.algorithms import ALGORITHMS
@@ -417,7 +417,9 @@ def test_the_key_of_a_workload_is_stable_and_knows_no_names() -> None:
 @pytest.mark.parametrize("lanes", [1, 2, 7])
 def test_tiles_fit_the_target(profile: CpuTarget, lanes: int) -> None:
     for work in (WORKLOADS[0], WORKLOADS[2]):
-        for option in propose(work, profile, lanes):
+        options = propose(work, profile, lanes)
+        assert options
+        for option in options:
             rows, panel = option.tile.extent("register", "m"), option.tile.extent("register", "n")
             assert panel % profile.vector_floats == 0
             assert rows * (panel // profile.vector_floats) < profile.vector_registers
@@ -457,7 +459,7 @@ def test_of_what_nothing_is_known_the_caller_chooses_among_all_tiles_best_by_the
     assert {cost.source for _, cost in result.tried[workload_key(WORKLOADS[0])]} == {"record"}
 
 
-@pytest.mark.parametrize("precision", PRECISIONS["cuda"])
+@pytest.mark.parametrize("precision", kinds.CUDA.precisions)
 def test_a_cuda_target_is_tiled_like_any_other_by_its_own_algorithms(precision: str) -> None:
     """Legal tiles, records, menus and search are the same; lanes are one stream."""
     target = replace(cuda.resolve("cuda:sm_90"), hardware="here")

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from service.db.engine import Database
 from service.jobs import lease
+from tests.service.databases import any_database
 
 DATA = bytes(range(256)) * 40
 ETAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
@@ -33,6 +34,7 @@ def test_the_file_comes_with_its_digest_as_etag_and_its_name(client: TestClient,
     assert answer.headers["accept-ranges"] == "bytes"
 
 
+@any_database
 @pytest.mark.parametrize("tags", [ETAG, f"W/{ETAG}", f'"other", {ETAG}', "*"])
 def test_a_copy_that_is_current_is_not_sent_again(client: TestClient, artifact: str, tags: str) -> None:
     answer = client.get(artifact, headers={"If-None-Match": tags})
@@ -115,6 +117,7 @@ def packed(client: TestClient, finish: Callable[..., lease.Claim]) -> str:
     return f"/artifacts/{job['artifact_id']}"
 
 
+@any_database
 @pytest.mark.parametrize(
     ("path", "member", "media"),
     [
@@ -145,6 +148,7 @@ def test_the_files_are_listed_with_their_sizes(client: TestClient, packed: str) 
     assert listed == [{"name": name, "bytes": len(content)} for name, content in PARTS.items()]
 
 
+@any_database
 @pytest.mark.parametrize(
     "name", ["nothing.c", "", "..%2Fmodel.so", "%2e%2e/model.so", "deep", "deep/", "%2Fetc%2Fpasswd", "kernel_0.c%00"]
 )

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 from service.db.engine import Database
 from service.jobs import catalogue, lease
+from tests.third_kind import register
 
 TARGETS = [
     {"name": "cpu:x86-64-v4", "description": "AVX-512", "machine": "x86_64", "vector_floats": 16},
@@ -60,6 +62,27 @@ def test_a_target_that_nobody_compiles_for_says_what_to_start(client: TestClient
     assert (ampere["built_by"], ampere["notice"]) == (["builder"], None)
     assert (hopper["measured_by"], hopper["built_by"]) == (["gpu"], [])
     assert "no worker that is alive compiles for cuda:sm_90" in hopper["notice"]
+
+
+def test_a_third_kind_of_device_needs_no_edit_here(
+    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(monkeypatch)
+    catalogue.publish(db, "targets", "0.1.0", [{"name": "npu"}, {"name": "npu:v1"}])
+    bare, profile = client.get("/targets").json()["targets"]
+    assert bare["notice"].endswith("such as python -m worker --queue npu:0 on a machine with an NPU")
+    assert profile["notice"].endswith("--queue npu:0 on a machine with an NPU of v1, or a builder with its compiler")
+    asked = '{"target": "npu:v1", "precision": "int8"}'
+    job = client.post("/compile", files={"model": "m", "options": asked}).json()
+    assert (job["queue"], job["state"]) == ("npu:v1", "QUEUED")
+    assert client.get("/targets").json()["targets"][1]["queued"] == 1
+
+
+def test_a_target_of_a_kind_that_the_api_does_not_know_is_listed(client: TestClient, db: Database) -> None:
+    """Workers may be newer than the API."""
+    catalogue.publish(db, "targets", "0.2.0", [{"name": "tpu:v9"}])
+    (told,) = client.get("/targets").json()["targets"]
+    assert "whose compiler knows it" in told["notice"]
 
 
 def test_operators_are_found_by_a_part_of_their_name(client: TestClient, db: Database) -> None:

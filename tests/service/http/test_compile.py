@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from service.blobs.local import LocalBlobs
 from service.jobs import lease
+from tests.service.databases import any_database
 
 RAW = {"Content-Type": "application/octet-stream"}
 
@@ -62,6 +63,7 @@ def test_a_streamed_body_arrives_whole(
     assert blobs.path(claimed().inputs[0].key).read_bytes() == b"".join(chunks())
 
 
+@any_database
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -112,6 +114,7 @@ def test_a_model_that_is_no_model_is_accepted_here(client: TestClient) -> None:
     assert client.post("/compile", files={"model": b"\0garbage"}).status_code == 202
 
 
+@any_database
 @pytest.mark.parametrize(
     ("request_", "named"),
     [

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from compiler.contract import Event
 from service.db.engine import Database
 from service.jobs import lease
+from tests.service.databases import any_database
 
 PROBLEM = {
     "code": "malformed_model",
@@ -76,6 +77,7 @@ def test_jobs_are_listed_newest_first_in_pages(client: TestClient, db: Database,
     assert len(both) == 5
 
 
+@any_database
 @pytest.mark.parametrize(
     "path", ["/jobs?cursor=%00", "/jobs?cursor=abc", "/jobs?limit=0", "/jobs?state=LOST", "/jobs/abc"]
 )

@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from service.blobs.local import LocalBlobs
 from service.http import cursors
 from service.jobs import access, lease
+from tests.service.databases import any_database
 
 RAW = {"Content-Type": "application/octet-stream"}
 ZIP = {"Content-Type": "application/zip"}
@@ -76,6 +77,7 @@ def test_an_announced_digest_is_checked(client: TestClient, blobs: LocalBlobs) -
     assert client.head(f"/models/{sha256(b'onmx')}").status_code == 404
 
 
+@any_database
 @pytest.mark.parametrize(
     "header", ["sha-512=:AAAA:", "sha-256=:AAAA:", "sha-256=abc", "", "sha-256=:" + "*" * 44 + ":"]
 )
@@ -126,6 +128,7 @@ def test_the_onnx_file_in_a_zip_can_be_named(client: TestClient, zipped: Callabl
     problem(client.post("/models", content=body, params={"model": "c.onnx"}, headers=ZIP), 400, "bad_request")
 
 
+@any_database
 @pytest.mark.parametrize(
     ("files", "named"),
     [
@@ -180,6 +183,7 @@ def test_models_are_listed_newest_first_page_by_page(client: TestClient) -> None
     assert times == sorted(times, reverse=True)
 
 
+@any_database
 @pytest.mark.parametrize("moment", ["x", "", "AAAA"])
 def test_a_cursor_that_was_never_given_out_is_refused(client: TestClient, moment: str) -> None:
     problem(client.get("/models", params={"cursor": moment}), 400, "bad_request")

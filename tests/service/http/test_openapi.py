@@ -14,6 +14,7 @@ import pytest
 from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from compiler.contract import BenchmarkOptions, CompileOptions, schema
 from service.config import Settings
 from service.http.app import create_app
 from service.http.errors import PROBLEM
@@ -164,3 +165,22 @@ def test_an_answer_to_head_has_no_body() -> None:
 
 def test_what_fastapi_would_answer_by_itself_is_told_nowhere() -> None:
     assert "HTTPValidationError" not in json.dumps(document())
+
+
+def test_options_are_shown_as_they_are_checked() -> None:
+    shown = document()["components"]["schemas"]
+    for model in (CompileOptions, BenchmarkOptions):
+        for name, field in schema(model, "#/components/schemas/{model}")["properties"].items():
+            assert field["description"]
+            told = shown[model.__name__]["properties"][name]
+            assert {**told, "default": None} == {**field, "default": None}
+            assert told.get("default") == field.get("default")
+
+
+@pytest.mark.parametrize("path", ["/compile", "/preflight", "/jobs/{job_id}/clone"])
+def test_every_body_with_options_of_a_compilation_refers_to_their_schema(path: str) -> None:
+    told = [media["schema"] for media in document()["paths"][path]["post"]["requestBody"]["content"].values()]
+    with_options = [found for found in map(resolved, told) if "options" in found.get("properties", {})]
+    assert with_options
+    for found in with_options:
+        assert "#/components/schemas/CompileOptions" in json.dumps(found["properties"]["options"])

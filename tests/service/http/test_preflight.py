@@ -22,6 +22,7 @@ from service.http.app import create_app
 from service.http.preflight_schemas import PREFLIGHT_EXAMPLE, ModelAnswer, PreflightOut
 from service.jobs import access, lease, models
 from service.jobs.oracle import Oracle
+from tests.service.databases import any_database
 from tests.service.http.test_compile import RAW, problem
 
 PRELUDE = "import json, os, sys, signal; order = json.loads(sys.stdin.readline())\n"
@@ -174,6 +175,7 @@ def test_the_estimate_rests_on_the_owners_jobs_of_this_queue_with_models_alike(
     assert client.post("/preflight", files={"model": b"m"}, headers=stranger).json()["estimate"] is None
 
 
+@any_database
 @pytest.mark.parametrize(
     ("program", "says"),
     [
@@ -208,6 +210,7 @@ def test_a_model_of_another_owner_or_none_is_not_found(asking: Asking, stranger:
     problem(client.post("/preflight", json={"model": "0" * 64}), 404, "not_found")
 
 
+@any_database
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

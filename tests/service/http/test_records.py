@@ -17,6 +17,7 @@ from service.db.engine import Database
 from service.http.record_files import COLUMNS
 from service.jobs import lease, records
 from service.jobs.records import to_row
+from tests.service.databases import any_database
 
 PARQUET = "application/vnd.apache.parquet"
 
@@ -109,6 +110,7 @@ def test_times_bound_from_below_inclusively_and_from_above_exclusively(
     assert (pages, cursor) == (["w2", "w1"], None)
 
 
+@any_database
 @pytest.mark.parametrize(
     "query",
     [

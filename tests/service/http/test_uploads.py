@@ -19,6 +19,7 @@ from service.config import Settings
 from service.db.engine import Database
 from service.http.app import create_app
 from service.jobs import uploads
+from tests.service.databases import any_database
 
 RAW = "application/octet-stream"
 ZIP = "application/zip"
@@ -118,6 +119,7 @@ def test_more_than_was_announced_is_refused(client: TestClient) -> None:
     problem(client.post("/uploads", json={"bytes": 100_001}), 413, "body_too_large")
 
 
+@any_database
 @pytest.mark.parametrize(
     "wanted",
     [

@@ -16,6 +16,8 @@ from bench.zoo import build
 from service.jobs import oracle
 from service.jobs.oracle import Oracle
 
+pytestmark = pytest.mark.processes
+
 PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sys.stdin.readline() or 'null')\n"
 
 GUARD_S = 60

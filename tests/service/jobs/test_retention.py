@@ -217,10 +217,11 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     assert lease.inferred(db, claim, outputs=output, report={"seconds": 1.0})
     rules = Rules(0, 1e12, DAY, 3600)
     assert outcomes.outputs(db, owner, job.id).key == output.key
-    assert sweep(db, blobs, rules).inferences == 0
-    age(job.id)
     for stored in (inputs, output):
         old(blobs, stored)
+    assert sweep(db, blobs, rules) == Swept()
+    assert {inputs.key, output.key} <= keys(blobs)
+    age(job.id)
     assert sweep(db, blobs, rules) == Swept(inferences=1, blobs=2)
     assert sweep(db, blobs, rules) == Swept()
     assert count(db, Inference) == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -175,14 +175,7 @@ def fresh(request: pytest.FixtureRequest, migrated: Path) -> Fresh:
     if request.param == "sqlite":
         return lambda folder: nullcontext(f"sqlite:///{shutil.copy(migrated, folder / 't.db')}")
     databases: Databases = request.getfixturevalue("databases")
-
-    @contextmanager
-    def one(folder: Path) -> Iterator[str]:
-        url = databases.migrated()
-        yield url
-        databases.drop(url)
-
-    return one
+    return lambda folder: databases.emptied()
 
 
 def test_a_jobs_life_keeps_its_promises(fresh: Fresh, record: dict[str, object]) -> None:

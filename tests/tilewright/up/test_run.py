@@ -21,6 +21,8 @@ from tilewright.client import Client
 from tilewright.errors import UsageError
 from tilewright.up import broker, run
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 
 

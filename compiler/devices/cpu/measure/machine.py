@@ -15,9 +15,11 @@ from compiler.devices.cpu.measure.operands import Operands, lay_out
 from compiler.devices.cpu.measure.timer import Sample, Timer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
-from compiler.ir.machine import STATE, Record, Setting, Trial
+from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.knowledge.kinds import STATE
+from compiler.knowledge.making import kernel_record
 from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
 from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
@@ -29,6 +31,8 @@ COLD_L2 = 2
 """Copies of the weights fill this many L2 caches."""
 STATE_ROUNDS = 100
 """Of handing over, to see in which state the cores are; some 10 to 100 microseconds."""
+STATE_RALLIES = 5
+"""So many times that is tried before cores count as far: a core that is taken away for a moment makes one rally a thousand times longer."""
 
 
 @dataclass(frozen=True)
@@ -225,22 +229,7 @@ class CpuMachine:
         state = rounds.state(run.samples) if shared else ""
         alike = {turn: took for turn, took in run.samples.items() if not shared or rounds.states[turn] == state}
         kept = [took for turn, took in alike.items() if turn in rounds.clean] or [*alike.values()]
-        spread = Spread.of(kept)
-        variant = {**trial.tile.to_json(), "lanes": trial.lanes, **self.setting.to_json()}
-        return Record(
-            kind="kernel",
-            workload=trial.key,
-            operator=trial.workload.kernel.family,
-            description=trial.workload.shapes,
-            target=self.target.name,
-            hardware=self.hardware,
-            variant={**variant, STATE: state} if shared else variant,
-            threads=trial.lanes,
-            seconds=spread.median,
-            p10=spread.p10,
-            p90=spread.p90,
-            samples=len(kept),
-        )
+        return kernel_record(trial, self.target, self.setting, Spread.of(kept), {STATE: state} if shared else {})
 
 
 @dataclass(frozen=True)
@@ -258,8 +247,12 @@ class _Rounds:
 
 
 def state_now(timer: Timer) -> str:
-    """Whether the first two cores of this process are `near` or `far` at this moment."""
-    return Handover.of(timer.handover(STATE_ROUNDS)).state
+    """Whether the first two cores of this process are `near` or `far` at this moment.
+
+    What disturbs a rally makes it longer, never shorter: one that is short shows that they are near.
+    """
+    rallies = (Handover.of(timer.handover(STATE_ROUNDS)) for _ in range(STATE_RALLIES))
+    return next((one.state for one in rallies if one.state == "near"), "far")
 
 
 def _identity(trial: Trial) -> tuple[str, Tile]:

@@ -13,11 +13,12 @@ from compiler.devices.cpu.measure.timer import Timer
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.machine import Record
+from compiler.knowledge.kinds import MACHINE
+from compiler.knowledge.making import machine_record
+from compiler.knowledge.records import Records
 from compiler.measure.memory import PAGE, allocate
 from compiler.measure.spread import Spread
 
-MACHINE = "machine"
-"""The kind of record that says how long one multiply-add of a vector, or one byte read, takes."""
 SAMPLES = 7
 SAMPLE_BYTES = 4 * 1024**2
 """A region is read over and over until so much was read."""
@@ -49,12 +50,7 @@ def measure_rates(library: bytes, target: CpuTarget) -> list[Record]:
 
 def rates_of(records: Sequence[Record], target: CpuTarget) -> tuple[Rates, list[Record]] | None:
     """Rates as records of this target and hardware have them, the last one of each; with these records. None unless all are known."""
-    found = {
-        record.workload: record
-        for record in records
-        if (record.kind, record.target, record.hardware) == (MACHINE, target.name, target.hardware)
-        and record.seconds > 0
-    }
+    found = {record.workload: record for record in Records.of(records).find(MACHINE, target) if record.seconds > 0}
     names = [field.name for field in fields(Rates) if field.name.endswith("_per_ns")]
     if not found.keys() >= set(names):
         return None
@@ -98,17 +94,5 @@ def _samples(timer: Timer, fact: _Fact, memory: np.ndarray, target: CpuTarget) -
 
 def _record(name: str, fact: _Fact, rates: Sequence[float], target: CpuTarget) -> Record:
     spread = Spread.of([1 / rate for rate in rates])
-    return Record(
-        kind=MACHINE,
-        workload=name,
-        operator=MACHINE,
-        description=fact.about + (f", each over {fact.bytes} bytes" if fact.bytes else ""),
-        target=target.name,
-        hardware=target.hardware,
-        variant={},
-        threads=fact.lanes,
-        seconds=spread.median,
-        p10=spread.p10,
-        p90=spread.p90,
-        samples=len(spread.samples),
-    )
+    about = fact.about + (f", each over {fact.bytes} bytes" if fact.bytes else "")
+    return machine_record(name, about, target, spread, fact.lanes)

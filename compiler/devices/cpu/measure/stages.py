@@ -20,16 +20,17 @@ from compiler.devices.cpu.measure.timer import Region, TimedStage, TimedTask, Ti
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import ResourceExhausted
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import STATE, Record, Setting, Trial, Workload
+from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Task
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.knowledge.kinds import BUDGET_S, STAGE
+from compiler.knowledge.making import stage_record, stages_marker
+from compiler.knowledge.records import Records
 from compiler.measure.memory import PAGE, allocate, storage_bytes
 from compiler.measure.pattern import pattern, reads_indices
 from compiler.measure.spread import Spread
 
-STAGE = "stage"
-"""The kind of record that says how long a part of a plan takes by itself; the description tells which."""
 WARM_RUNS, RUNS = 3, 15
 DIGITS = 24
 """Hexadecimal, of a digest."""
@@ -171,18 +172,12 @@ class CpuStageClock:
     """Records that answered."""
 
     def __post_init__(self) -> None:
-        here = (STAGE, self.target.name, self.target.hardware)
-        self._known = {
-            record.workload: record
-            for record in self.records
-            if (record.kind, record.target, record.hardware) == here
-            and record.variant.get(STATE) == self.state
-            and self.setting.is_of(record)
-        }
+        found = Records.of(self.records).find(STAGE, self.target, setting=self.setting, state=self.state)
+        self._known = {record.workload: record for record in found}
         self._layout = Layout(self.kernels, COLD_L2 * self.target.l2_bytes, self.seed)
         self._whole = _digest((tuple(self.keys), self._joins(range(len(self.kernels.calls))), self.lanes, self.state))
         done = self._known.get(self._whole)
-        had = done.variant.get("budget_s") if done else None
+        had = done.variant.get(BUDGET_S) if done else None
         self._is_done = isinstance(had, float | int) and had >= self.budget_s
         self._gave_up: set[str] = set()
 
@@ -218,8 +213,8 @@ class CpuStageClock:
         """Says in a record that so large a budget was offered for the stages of these kernels."""
         if self.machine is not None and self.spent_s > 0 and not self._is_done and not self.machine.hurry():
             about = f"parts of a plan of {len(self.keys)} calls; seconds that timing them took"
-            spent = Spread.of([self.spent_s])
-            self.learn(self._record(self._whole, about, spent, {"budget_s": self.budget_s}))
+            here = (self.target, self.setting, self.state)
+            self.learn(stages_marker(self._whole, about, *here, self.budget_s, self.spent_s, self.lanes))
 
     def _measure(
         self, machine: CpuMachine, tiles: Mapping[int, Tile], tasks: Sequence[Task], name: str, end: float
@@ -242,23 +237,8 @@ class CpuStageClock:
         lanes = 1 + max(task.lane for task in tasks)
         about = f"{len(calls)} calls in {len(tasks)} tasks on {lanes} lanes: {families}"
         spread = Spread.of(seconds[1:])
-        return self._record(name, about[:1000], spread, {"lanes": lanes})
-
-    def _record(self, name: str, about: str, spread: Spread, facts: Mapping[str, float | int]) -> Record:
-        return Record(
-            kind=STAGE,
-            workload=name,
-            operator=STAGE,
-            description=about,
-            target=self.target.name,
-            hardware=self.target.hardware,
-            variant={**facts, STATE: self.state, **self.setting.to_json()},
-            threads=self.lanes,
-            seconds=spread.median,
-            p10=spread.p10,
-            p90=spread.p90,
-            samples=len(spread.samples),
-        )
+        here = (self.target, self.setting, spread, self.state)
+        return stage_record(name, about[:1000], *here, lanes, self.lanes)
 
     def _can_run(self, tasks: Sequence[Task], machine: CpuMachine) -> bool:
         """Whether all may run here by themselves: what a task waits for is among them, and no index is computed by any of them."""

@@ -1,7 +1,7 @@
 /* Timing of kernels without a caller's overhead: compiled into a library of kernels, or on its own for the probes.
  *
  * A team is a number of lanes, each a thread on a core of its own when there is more than one. Lanes meet at counters, one cache
- * line each, as the lanes of a model do. beside.c and stages.c follow in the same unit.
+ * line each, as the lanes of a model do. stages.c follows in the same unit.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

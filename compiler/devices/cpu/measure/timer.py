@@ -11,11 +11,8 @@ from types import TracebackType
 
 from compiler.errors import InternalError, ResourceExhausted
 
-TIMER_SOURCE = "\n".join((files("compiler.devices.cpu.measure") / name).read_text() for name in ("timer.c", "beside.c", "stages.c"))
+TIMER_SOURCE = "\n".join((files("compiler.devices.cpu.measure") / name).read_text() for name in ("timer.c", "stages.c"))
 """C source to be compiled with the target's flags (and -pthread) into each library that `Timer` opens."""
-STREAM = "tw_stream"
-"""The symbol of the standard load, a kernel that reads STREAM_CHUNK bytes of its first operand in each tile; `Stream` is its second."""
-STREAM_CHUNK = 16 * 1024
 
 
 class Region(ctypes.Structure):
@@ -43,12 +40,6 @@ class Sample(ctypes.Structure):
         ("warm", ctypes.POINTER(Region)),
         ("warms", ctypes.c_long),
     )
-
-
-class Stream(ctypes.Structure):
-    """`struct stream`: how many bytes there are, and which is read next."""
-
-    _fields_ = (("bytes", ctypes.c_long), ("at", ctypes.c_long), ("sink", ctypes.c_longlong))
 
 
 class TimedWait(ctypes.Structure):
@@ -109,8 +100,6 @@ class Timer:
         passing = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
         self._pass = self._function("tw_probe_pass", *passing)
         self._upgrade = self._function("tw_probe_upgrade", *passing)
-        sample, double = ctypes.POINTER(Sample), ctypes.POINTER(ctypes.c_double)
-        self._beside = self._function("tw_beside", sample, sample, double)
         self._stages = self._function("tw_stages", ctypes.POINTER(TimedStage))
 
     def __enter__(self) -> Timer:
@@ -149,12 +138,6 @@ class Timer:
     def upgrade(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float:
         """Seconds in which one core writes so many bytes that it wrote last and that itself or, if `apart`, another core has read since."""
         return _measured(self._upgrade(address, bytes, rounds, apart), "writing")
-
-    def beside(self, one: Sample, other: Sample | None) -> tuple[float, float]:
-        """Seconds of a run of one kernel while another core runs another (None: waits), and of a run of the other."""
-        seconds = (ctypes.c_double * 2)()
-        _measured(self._beside(ctypes.byref(one), ctypes.byref(other) if other else None, seconds), "two kernels")
-        return seconds[0], seconds[1]
 
     def stage(self, stage: TimedStage) -> None:
         """Runs tasks on their lanes and puts the seconds of each run where the stage says."""

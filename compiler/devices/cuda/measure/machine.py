@@ -18,6 +18,7 @@ from compiler.errors import InternalError, ResourceExhausted, TargetUnavailable
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.knowledge.making import kernel_record
 from compiler.measure.pattern import reads_indices
 from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
 from compiler.measure.spread import Spread
@@ -307,25 +308,8 @@ class CudaMachine:
         trial = run.trial
         turns = [turn for turn in run.samples if turn in clean] or [*run.samples]
         spread = Spread.of([run.samples[turn] for turn in turns])
-        return Record(
-            kind="kernel",
-            workload=trial.key,
-            operator=trial.workload.kernel.family,
-            description=trial.workload.shapes,
-            target=self.target.name,
-            hardware=self.hardware,
-            variant={
-                **trial.tile.to_json(),
-                "lanes": trial.lanes,
-                **self.setting.to_json(),
-                **_clock_of([clocks[turn] for turn in turns if turn < len(clocks)]),
-            },
-            threads=trial.lanes,
-            seconds=spread.median,
-            p10=spread.p10,
-            p90=spread.p90,
-            samples=len(turns),
-        )
+        clocks_told = _clock_of([clocks[turn] for turn in turns if turn < len(clocks)])
+        return kernel_record(trial, self.target, self.setting, spread, clocks_told)
 
 
 def _identity(trial: Trial) -> tuple[str, Tile]:

@@ -9,7 +9,7 @@ import pytest
 from compiler.codegen.build import environment_compiler, find_toolchain
 from compiler.codegen.calls import workload_of
 from compiler.devices.cpu import device as cpu
-from compiler.devices.cpu.device import HANDOVER, CpuBackend, LibraryStepper, build_trials, handover_record
+from compiler.devices.cpu.device import CpuBackend, LibraryStepper, build_trials, handover_record
 from compiler.devices.cpu.emit.lower import count_tiles
 from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.target import PROFILES, this_machine
@@ -22,6 +22,7 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Trial
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.kinds import HANDOVER
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.bisect import bisect
@@ -132,7 +133,7 @@ def handed_over(ns: float, *, hardware: str = TARGET.hardware, upgrade_s: float 
     seconds = 1e-9 * ns
     spread = (seconds, seconds, seconds)
     variant = {} if upgrade_s is None else {"upgrade_s": upgrade_s}
-    return Record(HANDOVER, "", "", "", TARGET.name, hardware, variant, 2, *spread, 1)
+    return Record(HANDOVER.name, "", "", "", TARGET.name, hardware, variant, 2, *spread, 1)
 
 
 @pytest.mark.parametrize(("measured", "counts"), [(55.0, 60.0), (150.0, 185.0)])

@@ -32,7 +32,8 @@ from compiler.ir.tile import Cost, Tile
 from compiler.pack.facts import Facts
 from compiler.pack.pack import pack
 from compiler.schedule.memory.buffers import place_buffers
-from tests.cuda_double.double import MODES, Mode, build_runtime, cached, compile_kernels
+from tests.cuda_double.double import MODES, Mode, build_runtime, compile_kernels
+from tests.kept import kept
 
 ROOT = Path(__file__).parents[4]
 ONE_RUN = "outputs.update(model.run(inputs))"
@@ -151,7 +152,7 @@ def on_double(artifact: Path, flavour: str = "plain") -> Twin:
 
 
 def _image_file(content: bytes) -> Path:
-    return cached(repr(content), ".image", lambda made: made.write_bytes(content))
+    return kept(repr(content), ".image", lambda made: made.write_bytes(content))
 
 
 def images_of(library: bytes) -> Iterable[tuple[str, bytes]]:

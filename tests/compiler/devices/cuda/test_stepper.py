@@ -36,6 +36,7 @@ from compiler.schedule import schedule
 from compiler.tuning.tune import workload_key
 from tests.compiler.networks import Network, graph_of
 from tests.cuda_double import double
+from tests.kept import kept
 
 pytestmark = pytest.mark.skipif(
     not double.compiler_there() or nvrtc.library_path() is None, reason="the double of CUDA needs g++, its images NVRTC"
@@ -79,7 +80,7 @@ def device_for(kernels: KernelGraph, plan: Plan, candidates: Candidates, seeded:
         for right, wrong in seeded.items():
             text = text.replace(right, wrong)
         library = double.compile_kernels(text, "plain", "stepped.cu")
-        file = double.cached(repr(candidate.image), ".image", partial(Path.write_bytes, data=candidate.image))
+        file = kept(repr(candidate.image), ".image", partial(Path.write_bytes, data=candidate.image))
         settings.append(f"module={file}:{TARGET.architecture}:{library}")
     with double.Device(settings=" ".join(settings)) as fresh:
         fresh.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))

@@ -34,6 +34,7 @@ from tests.compiler.schedule.kernel_graphs import (
     run,
     tile_tasks,
 )
+from tests.seeds import each
 
 FAR = LaneCosts(byte_s=1.0, upgrade_s=4.0)
 WIDE = LINE // SIZE
@@ -73,7 +74,7 @@ class Scene:
         return layout.places, layout.bytes
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_a_plan_whose_storages_moved_costs_no_more_in_hardly_more_memory_and_computes_the_same(seed: int) -> None:
     """Cells are lines in so small an arena: what moves are judged by is what `traffic` tells."""
     scene = Scene(seed)
@@ -91,15 +92,17 @@ def test_many_a_plan_is_better_for_it() -> None:
 
 
 @pytest.mark.parametrize("cells", [by_owner.CELLS, 5])
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_leases_move_only_within_the_limit_and_to_where_nobody_is_meanwhile(
     seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(by_owner, "CELLS", cells)
     scene = Scene(100 + seed)
+    judged: list[int] = []
 
     def check(tenants: Sequence[Tenant], leases: Sequence[Lease], limit: int) -> list[Lease]:
         before = [*leases]
+        judged.append(len(before))
         found = scene.mover()(tenants, leases, limit)
         assert [*leases] == before
         assert [(one.bytes, one.users, one.ended) for one in found] == [(o.bytes, o.users, o.ended) for o in before]
@@ -109,6 +112,7 @@ def test_leases_move_only_within_the_limit_and_to_where_nobody_is_meanwhile(
         return found
 
     scene.place(check)
+    assert judged
 
 
 def test_lanes_that_cost_each_other_nothing_move_no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +180,7 @@ def test_where_a_large_storage_leaves_room_the_small_ones_after_it_move() -> Non
 
 
 @pytest.mark.parametrize("cell", [LINE, 3 * LINE])
-@pytest.mark.parametrize("seed", range(10))
+@each(range(10))
 def test_all_places_at_once_are_judged_as_each_would_be_alone(seed: int, cell: int) -> None:
     """Of storages of any sizes, none at all too, anywhere, some of which no task touches."""
     random, numbers = Random(seed), np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.lanes import Beside, LaneCosts
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.schedule.memory.moves import moves_of
 from compiler.schedule.plans.dependencies import predecessors
@@ -21,6 +21,7 @@ from tests.compiler.schedule.kernel_graphs import (
     read_at,
     tile_tasks,
 )
+from tests.seeds import each
 
 ROWS, _ = SPLITS
 BYTE_S = 1e-9
@@ -57,7 +58,7 @@ def read(kernels: KernelGraph, call: int, part: int, parts: int, storage: int) -
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 @pytest.mark.parametrize("parts", [2, 3])
 def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> None:
     """Where every buffer is one stretch of memory, split evenly by rows: then stretches hold nothing but what is touched."""
@@ -86,7 +87,7 @@ def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> N
             assert move.crosses[parts - 1] == pytest.approx(crosses / whole)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_without_regions_every_part_reads_all(seed: int) -> None:
     kernels = random_graph(Random(seed))
     before = predecessors(kernels)
@@ -111,15 +112,13 @@ def menus(kernels: KernelGraph, *extra: Variant) -> list[Menu]:
 
 def test_times_measured_on_so_many_lanes_are_taken_as_they_are() -> None:
     """They contain the meeting of the lanes and what these do to each other; without any the tiles are shared out."""
-    kernels, costs = random_graph(Random(1)), LaneCosts(split_s=1e-6, beside={"w0": Beside(0.5, 0.4)})
+    kernels, costs = random_graph(Random(1)), LaneCosts(split_s=1e-6)
     shared = Instance.of(kernels, menus(kernels), 3, costs).problem
-    assert shared.seconds[0] == pytest.approx((6e-6, 3e-6 * 1.2 + 1e-6, 2e-6 * 1.4 + 1e-6))
-    assert shared.seconds[1] == pytest.approx((6e-6, 3e-6 + 1e-6, 2e-6 + 1e-6))
+    assert shared.seconds[0] == pytest.approx((6e-6, 3e-6 + 1e-6, 2e-6 + 1e-6))
     measured = Variant(ROWS, 6, 2, Cost(5e-6, "measured")), Variant(ROWS, 6, 2, Cost(4.5e-6, "measured"))
     instance = Instance.of(kernels, menus(kernels, *measured), 3, costs)
-    assert instance.problem.seconds[0] == pytest.approx((6e-6, 4.5e-6, 2e-6 * 1.4 + 1e-6))
+    assert instance.problem.seconds[0] == pytest.approx((6e-6, 4.5e-6, 2e-6 + 1e-6))
     assert instance.options[0][1] == measured[1]
-    assert instance.problem.beside[0] == Beside(0.5, 0.4)
 
 
 class Clock:
@@ -134,7 +133,7 @@ class Clock:
         return float(len(tasks))
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each(range(15))
 def test_a_clock_gets_the_tasks_of_the_calls_of_a_stage_and_their_tiles(seed: int) -> None:
     kernels, clock = random_graph(Random(seed)), Clock()
     every = [Menu("", tuple(one for one in options[:1] if one)) for options in variants(kernels, 2)]

@@ -38,6 +38,7 @@ from tests.compiler.schedule.kernel_graphs import (
     read_at,
     tile_tasks,
 )
+from tests.seeds import each
 
 WIDE = LINE // SIZE
 """Columns of a matrix each row of which is a cache line."""
@@ -169,7 +170,7 @@ def rows_only(random: Random) -> KernelGraph:
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", range(12))
+@each(range(12))
 def test_where_tasks_touch_whole_lines_it_is_what_each_line_goes_through(seed: int, lanes: int) -> None:
     """Line by line: who wrote it last, and who has read it since."""
     kernels, plan, regions = random_plan(10 * seed + lanes, lanes)

@@ -14,6 +14,7 @@ from compiler.schedule.memory.strays import strays
 from compiler.schedule.plans.instance import Instance
 from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, chain, points, read_at, tile_tasks
 from tests.compiler.schedule.solvers.test_aligned import ways
+from tests.seeds import each
 
 BY_ROWS, BY_COLUMNS = SPLITS
 WIDE = (ROWS, 4)
@@ -67,13 +68,15 @@ def test_on_one_lane_nothing_moves_and_the_fastest_is_taken() -> None:
     assert [one.tile for one, _ in options if one] == [BY_COLUMNS] * 2
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_no_other_way_takes_less_with_what_it_moves(seed: int) -> None:
     random = Random(seed)
     kernels = chain(*random.choices(["sum", "halo", "mix", "flip"], k=5))
     accesses = Accesses(kernels, ExactRegions(kernels))
     menu, costs = ways(columns=random.uniform(0.7, 1.3)), LaneCosts(byte_s=random.choice([0.0, 0.001, 0.01]))
-    for call, tile in enumerate(taken(kernels, menu, costs)):
+    tiles = taken(kernels, menu, costs)
+    assert len(tiles) == 5
+    for call, tile in enumerate(tiles):
         total = {
             one.tile: one.cost.seconds / 2 + costs.byte_s * strays(kernels, accesses, call, one, 2)
             for one in menu.variants

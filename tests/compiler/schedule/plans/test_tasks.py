@@ -16,6 +16,7 @@ from compiler.schedule.plans.lanes_plan import plan_of
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import Placed
 from tests.compiler.schedule.kernel_graphs import SPLITS, ExactRegions, random_graph, random_order, run, tile_tasks
+from tests.seeds import each
 
 
 def random_plan(seed: int, fine: bool, most: int = 12) -> tuple[KernelGraph, Plan, ExactRegions | None]:
@@ -87,7 +88,7 @@ def races(kernels: KernelGraph, plan: Plan, regions: ExactRegions | None) -> boo
 
 
 @pytest.mark.parametrize("fine", [False, True])
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_every_order_that_the_waits_allow_computes_what_the_calls_in_turn_compute(seed: int, fine: bool) -> None:
     kernels, plan, _ = random_plan(seed, fine)
     expected = run(kernels, in_turn(kernels, plan), Random(0))
@@ -98,12 +99,15 @@ def test_every_order_that_the_waits_allow_computes_what_the_calls_in_turn_comput
 @pytest.mark.parametrize("fine", [False, True])
 def test_without_waits_some_order_computes_something_else(fine: bool) -> None:
     """The orders in which the interpreter runs tasks are wild enough to find what a plan lacks."""
+    judged = 0
     for seed in range(40):
         kernels, plan, _ = random_plan(seed, fine)
         if any(task.waits for task in plan.runs):
+            judged += 1
             free = replace(plan, tasks=tuple(replace(task, waits=()) for task in plan.runs))
             expected = run(kernels, in_turn(kernels, plan), Random(0))
             assert any(run(kernels, free, Random(order)) != expected for order in range(20))
+    assert judged > 10
 
 
 def in_turn(kernels: KernelGraph, plan: Plan) -> Plan:
@@ -117,7 +121,7 @@ def in_turn(kernels: KernelGraph, plan: Plan) -> Plan:
 
 
 @pytest.mark.parametrize("fine", [False, True])
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_a_plan_has_no_races_and_lacks_none_of_its_waits(seed: int, fine: bool) -> None:
     """Every wait is needed: no other implies it, and without it the verifier finds a race, as does a search byte by byte."""
     kernels, plan, regions = random_plan(100 + seed, fine, most=8)
@@ -131,7 +135,7 @@ def test_a_plan_has_no_races_and_lacks_none_of_its_waits(seed: int, fine: bool) 
                 broken.verify(kernels, regions)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_the_verifier_finds_a_race_exactly_where_there_is_one(seed: int) -> None:
     """Waits taken away, or made for a task before, at random."""
     random = Random(seed)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from compiler.ir.lanes import ALONE, Beside, LaneCosts
+from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.schedule.memory.ownership import traffic
 from compiler.schedule.plans.lanes_plan import plan_of
@@ -20,6 +20,7 @@ from tests.compiler.schedule.kernel_graphs import (
     random_order,
     tile_tasks,
 )
+from tests.seeds import each
 
 TILE = SPLITS[0]
 
@@ -34,7 +35,7 @@ def seconds_of(lanes: int, one: Menu) -> list[float]:
     kernels = chain("sum")
     placed = [Placed(0, tuple(range(lanes)), 0.0, 0.0)]
     plan = plan_of(kernels, placed, [(TILE, ROWS)], lanes, [()], "", ExactRegions(kernels))
-    return [work.seconds for work in works_of(plan, kernels, [one], LaneCosts(), ExactRegions(kernels))]
+    return [*works_of(plan, kernels, [one], LaneCosts(), ExactRegions(kernels))]
 
 
 def test_a_call_that_was_measured_on_one_lane_is_shared_by_tiles() -> None:
@@ -48,7 +49,7 @@ def test_the_part_with_most_tiles_takes_what_was_measured_on_as_many_lanes() -> 
     assert seconds_of(2, menu((1, 99.0), (2, 2.0))) == [2.0 * (ROWS // 2) / -(-ROWS // 2), 2.0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_what_is_not_at_hand_takes_longer(seed: int) -> None:
     random = Random(seed)
     kernels = random_graph(random)
@@ -63,17 +64,15 @@ def test_what_is_not_at_hand_takes_longer(seed: int) -> None:
     ]
     order = sorted(placed, key=lambda one: one.call)
     plan = plan_of(kernels, order, [(TILE, count) for count in tiles], lanes, before, "", regions)
-    costs = LaneCosts(0.0, 1e-3, 4e-3, {"w0": Beside(0.5, 0.25)})
+    costs = LaneCosts(0.0, 1e-3, 4e-3)
     works = works_of(plan, kernels, menus, costs, regions)
     free = works_of(plan, kernels, menus, LaneCosts(), regions)
     moved = traffic(plan, kernels, regions)
-    for task, work, alone, missing in zip(plan.runs, works, free, moved, strict=True):
+    for work, alone, missing in zip(works, free, moved, strict=True):
         longer = 1e-3 * missing.read + 1e-3 * missing.fetched + 4e-3 * missing.upgraded
-        assert work.seconds == pytest.approx(alone.seconds + longer)
-        assert work.load == (costs.beside["w0"] if task.call == 0 else ALONE)
+        assert work == pytest.approx(alone + longer)
     by_call = {
-        call: sum(w.seconds for w, t in zip(free, plan.runs, strict=True) if t.call == call)
-        for call in range(len(tiles))
+        call: sum(w for w, t in zip(free, plan.runs, strict=True) if t.call == call) for call in range(len(tiles))
     }
     assert by_call == pytest.approx({call: float(call + 1) if count else 0.0 for call, count in enumerate(tiles)})
     assert not any(one.seconds(costs) for one in moved) or len({task.lane for task in plan.runs}) > 1

@@ -18,6 +18,7 @@ from compiler.schedule.solvers.aligned import aligned
 from compiler.schedule.solvers.sequential import one_by_one
 from tests.compiler.schedule.kernel_graphs import ROWS, SIZE, SPLITS, ExactRegions, chain, random_graph, run, tile_tasks
 from tests.compiler.schedule.plans.test_tasks import in_turn
+from tests.seeds import each
 
 NEAR, FAR = LaneCosts(split_s=0.2), LaneCosts(split_s=2.0, byte_s=0.01)
 
@@ -75,7 +76,7 @@ def test_a_call_without_tiles_takes_no_time() -> None:
     assert [one.end for one in placed] == [0.0, 3.0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_its_plans_compute_what_the_calls_in_turn_compute(seed: int) -> None:
     random = Random(seed)
     kernels, lanes = random_graph(random), random.randint(1, 4)

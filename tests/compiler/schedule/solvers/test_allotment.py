@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from compiler.schedule.problem import Problem, ways_to_the_end
 from compiler.schedule.solvers.allotment import allotment
 from tests.compiler.schedule.problems import random_problem
+from tests.seeds import each
 
 HALVED = (4.0, 2.0)
 
@@ -22,7 +21,7 @@ def test_what_gains_nothing_by_lanes_gets_none() -> None:
     assert allotment(Problem(((), (0,)), ((4.0, 4.0), HALVED), lanes=2)) == (1, 2)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_at_the_end_the_chain_is_no_longer_than_the_work_or_cannot_be_shortened(seed: int) -> None:
     problem = random_problem(seed, most=15)
     counts = allotment(problem)

@@ -13,6 +13,7 @@ from compiler.schedule.solvers.cut import series
 from compiler.schedule.solvers.early_start import early_start
 from compiler.schedule.solvers.placing import Options, Placing
 from tests.compiler.schedule.problems import random_problem, shortest, with_moves
+from tests.seeds import each
 
 
 def dressed(seed: int, most: int, lanes: int | None = None) -> Problem:
@@ -21,7 +22,7 @@ def dressed(seed: int, most: int, lanes: int | None = None) -> Problem:
     return with_moves(problem, seed) if seed % 2 else problem
 
 
-@pytest.mark.parametrize("seed", range(80))
+@each(range(80))
 def test_no_schedule_is_longer_than_by_list_scheduling_without_looking_ahead(seed: int) -> None:
     problem = dressed(seed, most=20)
     placed = beam(problem, begun=100)
@@ -42,7 +43,7 @@ def test_a_call_takes_all_lanes_where_one_by_one_would_delay_a_chain() -> None:
     assert makespan(beam(problem)) == lower_bound(problem) == 5.5
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_the_best_outlook_is_below_every_schedule_and_the_mean_between_the_others(seed: int) -> None:
     problem = dressed(seed, most=12)
     best, allotted, between = outlooks(problem)
@@ -84,7 +85,7 @@ def test_few_schedules_begun_are_enough_for_a_schedule() -> None:
     assert makespan(many) <= makespan(one)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each(range(10))
 def test_a_whole_is_no_longer_than_its_blocks_in_turn(seed: int) -> None:
     """Two equal blocks between calls that all read and are read: solved once, and one after the other."""
     block = random_problem(seed, most=8, least=3, lanes=2)

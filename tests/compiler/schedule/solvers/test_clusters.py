@@ -8,13 +8,14 @@ import pytest
 from compiler.schedule.problem import Move, Problem
 from compiler.schedule.solvers.clusters import linear_clusters, pieces, quotient
 from tests.compiler.schedule.problems import random_problem
+from tests.seeds import each
 
 
 def problem_of(*before: tuple[int, ...], lengths: tuple[float, ...] = ()) -> Problem:
     return Problem(before, tuple((length,) for length in lengths or (1.0,) * len(before)), 2)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each(range(200))
 def test_clusters_are_chains_that_cover_the_calls(seed: int) -> None:
     problem = random_problem(seed, most=30)
     clusters = linear_clusters(problem)
@@ -24,7 +25,7 @@ def test_clusters_are_chains_that_cover_the_calls(seed: int) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 30])
-@pytest.mark.parametrize("seed", range(200))
+@each(range(200))
 def test_the_graph_of_clusters_has_no_cycle(seed: int, most: int) -> None:
     problem = random_problem(seed, most=30)
     clusters = pieces(problem, linear_clusters(problem), most)

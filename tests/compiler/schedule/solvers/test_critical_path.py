@@ -5,9 +5,10 @@ import pytest
 from compiler.schedule.problem import Move, Problem, makespan, timed, verify_schedule
 from compiler.schedule.solvers.critical_path import critical_path_list, upward_ranks
 from tests.compiler.schedule.problems import random_problem, reaches, with_moves
+from tests.seeds import each
 
 
-@pytest.mark.parametrize("seed", range(80))
+@each(range(80))
 @pytest.mark.parametrize("moves", [False, True])
 def test_it_makes_a_schedule(seed: int, moves: bool) -> None:
     problem = random_problem(seed, most=25)
@@ -17,7 +18,7 @@ def test_it_makes_a_schedule(seed: int, moves: bool) -> None:
     assert timed(problem, placed) == placed
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_a_rank_is_the_longest_of_all_ways(seed: int) -> None:
     problem = with_moves(random_problem(seed, most=9), seed)
     means = [sum(length for _, length in problem.lengths(call)) / len(problem.lengths(call)) for call in problem.calls]

@@ -2,17 +2,16 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
-import pytest
-
 from compiler.schedule.solvers.cut import Block, branches, decompose, halves, live_after, narrow, series
 from tests.compiler.schedule.problems import random_problem, reaches
+from tests.seeds import each
 
 DIAMOND: tuple[tuple[int, ...], ...] = ((), (0,), (0,), (1, 2))
 INCEPTION: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (0,), (0,), (4,), (2, 3, 5), (2, 3, 5))
 """Three branches write one tensor, which two calls read."""
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_blocks_in_series_are_all_that_precedence_puts_one_after_another(seed: int) -> None:
     problem = random_problem(seed, most=14)
     blocks, before = series(problem.before, problem.calls), reaches(problem)
@@ -28,7 +27,7 @@ def test_blocks_in_series_are_all_that_precedence_puts_one_after_another(seed: i
             assert not all(one in before[call] for one, call in product(first, rest))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_branches_have_no_edge_between_them(seed: int) -> None:
     problem = random_problem(seed, most=14)
     home = {call: at for at, part in enumerate(branches(problem.before, problem.calls)) for call in part}
@@ -67,7 +66,7 @@ def test_cells_that_read_the_two_before_them_are_found() -> None:
     assert parts[2:-1] == [(at, at + 1, at + 2, at + 3) for at in (2, 6, 10, 14)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_parts_keep_the_order_and_none_is_empty(seed: int) -> None:
     problem = random_problem(seed, most=20, least=2)
     for parts in (narrow(problem.before, tuple(problem.calls)), [*halves(problem.before, tuple(problem.calls))]):

@@ -8,13 +8,14 @@ from compiler.schedule.problem import Placed, Problem, makespan, timed, verify_s
 from compiler.schedule.solvers.descent import MOST_TRIES, PLACEMENTS, Budget, descent, with_counts
 from compiler.schedule.solvers.early_start import ListScheduler, Rules, early_start
 from tests.compiler.schedule.problems import random_problem, shortest, with_moves
+from tests.seeds import each
 
 
 def first_fit(problem: Problem) -> tuple[Placed, ...]:
     return early_start(problem, Rules())
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 @pytest.mark.parametrize("moves", [False, True])
 def test_it_ends_no_later_than_what_it_began_with(seed: int, moves: bool) -> None:
     problem = random_problem(seed, most=12)
@@ -26,7 +27,7 @@ def test_it_ends_no_later_than_what_it_began_with(seed: int, moves: bool) -> Non
     assert found == descent(problem, starts, most_tries=300)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@each(range(25))
 def test_small_problems_end_at_the_optimum_or_near_it(seed: int) -> None:
     """Of brute force; a list scheduler chooses the lanes, which is not always the best choice."""
     problem = random_problem(seed, most=5, lanes=2)

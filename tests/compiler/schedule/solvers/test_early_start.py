@@ -6,7 +6,6 @@ from itertools import pairwise, permutations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.ir.lanes import Beside
 from compiler.ir.plan import ended_before
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.problem import Move, Placed, Problem, verify_schedule
@@ -138,15 +137,6 @@ def test_a_call_goes_where_it_ends_first_with_what_it_has_to_read() -> None:
     assert [one.lanes for one in early_start(problem, Rules())] == [(0,), (1,), (0,)]
     waits = Problem(((), (), (0,), ()), ((2.0,), (2.0,), (1.0,), (9.0,)), 2, moves=((), (), (Move(5.0),), ()))
     assert {one.call: one.lanes for one in early_start(waits, Rules(critical_first=False))}[2] == (0,)
-
-
-def test_with_the_rule_a_call_that_saturates_memory_runs_alone() -> None:
-    seconds = ((4.0, 3.9), (4.0, 2.0), (4.0, 2.0))
-    loads = (Beside(1.0, 1.0), Beside(0.1, 0.1), Beside(0.1, 0.1))
-    problem = Problem(((),) * 3, seconds, 2, beside=loads)
-    alone = {one.call: one.lanes for one in early_start(problem, Rules(saturating_alone=True))}
-    assert alone[0] == (0, 1)
-    assert len({one.call: one.lanes for one in early_start(problem, Rules())}[0]) == 1
 
 
 @given(graphs(), st.integers(1, 4), st.integers(1, 4))

@@ -8,6 +8,7 @@ from compiler.schedule.problem import Problem, makespan, verify_schedule
 from compiler.schedule.solvers.candidates import candidates
 from compiler.schedule.solvers.optimal import optimum
 from tests.compiler.schedule.problems import random_problem, shortest, with_moves
+from tests.seeds import each
 
 pytest.importorskip("ortools")
 
@@ -15,7 +16,7 @@ LIMIT_S = 600.0
 """Never reached: these problems are solved in milliseconds."""
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_the_optimum_is_that_of_brute_force(seed: int) -> None:
     problem = random_problem(seed, most=5, lanes=2)
     found = optimum(problem, candidates(problem)[-1].placed, LIMIT_S)
@@ -27,7 +28,7 @@ def test_the_optimum_is_that_of_brute_force(seed: int) -> None:
     assert found.bound_s == pytest.approx(least, rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_where_results_are_moved_it_is_exact_for_calls_on_one_lane(seed: int) -> None:
     problem = random_problem(seed, most=5, lanes=2)
     problem = with_moves(replace(problem, seconds=tuple(one[:1] for one in problem.seconds)), seed)
@@ -37,7 +38,7 @@ def test_where_results_are_moved_it_is_exact_for_calls_on_one_lane(seed: int) ->
     assert found.makespan_s == pytest.approx(shortest(problem), rel=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_where_split_calls_are_moved_the_bound_stays_one(seed: int) -> None:
     problem = with_moves(random_problem(seed, most=4, lanes=2 + seed % 2), seed)
     found = optimum(problem, candidates(problem)[-1].placed, LIMIT_S)
@@ -46,7 +47,7 @@ def test_where_split_calls_are_moved_the_bound_stays_one(seed: int) -> None:
     assert shortest(problem) * (1 - 1e-9) <= found.makespan_s
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each(range(10))
 def test_with_three_lanes_too(seed: int) -> None:
     problem = random_problem(seed, most=4, lanes=3)
     assert optimum(problem, candidates(problem)[-1].placed, LIMIT_S).makespan_s == pytest.approx(

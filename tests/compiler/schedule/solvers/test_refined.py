@@ -13,6 +13,7 @@ from compiler.schedule.solvers.stages import Endings, Latency, Pruning, Stage
 from tests.compiler.schedule.problems import random_problem
 from tests.compiler.schedule.solvers.test_stage_schedule import repeated
 from tests.compiler.schedule.solvers.test_stages import WIDE, least, priced
+from tests.seeds import each
 
 
 class Clock:
@@ -31,7 +32,7 @@ def search(problem: Problem, pruning: Pruning = WIDE) -> Endings:
     return Endings(problem.before, pruning)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 @pytest.mark.parametrize("pruning", [WIDE, Pruning(2, 3)])
 def test_no_stages_take_less_where_no_prediction_is_too_long(seed: int, pruning: Pruning) -> None:
     """Predictions of nothing hold back no stage, so the true optimum is found: that of all stagings with every stage measured."""
@@ -42,7 +43,7 @@ def test_no_stages_take_less_where_no_prediction_is_too_long(seed: int, pruning:
     assert len(clock.asked) == len({*clock.asked})
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_it_ends_with_measured_stages_that_no_others_beat_by_what_is_known(seed: int) -> None:
     """Measured where measured, else predicted times the median ratio: by these the end is an optimum. Few stages are measured."""
     problem, clock = random_problem(seed, most=6), Clock(seed)
@@ -66,7 +67,7 @@ def test_it_ends_with_measured_stages_that_no_others_beat_by_what_is_known(seed:
     assert sum(known[stage] for stage in found) == pytest.approx(least(problem, Believed(), WIDE))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_true_predictions_need_one_round_whatever_their_unit(seed: int) -> None:
     problem, clock = random_problem(seed, most=6), Clock(seed)
     rounds = 0
@@ -102,7 +103,7 @@ def test_equal_blocks_are_measured_once() -> None:
     assert len(set(clock.asked)) == len(clock.asked)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each(range(20))
 def test_measured_stages_make_a_schedule(seed: int) -> None:
     problem, clock = random_problem(seed, most=18), Clock(seed)
     placed = stage_schedule(problem, measured=clock)

@@ -3,11 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-import pytest
-
 from compiler.schedule.problem import Move, Problem, makespan, verify_schedule
 from compiler.schedule.solvers.stage_lanes import StageLanes, placed_stages
 from tests.compiler.schedule.problems import random_problem, with_moves
+from tests.seeds import each
 
 FOUR = Problem(((),) * 4, ((4.0, 2.0, 2.0, 1.0),) * 2 + ((4.0,),) * 2, lanes=4)
 
@@ -37,7 +36,7 @@ def test_groups_that_split_well_take_turns_on_more_lanes_than_one() -> None:
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_no_other_numbers_of_lanes_make_a_stage_of_few_groups_shorter(seed: int) -> None:
     problem = random_problem(seed, lanes=4)
     lanes = StageLanes(problem)
@@ -50,7 +49,7 @@ def test_no_other_numbers_of_lanes_make_a_stage_of_few_groups_shorter(seed: int)
     assert max(seat.seconds for seat in lanes.seats(groups)) == min(ends)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_groups_in_turn_end_no_later_than_packed_on_single_lanes(seed: int) -> None:
     """LPT on single lanes, which is within 4/3 of the best packing there (Graham, 1969)."""
     problem = random_problem(seed, most=12, least=5, lanes=4)
@@ -76,7 +75,7 @@ def test_a_stage_of_more_than_one_lane_ends_with_a_hand_over() -> None:
     assert StageLanes(problem).seconds([(0,)]) == 2.0
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_a_schedule_takes_no_longer_than_its_stages(seed: int) -> None:
     """Each call alone in a stage: nothing but what was counted may keep it waiting."""
     problem = random_problem(seed, most=15)
@@ -107,7 +106,7 @@ def test_a_group_on_several_lanes_counts_what_moves_between_them() -> None:
     assert placed == latencies
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each(range(40))
 def test_with_moves_stages_make_a_schedule_too(seed: int) -> None:
     problem = with_moves(random_problem(seed, most=15), seed)
     verify_schedule(problem, placed_stages(problem, [((call,),) for call in problem.calls]))

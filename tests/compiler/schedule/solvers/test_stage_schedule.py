@@ -7,9 +7,10 @@ from compiler.schedule.solvers import stage_schedule as module
 from compiler.schedule.solvers.stage_schedule import blocks, greedy_schedule, shared_lanes, stage_schedule, staged
 from compiler.schedule.solvers.stages import Latency
 from tests.compiler.schedule.problems import random_problem, shortest, with_moves
+from tests.seeds import each
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each(range(50))
 def test_stages_make_a_schedule(seed: int) -> None:
     problem = random_problem(seed, most=18)
     verify_schedule(problem, stage_schedule(problem))
@@ -54,7 +55,7 @@ def test_blocks_of_other_durations_are_not_equal() -> None:
     assert slow.part((1, 2, 3)) != quick.part((1, 2, 3))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each(range(30))
 def test_it_is_never_shorter_than_the_optimum_and_optimal_on_one_lane(seed: int) -> None:
     problem = random_problem(seed, most=5, lanes=2)
     assert makespan(stage_schedule(problem)) >= shortest(problem) - 1e-9
@@ -78,7 +79,7 @@ def test_greedy_takes_everything_that_is_ready() -> None:
     assert {placed[1].lanes, placed[2].lanes} == {(0,), (1,)}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each(range(30))
 def test_greedy_makes_a_schedule(seed: int) -> None:
     problem = with_moves(random_problem(seed, most=25), seed)
     verify_schedule(problem, greedy_schedule(problem))

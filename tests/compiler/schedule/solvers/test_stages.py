@@ -9,6 +9,7 @@ from compiler.schedule.problem import Problem
 from compiler.schedule.solvers.cut import branches
 from compiler.schedule.solvers.stages import Pruning, Stage, TooManyEndings, stages
 from tests.compiler.schedule.problems import random_problem
+from tests.seeds import each
 
 WIDE = Pruning(nodes=99, groups=99)
 
@@ -51,14 +52,14 @@ def least(problem: Problem, prices: dict[Stage, float], pruning: Pruning) -> flo
 
 
 @pytest.mark.parametrize("pruning", [WIDE, Pruning(3, 8), Pruning(2, 2), Pruning(1, 8), Pruning(3, 1), Pruning(1, 1)])
-@pytest.mark.parametrize("seed", range(25))
+@each(range(25))
 def test_no_sequence_of_stages_takes_less(seed: int, pruning: Pruning) -> None:
     problem, prices = random_problem(seed, most=6), priced(seed)
     found = stages(problem.before, prices.__getitem__, pruning)
     assert sum(prices[stage] for stage in found) == pytest.approx(least(problem, prices, pruning))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each(range(60))
 def test_each_node_is_in_one_stage_after_those_it_reads_from(seed: int) -> None:
     problem = random_problem(seed, most=10)
     found = stages(problem.before, priced(seed).__getitem__, Pruning(3, 3))

@@ -252,7 +252,9 @@ def test_generated_text_names_the_loops_and_no_more_than_four_kinds_of_tile() ->
     kernel = parse_kernel(DEEP.format(m=23, n=70, k=64))
     buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
     case = Case(kernel, buffers, (), constant=(1, 2))
-    for option in contraction_tiles(case.workload, this_machine(), 2):
+    options = contraction_tiles(case.workload, this_machine(), 2)
+    assert options
+    for option in options:
         text = lower("k0_matmul", case.workload, option.tile, this_machine()).text
         assert text.count("noinline") <= 4
         assert "rows, " in text

@@ -214,7 +214,9 @@ def test_a_target_without_dot_products_of_bytes_multiplies_16_bit_integers() -> 
 def test_tiles_fit_the_target(profile: CpuTarget, lanes: int) -> None:
     zeros = np.asarray(7, np.uint8), np.asarray(3, np.int8)
     case = product(np.zeros((196, 256), np.uint8), np.zeros((256, 200), np.int8), *zeros)
-    for option in integer_tiles(case.workload, profile, lanes):
+    options = integer_tiles(case.workload, profile, lanes)
+    assert options
+    for option in options:
         rows, panel = option.tile.extent("register", "m"), option.tile.extent("register", "n")
         assert panel % profile.vector_floats == 0
         assert (rows + 1) * (panel // profile.vector_floats) < profile.vector_registers

@@ -119,13 +119,17 @@ def test_some_tile_gives_each_lane_rows_of_its_own(name: str, lanes: int) -> Non
 def test_lanes_that_cut_a_small_image_by_rows_read_little_of_each_others(name: str) -> None:
     """Of a tile that does not, each lane reads nearly all."""
     work, target = SHAPES[name]
+    judged = set()
     for option in proposed(work, 2, target):
         first, second = (part.reads[0] for part in parts(work, option.tile, target, 2))
         if option.row_blocks % 2 == 0:
+            judged.add("by rows")
             halo = 4 * 9 * 512 * 2 if "window" in name else 0
             assert first.common(second) <= halo, option
         elif option.row_blocks == 1 and count_tiles(work, option.tile, target) > 1:
+            judged.add("otherwise")
             assert first.common(second) > 0.8 * (second.end - second.begin), option
+    assert judged == {"by rows", "otherwise"}
 
 
 def test_images_of_which_there_are_several_are_cut_before_their_rows() -> None:

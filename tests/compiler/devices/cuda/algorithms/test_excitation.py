@@ -100,7 +100,7 @@ def test_every_way_is_without_races() -> None:
 
 
 @needs_double
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", MODES, ids=Mode.short)
 def test_results_do_not_depend_on_who_runs_when_and_when_copies_land(mode: Mode) -> None:
     check(every_way()[1:5], modes=[mode])
 

@@ -11,9 +11,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.algorithms import gemv as cu_gemv
 from compiler.devices.cuda.algorithms.gemv import cuda_gemv_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
-from compiler.forms.gemv import MAX_ROWS
+from compiler.forms.contraction import Contraction
+from compiler.forms.gemv import MAX_ROWS, as_gemv
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.algorithms.test_gemv import few_rows
@@ -84,6 +86,33 @@ LAYERS = [
 def test_layers_of_networks_are_right_under_the_tiles_the_model_likes_best(flavour: str) -> None:
     cases = LAYERS if flavour == "plain" else LAYERS[1:]
     on_double.check([subject(case, number) for number, case in enumerate(cases)], flavour)
+
+
+BEYOND = """
+kernel Gemm(in x: f32[2, {depth}], in w: f32[{columns}, {depth}]; temp t: f32[]; out y: f32[2, {columns}])
+  for m:2, n:{columns}
+    t[] = sum<f32> k:{depth} . mul(x[m, k], w[n, k])
+    y[m, n] = add(t[], 1.0:f32)
+"""
+
+
+@needs_double
+@pytest.mark.parametrize("columns", [5, 7, 30, 61])
+def test_nothing_is_stored_for_the_columns_that_only_fill_up_a_block(columns: int) -> None:
+    """They would not be zero: the map after the product adds one."""
+    case = case_of(BEYOND.format(columns=columns, depth=96), constant=(1,), element=None, seed=columns)
+    tiles = [option.tile for option in cuda_gemv_tiles(workload_of(case), H200, "fp16")]
+    packings = [cu_gemv.packing_for(view_of(case), workload_of(case), tile)[1] for tile in tiles]
+    filled = [tile for tile, packing in zip(tiles, packings, strict=True) if packing.columns > columns]
+    assert filled
+    chosen = filled[:: max(len(filled) // 4, 1)]
+    on_double.check([subject(replace(case, tile=tile), number) for number, tile in enumerate(chosen)])
+
+
+def view_of(case: Case) -> Contraction:
+    view = as_gemv(workload_of(case))
+    assert view is not None
+    return view
 
 
 @needs_double

@@ -81,7 +81,9 @@ def test_the_precision_and_the_dtype_of_the_weights_choose_how_to_multiply() -> 
 @pytest.mark.parametrize("channels", [66, 72])
 def test_channels_are_copied_by_as_many_bytes_as_their_number_allows(channels: int) -> None:
     workload, _ = workloads(separable(channels, 64, 14), "fp16")
-    for proposal in cuda_separable_tiles(workload, H200, "fp16")[:3]:
+    best = cuda_separable_tiles(workload, H200, "fp16")[:3]
+    assert best
+    for proposal in best:
         nbytes = {66: 4, 72: 16}[channels]
         assert (
             f"tw_cp_async_{nbytes}(into + piece * {nbytes}, inside ?"

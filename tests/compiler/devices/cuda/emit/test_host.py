@@ -84,7 +84,7 @@ def functions(outcome: Outcome) -> list[str]:
 # ---- Results, in whatever order a GPU may choose -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", MODES, ids=Mode.short)
 def test_a_model_computes_what_it_means_and_leaves_nothing(twin: Twin, mode: Mode) -> None:
     outcome = twin.run(INPUTS, mode)
     assert_right(outcome)

@@ -25,6 +25,7 @@ from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.compiler.networks import Network, graph_of
 
 H200 = resolve("cuda:sm_90")
+ROOT = Path(__file__).parents[5]
 CUDA_H = Path("/usr/local/cuda/include/cuda.h")
 
 
@@ -137,7 +138,7 @@ STRUCTURES = {
 
 @pytest.mark.skipif(not CUDA_H.exists() or not shutil.which("gcc"), reason="no cuda.h on this machine")
 def test_the_runtimes_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
-    runtime = (Path(__file__).parents[4] / "compiler" / "codegen" / "cuda" / "tw_cuda_runtime.h").read_text()
+    runtime = (ROOT / "compiler" / "devices" / "cuda" / "runtime" / "tw_cuda_runtime.h").read_text()
     checks = [f'_Static_assert(sizeof({name}) == {size}, "");' for name, (size, _) in STRUCTURES.items()]
     checks += [
         f'_Static_assert(offsetof({name}, {field}) == {at}, "");'
@@ -152,7 +153,7 @@ def test_the_runtimes_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path)
     assert len(numbers) > 14
     checks += [f'_Static_assert({number.replace(" = ", " == ")}, "");' for number in numbers]
     (tmp_path / "layout.c").write_text(LAYOUT.format(checks="\n".join(checks)))
-    include = Path(__file__).parents[4] / "compiler" / "codegen"
+    include = ROOT / "compiler" / "codegen"
     command = ["gcc", "-std=gnu11", "-fsyntax-only", f"-I{CUDA_H.parent}", f"-I{include}", "layout.c"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,8 @@ from compiler.devices.cuda.measure.driver import (
 )
 from compiler.errors import TargetUnavailable
 from tests.cuda_double import double
-from tests.cuda_double.double import build_runtime, cached, compile_kernels, compiler_there, run_apart
+from tests.cuda_double.double import build_runtime, compile_kernels, compiler_there, run_apart
+from tests.kept import kept
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
@@ -50,7 +51,7 @@ def image() -> Iterator[bytes]:
     """A fresh double in this process, and what stands for a cubin on it."""
     library = compile_kernels(SOURCE, "plain", "measured.cu")
     bytes_ = f"cubin of {library.name}\0".encode()
-    file = cached(f"image of {library.name}", ".image", lambda made: made.write_bytes(bytes_))
+    file = kept(f"image of {library.name}", ".image", lambda made: made.write_bytes(bytes_))
     with double.Device(settings=f"module={file}:sm_90:{library}") as fresh:
         fresh.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
         fresh.call("cuDevicePrimaryCtxRelease_v2", 0)
@@ -176,7 +177,7 @@ except DriverError as error:
     print(error.loses_context, error.name)
 """
     library = compile_kernels(SOURCE, "plain", "measured.cu")
-    file = cached(f"image of {library.name}", ".image", lambda made: None)
+    file = kept(f"image of {library.name}", ".image", lambda made: None)
     done = run_apart(program, LD_LIBRARY_PATH=str(build_runtime().parent), TW_DOUBLE=f"module={file}:sm_90:{library}")
     assert done.stdout.split() == ["True", "CUDA_ERROR_LAUNCH_FAILED"], done.stderr
 

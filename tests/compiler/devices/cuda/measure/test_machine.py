@@ -20,7 +20,8 @@ from compiler.ir.tile import Level, Tile
 from compiler.measure.rounds import LEAST_ROUNDS
 from compiler.trace import Hurry, unhurried
 from tests.compiler.devices.cuda.measure.fake_nvml import install
-from tests.cuda_double.double import build_runtime, cached, compile_kernels, compiler_there
+from tests.cuda_double.double import build_runtime, compile_kernels, compiler_there
+from tests.kept import kept
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
@@ -68,7 +69,7 @@ def on_double(monkeypatch: pytest.MonkeyPatch) -> bytes:
     """Processes that are started find the double; what stands for a cubin of SOURCE there."""
     library = compile_kernels(SOURCE, "plain", "machine.cu")
     image = f"cubin of {library.name}\0".encode()
-    file = cached(f"image of {library.name}", ".image", lambda made: made.write_bytes(image))
+    file = kept(f"image of {library.name}", ".image", lambda made: made.write_bytes(image))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build_runtime().parent))
     monkeypatch.setenv("TW_DOUBLE", f"module={file}:sm_90:{library}")
     return image

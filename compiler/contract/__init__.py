@@ -1,0 +1,39 @@
+"""What the outside may know of a compilation: the options going in, the events and the report coming out.
+
+Standard library and pydantic only: the API process imports this package and must stay light. What is known of the kinds of
+device is asked of the module `compiler.contract.kinds` itself.
+"""
+
+from compiler.contract.digest import bundle_digest
+from compiler.contract.events import PHASES, Event
+from compiler.contract.kinds import Kind
+from compiler.contract.options import (
+    MAX_BENCHMARK_SECONDS,
+    MAX_BUDGET_SECONDS,
+    MAX_THREADS,
+    BenchmarkOptions,
+    CompileOptions,
+    InputSpec,
+)
+from compiler.contract.report import CompileReport, OutputError, PlanReached
+from compiler.contract.schema import properties, schema
+from compiler.contract.version import COMPILER_VERSION
+
+__all__ = [
+    "COMPILER_VERSION",
+    "MAX_BENCHMARK_SECONDS",
+    "MAX_BUDGET_SECONDS",
+    "MAX_THREADS",
+    "PHASES",
+    "BenchmarkOptions",
+    "CompileOptions",
+    "CompileReport",
+    "Event",
+    "InputSpec",
+    "Kind",
+    "OutputError",
+    "PlanReached",
+    "bundle_digest",
+    "properties",
+    "schema",
+]

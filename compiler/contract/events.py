@@ -1,0 +1,28 @@
+"""Progress as it is told while a compilation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+PHASES = ("load", "rewrite", "choose", "fuse", "tile", "schedule", "emit", "pack", "agree")
+"""The pipeline's steps as events name them, in order."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of progress. `fraction` is of the whole job, 0 to 1, never falling; `data` is JSON-able.
+
+    kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`),
+           `workload` (what records will refer to, once before the first: `{"workload": key, "text": kernel and buffers}`)
+    """
+
+    kind: Literal["phase", "progress", "notice", "record", "workload"]
+    phase: str
+    fraction: float
+    message: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**{f.name: getattr(self, f.name) for f in fields(self)}, "data": dict(self.data)}

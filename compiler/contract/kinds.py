@@ -1,0 +1,128 @@
+"""The kinds of device, each one record: what API, worker, command line and documentation know of it without loading the compiler.
+
+`KINDS` is the registration of a kind. Read it through this module (`kinds.KINDS`, `kinds.of`), never as a copy made when
+a module is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PROFILE = r"[a-z0-9._-]{1,64}"
+"""What stands behind the colon in a target's name."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of device.
+
+    name         with which its targets (`cuda:sm_90`), devices (`cuda:0`) and queues begin
+    title        in sentences, before "target"
+    precisions   values of the option `precision` that its targets may have; one profile or another may have fewer
+    schedulers   values of the option `scheduler` that its targets have
+    threads      whether its targets have the option `threads`
+    lane         what a lane of its plans is called
+    accelerator  whether its devices stand beside the CPU: a machine has any number of them, numbered, and only who holds
+                 one, through its driver, can say what it is
+    here         what a target's name without a profile stands for, to be read in the list of targets
+    hardware     what a machine must have to hold a device; empty: nothing that not every machine has
+    builder      what a builder must have beside a C compiler; empty: nothing
+    package      the package of the compiler that makes code for them; its module `kind` holds their `DeviceKind` as KIND
+    holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
+    """
+
+    name: str
+    title: str
+    precisions: tuple[str, ...]
+    schedulers: tuple[str, ...]
+    threads: bool
+    lane: str
+    accelerator: bool
+    here: str
+    package: str
+    holder: str
+    hardware: str = ""
+    builder: str = ""
+
+    def device(self, index: int = 0) -> str:
+        """How the device of this number is named, and the queue that a worker asks for to hold it: `cpu`, `cuda:0`."""
+        return f"{self.name}:{index}" if self.accelerator else self.name
+
+    def index_of(self, device: str) -> int | None:
+        """The number of the device that a name is of, 0 for the kind's own name; None for what is no device of this kind."""
+        name, colon, number = device.partition(":")
+        if name != self.name:
+            return None
+        if not colon:
+            return 0
+        return int(number) if self.accelerator and number.isdecimal() else None
+
+
+CPU = Kind(
+    name="cpu",
+    title="CPU",
+    precisions=("fp32", "bf16"),
+    schedulers=("auto", "sequential", "aligned", "early_start", "stages"),
+    threads=True,
+    lane="lane",
+    accelerator=False,
+    here="the machine of the worker that takes the job: its best profile, measured there",
+    package="compiler.devices.cpu",
+    holder="worker.cpu",
+)
+
+CUDA = Kind(
+    name="cuda",
+    title="CUDA",
+    precisions=("fp32", "tf32", "fp16", "bf16"),
+    schedulers=("auto", "sequential", "early_start", "stages"),
+    threads=False,
+    lane="stream",
+    accelerator=True,
+    here="the NVIDIA GPU of the worker that takes the job, measured there; waits for a worker with one",
+    package="compiler.devices.cuda",
+    holder="worker.gpu",
+    hardware="an NVIDIA GPU",
+    builder="NVRTC",
+)
+
+KINDS: tuple[Kind, ...] = (CPU, CUDA)
+
+
+def name_of(target: str) -> str:
+    """The kind's name in that of a target or a device: what stands before the colon."""
+    return target.partition(":")[0]
+
+
+def find(target: str) -> Kind | None:
+    """The kind that a target or a device is of; None for one that is not registered."""
+    return next((kind for kind in KINDS if kind.name == name_of(target)), None)
+
+
+def of(target: str) -> Kind:
+    """The kind that a target or a device is of. Raises `LookupError` for one that is not registered."""
+    kind = find(target)
+    if kind is None:
+        raise LookupError(f"{target!r} is of no kind of device that is registered")
+    return kind
+
+
+def names() -> tuple[str, ...]:
+    """Of every kind."""
+    return tuple(kind.name for kind in KINDS)
+
+
+def precisions() -> tuple[str, ...]:
+    """Every kind's, each once."""
+    return tuple(dict.fromkeys(name for kind in KINDS for name in kind.precisions))
+
+
+def schedulers() -> tuple[str, ...]:
+    """Every kind's, each once."""
+    return tuple(dict.fromkeys(name for kind in KINDS for name in kind.schedulers))
+
+
+def target_pattern() -> str:
+    """The regular expression that the whole name of a target matches: a kind, and perhaps a profile."""
+    return f"({'|'.join(map(re.escape, names()))})(:{PROFILE})?"

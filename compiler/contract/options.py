@@ -1,0 +1,258 @@
+"""What to compile for and how to time it: the options of a request, checked when they are made.
+
+Each field is defined once, here: its type, default, bounds, help and example. Requests are checked by it, OpenAPI and the
+table of docs/options.md show it, and refusals (`compiler.contract.refusals`) are worded from it.
+
+The whole `CompileOptions` object is the cache key (`cache_key`), together with the model's digest and
+`COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from compiler.contract import kinds
+from compiler.contract.kinds import Kind
+from compiler.contract.refusals import refusal
+from compiler.contract.version import COMPILER_VERSION
+from compiler.errors import OptionsError
+
+MAX_THREADS = 256
+MAX_BUDGET_SECONDS = 24 * 3600.0
+MAX_BENCHMARK_SECONDS = 600.0
+
+CONFIG = ConfigDict(extra="forbid")
+
+
+def _as_given(value: Any, check: Callable[[Any], Any]) -> Any:
+    check(value)
+    return value
+
+
+def _scalar(value: Any) -> Any:
+    if value is not None and not isinstance(value, bool | int | float):
+        raise ValueError("a number or a boolean is wanted")
+    return value
+
+
+def _whole_spec(value: Any) -> Any:
+    return {"shape": value} if isinstance(value, list | tuple) else value
+
+
+def _unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(given))
+
+
+def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
+AS_GIVEN = WrapValidator(_as_given)
+"""Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not 20.0."""
+Dimension = Annotated[StrictInt, Field(ge=0)]
+Name = Annotated[StrictStr, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
+Scalar = Annotated[float | int | bool | None, PlainValidator(_scalar, json_schema_input_type=StrictBool | float | None)]
+
+
+@dataclass(frozen=True, config=CONFIG)
+class InputSpec:
+    """How one graph input is bound: its whole shape, and for an input that selects a branch its value."""
+
+    shape: tuple[Dimension, ...] | None = None
+    value: Scalar = None
+
+
+Spec = Annotated[InputSpec, BeforeValidator(_whole_spec, json_schema_input_type=list[Dimension] | InputSpec)]
+
+
+def _show_targets(schema: dict[str, Any]) -> None:
+    schema["pattern"] = f"^{kinds.target_pattern()}$"
+
+
+def _show_precisions(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(kinds.precisions())
+
+
+def _show_schedulers(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(kinds.schedulers())
+
+
+@dataclass(frozen=True, config=CONFIG)
+class CompileOptions:
+    """What to compile for. Every field takes part in the cache key."""
+
+    target: StrictStr = Field(
+        default="cpu",
+        description="the device: a kind alone, `cpu` or `cuda`, is that of the machine that compiles, measured there; with a "
+        "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile",
+        json_schema_extra=_show_targets,
+    )
+    precision: StrictStr = Field(
+        default="fp32",
+        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added in fp32; "
+        "on CUDA targets `fp16` and `bf16` are also what activations and weights are in memory",
+        json_schema_extra=_show_precisions,
+    )
+    tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
+        default=None,
+        description="largest accepted error against the float64 reference, relative to the largest value of an output; "
+        "null: the default of the precision",
+        examples=[1e-5],
+    )
+    threads: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_THREADS,
+        description="lanes of the plan; null: every core of the machine that compiles. CUDA targets refuse it: their plans "
+        "have as many streams as they need",
+    )
+    inputs: Annotated[Mapping[str, Spec], AfterValidator(_unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description='by input name: its whole shape, or `{"shape": [...], "value": scalar}`; `value` fixes an input that selects '
+        "a branch",
+        examples=[{"x": [1, 3, 224, 224]}],
+    )
+    dims: Annotated[Mapping[str, Dimension], AfterValidator(_unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of a symbolic dimension: its value",
+        examples=[{"batch": 1}],
+    )
+    tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
+        default=15.0,
+        ge=0,
+        le=MAX_BUDGET_SECONDS,
+        description="wall seconds in which candidates may be measured; 0 takes the analytical choice, unmeasured",
+    )
+    tuning_trials: StrictInt | None = Field(
+        default=None, ge=0, description="how many candidates may be measured; null: as many as the seconds allow"
+    )
+    scheduler: StrictStr = Field(
+        default="auto",
+        description="`auto`: what the others find is run whole, and taken where it is certainly faster than `sequential`, one "
+        "kernel after another; any other: that one alone, unmeasured. CUDA targets have fewer",
+        json_schema_extra=_show_schedulers,
+    )
+    seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
+    without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
+        default=(),
+        description="rules of rewriting, families of them and steps of fusion to leave out, by name; order and repetition "
+        "mean nothing",
+        examples=[["weights"]],
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[CompileOptions]) -> CompileOptions:
+        try:
+            return check(given)
+        except ValidationError as error:
+            raise refusal(error, cls) from None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(kinds.target_pattern(), self.target):
+            known = ", ".join([*map(repr, kinds.names()), *(f"'{name}:<profile>'" for name in kinds.names())])
+            raise OptionsError(f"target {self.target!r:.80} is unknown", fix=f"use one of {known}; see GET /targets")
+        kind = kinds.of(self.target)
+        _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
+        _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
+        if not kind.threads and self.threads not in (None, 1):
+            raise OptionsError(
+                f"threads is {self.threads}, and a {kind.title} target has {kind.lane}s, as many as its plan needs",
+                fix="leave threads out",
+            )
+
+    @property
+    def kind(self) -> str:
+        """Of the target: the name of one of `kinds.KINDS`."""
+        return kinds.name_of(self.target)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; `from_json` reads it back to an equal object."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
+        plain["dims"] = dict(sorted(self.dims.items()))
+        plain["without"] = list(self.without)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Any) -> CompileOptions:
+        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
+        return TypeAdapter(cls).validate_python(plain)
+
+    def cache_key(self, model_digest: str) -> str:
+        """SHA-256 (hex) over the model's digest, these options and the compiler's version."""
+        text = json.dumps([COMPILER_VERSION, model_digest, self.to_json()], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises `OptionsError` for a value that targets of this kind do not have; `of_kinds` says which kinds have which."""
+    if value in of_kinds[kind.name]:
+        return
+    able = [name for name, values in of_kinds.items() if value in values]
+    said = f"is one of {' and '.join(able)} targets alone" if able else "is unknown"
+    other = f", or a target {' or '.join(able)}" if able else ""
+    raise OptionsError(f"{option} {value!r:.80} {said}", fix=f"use one of {', '.join(of_kinds[kind.name])}{other}")
+
+
+@dataclass(frozen=True, config=CONFIG)
+class BenchmarkOptions:
+    """How artifacts are timed against each other on one device."""
+
+    threads: StrictInt | None = Field(
+        default=None, ge=1, le=MAX_THREADS, description="lanes of each artifact; null: as many as its plan was made for"
+    )
+    seconds: Annotated[float, Strict(), AS_GIVEN] = Field(
+        default=3.0,
+        gt=0,
+        le=MAX_BENCHMARK_SECONDS,
+        description="wall seconds of timed runs per artifact; rounds of all artifacts are interleaved in random order",
+    )
+    profile: StrictBool = Field(
+        default=True, description="whether the time of each kernel is taken too, in runs of their own"
+    )
+    seed: StrictInt = Field(default=0, ge=0, description="of the inputs and of the order")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[BenchmarkOptions]) -> BenchmarkOptions:
+        try:
+            return check(given)
+        except ValidationError as error:
+            raise refusal(error, cls) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; `from_json` reads it back to an equal object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Any) -> BenchmarkOptions:
+        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
+        return TypeAdapter(cls).validate_python(plain)

@@ -1,0 +1,94 @@
+"""What a finished compilation says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from compiler.contract.version import COMPILER_VERSION
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output of the artifact is from the float64 reference on the unrewritten graph."""
+
+    output: str
+    max_absolute: float
+    max_relative: float
+    """Largest absolute error over the largest absolute value of the reference output."""
+    max_ulp: float
+    """In units of the last place of float32 at the reference value; for integer outputs the count of unequal elements."""
+
+
+@dataclass(frozen=True)
+class PlanReached:
+    """A schedule that was found for the model, and what it reached.
+
+    scheduler    who found it
+    lanes        on a GPU streams; and `waits`: how often a lane waits for a result of another, in one inference
+    predicted_s  of one inference, by its scheduler
+    found_s      wall seconds of finding it; an artifact, whose bytes follow from its records, does not tell it of plans that were not run
+    measured_s   median of whole runs; None: predicted too slow to be run, or nothing was measured
+    ratio        to the sequential plan in rounds that ran next to each other; `low` and `high` hold it with 95% confidence
+    taken        whether the artifact is this one
+    """
+
+    scheduler: str
+    lanes: int
+    waits: int
+    predicted_s: float
+    found_s: float | None = None
+    measured_s: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    taken: bool = False
+
+    def __str__(self) -> str:
+        measured = "not run" if self.measured_s is None else f"measured {1e3 * self.measured_s:.3f} ms"
+        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        ratio = "" if self.ratio is None else f", {self.ratio:.3f}{interval} of sequential"
+        found = "" if self.found_s is None else f", found in {self.found_s:.3f} s"
+        return (
+            f"{'*' if self.taken else ' '} {self.scheduler:24} {self.lanes} lanes, {self.waits:4} waits, predicted {1e3 * self.predicted_s:.3f} ms, "
+            f"{measured}{ratio}{found}"
+        )
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON."""
+
+    model_digest: str
+    artifact_digest: str
+    artifact_bytes: int
+    target: str
+    hardware: str
+    threads: int
+    """Lanes of the plan, each a thread; of a CUDA target the streams of its graph, which one thread of the host launches."""
+    phase_seconds: Mapping[str, float]
+    nodes: int
+    """Operators of the model as the front end accepted it."""
+    kernels_before_fusion: int
+    kernels: int
+    """Kernels launched per inference."""
+    arena_bytes: int
+    """Peak memory for activations, beside inputs, outputs and weights."""
+    weight_bytes: int
+    latency_s: float
+    """Median latency of the artifact, measured in this compilation."""
+    errors: tuple[OutputError, ...] = ()
+    tolerance: float = 0.0
+    records_measured: int = 0
+    records_reused: int = 0
+    rank_correlation: float | None = None
+    """Spearman's, between the seconds that the cost model expected of a kernel's tiles and those measured: the mean over `ranked_kernels`."""
+    ranked_kernels: int = 0
+    """Kernels of which enough tiles were measured to rank them; without one there is no correlation."""
+    plans: tuple[PlanReached, ...] = ()
+    """The schedules that were found, the sequential one that the others are compared with first."""
+    notices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "compiler_version": COMPILER_VERSION}

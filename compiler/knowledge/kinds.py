@@ -1,0 +1,107 @@
+"""The kinds of record as a table: what each says, what its variant holds, and where it counts.
+
+A new kind is an entry here; where it is measured, `making.record_of` makes the record. Readers ask `records.Records` for those that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.errors import InternalError
+
+STATE = "state"
+"""Whether the cores were `near` to each other or `far`."""
+AGAIN = "again"
+"""Measured once more, beside its rivals, because it led. Such a record counts before one without."""
+FROM = "from"
+"""Where a record was measured that was adopted from other hardware."""
+BYTE_S = "byte_s"
+"""How much longer a byte takes to be read that another core wrote. Left out: not known, counted as 0."""
+UPGRADE_S = "upgrade_s"
+"""How much longer a byte takes to be written that another core has read since the writer wrote it. Left out: measured where that is allowed,
+else counted as 0."""
+SPANS = "spans"
+"""When the tasks of a plan ran (`compiler.steps.spans`)."""
+SECONDS, TRIALS, EXHAUSTED = "seconds", "trials", "exhausted"
+"""With which tuning budget something was searched, and whether nothing promising was left (`known.covers`)."""
+BUDGET_S = "budget_s"
+"""How many seconds there were for the stages of a model."""
+
+_TILE = ("algorithm", "levels", "scopes")
+_SETTING = ("weights", "toolchain")
+_SEARCHED = (SECONDS, TRIALS, EXHAUSTED)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of record. A record counts on its target and hardware alone; fields that other versions wrote are ignored.
+
+    says          what `seconds` are
+    subject       what `workload` names
+    fields        what the variant may hold
+    of_setting    whether it counts in its setting alone: where constants lie, the C compiler, the version of Tilewright
+    of_state      whether it counts only while the cores are as near to each other as they were, where the variant has a STATE
+    """
+
+    name: str
+    says: str
+    subject: str
+    fields: frozenset[str]
+    of_setting: bool = True
+    of_state: bool = True
+
+    def check(self, variant: Mapping[str, Any]) -> None:
+        """Raises InternalError for a field that the table does not have."""
+        if unknown := sorted(variant.keys() - self.fields):
+            raise InternalError(
+                f"a record of kind {self.name} holds {', '.join(unknown)}, which compiler.knowledge.kinds does not list"
+            )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+KERNEL = Kind(
+    "kernel",
+    "a kernel under a tile, on one lane or, with `threads` above 1, shared by several",
+    "the key of the kernel with its buffers",
+    frozenset((*_TILE, "lanes", *_SETTING, STATE, AGAIN, FROM, "clock_mhz", "throttled")),
+)
+MACHINE = Kind(
+    "machine",
+    "one unit of what a core computes, or reads from a level of memory",
+    "the fact's name",
+    frozenset(),
+    of_setting=False,
+    of_state=False,
+)
+HANDOVER = Kind(
+    "handover",
+    "from a store on one core to its being seen on another",
+    "`handover`",
+    frozenset((STATE, BYTE_S, UPGRADE_S)),
+    of_setting=False,
+)
+STAGE = Kind(
+    "stage",
+    "tasks of several kernels on their lanes, by themselves; or, as a marker, what timing all of a model's took",
+    "the digest of the tasks; of a marker that of the model",
+    frozenset(("lanes", STATE, *_SETTING, BUDGET_S)),
+)
+SEARCH = Kind(
+    "search",
+    "nothing was measured by it: it says that kernels were searched, with which budget",
+    "the digest of what was searched",
+    frozenset((*_SEARCHED, STATE, *_SETTING)),
+)
+PLAN = Kind(
+    "plan",
+    "the whole model under one schedule, beside the sequential one",
+    "the digest of the model's kernels and of the buffers that join them",
+    frozenset(("scheduler", "lanes", STATE, "plan", "beside", *_SETTING, "ratio", "low", "high", "found_s", SPANS)),
+)
+
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN)}
+"""All of them, by name."""

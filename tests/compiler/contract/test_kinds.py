@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compiler.contract import CompileOptions, Kind, kinds, properties
+from compiler.errors import OptionsError
+from tests.third_kind import register
+
+
+@pytest.fixture
+def npu(monkeypatch: pytest.MonkeyPatch) -> Kind:
+    return register(monkeypatch)
+
+
+def test_kinds_have_names_of_their_own_and_defaults_that_options_have() -> None:
+    assert len({kind.name for kind in kinds.KINDS}) == len(kinds.KINDS)
+    for kind in kinds.KINDS:
+        options = CompileOptions(target=kind.name)
+        assert options.precision in kind.precisions
+        assert options.scheduler in kind.schedulers
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "index"),
+    [
+        (kinds.CPU, "cpu", 0),
+        (kinds.CPU, "cpu:0", None),
+        (kinds.CPU, "cuda:0", None),
+        (kinds.CUDA, "cuda", 0),
+        (kinds.CUDA, "cuda:0", 0),
+        (kinds.CUDA, "cuda:12", 12),
+        (kinds.CUDA, "cuda:sm_90", None),
+        (kinds.CUDA, "cuda:-1", None),
+        (kinds.CUDA, "cuda:", None),
+        (kinds.CUDA, "cpu", None),
+        (kinds.CUDA, "", None),
+    ],
+)
+def test_devices_are_numbered_where_there_may_be_several(kind: Kind, device: str, index: int | None) -> None:
+    assert kind.index_of(device) == index
+
+
+def test_a_device_is_found_under_the_name_that_it_is_given() -> None:
+    assert [kind.device(0) for kind in kinds.KINDS] == ["cpu", "cuda:0"]
+    for kind in kinds.KINDS:
+        assert kind.index_of(kind.device(0)) == 0
+        assert kinds.of(kind.device(0)) == kind
+
+
+def test_what_is_of_no_kind_is_told_apart() -> None:
+    assert kinds.find("npu:v1") is None
+    with pytest.raises(LookupError, match="'npu:v1' is of no kind of device"):
+        kinds.of("npu:v1")
+
+
+def test_a_kind_that_is_registered_has_options_without_further_edits(npu: Kind) -> None:
+    asked = {"target": "npu:v1", "precision": "int8", "scheduler": "waves"}
+    options = CompileOptions.from_json(asked)
+    assert options.kind == npu.name
+    assert CompileOptions.from_json(json.loads(json.dumps(options.to_json()))) == options
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "fix"),
+    [
+        ({"target": "npu", "precision": "bf16"}, "precision 'bf16' is one of cpu and cuda targets alone", "int8, fp32"),
+        ({"precision": "int8"}, "precision 'int8' is one of npu targets alone", "or a target npu"),
+        ({"scheduler": "waves"}, "scheduler 'waves' is one of npu targets alone", "or a target npu"),
+        ({"target": "npu:v1", "threads": 4}, "a NPU target has queues, as many as its plan needs", "leave threads out"),
+        ({"target": "tpu"}, "target 'tpu' is unknown", "'npu:<profile>'"),
+    ],
+)
+def test_its_refusals_name_it_like_the_others(npu: Kind, asked: dict[str, Any], said: str, fix: str) -> None:
+    with pytest.raises(OptionsError, match=said) as caught:
+        CompileOptions.from_json(asked)
+    assert fix in caught.value.fix
+
+
+def test_the_schema_shows_what_all_kinds_have(npu: Kind) -> None:
+    fields = properties(CompileOptions)
+    assert fields["precision"]["enum"] == ["fp32", "bf16", "tf32", "fp16", "int8"]
+    assert "waves" in fields["scheduler"]["enum"]
+    assert fields["target"]["pattern"].startswith("^(cpu|cuda|npu)")

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from compiler.contract import BenchmarkOptions, CompileOptions, InputSpec, kinds, options, properties
+from compiler.errors import OptionsError
+
+KEYS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "f06c5daeaa7d9ac887c56bb20b31c48733fc7acfa10aa20c4ec40a1444e24364"),
+    (
+        {"target": "cpu", "tuning_budget_s": 20, "seed": 7},
+        "b7445a1c8e3eb74663ad859802941f50209ccabfe2f0f6c21239ec16102246ad",
+    ),
+    (
+        {"target": "cuda:sm_90", "precision": "fp16", "tuning_budget_s": 0.0},
+        "a795b25f63e6c3559d939d22c4c9eacdba7dd26484d90459c11a15dfe7a6dc3c",
+    ),
+    (
+        {
+            "inputs": {"x": [1, 3, 224, 224], "rate": {"value": 16000}, "p": {"shape": [2], "value": None}},
+            "dims": {"width": 640, "height": 480},
+            "threads": 2,
+        },
+        "1d057a30dbab9f5ae62e2ce57cea1887966d0c893e1a75dbe02021c100f83dc7",
+    ),
+    (
+        {
+            "target": "cpu:x86-64-v3",
+            "precision": "bf16",
+            "tolerance": 0.01,
+            "scheduler": "stages",
+            "tuning_trials": 100,
+        },
+        "f04bb14500eadb44776043b719fcaee115ed2f972fb839d3e27e5e776e4b3f8c",
+    ),
+    (
+        {"without": ["weights", "inline", "weights"], "tuning_budget_s": 20.0, "tolerance": 1},
+        "58f32a9c6faa1f66fe54057013bacecf3d7185f736295842b1137baed01f8a73",
+    ),
+    (
+        {
+            "target": "cuda",
+            "precision": "tf32",
+            "inputs": {"flag": {"value": True}, "f": {"shape": [], "value": 0.5}},
+            "threads": 1,
+        },
+        "d3a77c39f3d8d75a2eff9a15c50a4a35c59c84dc8c0bf80e3274bd2ef2364fce",
+    ),
+)
+"""Cache keys of version 0.1.0 for a model whose digest is 64 zeros."""
+
+
+def refused(asked: Any) -> OptionsError:
+    with pytest.raises(OptionsError) as caught:
+        CompileOptions.from_json(asked)
+    return caught.value
+
+
+@pytest.mark.parametrize(("asked", "key"), KEYS)
+def test_equal_options_keep_their_cache_key(asked: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "COMPILER_VERSION", "0.1.0")
+    found = CompileOptions.from_json(asked)
+    assert found.cache_key("0" * 64) == key
+    assert CompileOptions.from_json(json.loads(json.dumps(found.to_json()))).cache_key("0" * 64) == key
+
+
+def test_options_are_read_back_equal_and_replaced_with_all_checks() -> None:
+    for asked, _ in KEYS:
+        found = CompileOptions.from_json(asked)
+        assert CompileOptions.from_json(found.to_json()) == found
+        assert dataclasses.replace(found, seed=found.seed) == found
+        assert dataclasses.replace(found, seed=99) != found
+    with pytest.raises(OptionsError, match="threads is 0"):
+        dataclasses.replace(CompileOptions(), threads=0)
+
+
+def test_options_cannot_be_changed() -> None:
+    found = CompileOptions(inputs={"x": InputSpec((1, 2))}, dims={"batch": 2})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.seed = 1  # type: ignore[misc]
+    for mapping in (found.inputs, found.dims, CompileOptions().inputs, CompileOptions().dims):
+        with pytest.raises(TypeError):
+            mapping["y"] = 3  # type: ignore[index]
+
+
+def test_what_was_given_may_change_without_changing_the_options() -> None:
+    given = {"batch": 2}
+    found = CompileOptions(dims=given)
+    given["batch"] = 3
+    assert found.dims == {"batch": 2}
+
+
+@pytest.mark.parametrize("field", [*properties(CompileOptions).items()], ids=lambda f: f[0])
+def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]) -> None:
+    name, schema = field
+    assert schema["description"]
+    stated = CompileOptions().to_json()[name]
+    assert schema.get("default", {}) == stated
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "fix"),
+    [
+        (None, "options are not a JSON object", 'send an object such as {"seed": 1}'),
+        ([1], "options are not a JSON object", 'send an object such as {"seed": 1}'),
+        ({"colour": 1}, "unknown option 'colour'", "known options: dims, inputs, precision,"),
+        ({"self": 1}, "unknown option 'self'", "known options: dims, inputs, precision,"),
+        ({"target": 3}, "option 'target' is not a string", "give a string, not 3"),
+        ({"threads": True}, "option 'threads' is not an integer or null", "give an integer, not True"),
+        ({"threads": "4"}, "option 'threads' is not an integer or null", "give an integer, not '4'"),
+        ({"threads": 2.0}, "option 'threads' is not an integer or null", "give an integer, not 2.0"),
+        ({"threads": 0}, "threads is 0", "use 1 to 256, or leave it out"),
+        ({"threads": 257}, "threads is 257", "use 1 to 256, or leave it out"),
+        ({"tolerance": 0}, "tolerance is 0", "use more than 0 and at most 1, such as 1e-05, or leave it out"),
+        ({"tolerance": 1.5}, "tolerance is 1.5", "use more than 0 and at most 1"),
+        ({"tolerance": float("nan")}, "tolerance is nan", "use more than 0 and at most 1"),
+        ({"tolerance": "small"}, "option 'tolerance' is not a number or null", "such as 1e-05, not 'small'"),
+        ({"tuning_budget_s": True}, "option 'tuning_budget_s' is not a number", "give a number, not True"),
+        ({"tuning_budget_s": None}, "option 'tuning_budget_s' is not a number", "give a number, not None"),
+        ({"tuning_budget_s": -1}, "tuning_budget_s is -1", "use 0 to 86400"),
+        ({"tuning_budget_s": 1e9}, "tuning_budget_s is 1000000000.0", "use 0 to 86400"),
+        ({"tuning_trials": -1}, "tuning_trials is -1", "use 0 or more, or leave it out"),
+        ({"seed": -1}, "seed is -1", "use 0 or more"),
+        ({"seed": 1.5}, "option 'seed' is not an integer", "give an integer, not 1.5"),
+        ({"inputs": 3}, "option 'inputs' is not an object", 'such as {"x": [1, 3, 224, 224]}, not 3'),
+        ({"inputs": {"x": 4}}, "inputs['x'] is not an input spec", "give a shape like [1, 3, 224, 224]"),
+        ({"inputs": {"x": {"form": 4}}}, "inputs['x'] is not an input spec", "give a shape like [1, 3, 224, 224]"),
+        ({"inputs": {"x": {"shape": 4}}}, "inputs['x'].shape is not a list", "give a list, not 4"),
+        ({"inputs": {"x": [1, "2"]}}, "inputs['x'].shape[1] is not an integer", "give an integer, not '2'"),
+        ({"inputs": {"x": [1, -2]}}, "inputs['x'].shape[1] is -2", "use 0 or more"),
+        ({"inputs": {"x": {"value": "a"}}}, "inputs['x'].value is not a number or a boolean", "not 'a'"),
+        ({"dims": {"batch": True}}, "dims['batch'] is not an integer", "give an integer, not True"),
+        ({"dims": {"batch": -1}}, "dims['batch'] is -1", "use 0 or more"),
+    ],
+    ids=repr,
+)
+def test_what_is_wrong_is_named_with_its_fix(asked: Any, said: str, fix: str) -> None:
+    error = refused(asked)
+    assert error.message == said
+    assert fix in error.fix
+
+
+def test_all_that_is_wrong_is_told_at_once_and_not_without_end() -> None:
+    error = refused({"threads": 0, "seed": "a", "colour": 1})
+    assert [one.reason for one in error.refusals] == [
+        "threads is 0",
+        "option 'seed' is not an integer",
+        "unknown option 'colour'",
+    ]
+    assert all(one.reason in error.message and one.fix in error.fix for one in error.refusals)
+    many = refused({"dims": {f"d{at}": -1 for at in range(1000)}})
+    assert 1 < len(many.refusals) < 20
+
+
+@pytest.mark.parametrize("value", [16000, 0.5, True, None])
+def test_the_value_of_an_input_keeps_its_type(value: float | bool | None) -> None:
+    found = CompileOptions.from_json({"inputs": {"x": {"value": value}}}).inputs["x"].value
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "fix"),
+    [
+        ({"seconds": 0}, "seconds is 0", "use more than 0 and at most 600"),
+        ({"seconds": 601}, "seconds is 601", "use more than 0 and at most 600"),
+        ({"threads": 0}, "threads is 0", "use 1 to 256, or leave it out"),
+        ({"seed": -1}, "seed is -1", "use 0 or more"),
+        ({"profile": 1}, "option 'profile' is not a boolean", "give a boolean, not 1"),
+        ({"second": 1}, "unknown option 'second'", "known options: profile, seconds, seed, threads"),
+    ],
+)
+def test_benchmarks_refuse_likewise(asked: dict[str, Any], said: str, fix: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        BenchmarkOptions.from_json(asked)
+    assert (caught.value.message, caught.value.fix) == (said, fix)
+
+
+def test_benchmark_options_are_read_back_equal() -> None:
+    found = BenchmarkOptions.from_json({"seconds": 2, "threads": 3, "profile": False, "seed": 5})
+    assert BenchmarkOptions.from_json(found.to_json()) == found
+    assert BenchmarkOptions.from_json({}) == BenchmarkOptions()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3", "cuda", "cuda:sm_90"])
+def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> None:
+    kind = target.partition(":")[0]
+    assert "fp32" in kinds.of(target).precisions
+    for precision in kinds.precisions():
+        asked = {"target": target, "precision": precision}
+        if precision in kinds.of(target).precisions:
+            options = CompileOptions.from_json(asked)
+            assert (options.kind, CompileOptions.from_json(options.to_json())) == (kind, options)
+        else:
+            with pytest.raises(OptionsError, match="is one of cuda targets alone") as caught:
+                CompileOptions.from_json(asked)
+            assert caught.value.fix == "use one of fp32, bf16, or a target cuda"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "fix"),
+    [
+        ({"precision": "int8"}, "precision 'int8' is unknown", "use one of fp32, bf16"),
+        ({"target": "cuda", "precision": "fp64"}, "precision 'fp64' is unknown", "use one of fp32, tf32, fp16, bf16"),
+        ({"target": "gpu"}, "target 'gpu' is unknown", "'cuda:<profile>'"),
+        ({"target": "cuda:SM_90"}, "target 'cuda:SM_90' is unknown", "'cuda:<profile>'"),
+        ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has streams", "leave threads out"),
+        (
+            {"target": "cuda", "scheduler": "aligned"},
+            "'aligned' is one of cpu targets alone",
+            "auto, sequential, early_start, stages, or a target cpu",
+        ),
+        ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' is one of cpu targets alone", "auto, sequential"),
+        ({"scheduler": "random"}, "scheduler 'random' is unknown", "use one of auto, sequential, aligned,"),
+    ],
+)
+def test_what_no_target_has_is_refused_with_what_it_has(asked: dict[str, Any], said: str, fix: str) -> None:
+    with pytest.raises(OptionsError, match=said) as caught:
+        CompileOptions.from_json(asked)
+    assert fix in caught.value.fix
+
+
+def test_every_precision_and_target_is_a_compilation_of_its_own() -> None:
+    asked = [
+        ("cpu", "fp32"),
+        ("cuda", "fp32"),
+        ("cuda", "tf32"),
+        ("cuda", "fp16"),
+        ("cuda", "bf16"),
+        ("cuda:sm_90", "fp16"),
+    ]
+    keys = {CompileOptions(target=target, precision=precision).cache_key("model") for target, precision in asked}
+    assert len(keys) == len(asked)
+
+
+def test_what_is_left_out_is_a_set_of_names_whatever_their_order() -> None:
+    asked = CompileOptions.from_json({"without": ["weights", "inline", "weights"]})
+    assert asked.without == ("inline", "weights")
+    assert asked == CompileOptions(without=("weights", "inline")) == CompileOptions.from_json(asked.to_json())
+    assert asked.to_json()["without"] == ["inline", "weights"]
+    assert asked.cache_key("model") == CompileOptions(without=("inline", "weights")).cache_key("model")
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        ("weights", "option 'without' is not a list"),
+        ([1], r"without\[0\] is not a string"),
+        (["no such; name"], "which is no name"),
+        (["a" * 65], "which is no name"),
+    ],
+)
+def test_what_is_no_list_of_names_is_refused(without: Any, said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        CompileOptions.from_json({"without": without})

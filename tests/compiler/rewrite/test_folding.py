@@ -1,0 +1,50 @@
+"""How much is computed while compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from compiler.ir.tensor import DType
+from compiler.rewrite import rewrite
+from tests.compiler.rewrite.sketch import Sketch
+
+
+def _bytes(s: Sketch, *shape: int) -> tuple[int, int, int]:
+    """Constant bytes with their scale and zero point."""
+    return s.c(np.ones(shape), DType.U8), s.c(0.5), s.c(3, DType.U8)
+
+
+def quantised_product(s: Sketch, extent: int) -> int:
+    scales = (s.c(0.5), s.c(3, DType.U8))
+    return s("QLinearMatMul", *_bytes(s, extent, extent), *_bytes(s, extent, extent), *scales)
+
+
+def quantised_convolution(s: Sketch, extent: int) -> int:
+    scales = (s.c(0.5), s.c(3, DType.U8))
+    return s("QLinearConv", *_bytes(s, 1, extent, 8, 8), *_bytes(s, extent, extent, 3, 3), *scales)
+
+
+def pool(op: str) -> Callable[[Sketch, int], int]:
+    return lambda s, extent: s(op, s.c(np.ones((1, 1, extent, extent))), kernel_shape=(extent // 2,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("op", "drawing", "largest"),
+    [
+        ("QLinearMatMul", quantised_product, 256),
+        ("QLinearConv", quantised_convolution, 256),
+        *((op, pool(op), 512) for op in ("AveragePool", "MaxPool", "LpPool")),
+    ],
+)
+def test_what_is_too_much_work_for_its_size_is_not_computed_while_compiling(
+    op: str, drawing: Callable[[Sketch, int], int], largest: int
+) -> None:
+    for extent, stays in ((16, False), (largest, True)):
+        s = Sketch(dtype=DType.F32)
+        s("Tanh", s("Cast", drawing(s, extent), to=1))
+        after = rewrite(s.graph())
+        assert any(node.op == op for node in after.graph.nodes) == stays, extent
+    assert any("too much work" in str(refusal) for refusal in after.refusals)

@@ -1,0 +1,51 @@
+"""Writes the table of docs/options.md from the schema of options: `python -m tests.docs.options_table`, in the repository's root."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from compiler.contract import CompileOptions, properties
+from tests.docs.pages import DOCS
+
+PAGE = DOCS / "options.md"
+BEGIN, END = "<!-- written by python -m tests.docs.options_table -->\n", "<!-- end of what is written -->\n"
+
+
+def table() -> str:
+    """A row for each option: name, default, values, what it means."""
+    fields = properties(CompileOptions)
+    stated = CompileOptions().to_json()
+    rows = [
+        f"| `{name}` | `{json.dumps(stated[name])}` | {', '.join(values(schema))} | {schema['description']} |\n"
+        for name, schema in fields.items()
+    ]
+    return "".join(["| field | default | values | meaning |\n|---|---|---|---|\n", *rows])
+
+
+def values(schema: Mapping[str, Any]) -> Iterator[str]:
+    """What a field takes, in words."""
+    if "enum" in schema:
+        yield ", ".join(f"`{value}`" for value in schema["enum"])
+        return
+    for one in schema.get("anyOf", (schema,)):
+        if one["type"] == "null":
+            yield "`null`"
+        elif one["type"] in ("integer", "number"):
+            least, above, most = (one.get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
+            low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
+            yield one["type"] + low + (f" to {most:g}" if most is not None else "")
+        else:
+            yield str(one["type"])
+
+
+def written(page: str) -> str:
+    """The page with the table as it should be."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

@@ -1,0 +1,220 @@
+"""Changes that were once made and that no test noticed, and others at places on which much depends: every one has its test now."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Wanted
+
+AGREE = "tests/compiler/prove/test_agree.py"
+FUSE = "tests/compiler/fuse/test_fuse.py"
+GUARDS = "tests/compiler/devices/cpu/emit/test_guards.py"
+PLANS = "tests/compiler/schedule/test_schedule.py"
+RECORDS = "tests/compiler/ir/test_machine.py"
+RETENTION = "tests/service/jobs/test_retention.py"
+WALLS = "tests/worker/test_sandbox.py"
+WAITS = "tests/compiler/schedule/plans/test_tasks.py"
+
+FIXED: tuple[Wanted, ...] = (
+    # What proves an artifact.
+    Wanted(
+        "agreement: only the first output is judged",
+        "compiler/prove/agree.py",
+        "at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if",
+        "at for at, (value, error) in enumerate(zip(outputs[:1], errors[:1], strict=True)) if",
+        (f"{AGREE}::test_every_output_is_judged",),
+    ),
+    Wanted(
+        "agreement: another kind of what is not finite passes",
+        "compiler/prove/agree.py",
+        "    unlike |= np.isinf(rounded) & np.isinf(have) & (have != rounded)\n",
+        "",
+        (AGREE,),
+    ),
+    Wanted(
+        "agreement: only the first way to run it is judged",
+        "compiler/prove/agree.py",
+        "for run in runners]",
+        "for run in runners[:1]]",
+        (AGREE,),
+    ),
+    Wanted(
+        "agreement: the reference is evaluated on the rewritten graph",
+        "compiler/pipeline.py",
+        "_prove(loaded.graph, ",
+        "_prove(rewritten.graph, ",
+        ("tests/compiler/test_pipeline.py::test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched",),
+    ),
+    # Memory and waits of plans.
+    Wanted(
+        "fuse: in place if one of several reads is at the point",
+        "compiler/fuse/fuse.py",
+        "return all(load.index == stores[0].index for load in loads)",
+        "return any(load.index == stores[0].index for load in loads)",
+        (FUSE,),
+    ),
+    Wanted(
+        "fuse: in place whatever is read",
+        "compiler/fuse/fuse.py",
+        "return all(load.index == stores[0].index for load in loads)",
+        "return True",
+        (FUSE,),
+    ),
+    Wanted(
+        "races: a call may write over what lies at another place",
+        "compiler/ir/races.py",
+        "            if arena[new][0] == arena[old][0]\n",
+        "",
+        (PLANS,),
+    ),
+    Wanted(
+        "races: every call may write over what it reads",
+        "compiler/ir/races.py",
+        "            if call is not None and (new, old) in written_over(kernels, call)\n",
+        "",
+        (PLANS,),
+    ),
+    Wanted(
+        "races: the last task waited for need not have ended",
+        "compiler/ir/races.py",
+        "return self.begins[other.lane] >= other.number",
+        "return self.begins[other.lane] >= other.number - 1",
+        (PLANS, WAITS),
+    ),
+    # Which plan is taken.
+    Wanted(
+        "scheduler: one that is asked for never gives way to one lane",
+        "compiler/schedule/schedule.py",
+        "(min([alone, *drifting, *beside], key=_predicted),)",
+        "(min([*drifting, *beside], key=_predicted),)",
+        (PLANS,),
+    ),
+    Wanted(
+        "plan by lanes: one for as many as are wanted is too large",
+        "compiler/devices/cpu/runtime/tw_runtime.h",
+        "plan->lanes <= lanes",
+        "plan->lanes < lanes",
+        (GUARDS,),
+    ),
+    Wanted(
+        "plan by lanes: however many are wanted",
+        "compiler/devices/cpu/runtime/tw_runtime.h",
+        "(lanes <= 0 || plan->lanes <= lanes) && handover_ns",
+        "handover_ns",
+        (GUARDS,),
+    ),
+    Wanted(
+        "plan by lanes: exactly as many as it needs are too few",
+        "compiler/devices/cpu/runtime/tw_runtime.h",
+        "config->lanes >= m->plan->lanes ?",
+        "config->lanes > m->plan->lanes ?",
+        (GUARDS,),
+    ),
+    Wanted(
+        "plan by lanes: the loader counts exactly as many as too few",
+        "compiler/pack/loader.py",
+        "lanes >= planned or",
+        "lanes > planned or",
+        (GUARDS,),
+    ),
+    # Measurements.
+    Wanted(
+        "state of cores: one interrupted rally makes them far",
+        "compiler/devices/cpu/measure/machine.py",
+        "for _ in range(STATE_RALLIES))",
+        "for _ in range(1))",
+        (
+            "tests/compiler/devices/cpu/measure/test_machine.py::test_a_rally_that_another_process_interrupts_does_not_make_near_cores_far",
+        ),
+    ),
+    Wanted(
+        "is_plausible: one text is enough",
+        "compiler/ir/machine.py",
+        "all(isinstance(text, str) for text in texts)",
+        "any(isinstance(text, str) for text in texts)",
+        (RECORDS,),
+    ),
+    Wanted(
+        "is_plausible: no shortest time",
+        "compiler/ir/machine.py",
+        "and LEAST_SECONDS <= self.seconds <=",
+        "and 0 < self.seconds <=",
+        (RECORDS,),
+    ),
+    Wanted(
+        "is_plausible: no longest time",
+        "compiler/ir/machine.py",
+        "and LEAST_SECONDS <= self.seconds <= MOST_SECONDS",
+        "and LEAST_SECONDS <= self.seconds",
+        (RECORDS,),
+    ),
+    Wanted(
+        "is_plausible: records that come from outside are not looked at",
+        "compiler/ir/machine.py",
+        "for record in map(Record.from_json, whole) if record.is_plausible]",
+        "for record in map(Record.from_json, whole)]",
+        (RECORDS,),
+    ),
+    Wanted(
+        "is_plausible: a search believes its machine",
+        "compiler/tuning/search.py",
+        "            if not record.is_plausible:\n                continue\n",
+        "",
+        ("tests/compiler/tuning/test_search.py",),
+    ),
+    Wanted(
+        "is_plausible: times on several lanes are believed",
+        "compiler/tuning/shared.py",
+        "            if record.is_plausible:\n",
+        "            if True:\n",
+        ("tests/compiler/tuning/test_shared.py",),
+    ),
+    Wanted(
+        "is_plausible: times of choices are believed",
+        "compiler/steps/graph_costs.py",
+        "                if record.is_plausible:\n",
+        "                if True:\n",
+        ("tests/compiler/steps/test_graph_costs.py",),
+    ),
+    # Kernels.
+    Wanted(
+        "cu_gemv: columns that fill up a block are stored",
+        "compiler/devices/cuda/algorithms/gemv.py",
+        "if self.packing.columns > view.columns:",
+        "if self.packing.columns < view.columns:",
+        (
+            "tests/compiler/devices/cuda/algorithms/test_gemv.py::test_nothing_is_stored_for_the_columns_that_only_fill_up_a_block",
+        ),
+    ),
+    # The walls around a job, and what others have entrusted.
+    Wanted("seccomp: a rule is dropped", "worker/seccomp.py", '    "keyctl": (250, 219),\n', "", (WALLS,)),
+    Wanted("seccomp: a number on x86-64 is wrong", "worker/seccomp.py", "(321, 280)", "(322, 280)", (WALLS,)),
+    Wanted("seccomp: a number on arm64 is wrong", "worker/seccomp.py", "(308, 268)", "(308, 269)", (WALLS,)),
+    Wanted("seccomp: a new call has a wrong number", "worker/seccomp.py", "(452, 452)", "(453, 452)", (WALLS,)),
+    Wanted(
+        "sandbox: no limit of addresses that any machine has",
+        "worker/limits.py",
+        "lower(resource.RLIMIT_AS, 2 * limits.memory_bytes + 16 * GIB)",
+        "lower(resource.RLIMIT_AS, 2 * limits.memory_bytes + 1024 * GIB)",
+        (WALLS,),
+    ),
+    Wanted(
+        "retention: results of inferences are swept",
+        "service/db/retention.py",
+        "Inference.input_key, Inference.output_key)",
+        "Inference.input_key)",
+        (RETENTION,),
+    ),
+    Wanted(
+        "retention: arrays of inferences are swept",
+        "service/db/retention.py",
+        "Inference.input_key, Inference.output_key)",
+        "Inference.output_key)",
+        (RETENTION,),
+    ),
+    Wanted(
+        "lease: a worker extends what another one has claimed since",
+        "service/db/jobs.py",
+        ".where(Job.id == job_id, Job.fence == fence, Job.state.in_(HELD))",
+        ".where(Job.id == job_id, Job.state.in_(HELD))",
+        ("tests/service/jobs/test_lease.py",),
+    ),
+)

@@ -1,0 +1,127 @@
+"""How the tests use their time: the longest files first, a quick choice of tests, and the table that both read."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TABLE = Path(__file__).with_name("seconds.json")
+"""Seconds that each test file took in the run that was kept last, by its path."""
+PAGE = ROOT / "docs" / "contributing.md"
+SLOWEST = ("<!-- slowest tests: begin -->\n", "<!-- slowest tests: end -->\n")
+"""What `PAGE` has before and after the list of the slowest tests."""
+LISTED = 20
+QUICK_FILE_S = 2.0
+"""Files that took longer are no part of the quick tests."""
+NEVER_QUICK = ("slow", "processes")
+"""Markers of tests that are no quick ones either."""
+COMPILERS = ("nvrtc",)
+"""Libraries whose names say that loading them is running a compiler."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tilewright")
+    group.addoption(
+        "--quick",
+        action="store_true",
+        help="only tests that start no process (compiler, server) and take no longer than a moment",
+    )
+    group.addoption(
+        "--keep-seconds",
+        action="store_true",
+        help=f"keep what each file took, and the {LISTED} slowest tests, in the repository",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("keep_seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Clock())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A process that runs quick tests starts no other; the one that only hands tests out to workers does."""
+    runs_tests = hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None)
+    if session.config.getoption("quick") and runs_tests:
+        sys.addaudithook(skip_what_is_not_quick)
+
+
+def skip_what_is_not_quick(event: str, arguments: Sequence[object]) -> None:
+    """An audit hook: skips the test that starts a process or loads a compiler."""
+    if event in ("subprocess.Popen", "os.posix_spawn", "os.fork"):
+        pytest.skip("not quick: starts a process", allow_module_level=True)
+    if event == "ctypes.dlopen" and any(name in str(arguments[0]) for name in COMPILERS):
+        pytest.skip("not quick: loads a compiler", allow_module_level=True)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what takes long as a whole, without importing it."""
+    if config.getoption("quick") and kept().get(name_of(collection_path), 0.0) > QUICK_FILE_S:
+        return True
+    return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first, and those that nobody knows before them; the order within a file stays."""
+    if config.getoption("quick"):
+        slow = [item for item in items if any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
+    items[:] = longest_first(items, kept())
+
+
+def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
+    """The items, file by file: no process is to be left alone with a long file when the others are done."""
+    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        files[name_of(item.path)].append(item)
+    order = sorted(files, key=lambda file: (-seconds.get(file, float("inf")), file))
+    return [item for file in order for item in files[file]]
+
+
+def kept() -> dict[str, float]:
+    """The table, empty where there is none."""
+    return dict(json.loads(TABLE.read_text())) if TABLE.exists() else {}
+
+
+def name_of(path: Path) -> str:
+    """A file as the table calls it."""
+    return Path(os.path.relpath(path, ROOT)).as_posix()
+
+
+class Clock:
+    """Adds up what reports say, and writes it down at the end."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.tests[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        files: dict[str, float] = defaultdict(float)
+        for test, seconds in self.tests.items():
+            files[test.partition("::")[0]] += seconds
+        table = {file: seconds for file, seconds in {**kept(), **files}.items() if (ROOT / file).exists()}
+        text = json.dumps({file: round(seconds, 1) for file, seconds in sorted(table.items())}, indent=1)
+        TABLE.write_text(text + "\n")
+        PAGE.write_text(with_slowest(PAGE.read_text(), self.tests))
+
+
+def with_slowest(page: str, tests: Mapping[str, float]) -> str:
+    """The page with the slowest of these tests (seconds by id) in the place of those that it lists."""
+    before, begin, rest = page.partition(SLOWEST[0])
+    _, end, after = rest.partition(SLOWEST[1])
+    if not (begin and end):
+        raise ValueError(f"{PAGE.name} has no place for the slowest tests: {SLOWEST[0].strip()}")
+    slowest = sorted(tests, key=lambda test: (-tests[test], test))[:LISTED]
+    lines = ["| seconds | test |", "|---:|---|"]
+    lines += [f"| {tests[test]:.1f} | `{test.removeprefix('tests/').replace('|', '¦')}` |" for test in slowest]
+    return before + begin + "\n".join(lines) + "\n" + end + after

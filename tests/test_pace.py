@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import pace
+
+ROOT = Path(__file__).parents[1]
+QUICK = """
+import ctypes, subprocess, pytest
+from concurrent.futures import ThreadPoolExecutor
+
+def test_that_starts_nothing():
+    assert True
+
+def test_that_starts_a_process():
+    subprocess.run(["true"], check=True)
+
+def test_whose_thread_starts_a_process_and_hides_errors():
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            pool.submit(subprocess.run, ["true"]).result()
+        except Exception:
+            pass
+
+def test_that_loads_a_compiler():
+    ctypes.CDLL("libnvrtc.so.13")
+
+@pytest.mark.slow
+def test_that_is_slow():
+    raise AssertionError
+"""
+
+
+def item(file: str, name: str) -> Any:
+    return SimpleNamespace(path=ROOT / file, name=name)
+
+
+def test_longest_files_come_first_after_unknown_ones_and_stay_whole() -> None:
+    items = [item(file, name) for name in ("one", "two") for file in ("a.py", "b.py", "new.py", "c.py")]
+    ordered = pace.longest_first(items, {"a.py": 1.0, "b.py": 9.0, "c.py": 1.0})
+    files = ["new.py", "b.py", "a.py", "c.py"]
+    assert [(one.path.name, one.name) for one in ordered] == [(file, name) for file in files for name in ("one", "two")]
+
+
+def test_quick_tests_start_no_process_and_load_no_compiler(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(QUICK)
+    (tmp_path / "test_whole.py").write_text("import subprocess\nsubprocess.run(['true'])\ndef test_it(): pass")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.pace", "--quick", "-rs", "-c", "/dev/null", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed, 4 skipped, 1 deselected" in ran.stdout
+    skipped = sorted(line.partition(" ")[2] for line in ran.stdout.splitlines() if line.startswith("SKIPPED"))
+    assert [(line[:3], line.rpartition(": ")[2]) for line in skipped] == [
+        ("[1]", "loads a compiler"),
+        ("[3]", "starts a process"),
+    ]
+
+
+def test_long_files_are_no_part_of_quick_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "kept", lambda: {"tests/long.py": pace.QUICK_FILE_S + 1, "tests/short.py": 1.0})
+    config: Any = SimpleNamespace(getoption=lambda name: True)
+    found = [pace.pytest_ignore_collect(ROOT / "tests" / name, config) for name in ("long.py", "short.py", "new.py")]
+    assert found == [True, None, None]
+
+
+def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").touch()
+    monkeypatch.setattr(pace, "ROOT", tmp_path)
+    monkeypatch.setattr(pace, "TABLE", tmp_path / "seconds.json")
+    monkeypatch.setattr(pace, "PAGE", tmp_path / "page.md")
+    pace.TABLE.write_text('{"a.py": 5.0, "b.py": 4.0, "gone.py": 3.0}')
+    pace.PAGE.write_text("before\n" + "an old list\n".join(pace.SLOWEST) + "after\n")
+    clock = pace.Clock()
+    for test, seconds in (("a.py::x", 1.0), ("a.py::y", 0.25), ("a.py::x", 0.5)):
+        report: Any = SimpleNamespace(nodeid=test, duration=seconds)
+        clock.pytest_runtest_logreport(report)
+    clock.pytest_sessionfinish()
+    assert json.loads(pace.TABLE.read_text()) == {"a.py": 1.8, "b.py": 4.0}
+    list_of = "| seconds | test |\n|---:|---|\n| 1.5 | `a.py::x` |\n| 0.2 | `a.py::y` |\n"
+    assert pace.PAGE.read_text() == "before\n" + list_of.join(pace.SLOWEST) + "after\n"
+
+
+def test_a_page_without_a_place_for_the_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="no place for the slowest tests"):
+        pace.with_slowest("a page\n", {})

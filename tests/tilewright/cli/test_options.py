@@ -1,0 +1,70 @@
+"""Flags for options of a compilation, against the schema that the server checks them by."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import typer
+
+from compiler.contract import CompileOptions, InputSpec, kinds, properties
+from tilewright import cli
+from tilewright.cli.options import build_options, for_targets
+
+COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+FLAGS = {
+    "--target": "target",
+    "--precision": "precision",
+    "--tolerance": "tolerance",
+    "--threads": "threads",
+    "--dim": "dims",
+    "--shape": "inputs",
+    "--budget": "tuning_budget_s",
+}
+"""The option that each flag sets; what has no flag goes through `--option`."""
+SCHEMA: dict[str, Any] = properties(CompileOptions)
+
+
+def flags(command: str) -> dict[str, Any]:
+    """The parameters of a command by flag."""
+    return {flag: parameter for parameter in COMMANDS[command].params for flag in parameter.opts}
+
+
+def test_every_flag_makes_the_option_that_the_schema_takes() -> None:
+    plain = build_options(
+        3, ["batch=2"], ["x=1x2"], 7.5, 1e-3, "bf16", ["seed=5", 'scheduler="stages"', 'without=["weights"]']
+    )
+    (asked,) = for_targets(plain, ["cpu:x86-64-v4-bf16"])
+    assert CompileOptions.from_json(asked) == CompileOptions(
+        target="cpu:x86-64-v4-bf16",
+        precision="bf16",
+        tolerance=1e-3,
+        threads=3,
+        inputs={"x": InputSpec((1, 2))},
+        dims={"batch": 2},
+        tuning_budget_s=7.5,
+        scheduler="stages",
+        seed=5,
+        without=("weights",),
+    )
+
+
+@pytest.mark.parametrize("command", ["compile", "preflight", "clone"])
+def test_a_command_that_compiles_has_every_flag_and_the_rest_by_name(command: str) -> None:
+    assert set(FLAGS.values()) <= set(SCHEMA)
+    assert {*FLAGS, "--option"} <= set(flags(command))
+
+
+@pytest.mark.parametrize("name", [*SCHEMA])
+def test_every_option_can_be_given_by_name(name: str) -> None:
+    stated = CompileOptions().to_json()[name]
+    plain = build_options(None, None, None, None, None, None, [f"{name}={json.dumps(stated)}"])
+    assert CompileOptions.from_json(plain) == CompileOptions()
+
+
+@pytest.mark.parametrize("command", ["compile", "preflight", "clone"])
+def test_the_help_of_a_flag_names_every_kind_and_precision(command: str) -> None:
+    for flag, values in (("--target", kinds.names()), ("--precision", kinds.precisions())):
+        for value in values:
+            assert value in flags(command)[flag].help, (flag, value)
