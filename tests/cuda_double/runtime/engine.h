@@ -264,6 +264,9 @@ void new_operation();
 /* Within one operation, the graph's nodes: bit i of ancestors[n] says that n comes after i. */
 void set_ancestors(std::vector<std::vector<bool>> ancestors);
 
+/* A thread has ended: whoever waits for those of its warp, block or cluster that still run may go on. */
+void released_by_end(Thread &);
+
 Clocks join(const std::vector<Thread *> &);
 void acquire(Thread &, const Clocks &);
 void tick(Thread &);
