@@ -17,12 +17,12 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
+from compiler.knowledge.budget import TuningBudget
 from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import in_company
 from compiler.steps import state_of
 from compiler.steps.lane_costs import lane_costs, meeting_seconds
 from compiler.trace import Trace
-from compiler.tuning.search import Budget
 from compiler.tuning.tune import tune
 
 
@@ -75,7 +75,7 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
         backend.starting_points(known, setting),
         setting,
         None,
-        Budget(0.0, 0),
+        TuningBudget(0.0, 0),
         backend.count_tiles,
         Trace(),
         tolerance=DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance,

@@ -26,7 +26,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile
-from compiler.knowledge.kinds import AGAIN
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.records import Records
 from compiler.left_out import remaining
 from compiler.measure.latency import model_latency
@@ -46,12 +46,13 @@ from compiler.steps.explain import explain
 from compiler.steps.lane_costs import meeting_seconds
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
-from compiler.tuning.search import Budget
 from compiler.tuning.tune import Tiled, tune
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
 LATENCY_SECONDS = 0.5
+ALONE_S = 0.5
+"""Of the tuning budget, for a single plan, which is timed shortly for people to see."""
 BEYOND_RANGE = "beyond_range"
 """In the details of a Disagreement: the precision whose range a value exceeds."""
 
@@ -93,6 +94,7 @@ def compile_model(
         trace.show("rewrite_log", _lines([*rewritten.log, "", "refused:", *rewritten.refusals]))
     known = Records(plausible(records))
     tunes = measure and options.tuning_budget_s > 0
+    budget = tuning_budget(options, lanes, backend, hurry)
     meeting = meeting_seconds(None) if lanes > 1 else 0.0
 
     def learn(found: Iterable[Record]) -> None:
@@ -110,7 +112,7 @@ def compile_model(
             options,
             lanes,
             meeting,
-            hurry if tunes else None,
+            budget if tunes else None,
             trace.notice,
         )
         for workload, record in weighed.measured:
@@ -128,19 +130,15 @@ def compile_model(
     for tolerance, precision in ((granted, options.precision), (0.0, "fp32")):
         with trace.step("tile"):
             kernels = backend.stored(fused.kernels, precision)
-            backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
+            with budget.share("device").spending():
+                backend, facts_of_device = backend.prepared(kernels, known, measure=tunes and not hurry())
             learn(facts_of_device)
             setting = backend.setting(kernels)
             offered = offered_joins(kernels, weighed.kernels.on(backend, precision), kept.without_steps)
             calls = (*kernels.calls, *(join.call for join in offered))
             workloads = [backend.workload_of(kernels, call) for call in calls]
-            budget = Budget(
-                options.tuning_budget_s,
-                options.tuning_trials,
-                used_seconds=trace.seconds.get("tile", 0.0) + weighed.spent_s,
-                used_trials=sum(record.threads == 1 and not record.variant.get(AGAIN) for record in measured),
-            )
-            handover = backend.handover(known, measure=tunes and not hurry()) if lanes > 1 else None
+            with budget.share("device").spending():
+                handover = backend.handover(known, measure=tunes and not hurry()) if lanes > 1 else None
             learn([handover] if handover else [])
             with backend.machine(options.seed, hurry, setting, trace.notice) as machine:
                 tiled = tune(
@@ -154,7 +152,6 @@ def compile_model(
                     budget,
                     backend.count_tiles,
                     trace,
-                    hurry,
                     tolerance,
                     precision,
                     backend.choose,
@@ -176,12 +173,22 @@ def compile_model(
             measures = tunes and not hurry()
             of_calls = tuple(backend.workload_of(kernels, call) for call in kernels.calls)
             scheduled = Scheduled(kernels, of_calls, menus, lanes, backend, setting, handover)
-            race = partial(backend.race, kernels, seed=options.seed, hurry=hurry, place=artifact.parent)
-            plans = planned(scheduled, known, options, machine if measures else None, race if measures else None, learn)
+            race = partial(
+                backend.race,
+                kernels,
+                seed=options.seed,
+                hurry=hurry,
+                place=artifact.parent,
+                share=budget.share("plans"),
+            )
+            plans = planned(
+                scheduled, known, options, budget, machine if measures else None, race if measures else None, learn
+            )
             plan = plans.plan
             for one in (plan, *plans.others):
                 trace.show("schedule", one)
             trace.show("schedules", _lines(plans.choice.reached))
+            trace.show("budget", budget)
         with trace.step("emit"):
             program = backend.emit(kernels, plan, plans.others)
             trace.show("emit", _lines(f"// {name}\n{text}" for name, text in _generated(program)))
@@ -240,6 +247,16 @@ def compile_model(
         plans=plans.choice.reached,
         notices=tuple(trace.notices),
     )
+
+
+def tuning_budget(options: CompileOptions, lanes: int, backend: Backend, hurry: Hurry) -> TuningBudget:
+    """What a job grants for measuring; what one lane has no use for, or a single plan, is left to the tiles."""
+    most: dict[str, float] = {}
+    if lanes == 1:
+        most |= {"lanes": 0.0, "beside": 0.0, "stages": 0.0}
+    if options.scheduler != "auto" or (lanes == 1 and not backend.target.name.startswith("cuda")):
+        most |= {"plans": ALONE_S}
+    return TuningBudget(options.tuning_budget_s, options.tuning_trials, hurry, most=most)
 
 
 def _cores(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from compiler.contract import CompileOptions
@@ -10,11 +11,11 @@ from compiler.devices.device import Backend
 from compiler.fuse import fuse
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload
+from compiler.knowledge.budget import TuningBudget
 from compiler.rewrite import Rule
 from compiler.rewrite.choose import Chosen, choose
 from compiler.steps.costs import KernelCosts, kernel_costs
 from compiler.steps.graph_costs import FusedCosts, Measuring, program_key
-from compiler.trace import Hurry
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,12 @@ class Weighed:
     kernels   what kernels cost, by the records there were before
     measured  of kernels, with their workloads
     others    records of this run that are of no kernel: facts of the device, and that choices were weighed
-    spent_s   what measuring took
     """
 
     chosen: Chosen
     kernels: KernelCosts
     measured: tuple[tuple[Workload, Record], ...]
     others: tuple[Record, ...]
-    spent_s: float
 
     @property
     def backend(self) -> Backend:
@@ -61,28 +60,30 @@ def weigh_choices(
     options: CompileOptions,
     lanes: int,
     meeting_s: float,
-    hurry: Hurry | None,
+    budget: TuningBudget | None,
     notice: Callable[[str], None],
 ) -> Weighed:
     """A program at a fixed point of the rules, after the choices that pay.
 
-    Kernels are measured until `hurry` says so or their share of the job's budget is spent; never where it is None, nor for a program that
-    was weighed with this budget before. `meeting_s` is what sharing a kernel between lanes costs beside its work.
+    Kernels are measured until their share of the budget is spent or somebody is in a hurry; never where it is None, nor for a program
+    that was weighed with this budget before. `meeting_s` is what sharing a kernel between lanes costs beside its work.
     """
     kernels = backend.stored(fuse(graph, offers.without_steps).kernels, options.precision)
-    backend, facts = backend.prepared(kernels, known, measure=hurry is not None and not hurry())
+    with budget.share("device").spending() if budget else nullcontext():
+        backend, facts = backend.prepared(kernels, known, measure=budget is not None and not budget.hurry())
     setting = backend.setting(kernels)
     priced = kernel_costs(backend, backend.starting_points(known, setting), setting, lanes, options.precision)
     whole = program_key(
         (backend.workload_of(kernels, call) for call in kernels.calls), (choice.name for choice in offers.choices)
     )
-    if hurry is None:
+    if budget is None:
         costs = FusedCosts(priced, meeting_s, offers.without_steps)
-        return Weighed(choose(graph, costs, offers.choices, offers.rules), priced, (), tuple(facts), 0.0)
-    with backend.machine(options.seed, hurry, setting, notice) as machine:
-        share = Measuring.share(machine, options, hurry) if machine else None
-        is_known = share is None or share.was_done(whole, known, backend.target, setting)
-        costs = FusedCosts(priced, meeting_s, offers.without_steps, None if is_known else share)
+        return Weighed(choose(graph, costs, offers.choices, offers.rules), priced, (), tuple(facts))
+    with backend.machine(options.seed, budget.hurry, setting, notice) as machine:
+        measuring = Measuring(machine, budget.share("choices")) if machine else None
+        is_known = measuring is None or measuring.was_done(whole, known, backend.target, setting)
+        costs = FusedCosts(priced, meeting_s, offers.without_steps, None if is_known else measuring)
         chosen = choose(graph, costs, offers.choices, offers.rules)
-    said = [share.record(whole, len(costs.fresh), backend.target, setting)] if share and costs.spent_s else []
-    return Weighed(chosen, priced, tuple(costs.fresh), (*facts, *(() if hurry() else said)), costs.spent_s)
+    is_said = costs.has_asked and not budget.hurry()
+    said = [measuring.record(whole, len(costs.fresh), backend.target, setting)] if measuring and is_said else []
+    return Weighed(chosen, priced, tuple(costs.fresh), (*facts, *said))

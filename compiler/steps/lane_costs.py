@@ -16,6 +16,7 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Menu
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import BYTE_S, HANDOVER, PAIR, STATE, UPGRADE_S
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
@@ -28,8 +29,6 @@ WAKE_SECONDS = 1e-6
 """From a lane's seeing that it may run to its running."""
 USUAL = {"near": Handover.of(50.0, 5e-12, 2e-11), "far": Handover.of(300.0, 3e-11, 1.7e-10)}
 """As it was measured on virtual machines of two cores, for hardware of which one state was never seen."""
-PART = 0.02
-"""Of the tuning budget, for kernels beside a load."""
 DIGITS = 24
 """Hexadecimal, of a digest."""
 
@@ -92,16 +91,16 @@ def measured_beside(
     workloads: Sequence[Workload],
     known: Sequence[Record],
     state: str,
-    budget_s: float,
+    budget: TuningBudget,
 ) -> list[Record]:
     """New records of the calls' kernels, each by its best tile on one lane, beside a load; `menus` and `workloads` are in call order.
 
-    The kernels that take most of the model come first, until PART of the tuning budget is spent or the machine's `hurry` says so; one that takes so long that
+    The kernels that take most of the model come first, until their share of the budget is spent or somebody is in a hurry; one that takes so long that
     measuring it would spend all of that is left out. What `known` has
     records of in this state is not measured, nor is anything where the same kernels were with as large a budget; the last record says that they were.
     None where there is no machine, a machine of one lane, or one that is no CPU.
     """
-    if not isinstance(machine, CpuMachine) or machine.lanes < 2 or budget_s <= 0:
+    if not isinstance(machine, CpuMachine) or machine.lanes < 2 or budget.seconds <= 0:
         return []
     uses = Counter(menu.workload for menu in menus)
     trials = {
@@ -109,31 +108,32 @@ def measured_beside(
         for menu, workload in zip(menus, workloads, strict=True)
         if menu.best.cost.source != "model" and menu.best.cost.seconds > WORTH_S
     }
-    marker = _marker(machine, {key: trial for key, (trial, _) in trials.items()}, state, budget_s)
+    marker = _marker(machine, {key: trial for key, (trial, _) in trials.items()}, state, budget)
     here = Records.of(known).find(PAIR, machine.target, setting=machine.setting, state=state)
     done = {record.workload for record in here}
-    wanted = [key for key in trials if key not in done and RUNS * trials[key][1] <= PART * budget_s]
-    was_done = Records(here).was_searched(PAIR, marker.workload, machine.target, machine.setting, budget_s)
+    share = budget.share("beside")
+    wanted = [key for key in trials if key not in done and RUNS * trials[key][1] <= share.seconds]
+    was_done = Records(here).was_searched(PAIR, marker.workload, machine.target, machine.setting, budget.seconds)
     if not wanted or was_done:
         return []
     wanted.sort(key=lambda key: (-uses[key] * trials[key][1], key))
-    end = machine.clock() + PART * budget_s
-    found = [one for one in measure_beside(machine, [trials[key][0] for key in wanted], end) if one.is_plausible]
+    with share.spending():
+        end = machine.clock() + share.left()
+        found = [one for one in measure_beside(machine, [trials[key][0] for key in wanted], end) if one.is_plausible]
     moved = any(record.variant[STATE] != state for record in found)
     return found if moved or machine.hurry() else [*found, marker]
 
 
-def _marker(machine: CpuMachine, trials: Mapping[str, Trial], state: str, budget_s: float) -> Record:
+def _marker(machine: CpuMachine, trials: Mapping[str, Trial], state: str, budget: TuningBudget) -> Record:
     """Says with which budget these kernels were measured beside a load, in which state of the cores."""
     space = sorted((key, str(trial.tile)) for key, trial in trials.items())
-    spent = PART * budget_s
     return search_marker(
         hashlib.sha256(repr((space, state)).encode()).hexdigest()[:DIGITS],
         f"{len(trials)} kernels beside a load; the seconds that there were for it",
         machine.target,
         machine.setting,
-        Searched(budget_s, state=state),
-        spent,
+        Searched(budget.seconds, state=state),
+        budget.granted("beside"),
         len(trials),
         kind=PAIR,
         lanes=2,

@@ -17,10 +17,10 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import Beside, LaneCosts
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import HANDOVER
 from compiler.steps import lane_costs as measuring
 from compiler.steps.lane_costs import (
-    PART,
     USUAL,
     WAKE_SECONDS,
     byte_seconds,
@@ -147,55 +147,59 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 def test_each_kernel_is_measured_once_those_that_take_most_first(asked: Asked) -> None:
     first, last = workload_key(CONV), workload_key(SOFTMAX)
-    records = measured_beside(cores(clock=lambda: 0.0), menus(2e-4, 2e-4, 3e-4), WORKLOADS, (), "near", 100.0)
+    budget = TuningBudget(100.0, clock=lambda: 0.0, spent={"tiles": 46.0, "lanes": 17.0})
+    records = measured_beside(cores(clock=lambda: 0.0), menus(2e-4, 2e-4, 3e-4), WORKLOADS, (), "near", budget)
     assert asked.keys == [first, last]
-    assert asked.seconds == pytest.approx(PART * 100.0)
+    assert asked.seconds == pytest.approx(66.0 - 46.0 - 17.0)
     assert [record.workload for record in records[:-1]] == [first, last]
     assert all(record.is_plausible for record in records)
-    measured_beside(cores(), menus(1e-4, 1e-4, 3e-4), WORKLOADS, (), "near", 100.0)
+    measured_beside(cores(), menus(1e-4, 1e-4, 3e-4), WORKLOADS, (), "near", TuningBudget(100.0))
     assert asked.keys == [last, first]
 
 
 def test_what_has_records_in_this_state_is_not_measured_again(asked: Asked) -> None:
     asked.most = 1
     menu = menus(2e-4, 2e-4, 1e-4)
-    records = measured_beside(cores(), menu, WORKLOADS, (), "near", 100.0)
+    records = measured_beside(cores(), menu, WORKLOADS, (), "near", TuningBudget(100.0))
     assert len(records) == 2  # one kernel, for which there was time, and that it was tried
     asked.keys = []
-    assert measured_beside(cores(), menu, WORKLOADS, records, "near", 100.0) == []
+    assert measured_beside(cores(), menu, WORKLOADS, records, "near", TuningBudget(100.0)) == []
     assert asked.keys == []
-    more = measured_beside(cores(), menu, WORKLOADS, records, "near", 101.0)
+    more = measured_beside(cores(), menu, WORKLOADS, records, "near", TuningBudget(101.0))
     assert asked.keys == [menu[2].workload]
     asked.keys = []
-    assert measured_beside(cores(), menu, WORKLOADS, [*records, *more], "near", 1e6) == []
-    measured_beside(cores(), menu, WORKLOADS, [*records, *more], "far", 100.0)
+    assert measured_beside(cores(), menu, WORKLOADS, [*records, *more], "near", TuningBudget(1e6)) == []
+    measured_beside(cores(), menu, WORKLOADS, [*records, *more], "far", TuningBudget(100.0))
     assert set(asked.keys) == {menu[0].workload, menu[2].workload}
 
 
 def test_a_kernel_that_would_take_all_the_time_there_is_is_left_out(asked: Asked) -> None:
     """The convolution alone and beside the load, five times each, takes more than two seconds of a hundred."""
-    measured_beside(cores(), menus(0.2, 0.2, 1e-3), WORKLOADS, [], "near", 100.0)
+    measured_beside(cores(), menus(0.2, 0.2, 1e-3), WORKLOADS, [], "near", TuningBudget(100.0))
     assert asked.keys == [workload_key(SOFTMAX)]
 
 
 def test_cores_that_moved_meanwhile_and_people_in_a_hurry_may_come_again(asked: Asked) -> None:
     menu = menus(2e-4, 2e-4, 1e-4)
     asked.state = "far"
-    records = measured_beside(cores(), menu, WORKLOADS, (), "near", 100.0)
+    records = measured_beside(cores(), menu, WORKLOADS, (), "near", TuningBudget(100.0))
     assert {record.workload for record in records} == {one.workload for one in menu}
     asked.state = "near"
-    hurried = measured_beside(cores(hurry=lambda: True), menu, WORKLOADS, (), "near", 100.0)
+    hurried = measured_beside(cores(hurry=lambda: True), menu, WORKLOADS, (), "near", TuningBudget(100.0))
     assert {record.workload for record in hurried} == {one.workload for one in menu}
 
 
 def test_nothing_is_measured_without_a_machine_a_second_lane_a_budget_or_a_measured_kernel(asked: Asked) -> None:
     menu = menus(2e-4, 2e-4, 1e-4)
-    assert measured_beside(None, menu, WORKLOADS, (), "near", 100.0) == []
+    assert measured_beside(None, menu, WORKLOADS, (), "near", TuningBudget(100.0)) == []
     one_lane = cores(target=replace(TARGET, lanes=1))
-    assert measured_beside(one_lane, menu, WORKLOADS, (), "near", 100.0) == []
-    assert measured_beside(cores(), menu, WORKLOADS, (), "near", 0.0) == []
-    assert measured_beside(cores(), menus(1e-4, 1e-4, 1e-4, source="model"), WORKLOADS, (), "near", 100.0) == []
-    assert measured_beside(cores(), menus(1e-9, 1e-9, 1e-9), WORKLOADS, (), "near", 100.0) == []
+    assert measured_beside(one_lane, menu, WORKLOADS, (), "near", TuningBudget(100.0)) == []
+    assert measured_beside(cores(), menu, WORKLOADS, (), "near", TuningBudget(0.0)) == []
+    assert (
+        measured_beside(cores(), menus(1e-4, 1e-4, 1e-4, source="model"), WORKLOADS, (), "near", TuningBudget(100.0))
+        == []
+    )
+    assert measured_beside(cores(), menus(1e-9, 1e-9, 1e-9), WORKLOADS, (), "near", TuningBudget(100.0)) == []
     assert asked.keys == []
 
 

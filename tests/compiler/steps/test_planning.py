@@ -18,6 +18,7 @@ from compiler.fuse import fuse
 from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import STAGE
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
@@ -73,7 +74,8 @@ def run(scheduled: Scheduled, known: list[Record], winner: str = "") -> Planned:
     def learn(fresh: Iterable[Record]) -> None:
         known.extend(one for one in fresh if one not in known)
 
-    return planned(scheduled, known, OPTIONS, None, (lambda plans: raced(plans, winner)) if winner else None, learn)
+    race = (lambda plans: raced(plans, winner)) if winner else None
+    return planned(scheduled, known, OPTIONS, TuningBudget(60.0), None, race, learn)
 
 
 def stage_records(scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch) -> list[Record]:

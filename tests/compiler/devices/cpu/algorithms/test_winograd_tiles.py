@@ -13,9 +13,9 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Setting, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
+from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.error_budget import SHARE, allowed_error
-from compiler.tuning.search import Budget
 from compiler.tuning.tune import tune
 
 V4 = PROFILES[0]
@@ -104,6 +104,16 @@ def test_a_call_may_lose_its_part_of_half_the_tolerance() -> None:
 def test_the_tolerance_decides_which_algorithms_take_part(tolerance: float, algorithm: str) -> None:
     works = [SHAPES[0], SHAPES[0], SHAPES[1]]
     result = tune(
-        works, V4, tiles_of(V4), 1, (), Setting(), None, Budget(0), lambda work, one: 1, Trace(), tolerance=tolerance
+        works,
+        V4,
+        tiles_of(V4),
+        1,
+        (),
+        Setting(),
+        None,
+        TuningBudget(0),
+        lambda work, one: 1,
+        Trace(),
+        tolerance=tolerance,
     )
     assert {menu.best.tile.algorithm for menu in result.menus} == {algorithm}
