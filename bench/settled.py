@@ -23,7 +23,7 @@ from compiler.schedule import in_company
 from compiler.steps import state_of
 from compiler.steps.lane_costs import lane_costs, meeting_seconds
 from compiler.trace import Trace
-from compiler.tuning.tune import tune
+from compiler.tuning.tune import Tiler, Tuning, tune
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,13 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     setting, lanes = backend.setting(begun.stored), options.threads or backend.target.lanes
     handover = backend.handover(known, measure=backend.target.is_here) if lanes > 1 else None
     calls = (*begun.stored.calls, *(join.call for join in begun.offered))
-    menus = tune(
-        [backend.workload_of(begun.stored, call) for call in calls],
-        backend.target,
-        backend.legal_tiles,
-        lanes,
-        backend.starting_points(known, setting),
-        setting,
-        None,
-        TuningBudget(0.0, 0),
-        backend.count_tiles,
-        Trace(),
-        tolerance=DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance,
-        precision=options.precision,
-        choose=backend.choose,
-        state=state_of(handover),
-        in_company=(*in_company(begun.stored), *(True for _ in begun.offered)),
-    ).menus
+    tolerance = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
+    in_turn = (*in_company(begun.stored), *(True for _ in begun.offered))
+    workloads = [backend.workload_of(begun.stored, call) for call in calls]
+    tuning = Tuning(workloads, lanes, setting, tolerance, options.precision, state_of(handover), in_turn)
+    tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose)
+    points = backend.starting_points(known, setting)
+    menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
     meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
     found = settle(begun.stored, begun.offered, apart, joined, lanes, meeting_s)

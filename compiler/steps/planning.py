@@ -26,6 +26,7 @@ from compiler.knowledge.records import Records
 from compiler.schedule import predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
+from compiler.session import Session
 from compiler.steps.guards import Guarded, guarded
 from compiler.steps.lane_costs import elsewhere, handovers, lane_costs, measured_beside
 from compiler.steps.plans import Choice, Race, Subject, choose_plan, state_of
@@ -120,19 +121,9 @@ class Planned:
         return tuple(1 + order.index(plan) for plan in plans)
 
 
-def planned(
-    scheduled: Scheduled,
-    known: Sequence[Record],
-    options: CompileOptions,
-    budget: TuningBudget,
-    machine: Machine | None,
-    race: Race | None,
-    learn: Callable[[Iterable[Record]], None],
-) -> Planned:
-    """Measures what is not known on `machine`, and plans in `race`; neither where they are None.
-
-    `learn` is told of each new record, and adds it to `known`.
-    """
+def planned(scheduled: Scheduled, session: Session, machine: Machine | None, race: Race | None) -> Planned:
+    """Measures what is not known on `machine`, and plans in `race`; neither where they are None."""
+    known, options, budget, learn = session.records, session.options, session.budget, session.learn
     backend, lanes = scheduled.backend, scheduled.lanes
     if lanes > 1:
         learn(measured_beside(machine, scheduled.menus, scheduled.workloads, known, scheduled.state, budget))

@@ -89,41 +89,64 @@ def workload_key(workload: Workload) -> str:
     return hashlib.sha256(repr(nameless).replace(", element=None", "").encode()).hexdigest()[:24]
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """What is to be tuned, and for what.
+
+    workloads   in call order
+    lanes       of the plan
+    tolerance   of which algorithms that are not exact may spend a part (`error_budget`)
+    precision   whose algorithms may be chosen beside those of fp32
+    state       whether the cores are `near` to each other or `far`; empty where nobody knows
+    in_company  which calls have others that they may run beside: their menus have a `frugal` tile too
+    """
+
+    workloads: Sequence[Workload]
+    lanes: int
+    setting: Setting
+    tolerance: float = 0.0
+    precision: str = "fp32"
+    state: str = ""
+    in_company: Sequence[bool] = ()
+
+
+@dataclass(frozen=True)
+class Tiler:
+    """What a kind of device answers of tiles: which are legal, into how many tile tasks one cuts a kernel, which is taken unmeasured."""
+
+    target: Target
+    legal_tiles: LegalTiles
+    count_tiles: CountTiles
+    choose: Choose = best_by_model
+
+
 def tune(
-    workloads: Sequence[Workload],
-    target: Target,
-    legal_tiles: LegalTiles,
-    lanes: int,
+    tuning: Tuning,
+    tiler: Tiler,
     records: Sequence[Record],
-    setting: Setting,
     machine: Machine | None,
     budget: TuningBudget,
-    count_tiles: CountTiles,
     trace: Trace,
-    tolerance: float = 0.0,
-    precision: str = "fp32",
-    choose: Choose = best_by_model,
-    state: str = "",
-    in_company: Sequence[bool] = (),
 ) -> Tiled:
     """Menus for workloads in call order.
 
-    Algorithms that are not exact may spend a part of `tolerance` (`error_budget`); those of the job's `precision` may be chosen beside those
-    of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
-    searched (`search`) until nothing promising is left, their share of the budget is spent or somebody is in a hurry. A model that was searched with this
-    budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
-    a workload, `choose` takes one of what the model thinks best. Of calls that are `in_company` of others menus have a `frugal` tile too.
+    A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
+    searched (`search`) until nothing promising is left, their share of the budget is spent or somebody is in a hurry. A model that was
+    searched with this budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where
+    nothing is known of a workload, the tiler chooses one of what the model thinks best.
 
-    Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a share of the
+    Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a share of the
     budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus for another state.
     """
+    workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
+    target, choose = tiler.target, tiler.choose
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
     records = Records.of(records)
     known = known_alone(records, target, setting)
     nearby = Nearby(records, target.name, target.hardware, setting)
-    legal = {key: _legal(legal_tiles, workload, lanes, precision) for key, workload in distinct.items()}
-    error = allowed_error([legal[key] for key in keys], tolerance)
+    legal = {key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision) for key, workload in distinct.items()}
+    error = allowed_error([legal[key] for key in keys], tuning.tolerance)
     contests = [
         _contest(key, workload, keys.count(key), _within(legal[key], error), known, nearby)
         for key, workload in distinct.items()
@@ -139,10 +162,10 @@ def tune(
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
     tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
-    shared_keys = {key for key, company in zip(keys, in_company, strict=False) if company}
+    shared_keys = {key for key, company in zip(keys, tuning.in_company, strict=False) if company}
     beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
     menus = {
-        contest.key: _menu(contest, tried[contest.key], lanes, count_tiles, beside.get(contest.key))
+        contest.key: _menu(contest, tried[contest.key], lanes, tiler.count_tiles, beside.get(contest.key))
         for contest in contests
     }
     reused = [*found.values()]

@@ -16,7 +16,8 @@ from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.known import measured_seconds
 from compiler.trace import Hurry, Trace, unhurried
 from compiler.tuning.shared import WORTH_S, shared_trials, with_shared
-from compiler.tuning.tune import Tiled, tune, workload_key
+from compiler.tuning.tune import Tiled, workload_key
+from tests.compiler.tuning.tuned import tuned
 
 SETTING = Setting("cache", "gcc 12")
 PRODUCT = """
@@ -76,7 +77,7 @@ def tiled(
 ) -> tuple[Tiled, list[Record]]:
     """What came of it, and all records that left."""
     events: list[Event] = []
-    made = tune(
+    made = tuned(
         WORKLOADS,
         TARGET,
         tiles_of(TARGET),
@@ -216,7 +217,7 @@ def test_no_more_than_a_part_of_the_budget_is_spent_and_a_second_call_with_no_mo
         events: list[Event] = []
         given.append(budget := TuningBudget(seconds, clock=lambda: now[0]))
         trace = Trace(events.append)
-        tune(
+        tuned(
             WORKLOADS,
             TARGET,
             tiles_of(TARGET),

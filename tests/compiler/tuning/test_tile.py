@@ -20,7 +20,8 @@ from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Hurry, Trace, unhurried
 from compiler.tuning.frugal import frugal
-from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiled, tune, workload_key
+from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiled, workload_key
+from tests.compiler.tuning.tuned import tuned
 
 SETTING = Setting("cache", "gcc 12")
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
@@ -85,7 +86,7 @@ def tiled(
     hurry: Hurry = unhurried,
 ) -> Tiled:
     budget = TuningBudget(budget_s, hurry=hurry)
-    return tune(
+    return tuned(
         WORKLOADS,
         target,
         tiles_of(target),
@@ -126,7 +127,7 @@ def test_a_menu_leaves_out_what_is_slower_on_any_number_of_lanes() -> None:
 
     def menu(tasks: Sequence[int]) -> list[Tile]:
         by_tile = {option.tile: number for option, number in zip(options, tasks, strict=True)}
-        result = tune(
+        result = tuned(
             [work],
             TARGET,
             tiles_of(TARGET),
@@ -159,7 +160,7 @@ def test_a_menu_keeps_one_tile_with_rows_for_each_lane_that_takes_little_longer(
             for option, s in zip(taken, seconds, strict=True)
         ]
         by_tile = {option.tile: number for option, number in zip(taken, tasks, strict=True)}
-        result = tune(
+        result = tuned(
             [work],
             TARGET,
             tiles_of(TARGET),
@@ -220,7 +221,7 @@ def test_a_model_that_was_searched_with_this_budget_is_not_searched_again_and_wi
     def run(budget: TuningBudget, known: Sequence[Record]) -> tuple[list[Trial], list[Record]]:
         machine, events = FakeMachine(), list[Event]()
         trace = Trace(events.append)
-        first = tune(
+        first = tuned(
             WORKLOADS, TARGET, tiles_of(TARGET), 2, known, SETTING, machine, budget, lambda workload, tile: 4, trace
         )
         return machine.asked, kept(first, events)
@@ -307,7 +308,7 @@ def test_records_of_something_else_are_not_used(change: dict[str, object]) -> No
 def test_records_of_another_setting_are_not_used(other: Setting) -> None:
     records = tiled(FakeMachine()).measured
     budget = TuningBudget(60.0)
-    there = tune(
+    there = tuned(
         WORKLOADS, TARGET, tiles_of(TARGET), 2, records, other, None, budget, lambda workload, tile: 4, Trace()
     )
     assert not there.reused
@@ -369,7 +370,7 @@ def test_whoever_is_in_a_hurry_gets_the_best_found_so_far_and_is_told_so(monkeyp
 def test_a_budget_that_ends_the_search_is_told() -> None:
     trace = Trace()
     budget = TuningBudget(60.0, trials=2)
-    tune(WORKLOADS, TARGET, tiles_of(TARGET), 2, (), SETTING, FakeMachine(), budget, lambda workload, tile: 4, trace)
+    tuned(WORKLOADS, TARGET, tiles_of(TARGET), 2, (), SETTING, FakeMachine(), budget, lambda workload, tile: 4, trace)
     legal = sum(len(propose(work, TARGET, 2)) for work in WORKLOADS)
     assert trace.notices == [f"the tuning budget ended the search: 2 of {legal} candidates measured"]
 
@@ -385,7 +386,7 @@ def test_a_finish_that_comes_after_the_last_candidate_changes_nothing() -> None:
 def test_equal_workloads_are_measured_once() -> None:
     machine = FakeMachine()
     work = WORKLOADS[0]
-    result = tune(
+    result = tuned(
         [work, WORKLOADS[1], work],
         TARGET,
         tiles_of(TARGET),
@@ -434,7 +435,7 @@ def test_of_what_nothing_is_known_the_caller_chooses_among_all_tiles_best_by_the
 
     records = tiled(FakeMachine()).measured
     known = [record for record in records if record.workload == workload_key(WORKLOADS[0])]
-    result = tune(
+    result = tuned(
         WORKLOADS,
         TARGET,
         tiles_of(TARGET),
@@ -473,11 +474,11 @@ def test_a_cuda_target_is_tiled_like_any_other_by_its_own_algorithms(precision: 
         return 1000
 
     arguments = (TuningBudget(60.0), count, Trace(), 0.0, precision)
-    first = tune(WORKLOADS, target, tiles_of(target), 1, [], SETTING, CudaFake(), *arguments)
+    first = tuned(WORKLOADS, target, tiles_of(target), 1, [], SETTING, CudaFake(), *arguments)
     assert first.measured
     assert {menu.best.tiles for menu in first.menus} == {1000}
     assert all(len(menu.variants) == 1 for menu in first.menus)
-    again = tune(WORKLOADS, target, tiles_of(target), 1, first.measured, SETTING, None, *arguments)
+    again = tuned(WORKLOADS, target, tiles_of(target), 1, first.measured, SETTING, None, *arguments)
     assert [menu.best.tile for menu in again.menus] == [menu.best.tile for menu in first.menus]
     assert blocks
 
@@ -501,7 +502,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
     known = [replace(record, target=target.name, hardware="") for record in records] if taken == "measured" else []
 
     def menu(*company: bool) -> list[Tile]:
-        (found,) = tune(
+        (found,) = tuned(
             [work],
             target,
             tiles_of(target),
@@ -521,7 +522,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
     assert menu(True) == [options[0].tile, *([saves[0]] if taken != "none" else [])]
     if taken != "measured":
         assert [*offered[-1]] == [*saves[:MOST_FRUGAL], options[0].tile]
-    on_cpu = tune(
+    on_cpu = tuned(
         WORKLOADS,
         TARGET,
         tiles_of(TARGET),
@@ -546,7 +547,7 @@ def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
         trials = [Trial(work, workload_key(work), option.tile, 1) for option in options]
         found = [record_of(trial, 1e-6 if trial.tile == taken.tile else 9e-6) for trial in trials]
         records = [replace(record, target=target.name) for record in found]
-        (menu,) = tune(
+        (menu,) = tuned(
             [work],
             target,
             tiles_of(target),
@@ -574,9 +575,9 @@ class CudaFake(FakeMachine):
 def test_what_an_earlier_search_of_the_same_compilation_used_of_the_budget_is_gone() -> None:
     for tried, left in ((0, 5), (3, 2), (9, 0)):
         machine, budget = FakeMachine(), TuningBudget(60.0, trials=5, tried=tried, clock=lambda: 0.0)
-        tune(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
+        tuned(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
         assert budget.tried == max(tried, 5)
         assert len({(trial.key, trial.tile) for trial in machine.asked}) == left
     machine, budget = FakeMachine(), TuningBudget(60.0, spent={"plans": 60.0}, clock=lambda: 0.0)
-    tune(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
+    tuned(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
     assert machine.asked == []

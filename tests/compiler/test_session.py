@@ -1,0 +1,64 @@
+"""Session: what is told of records, what may be measured, and what a job grants for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compiler.contract import CompileOptions, Event
+from compiler.errors import OptionsError
+from compiler.ir.machine import Record
+from compiler.knowledge.budget import SHARES, TILES
+from compiler.session import ALONE_S, Session
+from compiler.trace import Trace
+
+RECORD = Record("kernel", "key", "Conv", "", "cpu", "here", {"lanes": 1}, 1, 1e-3, 1e-3, 1e-3, 9)
+OTHER = replace(RECORD, workload="another")
+
+
+def test_new_records_are_told_once_and_those_that_were_known_never() -> None:
+    events: list[Event] = []
+    wrong = {**OTHER.to_json(), "seconds": -1.0}
+    session = Session.of(CompileOptions(), [RECORD.to_json(), wrong], Trace(events.append))
+    assert [*session.records] == [RECORD], "what nobody can have measured is left out"
+    session.learn([RECORD, OTHER, OTHER])
+    session.keep([replace(RECORD, samples=3), OTHER])
+    assert [event.data for event in events if event.kind == "record"] == [OTHER.to_json()]
+    assert len(session.records) == 3
+
+
+@pytest.mark.parametrize(
+    ("measures", "budget_s", "hurried", "may"),
+    [(True, 5.0, False, True), (False, 5.0, False, False), (True, 0.0, False, False), (True, 5.0, True, False)],
+)
+def test_nothing_is_measured_that_is_not_granted(measures: bool, budget_s: float, hurried: bool, may: bool) -> None:
+    options = CompileOptions(tuning_budget_s=budget_s)
+    session = Session.of(options, hurry=lambda: hurried, measures=measures)
+    assert session.may_measure is may
+    assert session.measures is (measures and budget_s > 0)
+
+
+def test_what_a_job_has_no_use_for_is_the_tiles() -> None:
+    def granted(**given: object) -> dict[str, float]:
+        budget = Session.of(CompileOptions(tuning_budget_s=100.0, **given)).budget  # type: ignore[arg-type]
+        found = {name: budget.granted(name) for name in SHARES}
+        assert sum(found.values()) == pytest.approx(100.0)
+        return found
+
+    several, alone, asked = granted(threads=2), granted(threads=1), granted(threads=2, scheduler="stages")
+    assert several == pytest.approx({name: 100 * part for name, part in SHARES.items()})
+    assert (alone["lanes"], alone["beside"], alone["stages"], alone["plans"]) == (0, 0, 0, ALONE_S)
+    assert asked["plans"] == ALONE_S
+    assert asked["stages"] == several["stages"]
+    assert several[TILES] < asked[TILES] < alone[TILES]
+    assert granted(target="cuda:sm_90")["plans"] == 30
+
+
+def test_a_session_has_the_lanes_of_its_job_and_refuses_what_nobody_knows() -> None:
+    assert Session.of(CompileOptions(threads=3)).lanes == 3
+    session = Session.of(CompileOptions())
+    assert session.lanes == session.backend.target.lanes
+    assert session.handover() is None or session.lanes > 1
+    with pytest.raises(OptionsError, match="without names"):
+        Session.of(CompileOptions(without=("lunch",)))
