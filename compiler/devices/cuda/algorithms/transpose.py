@@ -16,7 +16,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.model import moved_ns, seconds, share
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
@@ -139,11 +139,13 @@ class _Transpose:
             self.name,
             self.workload,
             writer.lines,
-            grid=grid,
-            block=THREADS,
-            shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
+            Frame(
+                grid=grid,
+                block=THREADS,
+                shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
+                index=self.int_type,
+            ),
             notes=[f"tiles of {self.reads} x {self.writes}, read along {turn.reads} and written along {turn.writes}"],
-            index=self.int_type,
         )
 
     def _bring(self) -> Mapping[Load, str]:
