@@ -75,6 +75,6 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     points = backend.starting_points(known, setting)
     menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
-    meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
+    meeting_s = meeting_seconds(handover) if lanes > 1 else 0.0
     found = settle(begun.stored, begun.offered, apart, joined, lanes, meeting_s)
     return Settled(found.kernels, found.menus, lanes, backend, setting, tuple(known), handover)

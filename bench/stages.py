@@ -22,7 +22,6 @@ from compiler.rewrite.choose import Chosen
 from compiler.session import Session
 from compiler.steps.choosing import weigh_choices
 from compiler.steps.costs import offered_joins
-from compiler.steps.lane_costs import meeting_seconds
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
     without = session.kept.without_steps
     graph = load(one.file, options, OPERATORS).graph
     rewritten = rewrite(graph, rules=session.kept.rules).graph
-    weighed = weigh_choices(session, rewritten, meeting_seconds(None) if session.lanes > 1 else 0.0)
+    weighed = weigh_choices(session, rewritten)
     fused = fuse(weighed.chosen.graph, without)
     stored = session.backend.stored(fused.kernels, options.precision)
     offered = offered_joins(stored, weighed.kernels, without)

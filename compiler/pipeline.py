@@ -17,7 +17,6 @@ from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import weigh_choices
-from compiler.steps.lane_costs import meeting_seconds
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
@@ -44,12 +43,11 @@ def compile_model(
     Raises the errors of `compiler.errors`.
     """
     session = Session.of(options, records, Trace(observe, dump), hurry, measure, artifact.parent)
-    meeting_s = meeting_seconds(None) if session.lanes > 1 else 0.0
-    front = front_of(session, model, data, meeting_s)
+    front = front_of(session, model, data)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
-        built = build(session, front, rounding, meeting_s, unproven)
+        built = build(session, front, rounding, unproven)
         measured += built.tiles.tiled.measured
         try:
             with session.trace.step("agree"):
@@ -66,8 +64,8 @@ def compile_model(
     raise InternalError("the round that rounds nothing has an algorithm that could round less")
 
 
-def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, meeting_s: float) -> Front:
-    """The steps that do not depend on the rounding policy. `meeting_s` is what sharing a kernel between lanes costs beside its work."""
+def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> Front:
+    """The steps that do not depend on the rounding policy."""
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
@@ -80,7 +78,7 @@ def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, mee
         trace.show("rewrite", rewritten.graph)
         trace.show("rewrite_log", rewritten)
     with trace.step("choose"):
-        weighed = weigh_choices(session, rewritten.graph, meeting_s)
+        weighed = weigh_choices(session, rewritten.graph)
         weighed.chosen.verify()
         trace.show("choose", weighed.chosen.graph)
         trace.show("choose_log", weighed.chosen)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,12 @@ class Session:
         self.learn(facts)
         return facts
 
+    @cached_property
     def handover(self) -> Record | None:
-        """What it costs one lane to see another's result, with the cores as they are; None for one lane, or where nobody knows."""
+        """What it costs one lane to see another's result, with the cores as they are; None for one lane, or where nobody knows.
+
+        Measured, or looked up, once, when a step first asks: choices, joins and schedules go by the same figure.
+        """
         if self.lanes == 1:
             return None
         with self.budget.share("device").spending():

@@ -69,11 +69,11 @@ class Built:
         return frozenset(found)
 
 
-def build(session: Session, front: Front, rounding: Rounding, meeting_s: float, at: Path) -> Built:
-    """An artifact at `at`. `meeting_s` is what sharing a kernel between lanes costs beside its work."""
+def build(session: Session, front: Front, rounding: Rounding, at: Path) -> Built:
+    """An artifact at `at`."""
     trace = session.trace
     with trace.step("tile"):
-        tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding, meeting_s)
+        tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding)
         tiles.verify()
         explanation = front.explained(tiles)
         trace.show("tile", tiles)

@@ -11,6 +11,7 @@ from compiler.rewrite.choose import Chosen, choose
 from compiler.session import Session
 from compiler.steps.costs import KernelCosts, kernel_costs
 from compiler.steps.graph_costs import FusedCosts, Measuring, program_key
+from compiler.steps.lane_costs import split_seconds
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,18 @@ class Weighed:
         return [record for _, record in self.measured]
 
 
-def weigh_choices(session: Session, graph: Graph, meeting_s: float) -> Weighed:
+def weigh_choices(session: Session, graph: Graph) -> Weighed:
     """A program at a fixed point of the rules, after the choices that pay.
 
     Kernels are measured until their share of the budget is spent or somebody is in a hurry; never where the job grants no measuring, nor
-    for a program that was weighed with this budget before. `meeting_s` is what sharing a kernel between lanes costs beside its work.
+    for a program that was weighed with this budget before.
     """
     kept, options = session.kept, session.options
     kernels = session.backend.stored(fuse(graph, kept.without_steps).kernels, options.precision)
     session.prepare(kernels)
     backend, setting, known = session.backend, session.backend.setting(kernels), session.records
     points = backend.starting_points(known, setting)
+    meeting_s = split_seconds(session)
     priced = kernel_costs(backend, points, setting, session.lanes, options.precision)
     if not session.measures:
         costs = FusedCosts(priced, meeting_s, kept.without_steps)

@@ -20,6 +20,7 @@ from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import BYTE_S, HANDOVER, PAIR, STATE, UPGRADE_S
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
+from compiler.session import Session
 from compiler.steps.plans import state_of
 from compiler.tuning.shared import WORTH_S
 
@@ -45,6 +46,11 @@ def lane_costs(
 def meeting_seconds(handover: Record | None) -> float:
     """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
     return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
+
+
+def split_seconds(session: Session) -> float:
+    """What splitting one kernel over the lanes of a job costs beside its work, with the cores as they are; 0 for one lane."""
+    return meeting_seconds(session.handover) if session.lanes > 1 else 0.0
 
 
 def byte_seconds(handover: Record | None) -> float:

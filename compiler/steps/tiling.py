@@ -14,6 +14,7 @@ from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import in_company
 from compiler.session import Session
 from compiler.steps.costs import KernelCosts, offered_joins
+from compiler.steps.lane_costs import split_seconds
 from compiler.steps.plans import state_of
 from compiler.tuning.tune import Tiled, Tiler, Tuning, tune
 
@@ -97,17 +98,15 @@ class TiledKernels:
         return f"workload {menu.workload}\n    {options}"
 
 
-def tile_kernels(
-    session: Session, fused: KernelGraph, costs: KernelCosts, rounding: Rounding, meeting_s: float
-) -> TiledKernels:
-    """Measures what is worth it, and decides which calls are joined. `meeting_s` is what sharing a kernel between lanes costs beside its work."""
+def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, rounding: Rounding) -> TiledKernels:
+    """Measures what is worth it, and decides which calls are joined."""
     kernels = session.backend.stored(fused, rounding.precision)
     facts = session.prepare(kernels)
     backend, setting = session.backend, session.backend.setting(kernels)
     offered = offered_joins(kernels, costs.on(backend, rounding.precision), session.kept.without_steps)
     calls = (*kernels.calls, *(join.call for join in offered))
     workloads = [backend.workload_of(kernels, call) for call in calls]
-    handover = session.handover()
+    handover = session.handover
     with session.machine(setting) as machine:
         tuning = Tuning(
             workloads,
@@ -127,5 +126,5 @@ def tile_kernels(
             session.trace,
         )
     apart, joined = tiled.menus[: len(kernels.calls)], tiled.menus[len(kernels.calls) :]
-    settled = settle(kernels, offered, apart, joined, session.lanes, meeting_s)
+    settled = settle(kernels, offered, apart, joined, session.lanes, split_seconds(session))
     return TiledKernels(backend, calls, workloads, tiled, settled, setting, facts, handover, machine)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 
+from bench.zoo import build
 from compiler.contract import CompileOptions, Event
+from compiler.devices.cpu.device import handover_record
+from compiler.devices.cpu.measure.handover import Handover
+from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError
 from compiler.ir.machine import Record
 from compiler.knowledge.budget import SHARES, TILES
+from compiler.pipeline import compile_model
 from compiler.session import ALONE_S, Session
+from compiler.steps.lane_costs import WAKE_SECONDS, split_seconds
 from compiler.trace import Trace
 
 RECORD = Record("kernel", "key", "Conv", "", "cpu", "here", {"lanes": 1}, 1, 1e-3, 1e-3, 1e-3, 9)
@@ -59,6 +68,53 @@ def test_a_session_has_the_lanes_of_its_job_and_refuses_what_nobody_knows() -> N
     assert Session.of(CompileOptions(threads=3)).lanes == 3
     session = Session.of(CompileOptions())
     assert session.lanes == session.backend.target.lanes
-    assert session.handover() is None or session.lanes > 1
     with pytest.raises(OptionsError, match="without names"):
         Session.of(CompileOptions(without=("lunch",)))
+
+
+def test_what_a_handover_costs_is_measured_once_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Handover] = []
+
+    def measure(library: bytes) -> Handover:
+        measured.append(Handover.of(60.0 + len(measured), 1e-12, 2e-12))
+        return measured[-1]
+
+    monkeypatch.setattr("compiler.devices.cpu.device.measure_handover", measure)
+    events: list[Event] = []
+    session = Session.of(CompileOptions(threads=2), trace=Trace(events.append))
+    assert split_seconds(session) == pytest.approx(2 * 60e-9 + WAKE_SECONDS)
+    assert session.handover is session.handover
+    assert len(measured) == 1
+    assert [event.data["kind"] for event in events if event.kind == "record"] == ["handover"]
+    alone = Session.of(CompileOptions(threads=1))
+    assert (alone.handover, split_seconds(alone)) == (None, 0.0)
+    assert len(measured) == 1
+    assert session.budget.spent["device"] > 0
+
+
+@pytest.mark.parametrize("ns", [50.0, 400.0])
+def test_choices_joins_and_schedules_go_by_the_same_hand_over(
+    ns: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the record, without measuring; what nobody has measured is counted as 4 wakes."""
+    onnx.save(build("tiny_inception"), tmp_path / "model.onnx")
+    seen: dict[str, float] = {}
+
+    def watching(name: str, at: int, made: Any) -> Any:
+        def watched(*given: Any) -> Any:
+            seen[name] = given[at]
+            return made(*given)
+
+        return watched
+
+    for module, name, at in (("choosing", "FusedCosts", 1), ("tiling", "settle", 5)):
+        path = f"compiler.steps.{module}.{name}"
+        monkeypatch.setattr(
+            path, watching(name, at, getattr(__import__(f"compiler.steps.{module}", fromlist=[name]), name))
+        )
+    known = handover_record(Handover.of(ns), this_machine()).to_json()
+    options = CompileOptions(threads=2, tuning_budget_s=0)
+    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", options, [known])
+    assert seen == pytest.approx({"FusedCosts": 2e-9 * ns + WAKE_SECONDS, "settle": 2e-9 * ns + WAKE_SECONDS})
+    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", options)
+    assert seen == pytest.approx({"FusedCosts": 4 * WAKE_SECONDS, "settle": 4 * WAKE_SECONDS})
