@@ -20,13 +20,13 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
+from compiler.knowledge.budget import TuningBudget
 from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.steps import state_of
 from compiler.steps.lane_costs import lane_costs, meeting_seconds
 from compiler.trace import Trace
-from compiler.tuning.search import Budget
-from compiler.tuning.tune import tune
+from compiler.tuning.tune import Tiler, Tuning, tune
 
 
 @dataclass(frozen=True)
@@ -72,24 +72,14 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     setting, lanes = backend.setting(begun.stored), options.threads or backend.target.lanes
     handover = backend.handover(known, measure=backend.target.is_here) if lanes > 1 else None
     calls = (*begun.stored.calls, *(join.call for join in begun.offered))
-    menus = tune(
-        [backend.workload_of(begun.stored, call) for call in calls],
-        backend.target,
-        backend.legal_tiles,
-        lanes,
-        backend.starting_points(known, setting),
-        setting,
-        None,
-        Budget(0.0, 0),
-        backend.count_tiles,
-        Trace(),
-        tolerance=DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance,
-        precision=options.precision,
-        choose=backend.choose,
-        state=state_of(handover),
-        may_run_concurrently=(*may_run_concurrently(begun.stored), *(True for _ in begun.offered)),
-    ).menus
+    tolerance = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
+    in_turn = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))
+    workloads = [backend.workload_of(begun.stored, call) for call in calls]
+    tuning = Tuning(workloads, lanes, setting, tolerance, options.precision, state_of(handover), in_turn)
+    tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose)
+    points = backend.starting_points(known, setting)
+    menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
-    meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
+    meeting_s = meeting_seconds(handover) if lanes > 1 else 0.0
     found = choose_joins(begun.stored, begun.offered, apart, joined, lanes, meeting_s)
     return Settled(found.kernels, found.menus, lanes, backend, setting, tuple(known), handover)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,20 +11,17 @@ from typing import Any
 from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.device import Backend
-from compiler.devices.kinds import backend_of
-from compiler.disabled import enabled_passes
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import Join
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.machine import plausible
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
-from compiler.steps.choosing import Offers, weigh_choices
+from compiler.session import Session
+from compiler.steps.choosing import weigh_choices
 from compiler.steps.costs import offered_joins
-from compiler.steps.lane_costs import meeting_seconds
 
 
 @dataclass(frozen=True)
@@ -60,22 +56,15 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
 
     Raises what it raises.
     """
-    kept = enabled_passes(options.without)
+    session = Session.of(options, records, measures=False)
+    without = session.kept.without_steps
     graph = load(one.file, options, OPERATORS).graph
-    rewritten = rewrite(graph, rules=kept.rules).graph
-    offers = Offers(kept.rules, kept.choices, kept.without_steps)
-    backend = backend_of(options, os.environ)
-    lanes = options.threads or backend.target.lanes
-    meeting_s = meeting_seconds(None) if lanes > 1 else 0.0
-    weighed = weigh_choices(rewritten, offers, backend, plausible(records), options, lanes, meeting_s, None, ignored)
-    fused = fuse(weighed.chosen.graph, kept.without_steps)
-    stored = weighed.backend.stored(fused.kernels, options.precision)
-    offered = offered_joins(stored, weighed.kernels, kept.without_steps)
-    return Stages(len(graph.nodes), weighed.chosen, fused, stored, offered, weighed.backend)
-
-
-def ignored(notice: str) -> None:
-    """A notice that a table has no place for."""
+    rewritten = rewrite(graph, rules=session.kept.rules).graph
+    weighed = weigh_choices(session, rewritten)
+    fused = fuse(weighed.chosen.graph, without)
+    stored = session.backend.stored(fused.kernels, options.precision)
+    offered = offered_joins(stored, weighed.kernels, without)
+    return Stages(len(graph.nodes), weighed.chosen, fused, stored, offered, session.backend)
 
 
 def text_of(stages: Stages) -> str:

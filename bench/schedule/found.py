@@ -16,6 +16,7 @@ from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
+from compiler.knowledge.budget import TuningBudget
 from compiler.measure.plans import Raced
 from compiler.schedule import schedule
 from compiler.schedule.memory.ownership import crossing_bytes
@@ -83,7 +84,7 @@ class Schedules:
         subject = OfPlans(
             self.kernels, workloads, self.settled.backend.target, self.settled.setting, state_of(self.settled.handover)
         )
-        choice = choose_plan(offered, subject, (), budget_s, run if raced else None)
+        choice = choose_plan(offered, subject, (), TuningBudget(budget_s).share("plans"), run if raced else None)
         return [found.plan for found in offered].index(choice.plan)
 
 

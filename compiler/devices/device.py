@@ -14,6 +14,7 @@ from compiler.ir.program import Program
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
+from compiler.knowledge.budget import Share
 from compiler.measure.plans import Raced
 from compiler.prove.bisect import Stepper
 from compiler.schedule import JointLaunch
@@ -91,9 +92,18 @@ class Backend(Protocol):
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None: ...
 
     def race(
-        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+        self,
+        kernels: KernelGraph,
+        plans: Sequence[Plan],
+        seed: int,
+        hurry: Hurry,
+        place: Path,
+        share: Share | None = None,
     ) -> Sequence[Raced] | None:
-        """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off. `place` is a folder where files may be put meanwhile."""
+        """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off.
+
+        `place` is a folder where files may be put meanwhile. Running plans, not building what an artifact needs anyway, is spent from `share`.
+        """
         ...
 
     def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:

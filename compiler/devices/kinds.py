@@ -10,6 +10,7 @@ from compiler.contract import CompileOptions, kinds
 from compiler.contract.kinds import Kind
 from compiler.devices.device import Backend
 from compiler.devices.kind import DeviceKind
+from compiler.errors import TargetUnavailable
 from compiler.ir.machine import Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
@@ -31,8 +32,13 @@ PROFILES: tuple[Target, ...] = tuple(profile for kind in KINDS for profile in ki
 
 
 def kind_of(target: str) -> DeviceKind:
-    """The kind that a target's name begins with. Raises KeyError where there is none; `CompileOptions` refuses such names."""
-    return {kind.name: kind for kind in KINDS}[target.partition(":")[0]]
+    """The kind that a target's name begins with. Raises TargetUnavailable where there is none."""
+    for kind in KINDS:
+        if kind.name == kinds.name_of(target):
+            return kind
+    raise TargetUnavailable(
+        f"target {target!r} is unknown", fix=f"use {' or '.join(kinds.names())}, or a profile of it"
+    )
 
 
 def resolve(name: str) -> Target:

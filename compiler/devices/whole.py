@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
+from compiler.knowledge.budget import Share
 from compiler.measure.benchmark import Run
 from compiler.measure.plans import SPIN_US, Raced, race_plans, time_alone, traces_of
 from compiler.pack.bare import lay_out
@@ -21,13 +22,21 @@ from compiler.trace import Hurry
 
 
 def race_programs(
-    programs: Sequence[Program], plans: Sequence[Plan], target: str, seed: int, hurry: Hurry, place: Path
+    programs: Sequence[Program],
+    plans: Sequence[Plan],
+    target: str,
+    seed: int,
+    hurry: Hurry,
+    place: Path,
+    share: Share | None = None,
 ) -> list[Raced] | None:
     """One plan's program each, laid out in a folder in `place` for the time of the race; equal weights are one file.
 
-    One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. None when `hurry` called it off, or where nothing can be written.
+    One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. All
+    of that is spent from `share`, if there is one, and takes as long as it allows. None when `hurry` called it off, or where nothing can be written.
     """
     with ExitStack() as opened:
+        opened.enter_context(share.spending() if share else nullcontext())
         try:
             folders = _laid_out(programs, plans, target, Path(opened.enter_context(_folder(place))))
         except OSError:
@@ -40,7 +49,10 @@ def race_programs(
             instances = [models.enter_context(Model(at, verify=False, spin_us=SPIN_US)) for at in folders]
             return [_bound(model, seed) for model in instances]
 
-        raced = race_plans(fresh, seed, hurry) if len(folders) > 1 else time_alone(fresh, hurry)
+        if len(folders) > 1:
+            raced = race_plans(fresh, seed, hurry, left=share.left if share else None)
+        else:
+            raced = time_alone(fresh, hurry)
         models.close()
         if raced is None:
             return None

@@ -35,6 +35,14 @@ class Fused:
     before: int
     refusals: tuple[Refusal, ...]
 
+    def verify(self) -> None:
+        """Raises VerifyError."""
+        self.kernels.verify()
+
+    def __str__(self) -> str:
+        """Why kernels that touch were not joined."""
+        return "\n".join(map(str, self.refusals))
+
 
 STEPS = ("epilogue", "attention", "layouts", "views", "inline", "joins")
 """What fusion consists of, in the order in which the steps are first taken; what `compiler.fuse.joins` offers is

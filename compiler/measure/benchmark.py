@@ -84,8 +84,9 @@ def interleave(
     seed: int,
     settle: Callable[[], None] = nothing,
     progress: Callable[[float], None] = ignored,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[Timed]:
-    """Times models in rounds, until each was timed for `seconds`; at least LEAST_ROUNDS rounds.
+    """Times models in rounds, until each was timed for `seconds` or the time `is_over`; at least LEAST_ROUNDS rounds.
 
     In a round every model runs one block, in an order drawn from `seed`. A block is as many runs as fill BLOCK_S by
     `warm_s`, the models' seconds per run; longer where the slowest model's single run is longer or MOST_ROUNDS would be
@@ -112,7 +113,7 @@ def interleave(
         for run in runs:
             _rewarm(run)
         rounds = 0
-        while rounds == 0 or (spent < whole * (sitting + 1) / sittings and rounds < most):
+        while rounds == 0 or (spent < whole * (sitting + 1) / sittings and rounds < most and not is_over()):
             shuffle(order)
             for at in order:
                 settle()
@@ -126,6 +127,8 @@ def interleave(
         for one in kept:
             one.sittings.append(rounds)
         progress((sitting + 1) / sittings)
+        if sitting + 1 >= LEAST_ROUNDS and is_over():
+            break
     return [one.timed() for one in kept]
 
 

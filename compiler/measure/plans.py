@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.measure.benchmark import LEAST_ROUNDS, WARM_RUNS, WARM_SECONDS, Run, Timed, interleave, warm
+from compiler.measure.benchmark import (
+    BLOCK_S,
+    LEAST_ROUNDS,
+    MOST_SITTINGS,
+    REWARM_S,
+    WARM_RUNS,
+    WARM_SECONDS,
+    Run,
+    Timed,
+    interleave,
+    warm,
+)
 from compiler.measure.compare import Comparison, compare
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
 
 SECONDS = 0.5
-"""For which each plan is timed; a slow model longer, by as many runs as a verdict needs."""
+"""For which each plan is timed, where nobody says how much time there is; a slow model longer, by as many runs as a verdict needs."""
+LEAST_S, MOST_S = 0.2, 2.0
+"""The least and the most of it, where somebody does: what there is is used up, and shared by all plans."""
+STEP_S = 0.1
+OPENING_S = 0.02
+"""About what opening a plan takes: a library, its threads, its memory."""
 SPIN_US = 2000
 """How long an idle lane spins for the next run; what a model does that is called in a loop."""
 SETTLE_S = 1.5e-6 * SPIN_US
@@ -47,10 +64,25 @@ class _Stopped(Exception):
     """A stop request ended the race."""
 
 
-def expected_seconds(seconds: float) -> float:
-    """About how long a race takes for each plan that runs for so long."""
-    sitting = 3 * seconds + SETTLE_S  # started again, loaded into the caches again, timed
-    return WARM_SECONDS[0] + WARM_RUNS * seconds + max(SECONDS, LEAST_ROUNDS * sitting)
+def expected_seconds(seconds: float, timed_s: float = SECONDS, opening_s: float = OPENING_S) -> float:
+    """About how long a race takes, with all that is not timed, for each plan that runs for so long and is timed for `timed_s`.
+
+    Opening it anew takes `opening_s`.
+    """
+    block_s = max(BLOCK_S, seconds)
+    sittings = min(max(round(timed_s / block_s), LEAST_ROUNDS), MOST_SITTINGS)
+    rounds = max(math.ceil(timed_s / block_s), sittings)
+    warm_s = max(WARM_SECONDS[0], WARM_RUNS * seconds)
+    untimed_s = warm_s + rounds * (SETTLE_S + seconds) + sittings * (opening_s + max(REWARM_S, seconds))
+    return untimed_s + rounds * block_s + traces_of(seconds) * seconds
+
+
+def fitting_seconds(each: Sequence[float], left_s: float, opening_s: float = OPENING_S) -> float:
+    """For how long each of some plans, by their seconds, may be timed so that a race of all takes no longer than `left_s`: LEAST_S to MOST_S."""
+    steps = round((MOST_S - LEAST_S) / STEP_S)
+    offers = [LEAST_S + STEP_S * step for step in range(steps + 1)]
+    fit = [timed_s for timed_s in offers if sum(expected_seconds(one, timed_s, opening_s) for one in each) <= left_s]
+    return max(fit, default=LEAST_S)
 
 
 def expected_seconds_alone(seconds: float) -> float:
@@ -94,13 +126,13 @@ def race_plans(
     seed: int,
     hurry: Hurry = unhurried,
     settle: Callable[[], None] = lambda: time.sleep(SETTLE_S),
+    left: Callable[[], float] | None = None,
 ) -> list[Raced] | None:
     """Each plan's time beside the first one's, in rounds of small blocks in random order.
 
-    The rounds are those of `measure.benchmark.interleave`.
-
-    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was
-    slowed, is held once more. None when `hurry`, which is asked after each round, called it off.
+    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was slowed, is held once more. None when
+    `hurry`, which is asked after each round, called it off. `left` says how many seconds there are: plans are timed for as long as these allow,
+    for as few rounds as a verdict needs once they are over, and a race is repeated only where they allow it.
     """
 
     def go_on(part: float) -> None:
@@ -109,14 +141,24 @@ def race_plans(
 
     try:
         warm_s = []
-        for run in fresh():
+        before_s = left() if left else 0.0
+        runs = fresh()
+        opening_s = (before_s - left()) / len(runs) if left else OPENING_S
+        for run in runs:
             go_on(0.0)
             warm_s.append(warm(run, SECONDS))
+        kept_s = sum(traces_of(one) * one for one in warm_s)
+        timed_s = SECONDS if left is None else fitting_seconds(warm_s, left(), opening_s)
+
+        def is_over() -> bool:
+            return left is not None and left() <= kept_s
+
         before = conditions()
-        timed = interleave(fresh, warm_s, SECONDS, seed, settle, go_on)
+        timed = interleave(fresh, warm_s, timed_s, seed, settle, go_on, is_over)
         during = between(before, conditions())
-        if disturbances(during) and during["seconds"] <= AGAIN_WITHIN_S:
-            timed = interleave(fresh, warm_s, SECONDS, seed + 1, settle, go_on)
+        has_time = left is None or left() - kept_s >= during["seconds"]
+        if disturbances(during) and during["seconds"] <= AGAIN_WITHIN_S and has_time:
+            timed = interleave(fresh, warm_s, timed_s, seed + 1, settle, go_on, is_over)
     except _Stopped:
         return None
     return [_raced(timed[0], one) for one in timed]

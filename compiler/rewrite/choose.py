@@ -115,6 +115,14 @@ class Chosen:
         """The choices that the graph has, in the order in which they were decided."""
         return tuple(one for one in self.log if not one.reason)
 
+    def verify(self) -> None:
+        """Raises VerifyError."""
+        self.graph.verify()
+
+    def __str__(self) -> str:
+        """What was weighed, and what was not offered."""
+        return "\n".join(map(str, (*self.log, "", "not offered:", *self.refusals)))
+
 
 def alternatives(graph: Graph, choices: Sequence[Rule] = CHOICES) -> tuple[list[Alternative], list[Refusal]]:
     """Every choice that a program offers, in program order, and why others do not.

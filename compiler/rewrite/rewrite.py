@@ -68,6 +68,14 @@ class Rewritten:
     log: tuple[Application, ...]
     refusals: tuple[Refusal, ...]
 
+    def verify(self) -> None:
+        """Raises VerifyError."""
+        self.graph.verify()
+
+    def __str__(self) -> str:
+        """What was done, and what was not."""
+        return "\n".join(map(str, (*self.log, "", "refused:", *self.refusals)))
+
 
 def rewrite(graph: Graph, budget: float = 0.0, rules: Sequence[Rule] = RULES) -> Rewritten:
     """Applies `rules` to a verified graph of static types, to a fixed point; the result is verified.

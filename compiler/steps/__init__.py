@@ -1,5 +1,8 @@
 """The steps of the pipeline that need more than one room: what a stage asks for is made here of what others give.
 
+building     an artifact under one rounding policy: tile, schedule, emit, pack
+proving      the artifact run against the reference
+tiling       menus of all kernels, and the joins that pay
 choosing     the search over choices, and the measurements that are made for it
 costs        what kernels cost, by records or by the model
 graph_costs  what small programs cost, for the search over choices

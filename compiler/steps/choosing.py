@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.contract import CompileOptions
-from compiler.devices.device import Backend
 from compiler.fuse import fuse
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload
-from compiler.rewrite import Rule
 from compiler.rewrite.choose import Chosen, choose
+from compiler.session import Session
 from compiler.steps.costs import KernelCosts, kernel_costs
 from compiler.steps.graph_costs import FusedCosts, Measuring, program_key
-from compiler.trace import Hurry
-
-
-@dataclass(frozen=True)
-class Offers:
-    """What may be done to a program: rules always, choices where they pay; steps of fusion that are not taken."""
-
-    rules: Sequence[Rule]
-    choices: Sequence[Rule]
-    without_steps: frozenset[str] = frozenset()
+from compiler.steps.lane_costs import split_seconds
 
 
 @dataclass(frozen=True)
@@ -32,20 +20,11 @@ class Weighed:
 
     kernels   what kernels cost, by the records there were before
     measured  of kernels, with their workloads
-    others    records of this run that are of no kernel: facts of the device, and that choices were weighed
-    spent_s   what measuring took
     """
 
     chosen: Chosen
     kernels: KernelCosts
-    measured: tuple[tuple[Workload, Record], ...]
-    others: tuple[Record, ...]
-    spent_s: float
-
-    @property
-    def backend(self) -> Backend:
-        """With what is known of its device."""
-        return self.kernels.backend
+    measured: tuple[tuple[Workload, Record], ...] = ()
 
     @property
     def trials(self) -> list[Record]:
@@ -53,36 +32,33 @@ class Weighed:
         return [record for _, record in self.measured]
 
 
-def weigh_choices(
-    graph: Graph,
-    offers: Offers,
-    backend: Backend,
-    known: Sequence[Record],
-    options: CompileOptions,
-    lanes: int,
-    meeting_s: float,
-    hurry: Hurry | None,
-    notice: Callable[[str], None],
-) -> Weighed:
+def weigh_choices(session: Session, graph: Graph) -> Weighed:
     """A program at a fixed point of the rules, after the choices that pay.
 
-    Kernels are measured until `hurry` says so or their share of the job's budget is spent; never where it is None, nor for a program that
-    was weighed with this budget before. `meeting_s` is what sharing a kernel between lanes costs beside its work.
+    Kernels are measured until their share of the budget is spent or somebody is in a hurry; never where the job grants no measuring, nor
+    for a program that was weighed with this budget before.
     """
-    kernels = backend.stored(fuse(graph, offers.without_steps).kernels, options.precision)
-    backend, facts = backend.prepared(kernels, known, measure=hurry is not None and not hurry())
-    setting = backend.setting(kernels)
-    priced = kernel_costs(backend, backend.starting_points(known, setting), setting, lanes, options.precision)
-    whole = program_key(
-        (backend.workload_of(kernels, call) for call in kernels.calls), (choice.name for choice in offers.choices)
-    )
-    if hurry is None:
-        costs = FusedCosts(priced, meeting_s, offers.without_steps)
-        return Weighed(choose(graph, costs, offers.choices, offers.rules), priced, (), tuple(facts), 0.0)
-    with backend.machine(options.seed, hurry, setting, notice) as machine:
-        share = Measuring.share(machine, options, hurry) if machine else None
-        is_known = share is None or share.was_done(whole, known, backend.target, setting)
-        costs = FusedCosts(priced, meeting_s, offers.without_steps, None if is_known else share)
-        chosen = choose(graph, costs, offers.choices, offers.rules)
-    said = [share.record(whole, len(costs.fresh), backend.target, setting)] if share and costs.spent_s else []
-    return Weighed(chosen, priced, tuple(costs.fresh), (*facts, *(() if hurry() else said)), costs.spent_s)
+    kept, options = session.kept, session.options
+    kernels = session.backend.stored(fuse(graph, kept.without_steps).kernels, options.precision)
+    session.prepare(kernels)
+    backend, setting, known = session.backend, session.backend.setting(kernels), session.records
+    points = backend.starting_points(known, setting)
+    meeting_s = split_seconds(session)
+    priced = kernel_costs(backend, points, setting, session.lanes, options.precision)
+    if not session.measures:
+        costs = FusedCosts(priced, meeting_s, kept.without_steps)
+        return Weighed(choose(graph, costs, kept.choices, kept.rules), priced)
+    workloads = [backend.workload_of(kernels, call) for call in kernels.calls]
+    whole = program_key(workloads, [choice.name for choice in kept.choices])
+    with session.machine(setting) as machine:
+        measuring = Measuring(machine, session.budget.share("choices")) if machine else None
+        is_known = measuring is None or measuring.was_done(whole, known, backend.target, setting)
+        costs = FusedCosts(priced, meeting_s, kept.without_steps, None if is_known else measuring)
+        chosen = choose(graph, costs, kept.choices, kept.rules)
+    weighed = Weighed(chosen, priced, tuple(costs.fresh))
+    for workload, record in weighed.measured:
+        session.trace.workload(record.workload, str(workload))
+    session.learn(weighed.trials)
+    if measuring and costs.has_asked and session.may_measure:
+        session.learn([measuring.record(whole, len(costs.fresh), backend.target, setting)])
+    return weighed

@@ -8,16 +8,15 @@ counts. To each kernel comes what calling it takes.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.contract import CompileOptions
 from compiler.fuse import fuse
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost
+from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import SEARCH
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
@@ -25,7 +24,6 @@ from compiler.rewrite.choose import Verdict
 from compiler.rewrite.region import Region
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.steps.costs import KernelCosts, offered_joins
-from compiler.trace import Hurry, unhurried
 from compiler.tuning.tune import propose, workload_key
 
 CALL_SECONDS = 2e-7
@@ -34,37 +32,27 @@ BATCH = 8
 """Tiles built and timed together: few, since the budget is small, and what is under way when it ends is lost."""
 FAVOURITES = 3
 """Tiles that are measured of a kernel of which nothing is known: those that the model thinks best."""
-SHARE = 0.1
-"""Of the tuning budget."""
 HOPE = 1.1
 """A program is measured where by the model it takes less than this times that of the region as it is: the model errs by as much."""
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """A device on which kernels may be measured, for so many seconds and tiles (None: as many as fit)."""
+    """A device on which kernels may be measured, as its share of the tuning budget allows."""
 
     machine: Machine
-    seconds: float
-    trials: int | None
-    hurry: Hurry = unhurried
-    clock: Callable[[], float] = time.monotonic
-
-    @staticmethod
-    def share(machine: Machine, options: CompileOptions, hurry: Hurry) -> Measuring:
-        """SHARE of what a job may spend on measuring."""
-        trials = None if options.tuning_trials is None else int(SHARE * options.tuning_trials)
-        return Measuring(machine, SHARE * options.tuning_budget_s, trials, hurry)
+    share: Share
 
     def was_done(self, program: str, known: Sequence[Record], target: Target, setting: Setting) -> bool:
         """Whether the choices of a program, by its key, were weighed before with as large a budget: then nothing is measured again."""
-        return Records.of(known).was_searched(SEARCH, program, target, setting, self.seconds, self.trials)
+        return Records.of(known).was_searched(SEARCH, program, target, setting, self.share.seconds, self.share.trials)
 
     def record(self, program: str, measured: int, target: Target, setting: Setting) -> Record:
         """What says that the choices of a program were weighed with this budget."""
         about = "kernels of choices; the seconds that their measuring might take"
-        searched = Searched(self.seconds, self.trials, exhausted=False)
-        return search_marker(program, about, target, setting, searched, self.seconds, measured, operator="choose")
+        seconds = self.share.seconds
+        searched = Searched(seconds, self.share.trials, exhausted=False)
+        return search_marker(program, about, target, setting, searched, seconds, measured, operator="choose")
 
 
 def program_key(workloads: Iterable[Workload], choices: Iterable[str]) -> str:
@@ -97,7 +85,7 @@ class FusedCosts:
 
     meeting_s  what sharing a kernel between lanes costs beside its work
     fresh      the measurements that were made, each with its workload
-    spent_s    what they took
+    has_asked  whether there was anything to measure, for which there may have been no time
     """
 
     kernels: KernelCosts
@@ -105,7 +93,7 @@ class FusedCosts:
     without: frozenset[str] = frozenset()
     measuring: Measuring | None = None
     fresh: list[tuple[Workload, Record]] = field(default_factory=list)
-    spent_s: float = 0.0
+    has_asked: bool = False
     _fused: dict[str, _Fused] = field(default_factory=dict)
 
     def estimates(self, regions: Sequence[Region]) -> tuple[Cost, ...]:
@@ -175,24 +163,22 @@ class FusedCosts:
         return tuple(seconds / self.kernels.lanes for seconds in differing)
 
     def _measure(self, measuring: Measuring, contests: Sequence[Sequence[_Fused]]) -> None:
-        """Batch by batch, until the budget is spent."""
-        began = measuring.clock()
-        trials = self._trials(contests)[: measuring.trials]
-        if not trials or measuring.hurry():
-            return
+        """Batch by batch, until the share is spent."""
+        share, budget = measuring.share, measuring.share.budget
+        allowed = None if share.trials is None else max(share.trials - len(self.fresh), 0)
+        trials = self._trials(contests)[:allowed]
+        self.has_asked = self.has_asked or bool(trials)
         best: dict[str, float] = {}
-        for begin in range(0, len(trials), BATCH):
-            batch = trials[begin : begin + BATCH]
+        while trials and not share.is_over():
+            batch, trials = trials[:BATCH], trials[BATCH:]
             workloads = {trial.key: trial.workload for trial in batch}
-            left = began + measuring.seconds - measuring.clock()
-            if left <= 0 or measuring.hurry():
-                break
-            for record in measuring.machine.measure(batch, left):
-                if record.is_plausible:
-                    self.fresh.append((workloads[record.workload], record))
-                    best[record.workload] = min(record.seconds, best.get(record.workload, record.seconds))
+            with share.spending():
+                for record in measuring.machine.measure(batch, share.left()):
+                    if record.is_plausible:
+                        self.fresh.append((workloads[record.workload], record))
+                        budget.tried += 1
+                        best[record.workload] = min(record.seconds, best.get(record.workload, record.seconds))
         self.kernels = replace(self.kernels, measured={**self.kernels.measured, **best})
-        self.spent_s += measuring.clock() - began
 
     def _trials(self, contests: Sequence[Sequence[_Fused]]) -> list[Trial]:
         """The favourite tiles of each kernel that is in some programs of a contest but not in all, and of which nothing is known."""

@@ -13,6 +13,7 @@ from compiler.ir.machine import Record
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import BYTE_S, HANDOVER, UPGRADE_S
 from compiler.knowledge.records import Records
+from compiler.session import Session
 from compiler.steps.plans import state_of
 
 LONGEST_BYTE_S = 1e-6
@@ -31,6 +32,11 @@ def lane_costs(handover: Record | None) -> LaneCosts:
 def meeting_seconds(handover: Record | None) -> float:
     """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
     return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
+
+
+def split_seconds(session: Session) -> float:
+    """What splitting one kernel over the lanes of a job costs beside its work, with the cores as they are; 0 for one lane."""
+    return meeting_seconds(session.handover) if session.lanes > 1 else 0.0
 
 
 def byte_seconds(handover: Record | None) -> float:

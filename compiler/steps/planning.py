@@ -19,19 +19,19 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu
 from compiler.ir.touched import Regions
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import PLAN
 from compiler.knowledge.known import known_shared
 from compiler.knowledge.records import Records
 from compiler.schedule import predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
+from compiler.session import Session
 from compiler.steps.guards import Guarded, guarded
 from compiler.steps.lane_costs import elsewhere, handovers, lane_costs
 from compiler.steps.plans import Choice, Race, Subject, choose_plan, state_of
 from compiler.tuning.shared import with_shared
 
-STAGES_PART = 0.05
-"""Of the tuning budget, for stages run by themselves."""
 MOST_GROWN = 0.03
 """By so much of the model's weights a second plan may make the artifact larger, by packing them in another way."""
 PREDICTED = ("aligned", "early_start")
@@ -122,20 +122,11 @@ class Planned:
         return tuple(1 + order.index(plan) for plan in plans)
 
 
-def planned(
-    scheduled: Scheduled,
-    known: Sequence[Record],
-    options: CompileOptions,
-    machine: Machine | None,
-    race: Race | None,
-    learn: Callable[[Iterable[Record]], None],
-) -> Planned:
-    """Measures what is not known on `machine`, and plans in `race`; neither where they are None.
-
-    `learn` is told of each new record, and adds it to `known`.
-    """
+def planned(scheduled: Scheduled, session: Session, machine: Machine | None, race: Race | None) -> Planned:
+    """Measures what is not known on `machine`, and plans in `race`; neither where they are None."""
+    known, options, budget, learn = session.records, session.options, session.budget, session.learn
     backend, lanes = scheduled.backend, scheduled.lanes
-    clock = _clock(scheduled, known, options, machine, learn)
+    clock = _clock(scheduled, known, options, budget, machine, learn)
     found = schedule(
         scheduled.kernels,
         scheduled.menus,
@@ -148,11 +139,11 @@ def planned(
     )
     if clock:
         clock.done()
-    choice = choose_plan(found, scheduled.subject, known, options.tuning_budget_s, race)
+    choice = choose_plan(found, scheduled.subject, known, budget.share("plans"), race)
     learn(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
     costs = tuple(carried_out(taken.plan, position, menu) for position, menu in enumerate(scheduled.menus))
-    there = _there(scheduled, known, options)
+    there = _there(scheduled, known, options, budget)
     return Planned(
         choice,
         _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
@@ -177,6 +168,7 @@ def _clock(
     scheduled: Scheduled,
     known: Sequence[Record],
     options: CompileOptions,
+    budget: TuningBudget,
     machine: Machine | None,
     learn: Callable[[Iterable[Record]], None],
 ) -> CpuStageClock | None:
@@ -193,7 +185,7 @@ def _clock(
         scheduled.setting,
         known,
         scheduled.state,
-        STAGES_PART * options.tuning_budget_s,
+        budget.share("stages"),
         scheduled.lanes,
         lambda record: learn([record]),
         options.seed,
@@ -223,7 +215,9 @@ class _There:
     records: tuple[Record, ...]
 
 
-def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOptions) -> _There | None:
+def _there(
+    scheduled: Scheduled, known: Sequence[Record], options: CompileOptions, budget: TuningBudget
+) -> _There | None:
     """None where the state of the cores is not known."""
     target = scheduled.backend.target
     handover = elsewhere(scheduled.handover, known, target)
@@ -231,7 +225,7 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
         return None
     there = scheduled.in_state_of(handover, known)
     costs = there.costs
-    clock = _clock(there, known, options, None, lambda records: None)
+    clock = _clock(there, known, options, budget, None, lambda records: None)
 
     def found(scheduler: str) -> tuple[Found, ...]:
         return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions, clock=clock)
@@ -244,7 +238,7 @@ def _there(scheduled: Scheduled, known: Sequence[Record], options: CompileOption
     was_raced = any(map(there.is_of, here))
     quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
     plans = tuple(one for scheduler in quick for one in found(scheduler))
-    choice = choose_plan(plans, there.subject, known, options.tuning_budget_s, None)
+    choice = choose_plan(plans, there.subject, known, budget.share("plans"), None)
     shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
     seen = handovers(known, target).get(there.state)
     told = [one for one in (seen, *shared.values()) if one is not None]

@@ -18,15 +18,14 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import MOST_SECONDS, Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.target import Target
-from compiler.knowledge.kinds import PLAN, SPANS, STATE
-from compiler.knowledge.making import plan_record
+from compiler.knowledge.budget import Share
+from compiler.knowledge.kinds import PLAN, SEARCH, SPANS, STATE
+from compiler.knowledge.making import Searched, plan_record, search_marker
 from compiler.knowledge.records import Records
-from compiler.measure.plans import Raced, expected_seconds, expected_seconds_alone
+from compiler.measure.plans import LEAST_S, Raced, expected_seconds, expected_seconds_alone
 from compiler.schedule.plans.found import Found
 from compiler.steps.spans import pack_spans, unpack_spans
 
-PART = 0.5
-"""Of the tuning budget, for running plans whole: a race that is disturbed is held twice."""
 MOST_OTHERS = 3
 """Plans with kernels side by side that are run, of those that were found: the fastest predicted."""
 HOPE = 1.25
@@ -76,29 +75,33 @@ class Choice:
 
 
 def choose_plan(
-    found: Sequence[Found], subject: Subject, known: Sequence[Record], budget_s: float, race: Race | None
+    found: Sequence[Found], subject: Subject, known: Sequence[Record], share: Share, race: Race | None
 ) -> Choice:
     """The fastest plan that is certainly faster than the first one, which is sequential; that one where there is none.
 
     What nothing is known of is no reason to leave the first one, but of one that is `trusted`, which is taken unless a plan is certainly faster than the first one.
-    Plans worth it are run, as many as fit into PART of `budget_s`, the tuning budget, unless `known` has records of all of these; so is one alone, shortly, for people to see. Without `race`
-    the records there are decide.
+    Plans worth it are run, as many as fit into what is left of `share`; so is one alone, shortly, for people to see. Nothing is run where
+    `known` has records of all plans worth it, or says that as large a budget had no time for the others, nor without `race`: then the
+    records there are decide.
     """
     worth = _worth_running(found)
     known = Records.of(known)
     records = {at: record for at in worth if (record := _recorded(found, at, subject, known))}
-    wanted = _within(PART * budget_s, found, worth)
     fresh: dict[int, Record] = {}
-    if race is not None and wanted and not records.keys() >= {*wanted}:
-        raced = race([found[at].plan for at in wanted])
+    said: tuple[Record, ...] = ()
+    if race is not None and not records.keys() >= {*worth} and not _was_raced(found, worth, subject, known, share):
+        wanted = _within(share.left(), found, worth)
+        raced = race([found[at].plan for at in wanted]) if wanted else ()
         fresh = {at: _record(found, at, one, subject) for at, one in zip(wanted, raced or (), strict=bool(raced))}
+        if raced is not None and not (records | fresh).keys() >= {*worth}:
+            said = (_marker(found, worth, subject, share, len(fresh)),)
     records |= fresh
     faster = [at for at, record in records.items() if at and _is_faster(record)]
     trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
     taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
     reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
     spans = unpack_spans(found[taken].plan.runs, records[taken].variant.get(SPANS)) if taken in records else ()
-    return Choice(found[taken].plan, reached, tuple(records.values()), tuple(fresh.values()), spans)
+    return Choice(found[taken].plan, reached, tuple(records.values()), (*fresh.values(), *said), spans)
 
 
 def _worth_running(found: Sequence[Found]) -> list[int]:
@@ -117,13 +120,34 @@ def _worth_running(found: Sequence[Found]) -> list[int]:
     return worth
 
 
-def _within(budget_s: float, found: Sequence[Found], worth: Sequence[int]) -> list[int]:
+def _within(left_s: float, found: Sequence[Found], worth: Sequence[int]) -> list[int]:
     """As many of the first positions as can be run in so many seconds: several in turn, else the first one alone, which is shorter."""
-    ends = accumulate(expected_seconds(found[at].plan.predicted_s) for at in worth)
-    several = [at for at, end in zip(worth, ends, strict=True) if end <= budget_s]
+    ends = accumulate(expected_seconds(found[at].plan.predicted_s, LEAST_S) for at in worth)
+    several = [at for at, end in zip(worth, ends, strict=True) if end <= left_s]
     if len(several) > 1:
         return several
-    return [at for at in worth[:1] if expected_seconds_alone(found[at].plan.predicted_s) <= budget_s]
+    return [at for at in worth[:1] if expected_seconds_alone(found[at].plan.predicted_s) <= left_s]
+
+
+def _was_raced(found: Sequence[Found], worth: Sequence[int], subject: Subject, known: Records, share: Share) -> bool:
+    """Whether the plans worth running were run with as large a budget before, as many as there was time for."""
+    return known.was_searched(SEARCH, _race_key(found, worth, subject), subject.target, subject.setting, share.seconds)
+
+
+def _race_key(found: Sequence[Found], worth: Sequence[int], subject: Subject) -> str:
+    """SHA-256 (24 hex digits) of a model, the plans of it that are worth running, and the state of the cores."""
+    whole = subject.key, subject.state, sorted(plan_digest(found[at].plan) for at in worth)
+    return hashlib.sha256(repr(whole).encode()).hexdigest()[:DIGITS]
+
+
+def _marker(found: Sequence[Found], worth: Sequence[int], subject: Subject, share: Share, ran: int) -> Record:
+    """Says with which budget plans were run, of which there was no time for all."""
+    about = f"{len(worth)} plans worth running; the seconds that there were for it"
+    searched = Searched(share.seconds, state=subject.state)
+    place = _race_key(found, worth, subject), about, subject.target, subject.setting
+    return search_marker(
+        *place, searched, share.seconds, ran, operator="plans", lanes=max(one.plan.lanes for one in found)
+    )
 
 
 def plan_digest(plan: Plan) -> str:

@@ -52,16 +52,11 @@ HINT = 0.5
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may take: wall seconds, and how many tiles it may measure (None: as many as it wants).
-
-    Of both an earlier search of the same compilation may have used some.
-    """
+    """What a search may take: wall seconds, and how many tiles it may measure (None: as many as it wants)."""
 
     seconds: float
     trials: int | None = None
     clock: Callable[[], float] = time.monotonic
-    used_seconds: float = 0.0
-    used_trials: int = 0
 
 
 @dataclass
@@ -141,7 +136,7 @@ class Search:
     exhausted: bool = False
 
     def __post_init__(self) -> None:
-        self._began = self.budget.clock() - self.budget.used_seconds
+        self._began = self.budget.clock()
         self._batches: list[tuple[int, float]] = []
 
     def run(self) -> Iterator[tuple[Contest, Record]]:
@@ -156,7 +151,7 @@ class Search:
         """The part of the budget that is gone, 0 to 1."""
         parts = [1 - self._left() / self.budget.seconds if self.budget.seconds > 0 else 1.0]
         if self.budget.trials is not None:
-            parts.append(self._trials / self.budget.trials if self.budget.trials else 1.0)
+            parts.append(self.measured / self.budget.trials if self.budget.trials else 1.0)
         return min(max(parts), 1.0)
 
     def _favourites(self) -> Iterator[tuple[Contest, Record]]:
@@ -248,10 +243,6 @@ class Search:
         return {algorithm: sum(values) / (len(values) + 1) for algorithm, values in off.items()}
 
     @property
-    def _trials(self) -> int:
-        return self.budget.used_trials + self.measured
-
-    @property
     def _kept(self) -> float:
         """The part of the budget for what comes after the gradient."""
         return FINAL + (ROWS if self.lanes > 1 else 0.0)
@@ -272,7 +263,7 @@ class Search:
             count = sum(count for count, _ in self._batches)
             each = sum(seconds for _, seconds in self._batches) / max(count, 1)
             size = min(size, max(int(left / each), 1)) if each > 0 else size
-        return size if self.budget.trials is None else min(size, max(self.budget.trials - self._trials, 0))
+        return size if self.budget.trials is None else min(size, max(self.budget.trials - self.measured, 0))
 
 
 def _hinted(options: Sequence[Proposal], hints: Mapping[Tile, float]) -> list[float]:

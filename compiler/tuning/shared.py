@@ -6,21 +6,18 @@ What lanes cost depends on whether the cores are near to each other or far, so s
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Variant
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import SEARCH, STATE
 from compiler.knowledge.known import identity, known_shared
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
-from compiler.trace import Hurry, unhurried
 
-PART = 0.08
-"""Of the tuning budget, for kernels on several lanes."""
 WORTH_S = 5e-6
 """A kernel that takes no longer than a few hand-overs gains nothing from being shared."""
 TILES = 2
@@ -30,13 +27,11 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Sharing:
-    """On how many lanes kernels are to be measured, in which state the cores are, and the tuning budget; PART of it is kept for this."""
+    """On how many lanes kernels are to be measured, in which state the cores are, and the budget that has a share for it."""
 
     lanes: int
     state: str
-    budget_s: float
-    clock: Callable[[], float] = time.monotonic
-    hurry: Hurry = unhurried
+    budget: TuningBudget
 
 
 def share(
@@ -51,7 +46,7 @@ def share(
 ) -> Iterator[Record]:
     """Measures the best tiles of `menus` (by workload key) on 2 lanes and on all, and yields the records; the last says that it was done in this state.
 
-    The dearest kernels come first, until PART of the budget is spent or somebody is in a hurry. What is among `records` is not measured again, nor
+    The dearest kernels come first, until their share of the budget is spent or somebody is in a hurry. What is among `records` is not measured again, nor
     is anything where the same kernels were measured with as large a budget before.
     """
     known = known_shared(records, target, setting, sharing.state)
@@ -61,19 +56,20 @@ def share(
         if (trial.key, identity(trial.tile.to_json()), trial.lanes) not in known
     ]
     marker = _marker(sharing, menus, target, setting)
-    if not wanted or sharing.budget_s <= 0:
+    if not wanted or sharing.budget.seconds <= 0:
         return
-    if Records.of(records).was_searched(SEARCH, marker.workload, target, setting, sharing.budget_s):
+    if Records.of(records).was_searched(SEARCH, marker.workload, target, setting, sharing.budget.seconds):
         return
-    end = sharing.clock() + PART * sharing.budget_s
+    part = sharing.budget.share("lanes")
     moved = False
-    while wanted and sharing.clock() < end and not sharing.hurry():
+    while wanted and not part.is_over():
         batch, wanted = wanted[:BATCH], wanted[BATCH:]
-        for record in machine.measure(batch, end - sharing.clock()):
-            if record.is_plausible:
-                moved = moved or record.variant.get(STATE) != sharing.state
-                yield record
-    if not moved and not sharing.hurry():
+        with part.spending():
+            for record in machine.measure(batch, part.left()):
+                if record.is_plausible:
+                    moved = moved or record.variant.get(STATE) != sharing.state
+                    yield record
+    if not moved and not sharing.budget.hurry():
         yield marker
 
 
@@ -142,5 +138,5 @@ def _marker(sharing: Sharing, menus: Mapping[str, Menu], target: Target, setting
     total = sum(menu.best.cost.seconds for menu in menus.values())
     name = hashlib.sha256(repr((space, sharing.lanes, sharing.state)).encode()).hexdigest()[:24]
     about = f"{len(menus)} kernels on {sharing.lanes} lanes of {sharing.state} cores; seconds of each once, on one lane"
-    searched = Searched(sharing.budget_s, state=sharing.state)
+    searched = Searched(sharing.budget.seconds, state=sharing.state)
     return search_marker(name, about, target, setting, searched, total, len(menus), lanes=sharing.lanes)

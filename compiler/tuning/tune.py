@@ -12,18 +12,19 @@ from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.knowledge.kinds import SEARCH
+from compiler.knowledge.budget import TILES, TuningBudget
+from compiler.knowledge.kinds import AGAIN, SEARCH
 from compiler.knowledge.known import identity, known_alone, known_shared
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
-from compiler.trace import Hurry, Trace, unhurried
+from compiler.trace import Trace
 from compiler.tuning.belief import rank_correlation
 from compiler.tuning.error_budget import allowed_error
 from compiler.tuning.frugal import frugal
 from compiler.tuning.nearby import Nearby
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import ROWS_WORTH, Budget, Contest, Search
-from compiler.tuning.shared import PART, Sharing, divided, share, with_shared
+from compiler.tuning.shared import Sharing, divided, share, with_shared
 
 MOST_OPTIONS = 128
 """Of the model's favourites of one algorithm that take part in a search."""
@@ -88,42 +89,64 @@ def workload_key(workload: Workload) -> str:
     return hashlib.sha256(repr(nameless).replace(", element=None", "").encode()).hexdigest()[:24]
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """What is to be tuned, and for what.
+
+    workloads   in call order
+    lanes       of the plan
+    tolerance   of which algorithms that are not exact may spend a part (`error_budget`)
+    precision   whose algorithms may be chosen beside those of fp32
+    state       whether the cores are `near` to each other or `far`; empty where nobody knows
+    may_run_concurrently  which calls have others that they may run beside: their menus have a `frugal` tile too
+    """
+
+    workloads: Sequence[Workload]
+    lanes: int
+    setting: Setting
+    tolerance: float = 0.0
+    precision: str = "fp32"
+    state: str = ""
+    may_run_concurrently: Sequence[bool] = ()
+
+
+@dataclass(frozen=True)
+class Tiler:
+    """What a kind of device answers of tiles: which are legal, into how many tile tasks one cuts a kernel, which is taken unmeasured."""
+
+    target: Target
+    legal_tiles: LegalTiles
+    count_tiles: CountTiles
+    choose: Choose = best_by_model
+
+
 def tune(
-    workloads: Sequence[Workload],
-    target: Target,
-    legal_tiles: LegalTiles,
-    lanes: int,
+    tuning: Tuning,
+    tiler: Tiler,
     records: Sequence[Record],
-    setting: Setting,
     machine: Machine | None,
-    budget: Budget,
-    count_tiles: CountTiles,
+    budget: TuningBudget,
     trace: Trace,
-    hurry: Hurry = unhurried,
-    tolerance: float = 0.0,
-    precision: str = "fp32",
-    choose: Choose = best_by_model,
-    state: str = "",
-    may_run_concurrently: Sequence[bool] = (),
 ) -> Tiled:
     """Menus for workloads in call order.
 
-    Algorithms that are not exact may spend a part of `tolerance` (`error_budget`); those of the job's `precision` may be chosen beside those
-    of fp32. A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
-    searched (`search`) until nothing promising is left, the budget is spent or `hurry` says so. A model that was searched with this
-    budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where nothing is known of
-    a workload, `choose` takes one of what the model thinks best. Menus of calls that `may_run_concurrently` with others have a `frugal` tile too.
+    A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
+    searched (`search`) until nothing promising is left, their share of the budget is spent or somebody is in a hurry. A model that was
+    searched with this budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where
+    nothing is known of a workload, the tiler chooses one of what the model thinks best.
 
-    Where `state` says how near the cores are to each other, kernels that are worth it are then measured on several lanes (`shared`), in a part of the
+    Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a share of the
     budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus for another state.
     """
+    workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
+    target, choose = tiler.target, tiler.choose
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
     records = Records.of(records)
     known = known_alone(records, target, setting)
     nearby = Nearby(records, target.name, target.hardware, setting)
-    legal = {key: _legal(legal_tiles, workload, lanes, precision) for key, workload in distinct.items()}
-    error = allowed_error([legal[key] for key in keys], tolerance)
+    legal = {key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision) for key, workload in distinct.items()}
+    error = allowed_error([legal[key] for key in keys], tuning.tolerance)
     contests = [
         _contest(key, workload, keys.count(key), _within(legal[key], error), known, nearby)
         for key, workload in distinct.items()
@@ -131,21 +154,23 @@ def tune(
     found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
     measured: list[Record] = []
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
-        alone = replace(budget, seconds=(1 - PART) * budget.seconds) if state and lanes > 1 else budget
-        measured = _searched(Search(contests, machine, alone, hurry, lanes), trace, target, setting, budget)
+        with budget.share(TILES).spending():
+            alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
+            measured = _searched(Search(contests, machine, alone, budget.hurry, lanes), trace, target, setting, budget)
+        budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
     tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
-    shared_keys = {key for key, company in zip(keys, may_run_concurrently, strict=False) if company}
+    shared_keys = {key for key, company in zip(keys, tuning.may_run_concurrently, strict=False) if company}
     beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
     menus = {
-        contest.key: _menu(contest, tried[contest.key], lanes, count_tiles, beside.get(contest.key))
+        contest.key: _menu(contest, tried[contest.key], lanes, tiler.count_tiles, beside.get(contest.key))
         for contest in contests
     }
     reused = [*found.values()]
     if state and lanes > 1:
-        sharing = Sharing(lanes, state, budget.seconds, budget.clock, hurry)
+        sharing = Sharing(lanes, state, budget)
         uses = {key: keys.count(key) for key in distinct}
         on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
         more = _told(on_lanes, distinct, {record.workload for record in measured}, trace)
@@ -230,7 +255,7 @@ def _hinted(contest: Contest, nearby: Nearby) -> Contest:
     )
 
 
-def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: Budget) -> list[Record]:
+def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: TuningBudget) -> list[Record]:
     """Runs a search, which may be given a part of the whole budget, and tells of it: each workload before the first record of it."""
     told: set[str] = set()
     measured = []
@@ -255,13 +280,13 @@ def _searched(search: Search, trace: Trace, target: Target, setting: Setting, wh
 
 
 def _was_searched(
-    contests: Sequence[Contest], budget: Budget, records: Records, target: Target, setting: Setting
+    contests: Sequence[Contest], budget: TuningBudget, records: Records, target: Target, setting: Setting
 ) -> bool:
     """Whether these kernels, with the tiles they have, were searched with as large a budget, or until nothing promising was left."""
     return records.was_searched(SEARCH, _space(contests), target, setting, budget.seconds, budget.trials)
 
 
-def _search_record(search: Search, target: Target, setting: Setting, budget: Budget) -> Record:
+def _search_record(search: Search, target: Target, setting: Setting, budget: TuningBudget) -> Record:
     total = sum(contest.uses * contest.best for contest in search.contests)
     about = f"{len(search.contests)} kernels; seconds of all their calls, each by its best tile"
     searched = Searched(budget.seconds, budget.trials, search.exhausted)

@@ -447,6 +447,7 @@ def test_the_command_line_dumps_every_step_as_numbered_text(
         "explanation",
         "schedule",
         "schedules",
+        "budget",
         "emit",
     ]
     texts = dict(zip(titles, (path.read_text() for path in files), strict=True))

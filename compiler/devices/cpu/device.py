@@ -35,6 +35,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
 from compiler.knowledge import making
+from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
 from compiler.knowledge.records import Records
 from compiler.measure.plans import Raced
@@ -149,7 +150,13 @@ class CpuBackend:
         """None: a kernel is no launch."""
 
     def race(
-        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+        self,
+        kernels: KernelGraph,
+        plans: Sequence[Plan],
+        seed: int,
+        hurry: Hurry,
+        place: Path,
+        share: Share | None = None,
     ) -> Sequence[Raced] | None:
         """Kernels are compiled once for all plans, which share one weights file; each is run as artifacts are, on lanes of its own."""
         if not self.target.is_here:
@@ -158,7 +165,7 @@ class CpuBackend:
             programs = emit_each(kernels, plans, self.target, self.toolchain, JOBS, self.objects, hurry)
         except Stopped:
             return None
-        return race_programs(programs, plans, self.target.name, seed, hurry, place)
+        return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
 
     def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
         return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others)

@@ -32,6 +32,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile, Variant
+from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
 from compiler.schedule import JointLaunch
@@ -168,7 +169,13 @@ class CudaBackend:
         return load
 
     def race(
-        self, kernels: KernelGraph, plans: Sequence[Plan], seed: int, hurry: Hurry, place: Path
+        self,
+        kernels: KernelGraph,
+        plans: Sequence[Plan],
+        seed: int,
+        hurry: Hurry,
+        place: Path,
+        share: Share | None = None,
     ) -> Sequence[Raced] | None:
         """Each plan is run as artifacts are, from and to memory of the GPU: one CUDA graph a run, until its outputs are there."""
         if not self.target.is_here:
@@ -178,7 +185,7 @@ class CudaBackend:
             if hurry():
                 return None
             programs.append(self.emit(kernels, plan))
-        return race_programs(programs, plans, self.target.name, seed, hurry, place)
+        return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
 
     def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
         if others:

@@ -92,7 +92,8 @@ def test_every_plan_is_run_by_the_loader_and_computes_the_same(
     """Bit by bit: a plan decides when a tile is computed, never how; the last one has another tile, and is near."""
     results: list[list[np.ndarray]] = []
 
-    def race_plans(fresh: object, *rest: object) -> None:
+    def race_plans(fresh: object, *rest: object, left: object) -> None:
+        assert left is None
         assert callable(fresh)
         for _ in range(2):
             runs: Sequence[Run] = fresh()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +13,7 @@ from compiler.devices.kinds import backend_of
 from compiler.fuse import fuse
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
+from compiler.knowledge.budget import Share, TuningBudget
 from compiler.rewrite.program import Program
 from compiler.rewrite.region import Region, cut
 from compiler.steps.costs import kernel_costs
@@ -60,8 +61,13 @@ def products(*widths: int, rows: int = 64) -> Region:
     return cut(program, program.made_by)
 
 
+def share_of(seconds: float, trials: int | None = None, clock: Callable[[], float] = lambda: 0.0) -> Share:
+    """All of a budget for choices."""
+    return TuningBudget(seconds, trials, clock=clock, shares={"choices": 1.0}).share("choices")
+
+
 def costs(backend: Backend, machine: Fake | None = None, seconds: float = 1e9, lanes: int = 1) -> FusedCosts:
-    measuring = Measuring(machine, seconds, None, clock=lambda: machine.now) if machine else None
+    measuring = Measuring(machine, share_of(seconds, clock=lambda: machine.now)) if machine else None
     return FusedCosts(kernel_costs(backend, [], Setting(), lanes, "fp32"), measuring=measuring)
 
 
@@ -119,7 +125,7 @@ def test_a_second_time_nothing_is_measured_and_the_verdict_is_the_same(backend: 
     verdicts = first.verdicts([contest])
     assert 0 < len(machine.measured) <= FAVOURITES * 6
     assert [record for _, record in first.fresh]
-    known = FusedCosts(first.kernels, measuring=Measuring(machine, 1e9, None))
+    known = FusedCosts(first.kernels, measuring=Measuring(machine, share_of(1e9)))
     before = len(machine.measured)
     assert known.verdicts([contest]) == verdicts
     assert len(machine.measured) == before
@@ -156,7 +162,8 @@ def test_measuring_ends_with_its_budget_and_the_model_decides_what_is_left(backe
     sources = [verdict.costs[0].source for verdict in asked.verdicts(contests)]
     assert len(machine.measured) == 3 * BATCH + 3
     assert set(sources) == {"record", "model"}
-    assert asked.spent_s == len(machine.measured)
+    assert asked.measuring is not None
+    assert asked.measuring.share.spent == len(machine.measured)
 
 
 def test_a_program_that_the_model_thinks_much_slower_is_not_measured(backend: Backend) -> None:
@@ -168,17 +175,27 @@ def test_a_program_that_the_model_thinks_much_slower_is_not_measured(backend: Ba
 
 def test_no_more_tiles_are_measured_than_a_share_of_those_allowed() -> None:
     options = CompileOptions(tuning_budget_s=20, tuning_trials=50)
-    share = Measuring.share(Fake(), options, lambda: False)
-    assert (share.seconds, share.trials) == (2.0, 5)
+    share = TuningBudget(options.tuning_budget_s, options.tuning_trials).share("choices")
+    assert (share.seconds, share.trials) == (1.6, 4)
+
+
+def test_each_verdict_takes_what_those_before_left_of_the_share(backend: Backend) -> None:
+    machine = Fake()
+    asked = costs(backend, machine, seconds=BATCH + 3)
+    for width in range(16, 176, 8):
+        asked.verdicts([[products(width, width + 8), products(2 * width + 8)]])
+    assert len(machine.measured) == BATCH + 3
 
 
 def test_choices_weighed_with_as_large_a_budget_are_not_measured_again(backend: Backend) -> None:
-    spent = Measuring(Fake(), 2.0, 5)
+    spent = Measuring(Fake(), share_of(2.0, 5))
     program = program_key([], ["a choice"])
     record = spent.record(program, 5, backend.target, Setting())
 
     def was_done(seconds: float, trials: int | None, program: str = program, setting: Setting | None = None) -> bool:
-        return Measuring(Fake(), seconds, trials).was_done(program, [record], backend.target, setting or Setting())
+        return Measuring(Fake(), share_of(seconds, trials)).was_done(
+            program, [record], backend.target, setting or Setting()
+        )
 
     assert record.is_plausible
     assert was_done(2.0, 5)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,9 +19,11 @@ from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.knowledge.kinds import STAGE
+from compiler.knowledge.records import Records
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
+from compiler.session import Session
 from compiler.steps import plans as choosing
 from compiler.steps.guards import NEAR_S
 from compiler.steps.planning import Planned, Scheduled, planned
@@ -69,11 +71,11 @@ def raced(plans: Sequence[Plan], winner: str) -> list[Raced]:
 
 def run(scheduled: Scheduled, known: list[Record], winner: str = "") -> Planned:
     """Plans; where there is a `winner`, it is found in a race, whose records become known."""
-
-    def learn(fresh: Iterable[Record]) -> None:
-        known.extend(one for one in fresh if one not in known)
-
-    return planned(scheduled, known, OPTIONS, None, (lambda plans: raced(plans, winner)) if winner else None, learn)
+    race = (lambda plans: raced(plans, winner)) if winner else None
+    session = replace(Session.of(OPTIONS), records=Records(known))
+    made = planned(scheduled, session, None, race)
+    known[:] = session.records
+    return made
 
 
 def stage_records(scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch) -> list[Record]:

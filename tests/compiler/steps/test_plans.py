@@ -16,9 +16,10 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
-from compiler.knowledge.kinds import PLAN
+from compiler.knowledge.budget import TuningBudget
+from compiler.knowledge.kinds import PLAN, SEARCH
 from compiler.measure.compare import Comparison
-from compiler.measure.plans import Raced
+from compiler.measure.plans import LEAST_S, Raced, expected_seconds
 from compiler.measure.spread import Spread
 from compiler.schedule import schedule
 from compiler.schedule.plans.found import Found
@@ -82,7 +83,8 @@ def chosen(
     subject: Subject = SUBJECT,
     budget_s: float = 60.0,
 ) -> Choice:
-    choice = choose_plan(plans, subject, known, budget_s, race)
+    share = TuningBudget(budget_s, clock=lambda: 0.0, shares={"plans": 1.0}).share("plans")
+    choice = choose_plan(plans, subject, known, share, race)
     assert [one.taken for one in choice.reached] == [one.plan is choice.plan for one in plans]
     return choice
 
@@ -148,7 +150,7 @@ def test_one_plan_alone_is_run_for_people_to_see_and_once_only() -> None:
     np.testing.assert_allclose(choice.spans, traced(plans[0].plan), atol=1e-8)
     again = chosen(plans, untouched, choice.fresh)
     assert (again.reached, again.spans, again.fresh) == (choice.reached, choice.spans, ())
-    assert not chosen(plans, untouched, budget_s=0.2).records
+    assert not chosen(plans, untouched, budget_s=0.1).records
     assert not chosen(plans, None).records
 
 
@@ -195,11 +197,39 @@ def test_no_more_plans_are_run_than_are_worth_it_or_than_the_budget_allows() -> 
     race = Track(*[(1.0, 1.0, 1.0)] * 9)
     chosen(plans, race)
     assert len(race.ran[-1]) == 1 + MOST_OTHERS
-    chosen(plans, race, budget_s=3.0)
+    each = expected_seconds(1e-3, LEAST_S)
+    chosen(plans, race, budget_s=2.5 * each)
     assert len(race.ran[-1]) == 2
-    chosen(plans, race, budget_s=2.0)
+    chosen(plans, race, budget_s=1.5 * each)
     assert len(race.ran[-1]) == 1
-    assert chosen(plans, untouched, budget_s=0.4).plan is plans[0].plan
+    assert chosen(plans, untouched, budget_s=0.1).plan is plans[0].plan
+
+
+def test_plans_for_which_there_was_no_time_are_not_run_later_with_no_larger_budget() -> None:
+    """What a later compilation does not spend on kernels would leave time for them: equal budgets would give other plans."""
+    plans = found(1.0, 0.9, 0.8, 0.7)
+    race = Track((0.4, 0.5, 0.6), (0.3, 0.4, 0.5), (0.2, 0.3, 0.4))
+    some = 2.5 * expected_seconds(1e-3, LEAST_S)
+    spent = TuningBudget(100.0, clock=lambda: 0.0, spent={"tiles": 100.0 - some})
+    first = choose_plan(plans, SUBJECT, (), spent.share("plans"), race)
+    assert [len(ran) for ran in race.ran] == [2]
+    assert first.plan is plans[1].plan
+    assert [record.kind for record in first.fresh] == [PLAN.name, PLAN.name, SEARCH.name]
+    known = plausible([json.loads(json.dumps(record.to_json())) for record in first.fresh])
+    unspent = TuningBudget(100.0, clock=lambda: 0.0).share("plans")
+    again = choose_plan(plans, SUBJECT, known, unspent, untouched)
+    assert (again.plan, again.reached, again.fresh) == (first.plan, first.reached, ())
+    larger = choose_plan(plans, SUBJECT, known, TuningBudget(101.0, clock=lambda: 0.0).share("plans"), race)
+    assert [len(ran) for ran in race.ran] == [2, 4]
+    assert larger.plan is plans[3].plan
+    assert [record.kind for record in larger.fresh] == [PLAN.name] * 4
+    far = replace(SUBJECT, state="far")
+    assert choose_plan(plans, far, known, unspent, race).fresh, "of far cores nothing is known"
+
+
+def test_a_race_that_was_called_off_may_be_held_later() -> None:
+    plans = found(1.0, 0.9)
+    assert chosen(plans, lambda plans: None).fresh == ()
 
 
 def test_records_decide_without_a_run_and_give_the_same_choice() -> None:

@@ -134,19 +134,6 @@ def test_what_has_rows_for_each_lane_is_not_measured_past_its_part_of_the_budget
     assert machine.now <= 800.0
 
 
-def test_what_an_earlier_search_used_of_the_budget_is_gone() -> None:
-    truth = {"k": [1.0] * 30}
-    for used, seconds, trials, count in (({"used_trials": 3}, 1e9, 5, 2), ({"used_trials": 9}, 1e9, 5, 0)):
-        machine = Machine(truth)
-        run = Search([contest("k", truth["k"])], machine, Budget(seconds, trials, lambda: 0.0, **used))
-        assert len([*run.run()]) >= count
-        assert (run.measured, run.spent) == (count, 1.0)
-    machine = Machine(truth)
-    run = Search([contest("k", truth["k"])], machine, Budget(60.0, None, lambda: 0.0, used_seconds=60.0))
-    assert [*run.run()] == []
-    assert not machine.asked
-
-
 def test_a_known_tile_is_not_measured_but_counts() -> None:
     one = contest("k", [1.0, 1.1, 1.2, 1.3])
     one.costs[1] = 0.9

@@ -13,11 +13,12 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Cost, Menu, Tile, Variant
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.known import measured_seconds
 from compiler.trace import Hurry, Trace, unhurried
-from compiler.tuning.search import Budget
-from compiler.tuning.shared import PART, WORTH_S, shared_trials, with_shared
-from compiler.tuning.tune import Tiled, tune, workload_key
+from compiler.tuning.shared import WORTH_S, shared_trials, with_shared
+from compiler.tuning.tune import Tiled, workload_key
+from tests.compiler.tuning.tuned import tuned
 
 SETTING = Setting("cache", "gcc 12")
 PRODUCT = """
@@ -77,7 +78,7 @@ def tiled(
 ) -> tuple[Tiled, list[Record]]:
     """What came of it, and all records that left."""
     events: list[Event] = []
-    made = tune(
+    made = tuned(
         WORKLOADS,
         TARGET,
         tiles_of(TARGET),
@@ -85,10 +86,9 @@ def tiled(
         records,
         SETTING,
         machine,
-        Budget(budget_s),
+        TuningBudget(budget_s, hurry=hurry),
         lambda workload, one: tasks,
         Trace(events.append),
-        hurry,
         state=state,
     )
     return made, [Record.from_json(event.data) for event in events if event.kind == "record"]
@@ -217,22 +217,22 @@ def test_one_of_those_measured_gives_each_lane_rows_of_its_own(row_blocks: tuple
 
 
 def test_no_more_than_a_part_of_the_budget_is_spent_and_a_second_call_with_no_more_does_not_go_on() -> None:
-    now = [0.0]
+    now, given = [0.0], [TuningBudget(0.0)]
 
     @dataclass
     class Slow(FakeMachine):
         def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
             if trials[0].lanes > 1:
-                assert deadline_s <= PART * 101
+                assert deadline_s == pytest.approx(given[-1].left("lanes"))
                 trials = trials[:1]
                 now[0] += deadline_s
             yield from super().measure(trials, deadline_s)
 
     def run(machine: FakeMachine, records: Sequence[Record], seconds: float) -> list[Record]:
         events: list[Event] = []
-        budget = Budget(seconds, clock=lambda: now[0])
+        given.append(budget := TuningBudget(seconds, clock=lambda: now[0]))
         trace = Trace(events.append)
-        tune(
+        tuned(
             WORKLOADS,
             TARGET,
             tiles_of(TARGET),

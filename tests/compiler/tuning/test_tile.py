@@ -17,10 +17,11 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel, parse_workload
 from compiler.ir.tile import Cost, Tile
+from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Hurry, Trace, unhurried
 from compiler.tuning.frugal import frugal
-from compiler.tuning.search import Budget
-from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiled, tune, workload_key
+from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiled, workload_key
+from tests.compiler.tuning.tuned import tuned
 
 SETTING = Setting("cache", "gcc 12")
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
@@ -84,8 +85,8 @@ def tiled(
     trace: Trace | None = None,
     hurry: Hurry = unhurried,
 ) -> Tiled:
-    budget = Budget(budget_s)
-    return tune(
+    budget = TuningBudget(budget_s, hurry=hurry)
+    return tuned(
         WORKLOADS,
         target,
         tiles_of(target),
@@ -96,7 +97,6 @@ def tiled(
         budget,
         lambda workload, tile: 4,
         trace or Trace(),
-        hurry,
     )
 
 
@@ -127,7 +127,7 @@ def test_a_menu_leaves_out_what_is_slower_on_any_number_of_lanes() -> None:
 
     def menu(tasks: Sequence[int]) -> list[Tile]:
         by_tile = {option.tile: number for option, number in zip(options, tasks, strict=True)}
-        result = tune(
+        result = tuned(
             [work],
             TARGET,
             tiles_of(TARGET),
@@ -135,7 +135,7 @@ def test_a_menu_leaves_out_what_is_slower_on_any_number_of_lanes() -> None:
             records,
             SETTING,
             None,
-            Budget(0.0),
+            TuningBudget(0.0),
             lambda _, one: by_tile[one],
             Trace(),
         )
@@ -163,7 +163,7 @@ def test_a_menu_keeps_one_tile_with_rows_for_each_lane_that_takes_little_longer(
             for option, s in zip(taken, seconds, strict=True)
         ]
         by_tile = {option.tile: number for option, number in zip(taken, tasks, strict=True)}
-        result = tune(
+        result = tuned(
             [work],
             TARGET,
             tiles_of(TARGET),
@@ -171,7 +171,7 @@ def test_a_menu_keeps_one_tile_with_rows_for_each_lane_that_takes_little_longer(
             records,
             SETTING,
             None,
-            Budget(0.0),
+            TuningBudget(0.0),
             lambda _, one: by_tile[one],
             Trace(),
         )
@@ -221,25 +221,25 @@ def kept(first: Tiled, trace_events: Sequence[Event]) -> list[Record]:
 
 
 def test_a_model_that_was_searched_with_this_budget_is_not_searched_again_and_with_a_larger_one_is() -> None:
-    def run(budget: Budget, known: Sequence[Record]) -> tuple[list[Trial], list[Record]]:
+    def run(budget: TuningBudget, known: Sequence[Record]) -> tuple[list[Trial], list[Record]]:
         machine, events = FakeMachine(), list[Event]()
         trace = Trace(events.append)
-        first = tune(
+        first = tuned(
             WORKLOADS, TARGET, tiles_of(TARGET), 2, known, SETTING, machine, budget, lambda workload, tile: 4, trace
         )
         return machine.asked, kept(first, events)
 
-    asked, records = run(Budget(60.0, trials=2), ())
+    asked, records = run(TuningBudget(60.0, trials=2), ())
     assert len({trial.tile for trial in asked}) == 2
     assert [record.kind for record in records][-1] == "search"
-    assert run(Budget(60.0, trials=2), records) == ([], [])
-    assert run(Budget(30.0, trials=1), records) == ([], [])
-    for larger in (Budget(60.0, trials=3), Budget(61.0, trials=2), Budget(60.0)):
+    assert run(TuningBudget(60.0, trials=2), records) == ([], [])
+    assert run(TuningBudget(30.0, trials=1), records) == ([], [])
+    for larger in (TuningBudget(60.0, trials=3), TuningBudget(61.0, trials=2), TuningBudget(60.0)):
         asked, more = run(larger, records)
         assert asked
         assert [record.kind for record in more][-1] == "search"
     # That last search had no limit, and ended because nothing promising was left: no budget finds more.
-    assert run(Budget(1e6), [*records, *more]) == ([], [])
+    assert run(TuningBudget(1e6), [*records, *more]) == ([], [])
 
 
 def test_a_record_of_a_tile_measured_again_counts_before_those_of_its_first_measurement() -> None:
@@ -310,8 +310,8 @@ def test_records_of_something_else_are_not_used(change: dict[str, object]) -> No
 @pytest.mark.parametrize("other", [Setting("memory", "gcc 12"), Setting("cache", "clang 19")])
 def test_records_of_another_setting_are_not_used(other: Setting) -> None:
     records = tiled(FakeMachine()).measured
-    budget = Budget(60.0)
-    there = tune(
+    budget = TuningBudget(60.0)
+    there = tuned(
         WORKLOADS, TARGET, tiles_of(TARGET), 2, records, other, None, budget, lambda workload, tile: 4, Trace()
     )
     assert not there.reused
@@ -372,8 +372,8 @@ def test_whoever_is_in_a_hurry_gets_the_best_found_so_far_and_is_told_so(monkeyp
 
 def test_a_budget_that_ends_the_search_is_told() -> None:
     trace = Trace()
-    budget = Budget(60.0, trials=2)
-    tune(WORKLOADS, TARGET, tiles_of(TARGET), 2, (), SETTING, FakeMachine(), budget, lambda workload, tile: 4, trace)
+    budget = TuningBudget(60.0, trials=2)
+    tuned(WORKLOADS, TARGET, tiles_of(TARGET), 2, (), SETTING, FakeMachine(), budget, lambda workload, tile: 4, trace)
     legal = sum(len(propose(work, TARGET, 2)) for work in WORKLOADS)
     assert trace.notices == [f"the tuning budget ended the search: 2 of {legal} candidates measured"]
 
@@ -389,7 +389,7 @@ def test_a_finish_that_comes_after_the_last_candidate_changes_nothing() -> None:
 def test_equal_workloads_are_measured_once() -> None:
     machine = FakeMachine()
     work = WORKLOADS[0]
-    result = tune(
+    result = tuned(
         [work, WORKLOADS[1], work],
         TARGET,
         tiles_of(TARGET),
@@ -397,7 +397,7 @@ def test_equal_workloads_are_measured_once() -> None:
         (),
         SETTING,
         machine,
-        Budget(60),
+        TuningBudget(60),
         lambda workload, tile: 1,
         Trace(),
     )
@@ -440,7 +440,7 @@ def test_of_what_nothing_is_known_the_caller_chooses_among_all_tiles_best_by_the
 
     records = tiled(FakeMachine()).measured
     known = [record for record in records if record.workload == workload_key(WORKLOADS[0])]
-    result = tune(
+    result = tuned(
         WORKLOADS,
         TARGET,
         tiles_of(TARGET),
@@ -448,7 +448,7 @@ def test_of_what_nothing_is_known_the_caller_chooses_among_all_tiles_best_by_the
         known,
         SETTING,
         None,
-        Budget(0.0),
+        TuningBudget(0.0),
         lambda workload, tile: 4,
         Trace(),
         choose=choose,
@@ -478,12 +478,12 @@ def test_a_cuda_target_is_tiled_like_any_other_by_its_own_algorithms(precision: 
         blocks.append(tile)
         return 1000
 
-    arguments = (Budget(60.0), count, Trace(), unhurried, 0.0, precision)
-    first = tune(WORKLOADS, target, tiles_of(target), 1, [], SETTING, CudaFake(), *arguments)
+    arguments = (TuningBudget(60.0), count, Trace(), 0.0, precision)
+    first = tuned(WORKLOADS, target, tiles_of(target), 1, [], SETTING, CudaFake(), *arguments)
     assert first.measured
     assert {menu.best.tiles for menu in first.menus} == {1000}
     assert all(len(menu.variants) == 1 for menu in first.menus)
-    again = tune(WORKLOADS, target, tiles_of(target), 1, first.measured, SETTING, None, *arguments)
+    again = tuned(WORKLOADS, target, tiles_of(target), 1, first.measured, SETTING, None, *arguments)
     assert [menu.best.tile for menu in again.menus] == [menu.best.tile for menu in first.menus]
     assert blocks
 
@@ -510,7 +510,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
     known = [replace(record, target=target.name, hardware="") for record in records] if taken == "measured" else []
 
     def menu(*company: bool) -> list[Tile]:
-        (found,) = tune(
+        (found,) = tuned(
             [work],
             target,
             tiles_of(target),
@@ -518,7 +518,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
             known,
             SETTING,
             None,
-            Budget(0.0),
+            TuningBudget(0.0),
             lambda *_: 4,
             Trace(),
             choose=choose,
@@ -530,7 +530,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
     assert menu(True) == [options[0].tile, *([saves[0]] if taken != "none" else [])]
     if taken != "measured":
         assert [*offered[-1]] == [*saves[:MOST_FRUGAL], options[0].tile]
-    on_cpu = tune(
+    on_cpu = tuned(
         WORKLOADS,
         TARGET,
         tiles_of(TARGET),
@@ -538,7 +538,7 @@ def test_calls_in_company_have_a_frugal_tile_beside_the_fastest(taken: str) -> N
         [],
         SETTING,
         None,
-        Budget(0.0),
+        TuningBudget(0.0),
         lambda *_: 4,
         Trace(),
         may_run_concurrently=(True,) * len(WORKLOADS),
@@ -558,7 +558,7 @@ def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
         trials = [Trial(work, workload_key(work), option.tile, 1) for option in options]
         found = [record_of(trial, 1e-6 if trial.tile == taken.tile else 9e-6) for trial in trials]
         records = [replace(record, target=target.name) for record in found]
-        (menu,) = tune(
+        (menu,) = tuned(
             [work],
             target,
             tiles_of(target),
@@ -566,7 +566,7 @@ def test_a_frugal_tile_is_never_before_the_one_that_hints_put_first() -> None:
             records,
             SETTING,
             None,
-            Budget(0.0),
+            TuningBudget(0.0),
             lambda *_: 4,
             Trace(),
             may_run_concurrently=(True,),
@@ -581,3 +581,14 @@ class CudaFake(FakeMachine):
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
         for record in super().measure(trials, deadline_s):
             yield replace(record, target="cuda:sm_90")
+
+
+def test_what_an_earlier_search_of_the_same_compilation_used_of_the_budget_is_gone() -> None:
+    for tried, left in ((0, 5), (3, 2), (9, 0)):
+        machine, budget = FakeMachine(), TuningBudget(60.0, trials=5, tried=tried, clock=lambda: 0.0)
+        tuned(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
+        assert budget.tried == max(tried, 5)
+        assert len({(trial.key, trial.tile) for trial in machine.asked}) == left
+    machine, budget = FakeMachine(), TuningBudget(60.0, spent={"plans": 60.0}, clock=lambda: 0.0)
+    tuned(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
+    assert machine.asked == []

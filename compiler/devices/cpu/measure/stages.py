@@ -20,10 +20,11 @@ from compiler.devices.cpu.measure.timer import Region, TimedStage, TimedTask, Ti
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import ResourceExhausted
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.machine import LEAST_SECONDS, Record, Setting, Trial, Workload
 from compiler.ir.plan import Task
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import BUDGET_S, STAGE
 from compiler.knowledge.making import stage_record, stages_marker
 from compiler.knowledge.records import Records
@@ -149,7 +150,7 @@ class CpuStageClock:
     machine   None: only records answer
     keys      workload keys of the calls, in call order; `workloads` what they stand for
     records   that are known; those in the same `state` of the cores count
-    budget_s  wall seconds for measuring, all together
+    share     of the tuning budget, for all of them together
     learn     is told of each new record
 
     After `done`, records keep a later clock with no larger budget from measuring again what this one had no time for.
@@ -163,11 +164,10 @@ class CpuStageClock:
     setting: Setting
     records: Sequence[Record]
     state: str
-    budget_s: float
+    share: Share
     lanes: int
     learn: Callable[[Record], None]
     seed: int = 0
-    spent_s: float = field(default=0.0, init=False)
     told: list[Record] = field(default_factory=list, init=False)
     """Records that answered."""
 
@@ -178,8 +178,9 @@ class CpuStageClock:
         self._whole = _digest((tuple(self.keys), self._joins(range(len(self.kernels.calls))), self.lanes, self.state))
         done = self._known.get(self._whole)
         had = done.variant.get(BUDGET_S) if done else None
-        self._is_done = isinstance(had, float | int) and had >= self.budget_s
+        self._is_done = isinstance(had, float | int) and had >= self.share.seconds
         self._gave_up: set[str] = set()
+        self._has_asked = False
 
     def seconds(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> float | None:
         """What the tasks take by themselves; None when the budget is spent, and for what cannot be timed.
@@ -193,14 +194,14 @@ class CpuStageClock:
         machine = self.machine
         if machine is None or self._is_done or name in self._gave_up or not self._can_run(tasks, machine):
             return None
-        if self.spent_s >= self.budget_s or machine.hurry():
+        self._has_asked = True
+        if self.share.is_over():
             return None
-        began = machine.clock()
-        try:
-            found = self._measure(machine, tiles, tasks, name, began + self.budget_s - self.spent_s)
-        except ResourceExhausted:
-            found = None
-        self.spent_s += machine.clock() - began
+        with self.share.spending():
+            try:
+                found = self._measure(machine, tiles, tasks, name, machine.clock() + self.share.left())
+            except ResourceExhausted:
+                found = None
         if found is None:
             self._gave_up.add(name)
             return None
@@ -211,10 +212,14 @@ class CpuStageClock:
 
     def done(self) -> None:
         """Says in a record that so large a budget was offered for the stages of these kernels."""
-        if self.machine is not None and self.spent_s > 0 and not self._is_done and not self.machine.hurry():
+        if self.machine is not None and self._has_asked and not self._is_done and not self.machine.hurry():
             about = f"parts of a plan of {len(self.keys)} calls; seconds that timing them took"
             here = (self.target, self.setting, self.state)
-            self.learn(stages_marker(self._whole, about, *here, self.budget_s, self.spent_s, self.lanes))
+            self.learn(
+                stages_marker(
+                    self._whole, about, *here, self.share.seconds, max(self.share.spent, LEAST_SECONDS), self.lanes
+                )
+            )
 
     def _measure(
         self, machine: CpuMachine, tiles: Mapping[int, Tile], tasks: Sequence[Task], name: str, end: float

@@ -34,7 +34,7 @@ from compiler.devices.cuda.algorithms.model import (
 )
 from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES, QUAD, LaneColumns
 from compiler.devices.cuda.codegen.last_block import RESULTS_AT_ONCE, last_block
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
 from compiler.devices.cuda.target import WARP, CudaTarget
@@ -201,14 +201,16 @@ class Gemv:
             self.name,
             self.workload,
             writer.lines,
-            grid=groups * self.parts,
-            block=self.threads,
-            shared_bytes=shared,
-            scratch_bytes=4 * groups * self.parts * self.results if self.parts > 1 else 0,
-            counters=groups if self.parts > 1 else 0,
+            Frame(
+                grid=groups * self.parts,
+                block=self.threads,
+                shared_bytes=shared,
+                scratch_bytes=4 * groups * self.parts * self.results if self.parts > 1 else 0,
+                counters=groups if self.parts > 1 else 0,
+                waits=True,
+                resident=1,
+            ),
             packings={self.position: self.packing},
-            waits=True,
-            resident=1,
             notes=[roles, f"{self.lanes} lanes share {self.each} of a block's {self.columns} columns"],
         )
 

@@ -9,7 +9,7 @@ from math import prod
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.model import seconds
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, convert
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import InternalError
@@ -113,12 +113,14 @@ def lower_top_k(name: str, workload: Workload, routine: Routine) -> CudaLowered:
         name,
         workload,
         writer.lines,
-        grid=grid,
-        block=threads,
-        shared_bytes=(entries if in_shared else 0) + (0 if is_whole else COUNT_BYTES),
-        scratch_bytes=0 if in_shared else entries * grid,
+        Frame(
+            grid=grid,
+            block=threads,
+            shared_bytes=(entries if in_shared else 0) + (0 if is_whole else COUNT_BYTES),
+            scratch_bytes=0 if in_shared else entries * grid,
+            header="tw_topk.h",
+        ),
         notes=[f"the {top.k} {'greatest' if top.largest else 'least'} of {top.extent}, {top.rows} times"],
-        header="tw_topk.h",
     )
 
 

@@ -18,7 +18,7 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.model import moved_ns, seconds, share
 from compiler.devices.cuda.codegen.axes import index_type
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
@@ -139,11 +139,12 @@ class _Transpose:
             self.name,
             self.workload,
             writer.lines,
-            grid=prod(axis.extent for axis in places),
-            block=THREADS,
-            shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
+            Frame(
+                grid=prod(axis.extent for axis in places),
+                block=THREADS,
+                shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
+            ),
             notes=[f"tiles of {self.reads} x {self.writes}, read along {turn.reads} and written along {turn.writes}"],
-            index=self.int_type,
         )
 
     def _bring(self) -> Mapping[Load, str]:

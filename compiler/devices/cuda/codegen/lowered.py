@@ -63,65 +63,79 @@ def unit_text(kernels: Sequence[CudaLowered]) -> str:
     return "\n".join([PREAMBLE, *functions, *(kernel.entry or kernel.text for kernel in kernels)])
 
 
+@dataclass(frozen=True)
+class Frame:
+    """How the blocks of a kernel are launched, and what each may use. Bytes are of a block, but for `scratch_bytes`, which all share.
+
+    index      the type of `tile`, the number of a block
+    waits      the body itself calls `tw_grid_dependency_wait`
+    resident   so many blocks at least are to fit a multiprocessor; 0: the assembler may spill a few registers for the sake of occupancy
+    header     a file that the body needs
+    condition  what the architecture must have for the text to be there: SM90 or SM90A
+    needs      the same where the text is there for others too that cannot compile it
+    alone      the body asks for what is the launch's and not one tile function's (blockIdx, blockDim, gridDim, registers
+               dealt out anew): such a kernel shares no launch
+    """
+
+    grid: int
+    block: int
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    counters: int = 0
+    cluster: int = 1
+    index: str = "int"
+    waits: bool = False
+    resident: int = 0
+    header: str = ""
+    condition: str = ""
+    needs: str = ""
+    alone: bool = False
+
+
 def framed(
     name: str,
     workload: Workload,
     body: Sequence[str],
-    *,
-    grid: int,
-    block: int,
-    shared_bytes: int = 0,
-    scratch_bytes: int = 0,
-    counters: int = 0,
-    cluster: int = 1,
+    launch: Frame,
     packings: Mapping[int, Packing] | None = None,
-    waits: bool = False,
     notes: Sequence[str] = (),
-    index: str = "int",
-    resident: int = 0,
-    header: str = "",
-    condition: str = "",
-    needs: str = "",
-    alone: bool = False,
 ) -> CudaLowered:
-    """A kernel around the lines of its tile function, which may use the slots' names, `scratch`, `counters`, `shared` and `tile`, of type `index`.
+    """A kernel around the lines of its tile function, which may use the slots' names, `scratch`, `counters`, `shared` and `tile`.
 
-    `waits` says that the body itself calls `tw_grid_dependency_wait`. `notes` are further lines of the comment. `resident` blocks at least
-    are to fit a multiprocessor: left out, the assembler may spill a few registers for the sake of occupancy. `header` is a file that the body
-    needs, `condition` what the architecture must have for the text to be there, SM90 or SM90A, and `needs` the same where the text is there for
-    others too that cannot compile it. `alone` says that the body asks for what is the launch's and not one tile
-    function's (blockIdx, blockDim, gridDim, registers dealt out anew): such a kernel shares no launch.
+    `notes` are further lines of the comment.
     """
     packings = packings or {}
     parameters = [*_slots(workload, packings)]
-    parameters += [("unsigned char *", "scratch")] * (scratch_bytes > 0)
-    parameters += [("unsigned *", "counters")] * (counters > 0)
-    shared = shared_bytes > 0
-    taken = [*parameters, *[("unsigned char *", "shared")] * shared, (f"{index} ", "tile")]
+    parameters += [("unsigned char *", "scratch")] * (launch.scratch_bytes > 0)
+    parameters += [("unsigned *", "counters")] * (launch.counters > 0)
+    shared = launch.shared_bytes > 0
+    taken = [*parameters, *[("unsigned char *", "shared")] * shared, (f"{launch.index} ", "tile")]
     writer = Writer()
-    if header:
-        writer.line(f'#include "{header}"')
+    if launch.header:
+        writer.line(f'#include "{launch.header}"')
     describe(writer, workload, *notes)
     with writer.block(f"__device__ __forceinline__ void {name}_tile({declaration(taken)})"):
         for line in body:
             writer.line(line)
-    text = under(condition, writer.text())
-    tile = TileFunction(name, text, tuple(parameters), block, shared, waits, resident, condition)
+    text = under(launch.condition, writer.text())
+    tile = TileFunction(
+        name, text, tuple(parameters), launch.block, shared, launch.waits, launch.resident, launch.condition
+    )
     entry = entry_text(name, [Part(tile)])
     return CudaLowered(
         name,
         f"{text}\n{entry}",
-        grid,
-        block,
-        shared_bytes,
-        scratch_bytes,
-        counters,
-        cluster,
+        launch.grid,
+        launch.block,
+        launch.shared_bytes,
+        launch.scratch_bytes,
+        launch.counters,
+        launch.cluster,
         packings,
-        () if alone else (tile,),
-        "" if alone else entry,
+        () if launch.alone else (tile,),
+        "" if launch.alone else entry,
         waits=True,
-        needs=max(condition, needs),
+        needs=max(launch.condition, launch.needs),
     )
 
 

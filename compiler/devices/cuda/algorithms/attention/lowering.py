@@ -32,7 +32,7 @@ from compiler.devices.cuda.algorithms.attention.geometry import (
 )
 from compiler.devices.cuda.algorithms.attention.operands import Products, StagedOperand
 from compiler.devices.cuda.codegen.fragments import unrolled
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert, literal
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.contraction import axes_of
@@ -95,9 +95,9 @@ class _Attention:
             self.name,
             self.workload,
             self.writer.lines,
-            grid=view.batches * self.query_blocks,
-            block=blocks.threads,
-            shared_bytes=blocks.shared_bytes(self.form),
+            Frame(
+                grid=view.batches * self.query_blocks, block=blocks.threads, shared_bytes=blocks.shared_bytes(self.form)
+            ),
             notes=(
                 f"heads {axes_of(view.batch)}; queries {axes_of(view.rows)}; keys {axes_of((view.keys,))};",
                 f"depth {axes_of(view.depth)}; columns {axes_of((view.columns,))}; products in {kind}",

@@ -28,7 +28,7 @@ from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.epilogue import Epilogue
 from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed, Side
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.rows import Swizzled
@@ -247,17 +247,19 @@ class CudaContraction:
             self.name,
             self.workload,
             writer.lines,
-            grid=0 if empty else self.tiles * self.parts,
-            block=threads,
-            shared_bytes=self.shared_bytes,
-            scratch_bytes=self.tiles * self.parts * self.m * self.n * 4 * in_memory,
-            counters=self.tiles * in_memory,
-            cluster=self.cluster,
+            Frame(
+                grid=0 if empty else self.tiles * self.parts,
+                block=threads,
+                shared_bytes=self.shared_bytes,
+                scratch_bytes=self.tiles * self.parts * self.m * self.n * 4 * in_memory,
+                counters=self.tiles * in_memory,
+                cluster=self.cluster,
+                waits=True,
+                resident=1,
+                condition=self._guard,
+            ),
             packings=self.packings,
-            waits=True,
             notes=self.notes(),
-            resident=1,
-            condition=self._guard,
         )
 
     def notes(self) -> list[str]:

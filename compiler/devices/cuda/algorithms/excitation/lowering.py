@@ -20,7 +20,7 @@ from compiler.devices.cuda.codegen.entry import SM90
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lane_columns import AHEAD, LANE_BYTES
 from compiler.devices.cuda.codegen.last_block import last_block
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.panels import CHUNK_BYTES, BlockPanels
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
@@ -133,18 +133,20 @@ class _Excitation:
             self.name,
             self.workload,
             writer.lines,
-            grid=form.images * self.blocks,
-            block=self.threads,
-            shared_bytes=self.shared_bytes,
-            scratch_bytes=form.images * self.blocks * self.hidden * FLOAT_BYTES * apart,
-            counters=form.images * apart,
-            cluster=self.blocks if self.in_cluster else 1,
+            Frame(
+                grid=form.images * self.blocks,
+                block=self.threads,
+                shared_bytes=self.shared_bytes,
+                scratch_bytes=form.images * self.blocks * self.hidden * FLOAT_BYTES * apart,
+                counters=form.images * apart,
+                cluster=self.blocks if self.in_cluster else 1,
+                waits=True,
+                resident=1,
+                condition=SM90 if self.in_cluster and self.blocks > 1 else "",
+                needs=SM90 if self.in_cluster else "",
+            ),
             packings=dict([self.first, self.second]),
-            waits=True,
-            resident=1,
             notes=self._notes(),
-            condition=SM90 if self.in_cluster and self.blocks > 1 else "",
-            needs=SM90 if self.in_cluster else "",
         )
 
     def _notes(self) -> Sequence[str]:

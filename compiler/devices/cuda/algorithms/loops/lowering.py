@@ -28,7 +28,7 @@ from compiler.devices.cuda.algorithms.loops.reduction import accumulate, combine
 from compiler.devices.cuda.algorithms.loops.team import WARP, Team, choose_team
 from compiler.devices.cuda.algorithms.loops.vectors import MAX_VECTOR, Place, Vectors, vectors_along
 from compiler.devices.cuda.codegen.axes import index_type
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, HALVES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
@@ -245,11 +245,7 @@ class CudaLoops:
             self.name,
             self.workload,
             [*self._declared(teams), *self.writer.lines],
-            grid=grid,
-            block=block,
-            shared_bytes=self.shared,
-            scratch_bytes=self.scratch,
-            index=self.int_type,
+            Frame(grid=grid, block=block, shared_bytes=self.shared, scratch_bytes=self.scratch, index=self.int_type),
         )
 
     def _declared(self, teams: int) -> Iterator[str]:

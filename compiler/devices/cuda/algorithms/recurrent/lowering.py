@@ -33,7 +33,7 @@ from compiler.devices.cuda.algorithms.recurrent.chains import (
     source_of,
 )
 from compiler.devices.cuda.codegen.entry import SM90
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.normal_form import Slots
@@ -74,15 +74,17 @@ def lower_cuda_recurrent(name: str, workload: Workload, tile: Tile, target: Cuda
         name,
         workload,
         [f"scratch += (uint64_t)tile * {scratch};"] * (scratch > 0) + writer.lines,
-        grid=grid,
-        block=THREADS,
-        shared_bytes=max(memory.shared for memory in memories),
-        scratch_bytes=scratch * grid,
-        cluster=blocks,
-        resident=1,
+        Frame(
+            grid=grid,
+            block=THREADS,
+            shared_bytes=max(memory.shared for memory in memories),
+            scratch_bytes=scratch * grid,
+            cluster=blocks,
+            resident=1,
+            condition=SM90 if blocks > 1 else "",
+        ),
         packings={names.index(matrix): packing for matrix, packing in packings.items()},
         notes=[f"clusters of {blocks} blocks, each takes {sequences} of {chains[0].view.sequences} sequences"],
-        condition=SM90 if blocks > 1 else "",
     )
 
 

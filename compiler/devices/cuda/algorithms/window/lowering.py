@@ -20,7 +20,7 @@ from itertools import product as points
 from compiler.devices.cuda.algorithms.window.split import SplitWindow
 from compiler.devices.cuda.algorithms.window.strip import Strip, StripText
 from compiler.devices.cuda.codegen.lane_columns import AHEAD, AHEAD_BYTES
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, convert, literal
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.channelwise import Side, as_channel_window
@@ -69,11 +69,8 @@ class _Window(StripText):
             self.name,
             self.workload,
             writer.lines,
-            grid=grid,
-            block=threads,
+            Frame(grid=grid, block=threads, waits=True, resident=1),
             packings=self.packings,
-            waits=True,
-            resident=1,
             notes=self.notes,
         )
 

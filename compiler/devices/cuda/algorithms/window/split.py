@@ -16,7 +16,7 @@ from compiler.codegen.functions import decode
 from compiler.devices.cuda.algorithms.window.strip import StripText
 from compiler.devices.cuda.codegen.lane_columns import AHEAD
 from compiler.devices.cuda.codegen.last_block import RESULTS_AT_ONCE, last_block
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.rounds import in_rounds
 from compiler.devices.cuda.codegen.scalars import convert, literal
 from compiler.ir.expr import Load
@@ -66,11 +66,13 @@ class SplitWindow(StripText):
             self.name,
             self.workload,
             writer.lines,
-            grid=groups * self.blocks,
-            block=self.threads,
-            shared_bytes=shared,
-            scratch_bytes=4 * groups * self.blocks * self.results if self.blocks > 1 else 0,
-            counters=groups if self.blocks > 1 else 0,
+            Frame(
+                grid=groups * self.blocks,
+                block=self.threads,
+                shared_bytes=shared,
+                scratch_bytes=4 * groups * self.blocks * self.results if self.blocks > 1 else 0,
+                counters=groups if self.blocks > 1 else 0,
+            ),
             packings=self.packings,
             notes=[*self.notes, f"{self.parts} threads in each of {self.blocks} blocks share a reduction"],
         )

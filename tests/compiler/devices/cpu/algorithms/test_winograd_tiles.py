@@ -13,10 +13,10 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Setting, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
+from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.error_budget import SHARE, allowed_error
-from compiler.tuning.search import Budget
-from compiler.tuning.tune import tune
+from tests.compiler.tuning.tuned import tuned
 
 V4 = PROFILES[0]
 CONV = """
@@ -107,7 +107,17 @@ def test_a_call_may_lose_its_part_of_half_the_tolerance() -> None:
 @pytest.mark.parametrize(("tolerance", "algorithm"), [(0.0, "contraction"), (1e-7, "contraction"), (1e-4, "winograd")])
 def test_the_tolerance_decides_which_algorithms_take_part(tolerance: float, algorithm: str) -> None:
     works = [SHAPES[0], SHAPES[0], SHAPES[1]]
-    result = tune(
-        works, V4, tiles_of(V4), 1, (), Setting(), None, Budget(0), lambda work, one: 1, Trace(), tolerance=tolerance
+    result = tuned(
+        works,
+        V4,
+        tiles_of(V4),
+        1,
+        (),
+        Setting(),
+        None,
+        TuningBudget(0),
+        lambda work, one: 1,
+        Trace(),
+        tolerance=tolerance,
     )
     assert {menu.best.tile.algorithm for menu in result.menus} == {algorithm}

@@ -25,7 +25,9 @@ from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.plan import Task, Wait
 from compiler.ir.tile import Tile
+from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import STAGE
+from compiler.trace import unhurried
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cpu.measure.libraries import built
 from tests.compiler.networks import Network, graph_of
@@ -204,8 +206,10 @@ def clock(
 ) -> Told:
     setting = Setting("cache", "gcc 12")
     records: list[Record] = []
+    budget = TuningBudget(budget_s, hurry=cores.hurry if cores else unhurried, shares={"stages": 1.0})
+    share = budget.share("stages")
     made = CpuStageClock(
-        cores, KERNELS, WORKLOADS, KEYS, TARGET, setting, known, state, budget_s, lanes=2, learn=records.append
+        cores, KERNELS, WORKLOADS, KEYS, TARGET, setting, known, state, share, lanes=2, learn=records.append
     )
     return Told(made, records)
 
@@ -277,7 +281,7 @@ def test_cores_that_move_meanwhile_give_no_time(cores: CpuMachine, monkeypatch: 
 @pytest.mark.usefixtures("at_rest")
 def test_when_the_budget_is_spent_no_later_clock_with_no_more_measures(cores: CpuMachine) -> None:
     first = clock(cores, budget_s=1e-9)
-    assert first.clock.seconds(TILES, TASKS) is None or first.clock.spent_s >= 1e-9
+    assert first.clock.seconds(TILES, TASKS) is None or first.clock.share.spent >= 1e-9
     alone = [Task(0, 0, 0, COUNTS[0])]
     assert first.clock.seconds(TILES, alone) is None
     first.clock.done()
@@ -287,7 +291,7 @@ def test_when_the_budget_is_spent_no_later_clock_with_no_more_measures(cores: Cp
     again = clock(cores, first.records, budget_s=1e-9)
     assert again.clock.seconds(TILES, alone) is None
     again.clock.done()
-    assert again.clock.spent_s == 0
+    assert again.clock.share.spent == 0
     assert not again.records
     assert clock(cores, first.records, budget_s=60.0).clock.seconds(TILES, alone)
 

@@ -19,7 +19,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.emit import program as emit
 from compiler.devices.cuda.emit.launches import launches
 from compiler.devices.cuda.target import CudaTarget, resolve
@@ -189,13 +189,7 @@ def by_hand(name: str, workload: Workload, tile: object, target: CudaTarget) -> 
         name,
         replace(workload, kernel=named),
         body,
-        grid=4,
-        block=128,
-        shared_bytes=50 * 1024,
-        scratch_bytes=4 * 4096,
-        counters=2,
-        cluster=2,
-        alone=True,
+        Frame(grid=4, block=128, shared_bytes=50 * 1024, scratch_bytes=4 * 4096, counters=2, cluster=2, alone=True),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offsets
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
@@ -80,7 +80,7 @@ def part(name: str = "k0_neg", grid: int = 1, block: int = 32, **others: Any) ->
     """A kernel that can share a launch."""
     x, y = (Buffer.whole(at, slot.type) for at, slot in enumerate((*NEG.inputs, *NEG.outputs)))
     workload = Workload(NEG, (x,), (y,), (False,))
-    return framed(name, workload, ["y[tile] = -x[tile];"], grid=grid, block=block, **others)
+    return framed(name, workload, ["y[tile] = -x[tile];"], Frame(grid=grid, block=block, **others))
 
 
 def test_calls_that_run_beside_each_other_share_a_launch_whose_waits_are_the_firsts() -> None:

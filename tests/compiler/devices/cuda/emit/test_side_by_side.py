@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
-from compiler.devices.cuda.codegen.lowered import CudaLowered, framed, unit_text
+from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed, unit_text
 from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offsets
 from compiler.devices.cuda.emit.program import launched_kernels
 from compiler.devices.cuda.emit.side_by_side import can_share, fit_together, side_by_side, slots_of
@@ -46,16 +46,18 @@ def made(
         name,
         workload,
         body.strip().splitlines(),
-        grid=grid,
-        block=block,
-        shared_bytes=shared_bytes,
-        scratch_bytes=scratch_bytes,
-        counters=counters,
-        cluster=cluster,
-        waits=waits,
-        resident=resident,
-        condition=condition,
-        alone=alone,
+        Frame(
+            grid=grid,
+            block=block,
+            shared_bytes=shared_bytes,
+            scratch_bytes=scratch_bytes,
+            counters=counters,
+            cluster=cluster,
+            waits=waits,
+            resident=resident,
+            condition=condition,
+            alone=alone,
+        ),
     )
 
 

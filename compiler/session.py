@@ -1,0 +1,117 @@
+"""Session: what one compilation carries from step to step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from compiler.contract import CompileOptions, kinds
+from compiler.devices.device import Backend
+from compiler.devices.kinds import backend_of
+from compiler.disabled import EnabledPasses, enabled_passes
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.machine import Machine, Record, Setting, plausible
+from compiler.knowledge.budget import TuningBudget
+from compiler.knowledge.records import Records
+from compiler.trace import Hurry, Trace, unhurried
+
+ALONE_S = 0.5
+"""Of the tuning budget, for a single plan, which is timed shortly for people to see."""
+
+
+@dataclass
+class Session:
+    """The job, what is known, and who hears of it. `backend` knows more of its device once that was measured.
+
+    kept      rules, choices and steps of fusion that are not left out
+    records   those there were, and those of this run
+    measures  whether the job grants any measuring
+    place     a folder where files may be put meanwhile
+    """
+
+    options: CompileOptions
+    kept: EnabledPasses
+    backend: Backend
+    trace: Trace
+    records: Records
+    budget: TuningBudget
+    measures: bool
+    place: Path
+
+    @staticmethod
+    def of(
+        options: CompileOptions,
+        records: Iterable[Mapping[str, Any]] = (),
+        trace: Trace | None = None,
+        hurry: Hurry = unhurried,
+        measures: bool = True,
+        place: Path = Path(),
+    ) -> Session:
+        """For a job, with the compilers that the environment names. Raises OptionsError, TargetUnavailable, ToolchainMissing."""
+        kept = enabled_passes(options.without)
+        backend = backend_of(options, os.environ)
+        budget = tuning_budget(options, backend, hurry)
+        known = Records(plausible(records))
+        is_measuring = measures and options.tuning_budget_s > 0
+        return Session(options, kept, backend, trace or Trace(), known, budget, is_measuring, place)
+
+    @property
+    def lanes(self) -> int:
+        """Of the plan that is to be made."""
+        return self.options.threads or self.backend.target.lanes
+
+    @property
+    def may_measure(self) -> bool:
+        """Now: whoever waits is in no hurry."""
+        return self.measures and not self.budget.hurry()
+
+    def learn(self, found: Iterable[Record]) -> None:
+        """Keeps, and tells of, records that were not known."""
+        for record in found:
+            if self.records.add(record):
+                self.trace.record(record.to_json())
+
+    def keep(self, found: Iterable[Record]) -> None:
+        """Keeps records that were told already."""
+        for record in found:
+            self.records.add(record)
+
+    def prepare(self, kernels: KernelGraph) -> Sequence[Record]:
+        """Facts of the device for these kernels, measured where they are not known; their records."""
+        with self.budget.share("device").spending():
+            self.backend, facts = self.backend.prepared(kernels, self.records, measure=self.may_measure)
+        self.learn(facts)
+        return facts
+
+    @cached_property
+    def handover(self) -> Record | None:
+        """What it costs one lane to see another's result, with the cores as they are; None for one lane, or where nobody knows.
+
+        Measured, or looked up, once, when a step first asks: choices, joins and schedules go by the same figure.
+        """
+        if self.lanes == 1:
+            return None
+        with self.budget.share("device").spending():
+            found = self.backend.handover(self.records, measure=self.may_measure)
+        self.learn([found] if found else [])
+        return found
+
+    def machine(self, setting: Setting) -> AbstractContextManager[Machine | None]:
+        """The device on which trials are measured; None for a target that is elsewhere."""
+        return self.backend.machine(self.options.seed, self.budget.hurry, setting, self.trace.notice)
+
+
+def tuning_budget(options: CompileOptions, backend: Backend, hurry: Hurry = unhurried) -> TuningBudget:
+    """What a job grants for measuring; what one lane has no use for, or a single plan, is left to the tiles."""
+    lanes = options.threads or backend.target.lanes
+    most: dict[str, float] = {}
+    if lanes == 1:
+        most |= {"lanes": 0.0, "stages": 0.0}
+    if options.scheduler != "auto" or (lanes == 1 and kinds.of(options.target).threads):
+        most |= {"plans": ALONE_S}
+    return TuningBudget(options.tuning_budget_s, options.tuning_trials, hurry, most=most)

@@ -1,0 +1,146 @@
+"""The steps that build an artifact under one rounding policy: tile, schedule, emit, pack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from compiler.frontend import Loaded
+from compiler.fuse.fuse import Fused
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.machine import Record
+from compiler.ir.plan import Plan
+from compiler.ir.program import Program
+from compiler.pack.explanation import Explanation
+from compiler.pack.facts import Facts
+from compiler.pack.pack import PackedArtifact, pack
+from compiler.rewrite.rewrite import Rewritten
+from compiler.session import Session
+from compiler.steps.choosing import Weighed
+from compiler.steps.explain import explain
+from compiler.steps.planning import Planned, Scheduled, planned
+from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
+
+
+@dataclass(frozen=True)
+class Front:
+    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused."""
+
+    loaded: Loaded
+    rewritten: Rewritten
+    weighed: Weighed
+    fused: Fused
+
+    def explained(self, tiles: TiledKernels) -> Explanation:
+        """With the joins that tiling settled."""
+        chosen = self.weighed.chosen
+        refusals = (*self.rewritten.refusals, *chosen.refusals)
+        return explain(self.rewritten.log, refusals, self.fused.refusals, chosen.log, tiles.settled.log)
+
+
+@dataclass(frozen=True)
+class Built:
+    """An artifact that nothing has proved yet, with all that it is made of. `records` are those by which it was made."""
+
+    rounding: Rounding
+    tiles: TiledKernels
+    plans: Planned
+    program: Program
+    packed: PackedArtifact
+    records: Sequence[Record]
+
+    @property
+    def kernels(self) -> KernelGraph:
+        return self.tiles.kernels
+
+    @property
+    def all_plans(self) -> tuple[Plan, ...]:
+        """The one for the cores as they are, and those for the other state."""
+        return (self.plans.plan, *self.plans.others)
+
+    def rounded(self, session: Session) -> frozenset[str]:
+        """The algorithms of its plans that exact ones could replace: those that spend some of the tolerance, or round as the precision permits."""
+        found: set[str] = set()
+        for plan in self.all_plans:
+            inexact = self.tiles.tiled.inexact | session.backend.rounded(plan, self.rounding.precision)
+            found |= {tile.algorithm for tile, _ in plan.tiles} & inexact
+        return frozenset(found)
+
+
+def build(session: Session, front: Front, rounding: Rounding, at: Path) -> Built:
+    """An artifact at `at`."""
+    trace = session.trace
+    with trace.step("tile"):
+        tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding)
+        tiles.verify()
+        explanation = front.explained(tiles)
+        trace.show("tile", tiles)
+        trace.show("joins", lines(tiles.settled.log))
+        trace.show("explanation", explanation)
+    with trace.step("schedule"):
+        plans = _planned(session, tiles)
+        for plan in (plans.plan, *plans.others):
+            trace.show("schedule", plan)
+        trace.show("schedules", lines(plans.choice.reached))
+        trace.show("budget", session.budget)
+    with trace.step("emit"):
+        program = session.backend.emit(tiles.kernels, plans.plan, plans.others)
+        trace.show("emit", generated(program))
+    with trace.step("pack"):
+        facts = _facts(session, front, tiles, plans, explanation)
+        records = [*tiles.records, *plans.records]
+        packed = pack(program, plans.plan, tiles.kernels, records, facts, at, plans.others)
+    return Built(rounding, tiles, plans, program, packed, records)
+
+
+def lines(items: Sequence[object]) -> str:
+    """One each, as a log shows them."""
+    return "\n".join(map(str, items))
+
+
+def generated(program: Program) -> str:
+    """The sources that were made for this model, by name."""
+    made = [(name, text) for name, text in sorted(program.sources.items()) if name.endswith((".c", ".cu"))]
+    return lines([f"// {name}\n{text}" for name, text in made])
+
+
+def _planned(session: Session, tiles: TiledKernels) -> Planned:
+    kernels, backend = tiles.kernels, session.backend
+    workloads = tuple(backend.workload_of(kernels, call) for call in kernels.calls)
+    scheduled = Scheduled(
+        kernels, workloads, tiles.settled.menus, session.lanes, backend, tiles.setting, tiles.handover
+    )
+    if not session.may_measure:
+        return planned(scheduled, session, None, None)
+    race = partial(
+        backend.race,
+        kernels,
+        seed=session.options.seed,
+        hurry=session.budget.hurry,
+        place=session.place,
+        share=session.budget.share("plans"),
+    )
+    return planned(scheduled, session, tiles.machine, race)
+
+
+def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, explanation: Explanation) -> Facts:
+    """What the artifact says of its making: nothing in it may differ from run to run, such as what this run had time to measure."""
+    loaded, target, ranking = front.loaded, session.backend.target, tiles.tiled.ranking
+    return Facts(
+        model_digest=loaded.digest,
+        options=session.options.to_json(),
+        target=target.name,
+        hardware=target.hardware,
+        operators=len(loaded.graph.nodes),
+        kernels_before_fusion=front.fused.before,
+        costs=plans.costs,
+        steps=(("tile", str(ranking)),) if ranking else (),
+        plans=tuple(one if one.measured_s else replace(one, found_s=None) for one in plans.choice.reached),
+        handover_s=tiles.handover.seconds if tiles.handover else 0.0,
+        predicted=plans.expected,
+        measured=plans.choice.spans,
+        explanation=explanation,
+        notices=loaded.notices,
+    )

@@ -1,0 +1,130 @@
+"""The step that tiles: kernels, and those that calls may be joined into, with a menu each; then the joins that pay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.devices.device import Backend
+from compiler.fuse.joins import ChosenJoins, choose_joins
+from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.tile import Menu, Tile
+from compiler.prove.agree import DEFAULT_TOLERANCE
+from compiler.schedule import may_run_concurrently
+from compiler.session import Session
+from compiler.steps.costs import KernelCosts, offered_joins
+from compiler.steps.lane_costs import split_seconds
+from compiler.steps.plans import state_of
+from compiler.tuning.tune import Tiled, Tiler, Tuning, tune
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What a round of building may round: algorithms within a tolerance, elements and products in a precision.
+
+    The first round may do what the job permits; where its result does not agree, the second leaves all of that out.
+    """
+
+    tolerance: float
+    precision: str
+
+
+EXACT = Rounding(0.0, "fp32")
+
+
+def roundings(session: Session) -> tuple[Rounding, Rounding]:
+    """Of the rounds of a job."""
+    options = session.options
+    granted = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
+    return Rounding(granted, options.precision), EXACT
+
+
+@dataclass(frozen=True)
+class TiledKernels:
+    """Kernels after the joins that pay, a menu for each call, and what is known of the device. `str` is every tile that was considered.
+
+    facts     records of the device's cores
+    handover  what a lane waits for another's result; None for one lane, or where nobody knows
+    machine   on which trials were measured; None for a target that is elsewhere
+    """
+
+    backend: Backend
+    calls: Sequence[Call]
+    workloads: Sequence[Workload]
+    tiled: Tiled
+    settled: ChosenJoins
+    setting: Setting
+    facts: Sequence[Record]
+    handover: Record | None
+    machine: Machine | None
+
+    @property
+    def kernels(self) -> KernelGraph:
+        return self.settled.kernels
+
+    @property
+    def records(self) -> list[Record]:
+        """By which all of that is known."""
+        return [*self.tiled.measured, *self.tiled.reused, *self.facts, *([self.handover] if self.handover else [])]
+
+    def verify(self) -> None:
+        """Raises VerifyError."""
+        self.kernels.verify()
+
+    def __str__(self) -> str:
+        """What is known of the device, how good the model was, and for each call the tiles that were considered."""
+        lines = [str(self.backend)]
+        lines += [str(self.tiled.ranking)] if self.tiled.ranking else []
+        lines += [
+            f"{call}\n    {self._menu(workload, menu)}"
+            for call, workload, menu in zip(self.calls, self.workloads, self.tiled.menus, strict=True)
+        ]
+        return "\n".join(lines)
+
+    def _menu(self, workload: Workload, menu: Menu) -> str:
+        """All tiles that were tried or take part in scheduling; of the latter, into how many tile tasks they cut the kernel."""
+        tasks = {variant.tile: f" in {variant.tiles} tiles" for variant in menu.variants}
+        known = {variant.tile: variant.cost for variant in menu.variants} | dict(self.tiled.tried[menu.workload])
+
+        def about(tile: Tile) -> str:
+            told = self.backend.told(workload, tile)
+            return f"{tasks.get(tile, '')}{told and f': {told}'}"
+
+        options = "\n    ".join(
+            f"{1e6 * cost.seconds:10.1f} us {cost.source:9} {tile}{about(tile)}"
+            for tile, cost in sorted(known.items(), key=lambda one: one[1].seconds)
+        )
+        return f"workload {menu.workload}\n    {options}"
+
+
+def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, rounding: Rounding) -> TiledKernels:
+    """Measures what is worth it, and decides which calls are joined."""
+    kernels = session.backend.stored(fused, rounding.precision)
+    facts = session.prepare(kernels)
+    backend, setting = session.backend, session.backend.setting(kernels)
+    offered = offered_joins(kernels, costs.on(backend, rounding.precision), session.kept.without_steps)
+    calls = (*kernels.calls, *(join.call for join in offered))
+    workloads = [backend.workload_of(kernels, call) for call in calls]
+    handover = session.handover
+    with session.machine(setting) as machine:
+        tuning = Tuning(
+            workloads,
+            session.lanes,
+            setting,
+            rounding.tolerance,
+            rounding.precision,
+            state_of(handover),
+            (*may_run_concurrently(kernels), *(True for _ in offered)),
+        )
+        tiled = tune(
+            tuning,
+            Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose),
+            backend.starting_points(session.records, setting),
+            machine if session.measures else None,
+            session.budget,
+            session.trace,
+        )
+    apart, joined = tiled.menus[: len(kernels.calls)], tiled.menus[len(kernels.calls) :]
+    settled = choose_joins(kernels, offered, apart, joined, session.lanes, split_seconds(session))
+    return TiledKernels(backend, calls, workloads, tiled, settled, setting, facts, handover, machine)
