@@ -11,7 +11,10 @@ from compiler.ir.touched import Regions, Stretch, Touched
 
 @dataclass(frozen=True)
 class Access:
-    """An operand of a call, as some of its tile tasks touch it: bytes [begin, end) of its storage, in one memory space."""
+    """An operand of a call, as some of its tile tasks touch it.
+
+    Bytes [begin, end) of its storage, in one memory space.
+    """
 
     buffer: int
     storage: int
@@ -64,7 +67,8 @@ def whole(buffer: Buffer) -> Stretch:
 def density(buffer: Buffer, access: Access, share: float) -> float:
     """Which part of the bytes of its stretch an access touches, as others may lie between them.
 
-    Of a result tile tasks that are `share` of all write as large a share; of an operand they may read all that there is in their stretch.
+    Of a result tile tasks that are `share` of all write as large a share; of an operand they may read all that there is
+    in their stretch.
     """
     own = buffer.type.elements * buffer.dtype.bytes
     if access.writes:
@@ -74,7 +78,10 @@ def density(buffer: Buffer, access: Access, share: float) -> float:
 
 
 def written_over(kernels: KernelGraph, call: int) -> tuple[tuple[int, int], ...]:
-    """Pairs (new, old) of storages: the call may write one exactly over the other, as all that it reads there it reads where, and when, it writes."""
+    """Pairs (new, old) of storages: the call may write one exactly over the other.
+
+    All that it reads there it reads where, and when, it writes.
+    """
     operands, buffers = kernels.calls[call], kernels.buffers
     read = [buffers[id] for id in operands.inputs]
 

@@ -119,8 +119,8 @@ def apply(function: str, args: tuple[Array, ...], of: DType, returns: DType) -> 
 def cast(array: Array, to: DType, saturate: bool = False) -> Array:
     """Conversion: to bool by `!= 0`, float to integer by truncation, to a shorter float by rounding half to even.
 
-    `saturate` clamps to the target's (finite) range first and turns NaN into 0 where the target is an integer. Without it, integers
-    wrap, and a float that does not fit an integer gives some value.
+    `saturate` clamps to the target's (finite) range first and turns NaN into 0 where the target is an integer. Without
+    it, integers wrap, and a float that does not fit an integer gives some value.
     """
     if DType.of(array.dtype) is to:
         return array
@@ -180,8 +180,8 @@ _REDUCERS: Mapping[str, np.ufunc] = {
 def reduce(monoid: str, values: tuple[Array, ...], dims: tuple[int, ...]) -> tuple[Array, ...]:
     """`values`, equal in shape, combined over `dims`, which stay with extent 1.
 
-    `max` and `min` give NaN when a value is one. The `arg*` take the least (`first`) or greatest (`last`) index among equal values;
-    there a NaN counts as beyond every number, as in numpy.
+    `max` and `min` give NaN when a value is one. The `arg*` take the least (`first`) or greatest (`last`) index among
+    equal values; there a NaN counts as beyond every number, as in numpy.
     """
     dtype = DType.of(values[0].dtype)
     if monoid.startswith("arg"):
@@ -222,9 +222,10 @@ def _scale(x: Array, most: Array) -> Array:
 
 
 def contract(a: Array, b: Array, dims: tuple[int, ...]) -> Array | None:
-    """sum over `dims` of a * b by matrix multiplication, `dims` staying with extent 1. None where both lack one of `dims`.
+    """sum over `dims` of a * b by matrix multiplication, `dims` staying with extent 1.
 
-    `a` and `b` have equal rank and broadcastable shapes. The order of the additions is free.
+    None where both lack one of `dims`. `a` and `b` have equal rank and broadcastable shapes. The order of the additions
+    is free.
     """
     if any(a.shape[dim] == 1 and b.shape[dim] == 1 for dim in dims):
         return None

@@ -1,4 +1,7 @@
-"""KernelGraph: kernels joined by buffers. Here views and in-place aliases are decided; where a buffer lies is not yet."""
+"""KernelGraph: kernels joined by buffers.
+
+Here views and in-place aliases are decided; where a buffer lies is not yet.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ from compiler.ir.text import print_kernel_graph
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor in memory: the element at a logical index lies at `offset` + sum of `strides` * physical index of `storage`.
+    """A tensor in memory.
 
-    Buffers of one storage may overlap: a Concat's operands are written straight into slices of its output. Strides and
-    offset are in elements and belong to the layout's physical dimensions.
+    The element at a logical index lies at `offset` + sum of `strides` * physical index of `storage`. Buffers of one
+    storage may overlap: a Concat's operands are written straight into slices of its output. Strides and offset are in
+    elements and belong to the layout's physical dimensions.
     """
 
     id: int
@@ -34,7 +38,8 @@ class Buffer:
     name: str = ""
     """The model's name for it, when it has one: data, never an identifier."""
     element: DType | None = None
-    """What an element is in memory where that is not the dtype kernels compute with: the job's precision; like a layout, it is lowering's matter."""
+    """What an element is in memory where that is not the dtype kernels compute with: the job's precision. Like a
+    layout, it is lowering's matter."""
 
     @staticmethod
     def whole(id: int, type: TensorType, layout: Layout | None = None, name: str = "") -> Buffer:
@@ -90,8 +95,8 @@ def row_major(extents: tuple[int, ...]) -> tuple[int, ...]:
 class Call:
     """A kernel applied to buffers, in the order of its slots.
 
-    `in_place` pairs (output, input) positions whose elements are read and written at the same point only, so that they may share
-    memory when the input dies here. `sources` are the model's node names, for reports.
+    `in_place` pairs (output, input) positions whose elements are read and written at the same point only, so that they
+    may share memory when the input dies here. `sources` are the model's node names, for reports.
     """
 
     kernel: Kernel | Routine
@@ -152,7 +157,10 @@ class KernelGraph:
         return {storage: tuple(ids) for storage, ids in found.items()}
 
     def verify(self) -> None:
-        """Raises VerifyError unless each call's buffers fit its slots and are written, storage by storage, before they are read."""
+        """Raises VerifyError unless each call's buffers fit its slots and are written before they are read.
+
+        Writes and reads are compared storage by storage.
+        """
         ready = {self.buffers[buffer].storage for buffer in (*self.inputs, *self.constants)}
         for buffer in self.buffers.values():
             try:

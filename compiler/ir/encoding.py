@@ -3,10 +3,10 @@
     DENSE   each element in its own dtype
     INT24   fp32 in 24 bits: three quarters of the bytes where reading them is all the work
 
-In INT24 a column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which the largest
-element fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic makes of a sum over the
-column anyway (its products alone round to 2^-24 of themselves). Elements that came from a half type stay what they are, unless
-they are below 2^-12 of the largest.
+In INT24 a column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which
+the largest element fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic
+makes of a sum over the column anyway (its products alone round to 2^-24 of themselves). Elements that came from a half
+type stay what they are, unless they are below 2^-12 of the largest.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ INT24_BYTES = 3
 BITS = 8 * INT24_BYTES - 1
 """Of an element's magnitude."""
 MAX_PEAK = 16.0
-"""How far the largest element of a line may exceed the root of their mean square: beyond it the others would lose digits."""
+"""How far the largest element of a line may exceed the root of their mean square. Beyond it the others would lose
+digits."""
 MIN_BYTES = 1 << 20
 """Smaller constants stay in a cache, from which whole floats come as fast."""
 
 
 @dataclass(frozen=True)
 class Int24Panels:
-    """Panels of 24 bits: for each, uint8[depth, panel, 3], little-endian and signed, then one factor for each column, float32[panel].
+    """Panels of 24 bits: for each, uint8[depth, panel, 3], little-endian and signed.
 
-    A number n of the packed panel stands for n * 256 * 2^-31 times the factor of its column.
+    Then one factor for each column, float32[panel]. A number n of the packed panel stands for n * 256 * 2^-31 times the
+    factor of its column.
     """
 
     panels: Panels
@@ -61,7 +63,10 @@ class Int24Panels:
 
 @dataclass(frozen=True)
 class Encoding:
-    """One way to keep a constant's elements. `word` is what the text of a workload calls a constant that may be kept so."""
+    """One way to keep a constant's elements.
+
+    `word` is what the text of a workload calls a constant that may be kept so.
+    """
 
     name: str
     word: str

@@ -1,8 +1,8 @@
 """What a Kernel means, in numpy: the definition against which every lowering is tested.
 
-Sequential axes are looped over in Python; all other axes are dimensions of numpy arrays, broadcast against each other, in
-pieces small enough for memory. A load that is taken must lie inside its tensor and must have been stored; the branch of
-a `Where` that is not taken may load anything.
+Sequential axes are looped over in Python; all other axes are dimensions of numpy arrays, broadcast against each other,
+in pieces small enough for memory. A load that is taken must lie inside its tensor and must have been stored; the branch
+of a `Where` that is not taken may load anything.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PIECE = 2**22
 def evaluate(kernel: Kernel, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The outputs of a kernel for arrays in the order, dtypes and shapes of its input slots.
 
-    Raises VerifyError when the kernel is ill-formed, an input does not fit its slot, a load that is taken leaves its tensor or reads
-    what no block has stored, a store leaves its tensor, or an output is not stored in full.
+    Raises VerifyError when the kernel is ill-formed, an input does not fit its slot, a load that is taken leaves its
+    tensor or reads what no block has stored, a store leaves its tensor, or an output is not stored in full.
     """
     kernel.verify()
     kernel = with_whole_temps(kernel)
@@ -51,7 +51,10 @@ def evaluate(kernel: Kernel, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, 
 
 
 def with_whole_temps(kernel: Kernel) -> Kernel:
-    """The same kernel with a place for each value of its private temporaries: leading dimensions for the axes left out."""
+    """The same kernel with a place for each value of its private temporaries.
+
+    They get leading dimensions for the axes left out.
+    """
     axes = {
         slot: tuple(axis for axis in kernel.shared if axis in left_out) for slot, left_out in kernel.private.items()
     }
@@ -103,9 +106,10 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Points:
-    """Where a block is evaluated: a number for each looped axis; for each other axis, a range along a dimension of its own.
+    """Where a block is evaluated.
 
-    Arrays over points have that many dimensions, with extent 1 where they do not depend on the axis, or none at all.
+    A number for each looped axis; for each other axis, a range along a dimension of its own. Arrays over points have
+    that many dimensions, with extent 1 where they do not depend on the axis, or none at all.
     """
 
     at: Mapping[Axis, int]
@@ -147,7 +151,10 @@ def _run_block(block: Block, shared: tuple[Axis, ...], at: Mapping[Axis, int], t
 
 
 def _lengths(block: Block, parallel: tuple[Axis, ...]) -> dict[Axis, int]:
-    """How much of each axis to take at once so that no array exceeds PIECE elements, cutting the outermost axes first."""
+    """How much of each axis to take at once so that no array exceeds PIECE elements.
+
+    The outermost axes are cut first.
+    """
     factors = _factors(block)
     free = (*parallel, *block.reduction)
     footprints = [set(free)] if factors is None else [set(parallel), *(factor.axes & set(free) for factor in factors)]
@@ -219,7 +226,10 @@ def _reduced_piece(block: Block, reader: _Reader) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Evaluates expressions and indices at points. `taken` masks the points at which a value is asked for; None is all."""
+    """Evaluates expressions and indices at points.
+
+    `taken` masks the points at which a value is asked for; None is all.
+    """
 
     block: Block
     points: _Points
@@ -295,7 +305,10 @@ class _Reader:
         return flat
 
     def view(self, data: np.ndarray, index: tuple[Index, ...]) -> np.ndarray | None:
-        """The elements at an index as a view of a tensor; None where that would not be a slice of each axis, or would leave it."""
+        """The elements at an index as a view of a tensor.
+
+        None where that would not be a slice of each axis, or would leave it.
+        """
         slices = self.slices(data.shape, index)
         if slices is None:
             return None
@@ -309,7 +322,10 @@ class _Reader:
     def slices(
         self, extents: tuple[int, ...], index: tuple[Index, ...]
     ) -> list[tuple[int, slice] | tuple[None, int]] | None:
-        """For each axis of a tensor, the dimension of the points that runs along it and how; (None, position) where none does."""
+        """For each axis of a tensor, the dimension of the points that runs along it and how.
+
+        (None, position) where none does.
+        """
         found: list[tuple[int, slice] | tuple[None, int]] = []
         used = set()
         for position, extent in zip(index, extents, strict=True):

@@ -1,6 +1,7 @@
 """Scalar expressions: what one point of a Block computes.
 
-    expr := Const | Load(slot, index) | Position(index) | Apply(function, expr...) | Cast(expr) | Where(expr, expr, expr)
+    expr := Const | Load(slot, index) | Position(index) | Apply(function, expr...) | Cast(expr)
+          | Where(expr, expr, expr)
 
 An expression has a dtype and says nothing about loops. `Where` is lazy: the branch not taken is not evaluated, so its
 loads may lie outside their tensors; that is how padding is written.
@@ -188,8 +189,8 @@ FUNCTIONS: Mapping[str, Function] = {
         *(Function(name, 1, "bool") for name in ("not", "isnan", "isinf")),
     )
 }
-"""`div` truncates towards zero on integers, `mod` takes the divisor's sign and `fmod` the dividend's, `round` goes half to even,
-`min` and `max` return NaN when an argument is one. Arguments of one Apply all have the same dtype."""
+"""`div` truncates towards zero on integers, `mod` takes the divisor's sign and `fmod` the dividend's, `round` goes half
+to even, `min` and `max` return NaN when an argument is one. Arguments of one Apply all have the same dtype."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,10 @@ class Where(Expr):
 
 
 def inside(index: Index, extent: int) -> Expr | None:
-    """The condition 0 <= index < extent, only as far as the ranges of its axes do not already prove it; None: always true."""
+    """The condition 0 <= index < extent, only as far as the ranges of its axes do not already prove it.
+
+    None: always true.
+    """
     low, high = index.range
     parts: list[Expr] = []
     position = Position(index)

@@ -1,10 +1,13 @@
-"""Recursive descent over the parts that several nouns share: types, layouts, indices, expressions, constants, attributes.
+"""Recursive descent over the parts that several nouns share.
+
+Types, layouts, indices, expressions, constants, attributes.
 
     type   := dtype "[" [dim ("," dim)*] "]"                  dim  := integer | name ":" integer ".." integer
     layout := "plain" | "<" (axis ["%" block])* ["zero"] ">"
     index  := ["-"] term (("+" | "-") term)*                  term := integer | [integer "*"] atom
     atom   := axis | "(" index ")" [("//" | "%") integer] | "[" expr "in" integer ".." integer "]"
-    expr   := number ":" dtype | slot "[" [index ("," index)*] "]" | "#" "(" index ")" ":" dtype | function "(" expr ("," expr)* ")"
+    expr   := number ":" dtype | slot "[" [index ("," index)*] "]" | "#" "(" index ")" ":" dtype
+            | function "(" expr ("," expr)* ")"
             | ("cast" | "saturate") "(" expr ")" ":" dtype | "where" "(" expr "," expr "," expr ")"
 
 An index is normalised as it is read.
@@ -32,12 +35,14 @@ Types = Mapping[str, DType]
 
 
 def dtype(at: Cursor) -> DType:
+    """An element type: `f32`."""
     if at.next.text not in _DTYPES:
         raise at.fault(f"an element type ({', '.join(_DTYPES)})")
     return _DTYPES[at.word()]
 
 
 def tensor_type(at: Cursor) -> TensorType:
+    """An element type and a shape: `f32[1, 64]`."""
     return TensorType(dtype(at), at.listed(lambda: _dim(at), "[", "]"))
 
 

@@ -66,6 +66,7 @@ class Graph:
     constants: Mapping[int, np.ndarray]
 
     def type(self, value: int) -> TensorType:
+        """The type of the value with this id. Raises KeyError for an id of no value."""
         return self.values[value].type
 
     @cached_property
@@ -84,6 +85,7 @@ class Graph:
 
     @cached_property
     def next_id(self) -> int:
+        """An id above those of all values."""
         return max(self.values, default=-1) + 1
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:

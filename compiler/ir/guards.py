@@ -1,4 +1,7 @@
-"""The plans of one artifact, of which the runtime takes the first whose limit is at least what a hand-over costs where it runs."""
+"""The plans of one artifact, by rising limits.
+
+The runtime takes the first whose limit is at least what a hand-over costs where it runs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from compiler.ir.plan import Plan
 
 
 def verify_guards(plans: Sequence[Plan]) -> None:
-    """Raises VerifyError unless each plan can be reached and some plan is there for any cores: limits rise, the last one is infinite."""
+    """Raises VerifyError unless each plan can be reached and some plan is there for any cores.
+
+    Limits rise, the last one is infinite.
+    """
     limits = [plan.most_handover_s for plan in plans]
     told = ", ".join(f"{limit:g}" for limit in limits)
     if any(before >= after for before, after in pairwise(limits)):
@@ -23,7 +29,10 @@ def verify_guards(plans: Sequence[Plan]) -> None:
 
 
 def by_limit(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """Plans in the order in which the runtime looks at them. Raises VerifyError where two have one limit, or none is for any cores."""
+    """Plans in the order in which the runtime looks at them.
+
+    Raises VerifyError where two have one limit, or none is for any cores.
+    """
     ordered = tuple(sorted(plans, key=lambda plan: plan.most_handover_s))
     verify_guards(ordered)
     return ordered

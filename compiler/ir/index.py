@@ -140,7 +140,10 @@ class Index:
         return frozenset(found)
 
     def coefficient(self, axis: Axis) -> int | None:
-        """The factor of an axis on which the value depends linearly (0: not at all); None where it is inside a // or %."""
+        """The factor of an axis on which the value depends linearly (0: not at all).
+
+        None where it is inside a // or %.
+        """
         factor = 0
         for atom, multiple in self.terms:
             if atom == axis:
@@ -232,7 +235,10 @@ def _split(index: Index, divisor: int) -> tuple[Index, Index]:
 
 
 def _steps(rest: Index, divisor: int) -> list[int]:
-    """Coefficients in whose multiples a division by `divisor` may be done first, when what remains is smaller than one step."""
+    """Coefficients in whose multiples a division by `divisor` may be done first.
+
+    What remains must be smaller than one step.
+    """
     return sorted({common for _, factor in rest.terms if 1 < (common := gcd(factor, divisor)) < divisor}, reverse=True)
 
 

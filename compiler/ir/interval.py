@@ -1,4 +1,7 @@
-"""What an expression comes to where its axes take fewer values than they may: the interior of a padded tensor, one tile of a loop."""
+"""What an expression comes to where its axes take fewer values than they may.
+
+Such are the interior of a padded tensor, or one tile of a loop.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def range_of(index: Index, limits: Limits) -> Range:
 
 
 def interval(expr: Expr, limits: Limits) -> Range | None:
-    """Bounds of an integer expression over positions; None where it depends on data, or on functions with no bounds here."""
+    """Bounds of an integer expression over positions.
+
+    None where it depends on data, or on functions with no bounds here.
+    """
     if isinstance(expr, Position):
         return range_of(expr.index, limits)
     if isinstance(expr, Const) and expr.type.is_integer:
@@ -65,7 +71,10 @@ def interval(expr: Expr, limits: Limits) -> Range | None:
 
 
 def settle(expr: Expr, limits: Limits) -> Expr:
-    """An expression of equal value within the limits, with all that they decide decided: conditions, branches, clamps, counts."""
+    """An expression of equal value within the limits, with all that they decide decided.
+
+    Conditions, branches, clamps, counts.
+    """
     return expr.transform(lambda part: _settled(part, limits))
 
 

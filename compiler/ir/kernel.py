@@ -5,12 +5,12 @@
         t[n, k, oy, ox] = sum c:64, r:3, s:3 . where(...)    a Block with a reduction
         y[n, k, oy, ox] = max(t[n, k, oy, ox], 0.0)          a Block without
 
-A Block is a loop nest of its own axes inside the kernel's `shared` axes. Parallel axes may run in any order; reduction axes
-combine by a monoid; sequential axes run in ascending order, so that a block may read what it, or a later block of the
-same kernel, stored at an earlier position (a recurrent state). Blocks run in the order given at each point of the shared
-axes. Temporaries connect blocks; one that is only touched at its own point of the shared axes needs no storage across
-them, which is what fusion buys: a shared parallel axis that no access to it mentions may be left out of its shape, and
-each point of that axis then has a temporary of its own.
+A Block is a loop nest of its own axes inside the kernel's `shared` axes. Parallel axes may run in any order; reduction
+axes combine by a monoid; sequential axes run in ascending order, so that a block may read what it, or a later block of
+the same kernel, stored at an earlier position (a recurrent state). Blocks run in the order given at each point of the
+shared axes. Temporaries connect blocks; one that is only touched at its own point of the shared axes needs no storage
+across them, which is what fusion buys: a shared parallel axis that no access to it mentions may be left out of its
+shape, and each point of that axis then has a temporary of its own.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ MONOIDS: Mapping[str, Monoid] = {
         Monoid("softmax", 2),
     )
 }
-"""`arg*` combine (value, index); `softmax` combines (max, sum of exp(x - max)), its inputs are (x, 1). An empty reduction gives
-the identity: 0, 1, the least or greatest value, true, false; (least or greatest value, 0); (-inf, 0)."""
+"""`arg*` combine (value, index); `softmax` combines (max, sum of exp(x - max)), its inputs are (x, 1). An empty
+reduction gives the identity: 0, 1, the least or greatest value, true, false; (least or greatest value, 0);
+(-inf, 0)."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class Store:
 class Block:
     """stores = monoid over `reduction` of `values`, for each point of `axes`; without a monoid, stores = values.
 
-    `sequential` names those of `axes` whose order matters. `accumulator` is the dtype in which a reduction is carried out; its result
-    is cast to the slot's.
+    `sequential` names those of `axes` whose order matters. `accumulator` is the dtype in which a reduction is carried
+    out; its result is cast to the slot's.
     """
 
     axes: tuple[Axis, ...]
@@ -141,7 +142,10 @@ def _inside_first(expr: Expr) -> Iterable[Expr]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One operator, or many fused ones, as computation. `family` names the operators it came from, for people and records."""
+    """One operator, or many fused ones, as computation.
+
+    `family` names the operators it came from, for people and records.
+    """
 
     family: str
     inputs: tuple[Slot, ...]
@@ -158,7 +162,10 @@ class Kernel:
 
     @cached_property
     def private(self) -> Mapping[str, frozenset[Axis]]:
-        """For each temporary, the shared parallel axes at whose points it holds different values though no access mentions them."""
+        """For each temporary, the shared parallel axes at whose points it holds different values.
+
+        Only axes that no access mentions.
+        """
         parallel = {axis for axis in self.shared if axis not in self.sequential and axis.extent > 1}
         mentioned: dict[str, frozenset[Axis]] = {temp.name: frozenset() for temp in self.temps}
         for block in self.blocks:
@@ -178,7 +185,10 @@ class Kernel:
         return private
 
     def verify(self) -> None:
-        """Raises VerifyError unless names are unique, slots static and declared, ranks and dtypes fit, and values read after they are stored."""
+        """Raises VerifyError for a kernel that is not well-formed.
+
+        Names must be unique, slots static and declared, ranks and dtypes fit, and values be read after they are stored.
+        """
         names = [slot.name for slot in (*self.inputs, *self.temps, *self.outputs)]
         if len(set(names)) != len(names):
             raise VerifyError(f"kernel {self.family} names a slot twice: {names}\n{self}")
@@ -269,9 +279,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Routine:
-    """A computation that is no loop nest (sort, top-k, non-maximum suppression): written by hand for each kind of device.
+    """A computation that is no loop nest (sort, top-k, non-maximum suppression).
 
-    `name` selects it in `compiler.codegen`, `params` are its compile-time parameters.
+    It is written by hand for each kind of device. `name` selects it in `compiler.codegen`, `params` are its
+    compile-time parameters.
     """
 
     family: str

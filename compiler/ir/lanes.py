@@ -1,4 +1,7 @@
-"""What the lanes of a plan cost each other: what a schedule has to know of a device besides the times of its kernels."""
+"""What the lanes of a plan cost each other.
+
+A schedule has to know this of a device besides the times of its kernels.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,20 @@ from compiler.ir.plan import Task
 from compiler.ir.tile import Tile
 
 UPGRADED = 0.25
-"""Of the bytes that cross from lane to lane, those whose memory has to be upgraded when it is written anew: 0.08 to 0.32 in plans whose storages were moved."""
+"""Of the bytes that cross from lane to lane, those whose memory has to be upgraded when it is written anew: 0.08 to
+0.32 in plans whose storages were moved."""
 
 
 @dataclass(frozen=True)
 class LaneCosts:
     """In seconds.
 
-    split_s    what sharing one kernel between lanes costs beside its work; half of it is what a lane waits for another's result
+    split_s    what sharing one kernel between lanes costs beside its work; half of it is what a lane waits for
+               another's result
     byte_s     how much longer a byte takes to be read, or written, that another lane wrote last
-    upgrade_s  how much longer a byte takes to be written that another lane has read since the writer wrote it: the cache line is shared, and all
-               other copies are invalidated before it may change (an upgrade from S to M; Papamarcos and Patel, ISCA 1984, section 3)
+    upgrade_s  how much longer a byte takes to be written that another lane has read since the writer wrote it: the
+               cache line is shared, and all other copies are invalidated before it may change (an upgrade from S to M;
+               Papamarcos and Patel, ISCA 1984, section 3)
     """
 
     split_s: float = 0.0
@@ -48,6 +54,7 @@ class StageClock(Protocol):
     def seconds(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> float | None:
         """What tasks of some calls take, run by themselves: from the beginning of the first to the end of the last.
 
-        `tiles` says how each of these calls is carried out. None where it cannot be timed, or the time for measuring is up.
+        `tiles` says how each of these calls is carried out. None where it cannot be timed, or the time for measuring is
+        up.
         """
         ...

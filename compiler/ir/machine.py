@@ -62,7 +62,10 @@ class Record:
 
 
 def plausible(plain: Iterable[Mapping[str, Any]]) -> list[Record]:
-    """The records that may be measurements, of those that came from a file or a database: the others count for nothing."""
+    """The records that may be measurements, of those that came from a file or a database.
+
+    The others count for nothing.
+    """
     whole = [one for one in plain if Record.__dataclass_fields__.keys() <= one.keys()]
     return [record for record in map(Record.from_json, whole) if record.is_plausible]
 
@@ -99,7 +102,8 @@ class Workload:
     constant: tuple[bool, ...]
     """Whether each input is a constant, so that it may be packed ahead of time."""
     encodings: tuple[Encodings, ...] = ()
-    """In which each input may be kept (`compiler.ir.encoding`): only constants have others than DENSE; left out: none has."""
+    """In which each input may be kept (`compiler.ir.encoding`): only constants have others than DENSE. An input left
+    out has none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encodings", self.encodings or ((DENSE,),) * len(self.inputs))
@@ -117,7 +121,10 @@ class Workload:
         return replace(self, kernel=replace(self.kernel, family=""))
 
     def part(self, kernel: Kernel) -> Workload:
-        """A part of the kernel as one of its own: it reads some of the whole's inputs, and its one result fills a buffer by itself."""
+        """A part of the kernel as one of its own.
+
+        It reads some of the whole's inputs, and its one result fills a buffer by itself.
+        """
         at = {slot.name: position for position, slot in enumerate(self.kernel.inputs)}
         positions = [at[slot.name] for slot in kernel.inputs]
         return Workload(
@@ -129,7 +136,10 @@ class Workload:
 
     @property
     def shapes(self) -> str:
-        """Shapes, and layouts that are not plain: `f32[1, 64, 56, 56] <0 2 3 1>, f32[64, 64, 3, 3] -> f32[1, 64, 56, 56]`."""
+        """Shapes, and layouts that are not plain.
+
+        For example `f32[1, 64, 56, 56] <0 2 3 1>, f32[64, 64, 3, 3] -> f32[1, 64, 56, 56]`.
+        """
         inputs, outputs = (", ".join(map(_shape, buffers)) for buffers in (self.inputs, self.outputs))
         return f"{inputs} -> {outputs}"
 
@@ -186,7 +196,8 @@ class Costs(Protocol):
     def of(self, kernels: KernelGraph, calls: Sequence[Call]) -> tuple[Cost, ...]:
         """Seconds of each call on one lane under the best tile that is known.
 
-        All are measured, or all are modelled: what is compared must come from one source. So ask for all alternatives at once.
+        All are measured, or all are modelled: what is compared must come from one source. So ask for all alternatives
+        at once.
         """
         ...
 

@@ -11,7 +11,10 @@ from compiler.ir.tensor import DType
 
 
 class Packing(Protocol):
-    """How a constant is rearranged. Packings are frozen and compare by value: equal ones of one constant are stored once."""
+    """How a constant is rearranged.
+
+    Packings are frozen and compare by value: equal ones of one constant are stored once.
+    """
 
     @property
     def dtype(self) -> DType:
@@ -32,8 +35,8 @@ class Packing(Protocol):
 class Panels:
     """B[batch, k, n] as panels of `panel` columns, each k by panel, zero-padded: float32[batch, panels, depth, panel].
 
-    Each batch's B begins at an element of `starts`; `source` lists the axes of k, then n, as (extent, stride), all in elements of the row-major
-    constant.
+    Each batch's B begins at an element of `starts`; `source` lists the axes of k, then n, as (extent, stride), all in
+    elements of the row-major constant.
     """
 
     starts: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Reads the nouns from their text: `parse_x(str(x)) == x`.
 
-Nothing is verified here beyond what is needed to build the noun; call its `verify`. Every function raises ParseError, which names
-the line and what was expected there. Arrays that are printed by their digest are passed in.
+Nothing is verified here beyond what is needed to build the noun; call its `verify`. Every function raises ParseError,
+which names the line and what was expected there. Arrays that are printed by their digest are passed in.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Arrays = Mapping[int, np.ndarray]
 
 
 def parse_type(text: str) -> TensorType:
+    """A type: `f32[1, 64]`. Raises ParseError."""
     at = Cursor(text)
     type = grammar.tensor_type(at)
     at.end()
@@ -59,6 +60,7 @@ def parse_expr(text: str, axes: Iterable[Axis], types: Mapping[str, DType]) -> E
 
 
 def parse_kernel(text: str) -> Kernel:
+    """A kernel, as `compiler.ir.text` prints it. Raises ParseError."""
     at = Cursor(text)
     kernel = _kernel(at)
     at.end()
@@ -66,6 +68,7 @@ def parse_kernel(text: str) -> Kernel:
 
 
 def parse_routine(text: str) -> Routine:
+    """A routine, as `compiler.ir.text` prints it. Raises ParseError."""
     at = Cursor(text)
     routine = _routine(at)
     at.end()
@@ -299,6 +302,7 @@ def _pair(at: Cursor) -> tuple[int, int]:
 
 
 def parse_plan(text: str) -> Plan:
+    """A plan, as `compiler.ir.text` prints it. Raises ParseError."""
     at = Cursor(text)
     at.expect("plan")
     lanes = at.integer()
@@ -373,6 +377,7 @@ def _place(at: Cursor) -> Place:
 
 
 def parse_tile(text: str) -> Tile:
+    """A tile, as `str` prints it. Raises ParseError."""
     at = Cursor(text)
     tile = _tile(at)
     at.end()

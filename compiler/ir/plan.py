@@ -1,7 +1,7 @@
 """Plan: which lane of which device runs which tiles of which kernel after what, and where every buffer lies.
 
-A device reaches its own memory spaces and no others: what one device computes and another one reads is copied, by tasks of the
-plan, from a place in a memory of the one to a place in a memory of the other.
+A device reaches its own memory spaces and no others: what one device computes and another one reads is copied, by tasks
+of the plan, from a place in a memory of the one to a place in a memory of the other.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Wait:
 class Task:
     """Tiles [first, last) of one call, on one lane (a core; on a GPU a stream), in its lane's order.
 
-    One that is `beside` runs at the same time as the task before it on its lane, which waits for it too: on a GPU they share a launch.
-    `device` is a position in the plan's devices; all tasks of a lane, and all of a call, have the same one.
+    One that is `beside` runs at the same time as the task before it on its lane, which waits for it too: on a GPU they
+    share a launch. `device` is a position in the plan's devices; all tasks of a lane, and all of a call, have the same
+    one.
     """
 
     call: int
@@ -52,9 +53,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Copy:
-    """Bytes [begin, end) of a storage, from its place in one memory space to its place in another one, on one lane, in its lane's order.
+    """Bytes [begin, end) of a storage, from its place in one memory space to its place in another one.
 
-    `source` and `target` are positions in the plan's memories. The device that carries it out has one of the two.
+    A copy is on one lane, in its lane's order. `source` and `target` are positions in the plan's memories. The device
+    that carries it out has one of the two.
     """
 
     storage: int
@@ -74,9 +76,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a storage lies: `space` is `input` or `output` (position in `at`), `constant`, or `arena` (byte offset in `at`).
+    """Where a storage lies.
 
-    `memory` is a position in the plan's memories.
+    `space` is `input` or `output` (position in `at`), `constant`, or `arena` (byte offset in `at`). `memory` is a
+    position in the plan's memories.
     """
 
     space: str
@@ -97,11 +100,13 @@ class Memory:
 class Plan:
     """`tasks` in one order that respects every wait; `tiles` gives each call its Tile and its number of tile tasks.
 
-    An artifact may hold several plans. It takes the first one whose `most_handover_s` is at least what a hand-over between its cores costs.
+    An artifact may hold several plans. It takes the first one whose `most_handover_s` is at least what a hand-over
+    between its cores costs.
 
-    `devices` has the target of each device; the empty name is the target of the job. Memory 0 belongs to device 0 and holds the
-    inputs, the outputs and an arena of `arena_bytes`; `more_memories` are the others, from number 1 on. A storage lies at its place
-    and, where another device reads or writes it too, at one of `replicas` in a memory of that device.
+    `devices` has the target of each device; the empty name is the target of the job. Memory 0 belongs to device 0 and
+    holds the inputs, the outputs and an arena of `arena_bytes`; `more_memories` are the others, from number 1 on. A
+    storage lies at its place and, where another device reads or writes it too, at one of `replicas` in a memory of that
+    device.
     """
 
     lanes: int
@@ -131,10 +136,14 @@ class Plan:
         return (Memory(0, self.arena_bytes), *self.more_memories)
 
     def tasks_of_one_device(self) -> tuple[Task, ...]:
-        """The tasks, for those that know one device and one memory. Raises VerifyError for a plan with more of them or with copies."""
+        """The tasks, for those that know one device and one memory.
+
+        Raises VerifyError for a plan with more of them or with copies.
+        """
         if len(self.devices) > 1 or self.more_memories or self.replicas:
             raise VerifyError(
-                f"the plan is for {len(self.devices)} devices with {len(self.memories)} memories, where one of each is supported"
+                f"the plan is for {len(self.devices)} devices with {len(self.memories)} memories, "
+                "where one of each is supported"
             )
         if len(self.runs) < len(self.tasks):
             raise VerifyError("the plan copies between memories, where one device with one memory is supported")
@@ -143,10 +152,11 @@ class Plan:
         return self.runs
 
     def verify(self, kernels: KernelGraph, regions: Regions | None = None) -> None:
-        """Raises VerifyError unless every tile of every call runs once, after what it reads, and no live storages overlap.
+        """Raises VerifyError unless every tile of every call runs once and after what it reads.
 
-        What happens before what is derived from lane order and waits alone, so that a missing wait is found here. Without `regions` a task may touch
-        all of every operand of its call. What a task reads must have been written in a memory of its device, or copied there.
+        It also raises where live storages overlap. What happens before what is derived from lane order and waits alone,
+        so that a missing wait is found here. Without `regions` a task may touch all of every operand of its call. What
+        a task reads must have been written in a memory of its device, or copied there.
         """
         order = _Order(self.tasks, self.lanes)
         self._verify_tiles(kernels)
@@ -183,11 +193,15 @@ class Plan:
             if storage == access.storage and self.memories[place.memory].device == task.device:
                 return replace(access, memory=place.memory)
         raise VerifyError(
-            f"call {task.call} runs on device {task.device} and touches storage s{access.storage}, which has no place in its memories"
+            f"call {task.call} runs on device {task.device} and touches storage s{access.storage}, "
+            "which has no place in its memories"
         )
 
     def _filled(self, kernels: KernelGraph) -> frozenset[tuple[int, int]]:
-        """The (storage, memory) that have their contents before any task runs: inputs, and constants wherever they are placed as such."""
+        """The (storage, memory) that have their contents before any task runs.
+
+        Inputs, and constants wherever they are placed as such.
+        """
         placed = (*self.places.items(), *self.replicas)
         return frozenset((storage, place.memory) for storage, place in placed if place.space in ("input", "constant"))
 
@@ -197,7 +211,10 @@ class Plan:
         return tuple((storage, self.places[storage].memory) for storage in storages)
 
     def _verify_devices(self) -> None:
-        """Tasks name devices that there are, one for each lane and each call; copies join places of their storage; memories have a device."""
+        """Raises VerifyError unless tasks and memories name devices that there are.
+
+        One device for each lane and each call, and one for each memory. Copies join places of their storage.
+        """
         memories = self.memories
         device_of: dict[int, int] = {}
         runs_on: dict[int, int] = {}
@@ -234,11 +251,13 @@ class Plan:
             raise VerifyError(f"a copy of storage s{copy.storage} stays in memory {copy.source}")
         if copy.device not in (self.memories[copy.source].device, self.memories[copy.target].device):
             raise VerifyError(
-                f"device {copy.device} copies storage s{copy.storage} from memory {copy.source} to {copy.target}, neither of which it has"
+                f"device {copy.device} copies storage s{copy.storage} from memory {copy.source} to {copy.target}, "
+                "neither of which it has"
             )
         if not 0 <= copy.begin < copy.end <= self.places[copy.storage].bytes:
             raise VerifyError(
-                f"a copy of bytes {copy.begin}..{copy.end} of storage s{copy.storage}, which has {self.places[copy.storage].bytes}"
+                f"a copy of bytes {copy.begin}..{copy.end} of storage s{copy.storage}, "
+                f"which has {self.places[copy.storage].bytes}"
             )
         into = next(
             p
@@ -268,7 +287,10 @@ class Plan:
                 )
 
     def _verified_arenas(self) -> list[dict[int, tuple[int, int]]]:
-        """For each memory the bytes [begin, end) of each storage in its arena. Raises VerifyError for one that does not fit into it."""
+        """For each memory the bytes [begin, end) of each storage in its arena.
+
+        Raises VerifyError for one that does not fit into it.
+        """
         found: list[dict[int, tuple[int, int]]] = [{} for _ in self.memories]
         for storage, place in (*self.places.items(), *self.replicas):
             if place.space == "arena":
@@ -322,7 +344,10 @@ def ended_before(tasks: Sequence[Task], lanes: int, calls: int) -> tuple[int, ..
 
 
 class _Order:
-    """For each task how many tasks of each lane have ended for certain when it begins, by lane order and waits; and its number on its lane, from 1."""
+    """For each task how many tasks of each lane have ended for certain when it begins, and its number on its lane.
+
+    The former by lane order and waits; the latter from 1.
+    """
 
     def __init__(self, tasks: Sequence[Task | Copy], lanes: int) -> None:
         ended = [[(0,) * lanes] for _ in range(lanes)]  # when the first 0, 1, ... tasks of a lane have ended

@@ -1,7 +1,7 @@
 """Whether tasks that touch the same bytes are ordered: the check that a plan's waits leave no race, whoever made them.
 
-A task's clock says how many tasks of each lane have ended for certain when it begins; two tasks are ordered if the clock of one counts the other
-(vector clocks: Mattern, "Virtual Time and Global States of Distributed Systems", 1989).
+A task's clock says how many tasks of each lane have ended for certain when it begins; two tasks are ordered if the
+clock of one counts the other (vector clocks: Mattern, "Virtual Time and Global States of Distributed Systems", 1989).
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class _Touch:
 
 
 def verify_reads(steps: Sequence[Step], kernels: KernelGraph) -> None:
-    """Raises VerifyError unless each task that reads bytes begins after those have ended that write them in earlier calls.
+    """Raises VerifyError unless reads begin after the writes that they need.
 
-    Calls write each byte of a storage once (`KernelGraph`), so that this is all that can go wrong within one.
+    Each task that reads bytes begins after those have ended that write them in earlier calls. Calls write each byte of
+    a storage once (`KernelGraph`), so that this is all that can go wrong within one.
     """
     for storage, touches in _by_storage(steps).items():
         writers = [one for one in touches if one.writes]
@@ -79,7 +80,8 @@ def verify_reads(steps: Sequence[Step], kernels: KernelGraph) -> None:
                     before, after = writer.step, reader.step
                     raise VerifyError(
                         f"{after.named(kernels)} reads what call {before.call} writes (storage s{storage}, bytes "
-                        f"{max(writer.begin, reader.begin)}..{min(writer.end, reader.end)}), but nothing makes call {after.call} on lane "
+                        f"{max(writer.begin, reader.begin)}..{min(writer.end, reader.end)}), "
+                        f"but nothing makes call {after.call} on lane "
                         f"{after.lane} wait for lane {before.lane}'s task {before.number}"
                     )
 
@@ -92,10 +94,11 @@ def before_in_graph(writer: Step, reader: Step) -> bool:
 def verify_memory(
     steps: Sequence[Step], kernels: KernelGraph, arena: Mapping[int, tuple[int, int]], memory: int = 0
 ) -> None:
-    """Raises VerifyError unless tasks that touch different storages at the same bytes of an arena, one of them writing, are ordered.
+    """Raises VerifyError unless tasks that touch different storages at the same bytes of an arena are ordered.
 
-    `arena` has the bytes [begin, end) of each storage in the arena of one memory. Of two storages one comes first wherever they meet. A call may write one over another
-    that lies at the same place if it reads that only at the point that it writes: then none of its tasks reads what another writes.
+    Only tasks of which one writes need to be. `arena` has the bytes [begin, end) of each storage in the arena of one
+    memory. Of two storages one comes first wherever they meet. A call may write one over another that lies at the same
+    place if it reads that only at the point that it writes: then none of its tasks reads what another writes.
     """
     touched = _by_storage(steps, memory)
     placed = [storage for storage in arena if storage in touched]
@@ -115,8 +118,10 @@ def verify_memory(
             found.add(forward)
             if len(found) > 1 or forward == backward:
                 raise VerifyError(
-                    f"storages s{one} and s{other} overlap in the arena, and nothing makes the calls that use the one wait for those that use the "
-                    f"other: {before.named(kernels)} on lane {before.lane} and {after.named(kernels)} on lane {after.lane}"
+                    f"storages s{one} and s{other} overlap in the arena, and nothing makes the calls "
+                    "that use the one wait for those that use the "
+                    f"other: {before.named(kernels)} on lane {before.lane} "
+                    f"and {after.named(kernels)} on lane {after.lane}"
                 )
 
 
@@ -135,7 +140,10 @@ def _by_storage(steps: Sequence[Step], memory: int = 0) -> dict[int, list[_Touch
 def _unsettled(
     placed: Sequence[int], touched: Mapping[int, Sequence[_Touch]], arena: Mapping[int, tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs of storages that overlap, and of which not all that touches the one has ended when anything begins that touches the other."""
+    """Pairs of storages that overlap and are not ordered.
+
+    Not all that touches the one has ended when anything begins that touches the other.
+    """
     if not placed:
         return
     steps = [[touch.step for touch in touched[storage]] for storage in placed]
@@ -152,7 +160,10 @@ def _unsettled(
 def _conflicts(
     one: Sequence[_Touch], other: Sequence[_Touch], shift: int, other_shift: int
 ) -> Iterable[tuple[Step, Step]]:
-    """Pairs of steps that meet in the arena, where the storages lie at `shift` and `other_shift`, at least one of them writing."""
+    """Pairs of steps that meet in the arena, at least one of them writing.
+
+    The storages lie at `shift` and `other_shift`.
+    """
     for left in one:
         begin, end = left.begin + shift - other_shift, left.end + shift - other_shift
         for right in other:

@@ -1,7 +1,7 @@
-"""Whether what a task reads has come into the memory that it reads from: the check of the copies in a plan for several devices.
+"""Whether what a task reads has come into the memory that it reads from.
 
-Calls write each byte of a storage once, so that a byte has one value, and lies in a memory once it was written there or copied there
-from a memory in which it lay.
+This is the check of the copies in a plan for several devices. Calls write each byte of a storage once, so that a byte
+has one value, and lies in a memory once it was written there or copied there from a memory in which it lay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from compiler.ir.races import Step, before_in_graph
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where bytes [begin, end) of a storage have their value first: what a step writes, or what is there before any begins."""
+    """Where bytes [begin, end) of a storage have their value first.
+
+    What a step writes, or what is there before any begins.
+    """
 
     step: Step | None
     memories: frozenset[int]
@@ -40,10 +43,11 @@ def verify_transfers(
     filled: Collection[tuple[int, int]],
     asked: Sequence[tuple[int, int]],
 ) -> None:
-    """Raises VerifyError unless all that tasks read, and all that the caller is given, was written or copied in time to where it is read.
+    """Raises VerifyError for what is read where it was not written or copied to in time.
 
-    `filled` has the (storage, memory) with contents before any task runs, `asked` those that are read when all tasks have run. What a
-    copy and another task touch at the same place, one of them writing, must be ordered.
+    That concerns all that tasks read, and all that the caller is given. `filled` has the (storage, memory) with
+    contents before any task runs, `asked` those that are read when all tasks have run. What a copy and another task
+    touch at the same place, one of them writing, must be ordered.
     """
     for storage in dict.fromkeys(access.storage for step in steps for access in step.accesses):
         _Storage(storage, steps, filled, kernels).verify([memory for other, memory in asked if other == storage])
@@ -67,7 +71,10 @@ class _Storage:
             self.origins.append(_Origin(None, there, 0, max(access.end for _, access in self.touches)))
 
     def verify(self, asked: Sequence[int]) -> None:
-        """Raises VerifyError for what is read where it is not; `asked` are the memories in which the caller reads all of it at the end."""
+        """Raises VerifyError for what is read where it is not.
+
+        `asked` are the memories in which the caller reads all of it at the end.
+        """
         for step, access in self.touches:
             if not access.writes:
                 self._verify_read(step, access)
@@ -140,8 +147,10 @@ class _Storage:
                         and not (step.follows(copy.step) or copy.step.follows(step))
                     ):
                         raise VerifyError(
-                            f"{step.named(self.kernels)} on lane {step.lane} and {copy.step.named(self.kernels)} on lane {copy.step.lane} "
-                            f"touch the same bytes of memory {own.memory}, one of them writes, and neither waits for the other"
+                            f"{step.named(self.kernels)} on lane {step.lane} "
+                            f"and {copy.step.named(self.kernels)} on lane {copy.step.lane} "
+                            f"touch the same bytes of memory {own.memory}, "
+                            "one of them writes, and neither waits for the other"
                         )
 
 

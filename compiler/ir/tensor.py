@@ -38,6 +38,7 @@ class DType(Enum):
 
     @cached_property
     def bytes(self) -> int:
+        """Of one element."""
         return self.numpy.itemsize
 
     @property
@@ -103,7 +104,10 @@ Shape = tuple[Dim, ...]
 
 
 def static(shape: Shape) -> tuple[int, ...]:
-    """The extents of a shape, or of a part of one, that must be known. Raises VerifyError, which names the symbol, where one is not."""
+    """The extents of a shape, or of a part of one, that must be known.
+
+    Raises VerifyError, which names the symbol, where one is not.
+    """
     for axis, dim in enumerate(shape):
         if isinstance(dim, Symbol):
             raise VerifyError(
@@ -118,7 +122,10 @@ def extent(dim: Dim) -> int:
 
 
 def at_most(one: Dim, other: Dim) -> bool:
-    """Whether a dimension is no larger than another whatever the symbols are; a symbol is the same wherever it stands."""
+    """Whether a dimension is no larger than another whatever the symbols are.
+
+    A symbol is the same wherever it stands.
+    """
     if one == other:
         return True
     return (one if isinstance(one, int) else one.high) <= (other if isinstance(other, int) else other.low)
@@ -143,9 +150,9 @@ def broadcast(*shapes: Shape) -> Shape | None:
 class TensorType:
     """Element type and logical shape.
 
-    `shape` may hold symbols: what binds, infers, checks and prints types reads it. `dims` is for those that cannot do with a symbol
-    (kernels, schedules, generated code): it refuses one, as do `elements` and `bytes`. What only has to be large enough for every
-    value of the symbols, such as a limit on sizes, asks for `capacity`.
+    `shape` may hold symbols: what binds, infers, checks and prints types reads it. `dims` is for those that cannot do
+    with a symbol (kernels, schedules, generated code): it refuses one, as do `elements` and `bytes`. What only has to
+    be large enough for every value of the symbols, such as a limit on sizes, asks for `capacity`.
     """
 
     dtype: DType
@@ -187,10 +194,10 @@ class TensorType:
 class Layout:
     """A map from logical to physical indices: split some axes, permute, pad.
 
-    `dims` lists the physical dimensions, outermost first, as (axis, block): block 0 is a whole axis or the outer part of a
-    split one; block b > 0 is the inner part, of extent b. NCHW16c is ((0,0), (1,0), (2,0), (3,0), (1,16)); NHWC is
-    ((0,0), (2,0), (3,0), (1,0)). An axis that its block does not divide is padded up; `fill` says what the padding holds:
-    "zero" may be relied on, "any" may not.
+    `dims` lists the physical dimensions, outermost first, as (axis, block): block 0 is a whole axis or the outer part
+    of a split one; block b > 0 is the inner part, of extent b. NCHW16c is ((0,0), (1,0), (2,0), (3,0), (1,16)); NHWC is
+    ((0,0), (2,0), (3,0), (1,0)). An axis that its block does not divide is padded up; `fill` says what the padding
+    holds: "zero" may be relied on, "any" may not.
     """
 
     dims: tuple[tuple[int, int], ...]
@@ -227,7 +234,7 @@ class Layout:
         return tuple(extents)
 
     def verify(self, rank: int) -> None:
-        """Raises ValueError unless every axis of a rank-`rank` tensor appears whole, or as one outer and one inner part."""
+        """Raises ValueError unless every axis of a rank-`rank` tensor appears whole or as an outer and inner part."""
         outer = sorted(axis for axis, block in self.dims if block == 0)
         inner = sorted(axis for axis, block in self.dims if block > 0)
         if outer != list(range(rank)) or len(set(inner)) != len(inner) or not set(inner) <= set(outer):

@@ -1,7 +1,7 @@
 """Prints the nouns; `compiler.ir.parse` reads what is printed here back to equal ones.
 
-One line for each node, block, buffer, call and task. Names that come from a model are data: they appear as JSON strings and nowhere
-else. Constants of up to INLINE elements are printed in full, larger ones by a digest.
+One line for each node, block, buffer, call and task. Names that come from a model are data: they appear as JSON strings
+and nowhere else. Constants of up to INLINE elements are printed in full, larger ones by a digest.
 """
 
 from __future__ import annotations

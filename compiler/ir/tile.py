@@ -19,9 +19,10 @@ ROLES = ("m", "n", "k")
 class Level:
     """One level of the hierarchy and how much of each axis is worked on there.
 
-    Names are `lane`, `L2`, `L1`, `block`, `register`, `vector` on a CPU and `grid`, `cluster`, `block`, `warp`, `thread`, `fragment` on a GPU.
-    Axes are the kernel's, or the roles `m`, `n`, `k` of a contraction; they are kept in the order of ROLES, others by name.
-    `transform` of the `winograd` algorithm states the outputs of a tile along y and x, the outer and the inner axis it sweeps.
+    Names are `lane`, `L2`, `L1`, `block`, `register`, `vector` on a CPU and `grid`, `cluster`, `block`, `warp`,
+    `thread`, `fragment` on a GPU. Axes are the kernel's, or the roles `m`, `n`, `k` of a contraction; they are kept in
+    the order of ROLES, others by name. `transform` of the `winograd` algorithm states the outputs of a tile along y and
+    x, the outer and the inner axis it sweeps.
     """
 
     name: str
@@ -38,8 +39,8 @@ class Level:
 class Tile:
     """An algorithm (`loops`, `contraction`) and its blocking; `scopes` says where each temporary lives.
 
-    Levels are kept in the order of HIERARCHY, those it does not name after them, by name; scopes by name. So a tile that went
-    through a store which does not keep the order of keys (PostgreSQL's JSONB) is still equal to itself.
+    Levels are kept in the order of HIERARCHY, those it does not name after them, by name; scopes by name. So a tile
+    that went through a store which does not keep the order of keys (PostgreSQL's JSONB) is still equal to itself.
     """
 
     algorithm: str
@@ -69,7 +70,10 @@ class Tile:
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> Tile:
-        """Reads `to_json` back to an equal Tile, in whatever order its keys come. Raises KeyError or ValueError on anything else."""
+        """Reads `to_json` back to an equal Tile, in whatever order its keys come.
+
+        Raises KeyError or ValueError on anything else.
+        """
         levels, scopes = _mapping(plain, "levels"), _mapping(plain, "scopes")
         return Tile(
             str(plain["algorithm"]),
@@ -112,8 +116,8 @@ class Cost:
 class Variant:
     """A kernel carried out one way by a number of lanes, which share its `tiles` tile tasks.
 
-    `row_blocks` says into how many blocks of an image's rows these are cut before anything else; 1 where that is not so, or not known. Lanes that share
-    kernels by rows mostly read what they wrote themselves.
+    `row_blocks` says into how many blocks of an image's rows these are cut before anything else; 1 where that is not
+    so, or not known. Lanes that share kernels by rows mostly read what they wrote themselves.
     """
 
     tile: Tile
@@ -132,4 +136,5 @@ class Menu:
 
     @property
     def best(self) -> Variant:
+        """The first variant. Raises IndexError where there is none."""
         return self.variants[0]

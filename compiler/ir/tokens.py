@@ -67,6 +67,7 @@ class Cursor:
 
     @property
     def next(self) -> Token:
+        """The token that comes next, without moving past it; at the end one of kind `end`."""
         return self._tokens[self._at]
 
     def peek(self, *texts: str) -> bool:
@@ -87,9 +88,11 @@ class Cursor:
                 raise self.fault(f"`{text}`")
 
     def fault(self, expected: str) -> ParseError:
+        """The error, not raised, that something else was expected here."""
         return ParseError(self.next.line, expected, str(self.next))
 
     def take(self, kind: str, expected: str) -> str:
+        """The text of a token of this kind."""
         if self.next.kind != kind:
             raise self.fault(expected)
         self._at += 1
@@ -115,6 +118,7 @@ class Cursor:
         return self.string() if self.next.kind == "string" else self.word()
 
     def integer(self) -> int:
+        """An integer, perhaps with a minus sign."""
         negative = self.accept("-")
         if not self.next.text.isdigit():
             raise self.fault("an integer")
@@ -154,5 +158,6 @@ class Cursor:
         return tuple(items)
 
     def end(self) -> None:
+        """Raises ParseError unless the text ends here."""
         if self.next.kind != "end":
             raise self.fault("the end of the text")

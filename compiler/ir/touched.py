@@ -22,7 +22,10 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Touched:
-    """For each operand of a call a stretch of its storage that holds all that is read or written: never too little, perhaps too much."""
+    """For each operand of a call a stretch of its storage that holds all that is read or written.
+
+    Never too little, perhaps too much.
+    """
 
     reads: tuple[Stretch, ...]
     writes: tuple[Stretch, ...]

@@ -1,7 +1,7 @@
-"""NVRTC through ctypes: CUDA C++ to a cubin or to PTX, with what its assembler says of registers. Needs no GPU, no driver.
+"""NVRTC through ctypes: CUDA C++ to a cubin or to PTX, with what its assembler says of registers.
 
-The library comes with the wheel `nvidia-cuda-nvrtc` (extra `cuda`), or from an installed toolkit. Functions and options:
-"NVRTC documentation", chapters "User Interface" and "Supported Compile Options".
+Needs no GPU, no driver. The library comes with the wheel `nvidia-cuda-nvrtc` (extra `cuda`), or from an installed
+toolkit. Functions and options: "NVRTC documentation", chapters "User Interface" and "Supported Compile Options".
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Resources:
 class Compiled:
     """One translation unit for one architecture: the image for the driver, and each kernel's resources (none in PTX).
 
-    `losses` are the assembler's warnings that what was written is not what runs: wgmma made sequential, setmaxnreg ignored.
+    `losses` are the assembler's warnings that what was written is not what runs: wgmma made sequential, setmaxnreg
+    ignored.
     """
 
     architecture: str

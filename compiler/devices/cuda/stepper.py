@@ -51,7 +51,10 @@ class CudaStepper:
         self._open.close()
 
     def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
-        """Runs a call on flat operands, packing what its kernel wants packed; those that share a storage share its copy."""
+        """Runs a call on flat operands, packing what its kernel wants packed.
+
+        Operands that share a storage share its copy.
+        """
         call = self._kernels.calls[position]
         candidate = self._candidates.compiled(cuda_workload_of(self._kernels, call), self._plan.tiles[position][0])
         if not candidate.lowered.grid:

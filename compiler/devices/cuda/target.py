@@ -1,4 +1,7 @@
-"""CUDA targets: what one kind of GPU has of everything. Nothing here opens a driver: which GPU is there comes in as an argument."""
+"""CUDA targets: what one kind of GPU has of everything.
+
+Nothing here opens a driver: which GPU is there comes in as an argument.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ MOST_REGISTERS = 255
 RESERVED_SHARED = 1024
 """Bytes of shared memory that each block takes beside its own."""
 CROSS_NS = 1000.0
-"""A stream's next launch follows in the same queue of the device, on sm_90 by a programmatic edge; one that waits for another stream has neither.
+"""A stream's next launch follows in the same queue of the device, on sm_90 by a programmatic edge; one that waits for
+another stream has neither.
 
-Of a captured decode step 69 hops of the main chain between queues, each a fork, took 70 us on a B300 (github.com/sgl-project/sglang, pull request
-32770); a programmatic edge removes 0.96 us of the gap between two empty kernels of a graph (github.com/pegainfer-project/pegainfer, issue 569).
+Of a captured decode step 69 hops of the main chain between queues, each a fork, took 70 us on a B300
+(github.com/sgl-project/sglang, pull request 32770). A programmatic edge removes 0.96 us of the gap between two empty
+kernels of a graph (github.com/pegainfer-project/pegainfer, issue 569).
 """
 FAN_IN_NS = 250.0
-"""An estimate without a source: a semaphore that was released long ago is looked at, one trip to the second-level cache."""
+"""An estimate without a source: a semaphore that was released long ago is looked at, one trip to the second-level
+cache."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,12 @@ class CudaTarget:
     shared_bytes      shared memory of a multiprocessor; `block_shared_bytes` the most that one block may ask for
     dram_per_ns, l2_per_ns   bytes per nanosecond, of the whole device
     clock_ghz         cycles per nanosecond under load
-    fma_per_clock     fp32 multiply-adds of a multiprocessor in a cycle; `mma_per_clock` those of fp16 on tensor cores by mma.sync
-                      (half of them in tf32, twice as many in int8), `wgmma_per_clock` by wgmma, 0 where there is none
-    launch_ns         from the end of one kernel of a graph to the start of the next that depends on it: 1.3 us on an H100 (Spector et al.,
-                      "Look ma, no bubbles! Designing a low-latency megakernel for Llama-1B", 2025)
+    fma_per_clock     fp32 multiply-adds of a multiprocessor in a cycle; `mma_per_clock` those of fp16 on tensor cores
+                      by mma.sync (half of them in tf32, twice as many in int8), `wgmma_per_clock` by wgmma, 0 where
+                      there is none
+    launch_ns         from the end of one kernel of a graph to the start of the next that depends on it: 1.3 us on an
+                      H100 (Spector et al., "Look ma, no bubbles! Designing a low-latency megakernel for Llama-1B",
+                      2025)
     cross_ns          what that takes longer where the next has to wait for another stream: CROSS_NS
     fan_in_ns         the same for each further launch of other streams that it waits for: FAN_IN_NS
     """
@@ -76,7 +84,10 @@ class CudaTarget:
         return number // 10, number % 10
 
     def blocks_at_once(self, threads: int, registers: int, shared_bytes: int) -> int:
-        """Occupancy: how many blocks of `threads` threads a multiprocessor holds; registers are of one thread, given out by 256 to a warp."""
+        """Occupancy: how many blocks of `threads` threads a multiprocessor holds.
+
+        Registers are of one thread, given out by 256 to a warp.
+        """
         warps = -(-threads // WARP)
         by_registers = REGISTERS // (-(-registers * WARP // 256) * 256 * warps) if registers else self.blocks
         by_shared = self.shared_bytes // (shared_bytes + RESERVED_SHARED)

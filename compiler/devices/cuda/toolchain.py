@@ -1,4 +1,7 @@
-"""What builds CUDA programs: NVRTC for the kernels, a C compiler for the host that launches them. Neither needs a GPU."""
+"""What builds CUDA programs.
+
+NVRTC for the kernels, a C compiler for the host that launches them. Neither needs a GPU.
+"""
 
 from __future__ import annotations
 
@@ -41,5 +44,8 @@ class CudaToolchain:
 
 
 def find_cuda_toolchain(preferred: str = "") -> CudaToolchain:
-    """NVRTC, and the C compiler that `preferred` names or the first on the PATH. Raises ToolchainMissing, which says what to install."""
+    """NVRTC, and the C compiler that `preferred` names or the first on the PATH.
+
+    Raises ToolchainMissing, which says what to install.
+    """
     return CudaToolchain(find_toolchain(preferred), nvrtc.version())

@@ -1,7 +1,8 @@
 """The algorithms of CUDA targets, one module each: which kernels it takes, its legal tiles with costs, its lowering.
 
 attention    both products and the softmax between them, the scores in registers
-contraction  products and convolutions by tensor cores or multiply-adds, block tile by block tile; by warpgroups on sm_90a
+contraction  products and convolutions by tensor cores or multiply-adds, block tile by block tile; by warpgroups on
+             sm_90a
 separable    a window channel by channel and the product over its channels, the window's results in shared memory
 excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
 integer      products of bytes with zero points, exactly in int32

@@ -12,14 +12,18 @@ from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 Tiles = Callable[[Workload, CudaTarget, str], list[Proposal]]
-"""The legal tiles of one workload on one target, in a job's precision; empty for a kernel that the algorithm does not take."""
+"""The legal tiles of one workload on one target, in a job's precision. Empty for a kernel that the algorithm does not
+take."""
 Lower = Callable[[str, Workload, Tile, CudaTarget], CudaLowered]
 """A kernel as CUDA C++ of a name, under a tile that the algorithm proposed."""
 
 
 @dataclass(frozen=True)
 class CudaAlgorithm:
-    """One way to carry out a kernel. `names` is what its tiles call it (`Tile.algorithm`), one for each unit that multiplies."""
+    """One way to carry out a kernel.
+
+    `names` is what its tiles call it (`Tile.algorithm`), one for each unit that multiplies.
+    """
 
     names: tuple[str, ...]
     tiles: Tiles

@@ -1,9 +1,10 @@
 """The `gemv` algorithm on a GPU: a few rows times a constant matrix, which is read once, 16 bytes a lane.
 
-A few neighbouring lanes share a column of the matrix and deal its k out among themselves (`compiler.devices.cuda.codegen.lane_columns`); shuffles add up
-their sums. The first stretches of the matrix are requested before the kernel waits for the one it depends on, further ones while
-earlier ones are multiplied. The rows lie in shared memory as fp32, with whatever was fused into them. Where columns are few, several
-blocks share out k, and the last one adds up.
+A few neighbouring lanes share a column of the matrix and deal its k out among themselves
+(`compiler.devices.cuda.codegen.lane_columns`); shuffles add up their sums. The first stretches of the matrix are
+requested before the kernel waits for the one it depends on, further ones while earlier ones are multiplied. The rows
+lie in shared memory as fp32, with whatever was fused into them. Where columns are few, several blocks share out k, and
+the last one adds up.
 
     block of the grid   `columns` columns, one part of k
     group of lanes      a few columns, every lane 16 bytes of each in a step
@@ -66,7 +67,10 @@ SHUFFLE_NS = 15.0
 
 
 def cuda_gemv_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
-    """Legal tiles, cheapest by the model first; empty for a kernel that is no product of a few rows with a constant matrix."""
+    """Legal tiles, cheapest by the model first.
+
+    Empty for a kernel that is no product of a few rows with a constant matrix.
+    """
     view = as_gemv(workload)
     if view is None or not view.depth:
         return []
@@ -116,7 +120,7 @@ def _proposals(view: Contraction, matrix: DType, per_lane: int, target: CudaTarg
 def _seconds(
     view: Contraction, tile: Tile, nbytes: int, blocks: int, steps: int, shared: int, target: CudaTarget
 ) -> float:
-    """The matrix at the rate that loads on their way allow, the rows at each block, sums across lanes, parts that meet."""
+    """The matrix at the rate that loads on their way allow, the rows at each block, sums across lanes, joined parts."""
     threads, lanes, each = (tile.extent(*at) for at in (("block", "threads"), ("warp", "lanes"), ("thread", "n")))
     parts = tile.extent("grid", "k", 1)
     ahead = min(max(AHEAD // each, 1), steps)
@@ -142,7 +146,8 @@ ROUNDS = 8
 def lower_cuda_gemv(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
     """A kernel that `as_gemv` accepts.
 
-    Levels: `grid` parts of k; `block` threads; `warp` lanes that share a column; `thread` n, the columns of such a group of lanes.
+    Levels: `grid` parts of k; `block` threads; `warp` lanes that share a column; `thread` n, the columns of such a
+    group of lanes.
     """
     view = as_gemv(workload)
     assert view is not None, "the tile stage offers `gemv` only to kernels of that form"

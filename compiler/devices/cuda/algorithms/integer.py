@@ -1,12 +1,13 @@
-"""The `integer` algorithm of CUDA: products of bytes with zero points by 8-bit tensor cores, summed exactly in int32 (`compiler.forms.integer`).
+"""The `integer` algorithm of CUDA (`compiler.forms.integer`).
 
-Bytes are multiplied as they lie in memory, signed or not. With zero points p of A and q of B,
+Products of bytes with zero points by 8-bit tensor cores, summed exactly in int32. Bytes are multiplied as they lie in
+memory, signed or not. With zero points p of A and q of B,
 
     sum (A - p)(B - q) = sum A B  -  p sum B  -  q (sum A - K p)
 
-The sums of B over k, and those of A, are one more product of the same fragments with ones, and are taken only where p, or q, may differ from
-0. Where A is padded it is p, so that nothing is added. All of it is exact modulo 2**32, and so is the result. Pipeline, split k and
-maps are those of any contraction (`contraction`).
+The sums of B over k, and those of A, are one more product of the same fragments with ones, and are taken only where p,
+or q, may differ from 0. Where A is padded it is p, so that nothing is added. All of it is exact modulo 2**32, and so is
+the result. Pipeline, split k and maps are those of any contraction (`contraction`).
 
 Tiles are those of other products, with 32 elements of k in a fragment.
 """
@@ -73,7 +74,10 @@ RATE = 2 * 0.8
 
 
 def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
-    """The most promising tiles by the model, best first; none for what is no product of bytes, or pads rows of many zero points."""
+    """The most promising tiles by the model, best first.
+
+    None for what is no product of bytes, or pads rows of many zero points.
+    """
     form = as_integer(workload)
     buffers = (*workload.inputs, *workload.outputs)
     if form is None or any(buffer.span >= MOST_OFFSET for buffer in buffers):
@@ -317,7 +321,8 @@ class _CudaInteger(CudaContraction):
         view = self.view
         parts = f", k in {self.parts} parts" if self.parts > 1 else ""
         return [
-            f"sums of products over batch {axes_of(view.batch)}, m {axes_of(view.m)}, n {axes_of((view.n,))}, k {axes_of(view.k)}",
+            f"sums of products over batch {axes_of(view.batch)}, m {axes_of(view.m)}, "
+            f"n {axes_of((view.n,))}, k {axes_of(view.k)}",
             f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: 8-bit tensor cores",
         ]
 

@@ -1,4 +1,7 @@
-"""What a tile should cost on a GPU: the floor of bytes and arithmetic, at the rate of as many multiprocessors as have something to do."""
+"""What a tile should cost on a GPU.
+
+The floor of bytes and arithmetic, at the rate of as many multiprocessors as have something to do.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ PORT_BYTES = 64
 
 
 def moved_ns(nbytes: float, blocks: int, target: CudaTarget) -> float:
-    """Nanoseconds of moving bytes from or to the second-level cache, where at batch 1 activations and most weights are found."""
+    """Nanoseconds of moving bytes from or to the second-level cache.
+
+    At batch 1 activations and most weights are found there.
+    """
     busy = max(min(blocks, target.multiprocessors), 1)
     return nbytes / min(target.l2_per_ns, busy * PORT_BYTES * target.clock_ghz)
 
@@ -45,7 +51,8 @@ def seconds(ns: float, target: CudaTarget) -> float:
 def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> LaunchLoad:
     """What kernels ask of the device as one launch, from each one's seconds alone, launch included, and its blocks.
 
-    They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks fill of it.
+    They take as long as the longest of them, or as all their work spread over the device. `slots` is what their blocks
+    fill of it.
     """
     cross_s, fan_in_s = 1e-9 * target.cross_ns, 1e-9 * target.fan_in_ns
     gap_s = 1e-9 * target.launch_ns

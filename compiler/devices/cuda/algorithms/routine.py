@@ -40,7 +40,10 @@ def cuda_routine_tiles(workload: Workload, target: CudaTarget, precision: str) -
 
 
 def lower_cuda_routine(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A Routine as CUDA C++. Raises InternalError for one that has no such form, and where a buffer is not plain and contiguous."""
+    """A Routine as CUDA C++.
+
+    Raises InternalError for one that has no such form, and where a buffer is not plain and contiguous.
+    """
     routine = workload.kernel
     assert isinstance(routine, Routine), routine
     if any(not buffer.is_contiguous or not buffer.layout.is_plain for buffer in (*workload.inputs, *workload.outputs)):
@@ -74,11 +77,12 @@ class _TopK:
 
 
 def lower_top_k(name: str, workload: Workload, routine: Routine) -> CudaLowered:
-    """The k greatest (least) elements of each row, best first; a tie keeps the lower index, NaN counts as greatest. One block takes one row.
+    """The k greatest (least) elements of each row, best first. One block takes one row.
 
-    Elements become unsigned keys that rise in the order of the result; (key, index) are all different. A row that fits is sorted in shared
-    memory (Batcher's bitonic sort: Knuth, The Art of Computer Programming 3, 5.3.4). Of a longer one the k-th pair is found digit by
-    digit, by counting (radix selection), then what does not come after it is collected and sorted.
+    A tie keeps the lower index, NaN counts as greatest. Elements become unsigned keys that rise in the order of the
+    result; (key, index) are all different. A row that fits is sorted in shared memory (Batcher's bitonic sort: Knuth,
+    The Art of Computer Programming 3, 5.3.4). Of a longer one the k-th pair is found digit by digit, by counting (radix
+    selection), then what does not come after it is collected and sorted.
     """
     top = _TopK.of(workload, routine)
     dtype = workload.inputs[0].dtype

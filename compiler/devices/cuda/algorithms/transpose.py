@@ -1,8 +1,8 @@
 """Turns in CUDA C++: maps that read along one axis and write along another, through shared memory.
 
-A block takes a tile of `reads` x `writes` points. Its threads bring what is read along `reads` to shared memory, neighbours loading
-neighbours; then each computes points along `writes`, neighbours storing neighbours. Rows in shared memory are four bytes longer than
-they need be, so that a warp that goes down a column meets each bank once.
+A block takes a tile of `reads` x `writes` points. Its threads bring what is read along `reads` to shared memory,
+neighbours loading neighbours; then each computes points along `writes`, neighbours storing neighbours. Rows in shared
+memory are four bytes longer than they need be, so that a warp that goes down a column meets each bank once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def cuda_transpose_tiles(workload: Workload, target: CudaTarget, precision: str)
 
 
 def _proposal(turn: Transpose, workload: Workload, reads: int, writes: int, target: CudaTarget) -> Proposal:
-    """Bytes in whole sectors, by as many blocks as there are; a tile that hangs over the tensors' ends counts as a whole one."""
+    """Bytes in whole sectors, by as many blocks as there are.
+
+    A tile that hangs over the tensors' ends counts as a whole one.
+    """
     bands = (-(-turn.reads.extent // reads), -(-turn.writes.extent // writes))
     blocks = prod((*bands, *(axis.extent for axis in turn.outer)))
     over = bands[0] * reads * bands[1] * writes / (turn.reads.extent * turn.writes.extent)
@@ -182,7 +185,10 @@ class _Transpose:
                         emitter.held[Load(store.slot, store.index, value.dtype)] = held
 
     def _points(self, outer: str, inner: str, extent: int) -> ExitStack:
-        """A loop over the tile's points that lie in the tensors, neighbouring threads at neighbouring places of `inner`."""
+        """A loop over the tile's points that lie in the tensors.
+
+        Neighbouring threads are at neighbouring places of `inner`.
+        """
         stack, turn, size = ExitStack(), self.turn, self.reads * self.writes
         stack.enter_context(in_rounds(self.writer, "point", size, "(int)threadIdx.x", THREADS, AT_ONCE))
         self.writer.line(f"const int {outer} = point / {extent}, {inner} = point % {extent};")

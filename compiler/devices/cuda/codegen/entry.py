@@ -1,11 +1,11 @@
 """The __global__ function of a launch: which blocks carry out which tile function, and what each waits for before.
 
-    extern "C" __global__ void name(inputs..., outputs..., [scratch], [counters])     one kernel: tile is blockIdx.x
-    extern "C" __global__ void name(x_0, y_0, x_1, y_1)                               two: the first blocks are the first kernel's
+    extern "C" __global__ void name(inputs..., outputs..., [scratch], [counters])  one kernel: tile is blockIdx.x
+    extern "C" __global__ void name(x_0, y_0, x_1, y_1)                            two: the first blocks run the first
 
-On sm_90 and later a launch may begin before the one that it depends on has ended (programmatic dependent launch). So it lets its own dependents
-start, then waits for its predecessor before anything but constants is read; a kernel that fetches its weights first waits in its
-tile function instead (`waits`).
+On sm_90 and later a launch may begin before the one that it depends on has ended (programmatic dependent launch). So it
+lets its own dependents start, then waits for its predecessor before anything but constants is read; a kernel that
+fetches its weights first waits in its tile function instead (`waits`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from dataclasses import dataclass
 from compiler.codegen.writer import Writer
 
 SM90, SM90A = "TW_SM90", "TW_SM90A"
-"""Conditions of the preprocessor: sm_90 and later; what sm_90a alone has, which no later GPU runs. The greater one holds the other."""
+"""Conditions of the preprocessor: sm_90 and later; what sm_90a alone has, which no later GPU runs. The greater one
+holds the other."""
 
 
 @dataclass(frozen=True)
 class TileFunction:
     """What one block of `threads` threads of a kernel does, and how a __global__ function calls it.
 
-    `text` defines `name_tile`. It takes the `parameters`, by C type and name, then dynamic shared memory if `shared`, then the tile.
-    `waits` says that it calls `tw_grid_dependency_wait` itself. `resident` blocks at least are to fit a multiprocessor; 0: as the assembler
-    sees fit. It exists where its `condition` holds, SM90 or SM90A; empty: everywhere.
+    `text` defines `name_tile`. It takes the `parameters`, by C type and name, then dynamic shared memory if `shared`,
+    then the tile. `waits` says that it calls `tw_grid_dependency_wait` itself. `resident` blocks at least are to fit a
+    multiprocessor; 0: as the assembler sees fit. It exists where its `condition` holds, SM90 or SM90A; empty:
+    everywhere.
     """
 
     name: str
@@ -40,7 +42,10 @@ class TileFunction:
 
 @dataclass(frozen=True)
 class Part:
-    """Blocks of a launch, from `begin` to before `end`, which carry out a tile function; without an `end` all that are left."""
+    """Blocks of a launch, from `begin` to before `end`, which carry out a tile function.
+
+    Without an `end` all that are left.
+    """
 
     tile: TileFunction
     begin: int = 0
@@ -48,7 +53,10 @@ class Part:
 
 
 def entry_text(name: str, parts: Sequence[Part]) -> str:
-    """The __global__ function of a launch that consists of parts; where there are several, it is given what each is given, in order."""
+    """The __global__ function of a launch that consists of parts.
+
+    Where there are several, it is given what each is given, in order.
+    """
     given = [_given(part.tile, f"_{at}" if len(parts) > 1 else "") for at, part in enumerate(parts)]
     threads = max(part.tile.threads for part in parts)
     asked = [part.tile.resident for part in parts if part.tile.resident]
@@ -75,8 +83,8 @@ def _given(tile: TileFunction, suffix: str) -> list[tuple[str, str]]:
 def _call(writer: Writer, part: Part, given: Sequence[tuple[str, str]], threads: int) -> None:
     """What one block of a part does.
 
-    Threads that the tile function has no use for end: `__syncthreads` is for those that have not (CUDA C++ Programming Guide,
-    "Synchronization Functions", compute capability 7.0 and later).
+    Threads that the tile function has no use for end: `__syncthreads` is for those that have not (CUDA C++ Programming
+    Guide, "Synchronization Functions", compute capability 7.0 and later).
     """
     tile = part.tile
     if tile.threads < threads:

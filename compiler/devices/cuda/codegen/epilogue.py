@@ -1,7 +1,9 @@
-"""What follows a product on its sums: they lie in shared memory as a tile of rows, from where threads take vectors of columns through the maps.
+"""What follows a product on its sums.
 
-A vector of `count` columns is what 16 bytes of the widest output hold, where outputs and columns allow; operands of the maps that lie as
-the outputs do are loaded the same way. Where rows, not columns, are neighbours in memory (an output in NCHW), so are threads.
+They lie in shared memory as a tile of rows, from where threads take vectors of columns through the maps. A vector of
+`count` columns is what 16 bytes of the widest output hold, where outputs and columns allow; operands of the maps that
+lie as the outputs do are loaded the same way. Where rows, not columns, are neighbours in memory (an output in NCHW), so
+are threads.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ VECTOR_BYTES = 16
 LEAST_BYTES = 2
 """What an element of a result is counted as at least: the sums of more columns of a thread would not lie aligned."""
 COLUMN_PAD, ROW_PAD = 8, 2
-"""fp32 elements behind each row of sums: so that the rows that a warp writes at once are in different banks, or those that it reads."""
+"""fp32 elements behind each row of sums. They put the rows that a warp writes at once in different banks, or those that
+it reads."""
 
 
 @dataclass(frozen=True)

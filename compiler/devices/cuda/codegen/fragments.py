@@ -1,11 +1,14 @@
-"""The multiply step of a block tile in shared memory: C[m, n] += A[m, k] B[n, k], by tensor cores or by multiply-adds of threads.
+"""The multiply step of a block tile in shared memory: C[m, n] += A[m, k] B[n, k].
 
-Both operands lie in shared memory as rows along k (`codegen.rows`). On tensor cores a step of k is 32 bytes of a row in every dtype: 16 elements of 16
-bits, 8 of tf32, or 32 bytes, whose fragments ldmatrix fetches as if they were of 16 bits. The layouts of fragments stand in `tw_cuda.h`.
+By tensor cores or by multiply-adds of threads. Both operands lie in shared memory as rows along k (`codegen.rows`). On
+tensor cores a step of k is 32 bytes of a row in every dtype: 16 elements of 16 bits, 8 of tf32, or 32 bytes, whose
+fragments ldmatrix fetches as if they were of 16 bits. The layouts of fragments stand in `tw_cuda.h`.
 
     MmaProduct     f16, bf16 or tf32 operands, fp32 sums: each warp has m16n8 tiles of its part of the block tile
-    SplitProduct   fp32 operands on tensor cores: x = big + small, both tf32; small * big + big * small + big * big ("3xTF32")
-    FmaProduct     fp32: each thread has rows and columns of its own, so far apart that neighbours read neighbouring rows
+    SplitProduct   fp32 operands on tensor cores: x = big + small, both tf32; small * big + big * small + big * big
+                   ("3xTF32")
+    FmaProduct     fp32: each thread has rows and columns of its own, so far apart that neighbours read neighbouring
+                   rows
     WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `contraction.wgmma`
 """
 
@@ -45,13 +48,19 @@ def unrolled(writer: Writer, count: int, name: str) -> Iterator[None]:
 
 
 def declare_fragment_places(writer: Writer, pitch: int, warp_m: str, warp_n: str) -> None:
-    """`a_lane` and `b_lane`: where in the tiles of A and B this lane's rows for ldmatrix begin, of the warp's part from `warp_m` and `warp_n` on."""
+    """`a_lane` and `b_lane`: where in the tiles of A and B this lane's rows for ldmatrix begin.
+
+    Of the warp's part from `warp_m` and `warp_n` on.
+    """
     writer.line(f"const int a_lane = ({warp_m} + lane % 16) * {pitch} + lane / 16 * 16;")
     writer.line(f"const int b_lane = ({warp_n} + lane / 16 * 8 + lane % 8) * {pitch} + lane / 8 % 2 * 16;")
 
 
 def load_a_fragments(writer: Writer, name: str, count: int, place: str, pitch: int) -> None:
-    """unsigned name[count][4] = the m16 fragments of A of one step, of which `place` is this lane's address in the first."""
+    """unsigned name[count][4] = the m16 fragments of A of one step.
+
+    `place` is this lane's address in the first of them.
+    """
     writer.line(f"unsigned {name}[{count}][4];")
     with unrolled(writer, count, "i"):
         writer.line(f"tw_ldmatrix_x4({name}[i], {place} + i * {MMA_M * pitch});")
@@ -100,7 +109,10 @@ class Product(Protocol):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether it reads shared memory through the asynchronous proxy, before which what threads have written is to be fenced."""
+        """Whether it reads shared memory through the asynchronous proxy.
+
+        What threads have written is to be fenced before that.
+        """
         ...
 
     @property

@@ -36,11 +36,12 @@ class RoundedPanels:
 
 @dataclass(frozen=True)
 class LaneColumns:
-    """B[k, n] column by column, k dealt out to the `lanes` that share a column: dtype[columns, steps, lanes, 16 bytes], zero-padded.
+    """B[k, n] column by column, k dealt out to the `lanes` that share a column.
 
-    In a step, lane l holds of every stretch of 4 * `lanes` elements of k those from 4 l on; so the lanes read what they multiply with,
-    rows in shared memory, side by side. `panels` are those of B with one column each; `columns` are rounded up to `whole` of them, k to steps
-    that `parts` have in equal numbers.
+    dtype[columns, steps, lanes, 16 bytes], zero-padded. In a step, lane l holds of every stretch of 4 * `lanes`
+    elements of k those from 4 l on; so the lanes read what they multiply with, rows in shared memory, side by side.
+    `panels` are those of B with one column each; `columns` are rounded up to `whole` of them, k to steps that `parts`
+    have in equal numbers.
     """
 
     panels: Panels

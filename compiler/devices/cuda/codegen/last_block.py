@@ -1,6 +1,7 @@
-"""Reductions that several blocks share: each leaves its partial results in scratch memory, and the last one to arrive adds them up.
+"""Reductions that several blocks share.
 
-The sum's order is that of the parts, whichever block comes last, so that a kernel gives the same bits in every run.
+Each leaves its partial results in scratch memory, and the last one to arrive adds them up. The sum's order is that of
+the parts, whichever block comes last, so that a kernel gives the same bits in every run.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     __device__ void name_tile(inputs..., outputs..., [scratch], [counters], [shared], tile)     what one block does
     extern "C" __global__ void name(inputs..., outputs..., [scratch], [counters])               one launch (`entry`)
 
-A __global__ function may call the tile functions of several kernels, some blocks by each (`side_by_side`). So a tile function learns which block
-it is from `tile` alone, and how many threads there are from its own text: the block may have had more, which have ended.
+A __global__ function may call the tile functions of several kernels, some blocks by each (`side_by_side`). So a tile
+function learns which block it is from `tile` alone, and how many threads there are from its own text: the block may
+have had more, which have ended.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ PREAMBLE = '#include "tw_cuda.h"\n#include "tw_scalar.h"\n'
 
 @dataclass(frozen=True)
 class CudaLowered:
-    """A kernel as CUDA C++, launched once: `name(inputs..., outputs..., [unsigned char *scratch], [unsigned *counters])`.
+    """A kernel as CUDA C++, launched once.
 
-    `grid` blocks of `block` threads, in clusters of `cluster` of them, with `shared_bytes` of dynamic shared memory; a grid of 0 is not to be
-    launched. Arguments point to the buffers' first elements, whose dtypes are `Buffer.dtype`; an input with a Packing is given packed.
-    `scratch` points to `scratch_bytes` that hold anything; `counters` to so many 32-bit words that are zero when the kernel begins and that it
-    leaves zero. `text` stands below PREAMBLE. Of a kernel that can share a launch it consists of its `tiles`, the functions that its blocks
-    carry out, and its `entry`; other kernels have neither.
+    `name(inputs..., outputs..., [unsigned char *scratch], [unsigned *counters])`. `grid` blocks of `block` threads, in
+    clusters of `cluster` of them, with `shared_bytes` of dynamic shared memory; a grid of 0 is not to be launched.
+    Arguments point to the buffers' first elements, whose dtypes are `Buffer.dtype`; an input with a Packing is given
+    packed. `scratch` points to `scratch_bytes` that hold anything; `counters` to so many 32-bit words that are zero
+    when the kernel begins and that it leaves zero. `text` stands below PREAMBLE. Of a kernel that can share a launch it
+    consists of its `tiles`, the functions that its blocks carry out, and its `entry`; other kernels have neither.
 
-    A kernel that `waits` calls `tw_grid_dependency_wait` before it reads what others wrote, so that it may begin before they end. It runs
-    on architectures that have what it `needs`: SM90 or SM90A; empty: on all.
+    A kernel that `waits` calls `tw_grid_dependency_wait` before it reads what others wrote, so that it may begin before
+    they end. It runs on architectures that have what it `needs`: SM90 or SM90A; empty: on all.
     """
 
     name: str
@@ -100,9 +102,9 @@ def framed(
     packings: Mapping[int, Packing] | None = None,
     notes: Sequence[str] = (),
 ) -> CudaLowered:
-    """A kernel around the lines of its tile function, which may use the slots' names, `scratch`, `counters`, `shared` and `tile`.
+    """A kernel around the lines of its tile function.
 
-    `notes` are further lines of the comment.
+    These may use the slots' names, `scratch`, `counters`, `shared` and `tile`. `notes` are further lines of the comment.
     """
     packings = packings or {}
     parameters = [*_slots(workload, packings)]
@@ -140,7 +142,10 @@ def framed(
 
 
 def _slots(workload: Workload, packings: Mapping[int, Packing]) -> Sequence[tuple[str, str]]:
-    """Pointers to the kernel's inputs and outputs: type and name. Only constants are known to overlap with no output."""
+    """Pointers to the kernel's inputs and outputs: type and name.
+
+    Only constants are known to overlap with no output.
+    """
     kernel = workload.kernel
     slots = (*kernel.inputs, *kernel.outputs)
     buffers = (*workload.inputs, *workload.outputs)

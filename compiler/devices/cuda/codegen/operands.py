@@ -1,11 +1,12 @@
 """How block tiles of a product's operands come into shared memory, as rows along k (see `codegen.rows`).
 
     Packed                         a constant, packed ahead in the order of the copies: 16 bytes a thread and copy
-    Bulk                           the same by the bulk copy engine: one thread asks for the whole tile, whose bytes end a phase of the stage's mbarrier
+    Bulk                           the same by the bulk copy engine: one thread asks for the whole tile, whose bytes end
+                                   a phase of the stage's mbarrier
     Copied, Computed, Gathered     what is read where it lies (`contraction.reading`)
 
-Constants are fetched before the kernel's predecessor has ended. What goes through registers is fetched for a later step before the current
-one is multiplied, and put into shared memory after it.
+Constants are fetched before the kernel's predecessor has ended. What goes through registers is fetched for a later step
+before the current one is multiplied, and put into shared memory after it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from compiler.ir.tensor import DType
 class Side:
     """One operand of a product, seen as `rows` rows along k: A[b, m, k] or B[b, n, k].
 
-    A block tile has `tile` of the rows, from `first` (a C expression) on, and `depth` elements of k; `whole_depth` is all of k. It lies in shared memory
-    as `element`, rounded to tf32 where `as_tf32`, its rows as `layout` says.
+    A block tile has `tile` of the rows, from `first` (a C expression) on, and `depth` elements of k; `whole_depth` is
+    all of k. It lies in shared memory as `element`, rounded to tf32 where `as_tf32`, its rows as `layout` says.
     """
 
     name: str
@@ -70,7 +71,10 @@ class Side:
 
 
 class Operand(Protocol):
-    """The text that brings tiles of one side. `step` is the number of a tile along k; `into` points to its place in shared memory."""
+    """The text that brings tiles of one side.
+
+    `step` is the number of a tile along k; `into` points to its place in shared memory.
+    """
 
     @property
     def side(self) -> Side: ...
@@ -92,7 +96,10 @@ class Operand(Protocol):
 
     @property
     def is_bulk(self) -> bool:
-        """Whether the bulk copy engine brings it: what has come ends a phase of the stage's mbarrier, one of `landed`."""
+        """Whether the bulk copy engine brings it.
+
+        What has come ends a phase of the stage's mbarrier, one of `landed`.
+        """
         ...
 
     def declare(self, writer: Writer) -> None:
@@ -100,7 +107,10 @@ class Operand(Protocol):
         ...
 
     def fetch(self, writer: Writer) -> None:
-        """The body of a function of `step`, `into`, and for bulk copies the mbarrier `arrival`: starts copies, or loads."""
+        """The body of a function that starts copies, or loads.
+
+        Its arguments are `step`, `into`, and for bulk copies the mbarrier `arrival`.
+        """
         ...
 
     def put(self, writer: Writer) -> None:
@@ -155,7 +165,10 @@ class Packed:
 
 @dataclass(frozen=True)
 class Bulk(Packed):
-    """The same, as the rows lie in shared memory, by one bulk copy a step. The mbarriers of the `stages` lie at the C expression `barriers`."""
+    """The same, as the rows lie in shared memory, by one bulk copy a step.
+
+    The mbarriers of the `stages` lie at the C expression `barriers`.
+    """
 
     barriers: str
     stages: int

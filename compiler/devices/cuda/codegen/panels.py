@@ -19,10 +19,11 @@ TF32_HALF, TF32_MASK = np.uint32(0x1000), np.uint32(0xFFFFE000)
 
 @dataclass(frozen=True)
 class BlockPanels:
-    """B[batch, k, n] as tiles of `depth` of k by `columns` of n, zero-padded: dtype[batch, tiles of n, tiles of k, columns, depth].
+    """B[batch, k, n] as tiles of `depth` of k by `columns` of n, zero-padded.
 
-    `matrix` says where B lies in the constant (its `panel` means nothing here). `as_tf32` rounds fp32 elements to tf32: to nearest, ties
-    away from zero, as cvt.rna does. `swizzled` exchanges the 16-byte chunks of each row as wgmma finds them in shared memory.
+    dtype[batch, tiles of n, tiles of k, columns, depth]. `matrix` says where B lies in the constant (its `panel` means
+    nothing here). `as_tf32` rounds fp32 elements to tf32: to nearest, ties away from zero, as cvt.rna does. `swizzled`
+    exchanges the 16-byte chunks of each row as wgmma finds them in shared memory.
     """
 
     matrix: Panels
@@ -60,7 +61,10 @@ class BlockPanels:
 
 
 def chunk_order(row_bytes: int) -> tuple[int, int]:
-    """How the chunks of rows are exchanged: so many rows in the same way, so many chunks c of a row r at c ^ (r / rows) % chunks."""
+    """How the chunks of rows are exchanged: (rows, chunks).
+
+    So many rows in the same way, each of so many chunks; chunk c of row r is at c ^ (r / rows) % chunks.
+    """
     return SWIZZLED_BYTES // row_bytes, row_bytes // CHUNK_BYTES
 
 

@@ -1,8 +1,8 @@
 """Work that threads share out in rounds, how many of them there are being written down.
 
-In `for (at = thread; at < count; at += threads)` the assembler does not know that `thread` is less than `threads`: it unrolls for any number
-of rounds and takes the few that there are one after the other, a trip to memory each. Here all but the last are without condition, so
-that what they load is on its way together.
+In `for (at = thread; at < count; at += threads)` the assembler does not know that `thread` is less than `threads`: it
+unrolls for any number of rounds and takes the few that there are one after the other, a trip to memory each. Here all
+but the last are without condition, so that what they load is on its way together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from compiler.codegen.writer import Writer
 def in_rounds(
     writer: Writer, number: str, count: int, first: str, threads: int, at_once: int, kind: str = "int"
 ) -> ExitStack:
-    """A loop whose body sees each `number` below `count` that thread `first` of `threads` has; `at_once` rounds are unrolled."""
+    """A loop whose body sees each `number` below `count` that thread `first` of `threads` has.
+
+    `at_once` rounds are unrolled.
+    """
     stack, rounds, whole = ExitStack(), -(-count // threads), count // threads
     place, always = first, ""
     if rounds > 1:

@@ -1,8 +1,11 @@
-"""How the rows of a block tile lie in shared memory, so that eight rows that are read at once at the same place are in different banks.
+"""How the rows of a block tile lie in shared memory.
+
+Eight rows that are read at once at the same place are in different banks.
 
 Padded     `row_bytes` and 16 more from one row to the next: what ldmatrix, and lanes, read
-Swizzled   rows of 64 or 128 bytes side by side, the 16-byte chunks of each exchanged: what wgmma reads through its descriptors, and
-           what constants are packed as (`compiler.devices.cuda.codegen.panels`). "Shared Memory Matrix Layout" of the PTX ISA, swizzling modes
+Swizzled   rows of 64 or 128 bytes side by side, the 16-byte chunks of each exchanged: what wgmma reads through its
+           descriptors, and what constants are packed as (`compiler.devices.cuda.codegen.panels`). "Shared Memory Matrix
+           Layout" of the PTX ISA, swizzling modes
 """
 
 from __future__ import annotations
@@ -30,12 +33,17 @@ class Rows(Protocol):
         ...
 
     def place(self, row: str, byte: str) -> str:
-        """C for the offset of a byte of a row; what lies within 16 aligned bytes of a row stays side by side. Operands are terms that * may follow."""
+        """C for the offset of a byte of a row.
+
+        What lies within 16 aligned bytes of a row stays side by side. Operands are terms that * may follow.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Padded:
+    """Rows with PAD_BYTES behind each."""
+
     row_bytes: int
 
     @property
@@ -48,7 +56,10 @@ class Padded:
 
 @dataclass(frozen=True)
 class Swizzled:
-    """In a tile that is aligned to 8 rows, chunk c of row r is at chunk c ^ r % 8 of rows of 128 bytes, c ^ r / 2 % 4 of 64."""
+    """A tile that is aligned to 8 rows, the chunks of each exchanged.
+
+    Chunk c of row r is at chunk c ^ r % 8 of rows of 128 bytes, c ^ r / 2 % 4 of 64.
+    """
 
     row_bytes: int
 

@@ -33,7 +33,10 @@ def literal(value: float | int | bool, dtype: DType) -> str:
 
 
 def convert(arg: str, source: DType, target: DType) -> str:
-    """A value of one dtype as another: bool is 0 or 1, floats are truncated to integers and rounded to shorter floats."""
+    """A value of one dtype as another.
+
+    bool is 0 or 1, floats are truncated to integers and rounded to shorter floats.
+    """
     if source is target:
         return arg
     if source in HALVES:
@@ -74,8 +77,8 @@ def apply(function: str, args: list[str], dtype: DType) -> str:
 class CudaEmitter(Emitter):
     """Writes expressions of one thread as CUDA C++; it has no vectors.
 
-    `elements` are the dtypes in memory of slots whose elements are kept in another dtype than they are computed with: they are
-    converted where they are loaded and stored. What is `held` is in the dtype of the arithmetic.
+    `elements` are the dtypes in memory of slots whose elements are kept in another dtype than they are computed with:
+    they are converted where they are loaded and stored. What is `held` is in the dtype of the arithmetic.
 
     Positions are computed in the integers that their axes are declared with; an index that is data in `int` if it fits.
     """

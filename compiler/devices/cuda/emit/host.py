@@ -1,4 +1,7 @@
-"""model.c of a CUDA program: the images of its kernels and the plan as tables, before the runtime that is the same for every model."""
+"""model.c of a CUDA program.
+
+The images of its kernels and the plan as tables, before the runtime that is the same for every model.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ class Image:
 
 @dataclass(frozen=True)
 class Given:
-    """For each launch, rows of `operands`: where what its kernel is given lies. And the bytes that scratch and counters need in all."""
+    """For each launch, rows of `operands`: where what its kernel is given lies.
+
+    And the bytes that scratch and counters need in all.
+    """
 
     operands: tuple[tuple[str, ...], ...]
     scratch_bytes: int

@@ -1,4 +1,7 @@
-"""A plan as launches: which kernels of a CUDA graph run after which, which share a launch, and where in scratch memory each works."""
+"""A plan as launches.
+
+Which kernels of a CUDA graph run after which, which share a launch, and where in scratch memory each works.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,10 @@ class Launch:
 
 
 def launches(plan: Plan, lowered: Sequence[CudaLowered]) -> list[Launch]:
-    """The launches of a plan, in its order; a call without blocks has none, and those after it wait for what it would have waited for.
+    """The launches of a plan, in its order.
 
-    A call that the plan runs beside another shares its launch; those with clusters are named first. Raises VerifyError where a call is cut in
+    A call without blocks has none, and those after it wait for what it would have waited for. A call that the plan runs
+    beside another shares its launch; those with clusters are named first. Raises VerifyError where a call is cut in
     parts, since a launch is a whole kernel, and where calls cannot share a launch.
     """
     found: list[Launch] = []

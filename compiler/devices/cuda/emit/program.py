@@ -1,4 +1,7 @@
-"""Plan -> Program for CUDA: kernels lowered once each and compiled by NVRTC, the plan as a graph of launches, the host's library."""
+"""Plan -> Program for CUDA.
+
+Kernels lowered once each and compiled by NVRTC, the plan as a graph of launches, the host's library.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ ALIGNMENT = 256
 def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: CudaToolchain, jobs: int) -> Program:
     """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` is.
 
-    Raises ToolchainFailed when a compiler does not take it, VerifyError for a plan with more than one device or with copies.
+    Raises ToolchainFailed when a compiler does not take it, VerifyError for a plan with more than one device or with
+    copies.
     """
     plan.tasks_of_one_device()
     lowered = lower_cuda_calls(kernels, plan, target)

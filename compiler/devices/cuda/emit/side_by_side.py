@@ -1,6 +1,7 @@
-"""Independent small kernels as one launch: each block is a tile task of one of them (horizontal fusion; Rammer, OSDI 2020, section 3).
+"""Independent small kernels as one launch (horizontal fusion; Rammer, OSDI 2020, section 3).
 
-At batch 1 many kernels have fewer blocks than the GPU has multiprocessors, and a launch that depends on another costs more than its work.
+Each block is a tile task of one of them. At batch 1 many kernels have fewer blocks than the GPU has multiprocessors,
+and a launch that depends on another costs more than its work.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from compiler.devices.cuda.target import MOST_REGISTERS, REGISTERS, WARP, CudaTa
 MOST_ARGUMENTS = 512
 """Pointers in the 4 KiB of parameters that a kernel takes (CUDA C++ Programming Guide, "Function Parameters")."""
 USUAL_REGISTERS = 128
-"""What a thread needs at most where its kernel does not say how many blocks are to fit a multiprocessor: such have few values at a time."""
+"""What a thread needs at most where its kernel does not say how many blocks are to fit a multiprocessor: such have few
+values at a time."""
 
 
 def can_share(members: Sequence[CudaLowered]) -> bool:
-    """Whether kernels can share a launch: each block knows its tile alone, clusters are of one size, and threads that a block has no use for are whole warps."""
+    """Whether kernels can share a launch.
+
+    Each block knows its tile alone, clusters are of one size, and threads that a block has no use for are whole warps.
+    """
     tiles = [tile for one in members for tile in one.tiles]
     if not all(len(one.tiles) == 1 and one.grid and one.block % WARP == 0 for one in members):
         return False
@@ -32,8 +37,8 @@ def can_share(members: Sequence[CudaLowered]) -> bool:
 def fit_together(members: Sequence[CudaLowered], target: CudaTarget) -> bool:
     """Whether kernels can share a launch, and gain by it.
 
-    They gain where none may get too few registers, and where the blocks of all, each of which takes the room of the largest, need no more rounds
-    (waves) than the kernels one after another: a round costs less than a launch.
+    They gain where none may get too few registers, and where the blocks of all, each of which takes the room of the
+    largest, need no more rounds (waves) than the kernels one after another: a round costs less than a launch.
     """
     if not can_share(members) or not _enough_registers([tile for one in members for tile in one.tiles]):
         return False
@@ -46,7 +51,10 @@ def slots_of(members: Sequence[CudaLowered], target: CudaTarget) -> float:
 
 
 def _enough_registers(tiles: Sequence[TileFunction]) -> bool:
-    """Whether threads of a launch get as many registers as each tile function would have, or needs: those of the largest block get fewest."""
+    """Whether threads of a launch get as many registers as each tile function would have, or needs.
+
+    Those of the largest block get fewest.
+    """
     threads = max(tile.threads for tile in tiles)
     resident = min((tile.resident for tile in tiles if tile.resident), default=1)
     granted = _registers(threads, resident)
@@ -70,9 +78,10 @@ def _waves(members: Sequence[CudaLowered], target: CudaTarget) -> float:
 
 
 def side_by_side(name: str, members: Sequence[CudaLowered]) -> CudaLowered:
-    """One kernel called `name` whose first blocks are the first member's, and so on; it is given what the members are given, in order.
+    """One kernel called `name` whose first blocks are the first member's, and so on.
 
-    Members with clusters come first, so that theirs begin where clusters do; what is left of the last cluster has nothing to do.
+    It is given what the members are given, in order. Members with clusters come first, so that theirs begin where
+    clusters do; what is left of the last cluster has nothing to do.
     """
     assert all(one.cluster >= other.cluster for one, other in pairwise(members)), members
     tiles = [tile for one in members for tile in one.tiles]

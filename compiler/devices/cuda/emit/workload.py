@@ -1,7 +1,9 @@
-"""A call as CUDA lowerings see it: its kernel, with the geometry of its buffers and how their first elements are aligned.
+"""A call as CUDA lowerings see it.
 
-Storages are aligned to 64 bytes or more, but a buffer may begin anywhere in one: a Concat's operand is written into a slice of the result. How far that is from
-a multiple of the widest access stays in `Buffer.offset`, so that a lowering knows which accesses its operands allow.
+Its kernel, with the geometry of its buffers and how their first elements are aligned. Storages are aligned to 64 bytes
+or more, but a buffer may begin anywhere in one: a Concat's operand is written into a slice of the result. How far that
+is from a multiple of the widest access stays in `Buffer.offset`, so that a lowering knows which accesses its operands
+allow.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ WIDEST_ACCESS = 16
 
 
 def cuda_workload_of(kernels: KernelGraph, call: Call) -> Workload:
-    """A call's kernel with the geometry of its buffers, each `offset` modulo WIDEST_ACCESS: equal workloads share code and measurements."""
+    """A call's kernel with the geometry of its buffers, each `offset` modulo WIDEST_ACCESS.
+
+    Equal workloads share code and measurements.
+    """
     plain = workload_of(kernels, call)
     return replace(
         plain,

@@ -1,4 +1,7 @@
-"""`python -m compiler.devices.cuda.measure`: a bench that answers the questions of `apart.BenchApart` until there are no more."""
+"""`python -m compiler.devices.cuda.measure`: a bench on its own.
+
+It answers the questions of `apart.BenchApart` until there are no more.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from compiler.devices.cuda.measure.driver import DriverError
 def serve(requests: int, answers: int) -> None:
     """Answer requests that come over a descriptor: `(index, seed)` first, then `(method of Bench, arguments)`.
 
-    An answer is `ok` and a result; `refused` and why; or `lost` and why, after which nothing more can be done in this process.
+    An answer is `ok` and a result; `refused` and why; or `lost` and why, after which nothing more can be done in this
+    process.
     """
     try:
         index, seed = read_message(requests)

@@ -1,8 +1,8 @@
 """A bench in a process of its own, which may fault, hang and be killed without its caller.
 
-After an illegal access the driver's manual gives the process up ("the process must be terminated and relaunched"), and a kernel that does
-not end cannot be stopped by the process that launched it. So kernels that nobody has run before are run there, and it is
-ended when it is lost or silent.
+After an illegal access the driver's manual gives the process up ("the process must be terminated and relaunched"), and
+a kernel that does not end cannot be stopped by the process that launched it. So kernels that nobody has run before are
+run there, and it is ended when it is lost or silent.
 """
 
 from __future__ import annotations

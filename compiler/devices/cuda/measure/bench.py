@@ -2,10 +2,10 @@
 
 It runs in a process of its own (`apart`), which a kernel that faults or hangs may take with it.
 
-One sample is one graph of a kernel's launches in a chain, as kernels follow each other in a model's graph: what it costs to start a kernel
-that depends on another is part of it. A graph is launched twice, and the second launch timed: while the first runs, the second is
-already waiting, and activations lie in L2 where a producer leaves them. Where constants are to be found in memory, the launches of a graph take them
-from different places, which together exceed L2.
+One sample is one graph of a kernel's launches in a chain, as kernels follow each other in a model's graph: what it
+costs to start a kernel that depends on another is part of it. A graph is launched twice, and the second launch timed:
+while the first runs, the second is already waiting, and activations lie in L2 where a producer leaves them. Where
+constants are to be found in memory, the launches of a graph take them from different places, which together exceed L2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from compiler.measure.pattern import PATTERN, pattern
 ALIGNMENT = 256
 """Bytes; what the driver's own allocations and a model's storages keep to."""
 MOST_LAUNCHES = 2048
-"""In one graph, and so copies of rotating operands: what is smaller than a two-thousandth of the memory to be filled stays in L2 all the same."""
+"""In one graph, and so copies of rotating operands. What is smaller than a two-thousandth of the memory to be filled
+stays in L2 all the same."""
 FEW_LAUNCHES = 8
 """In the graph that tells how long a launch takes."""
 DTYPES = frozenset(dtype.value for dtype in DType)
@@ -78,7 +79,10 @@ class Subject:
 
 
 class Slabs:
-    """Memory that all subjects share, by what is in it: random elements of a type, zeros, or anything. It grows, and is kept."""
+    """Memory that all subjects share, by what is in it: random elements of a type, zeros, or anything.
+
+    It grows, and is kept.
+    """
 
     def __init__(self, device: Device, seed: int) -> None:
         self._device, self._seed = device, seed
@@ -98,6 +102,7 @@ class Slabs:
                 self._slabs[key].clear()
 
     def address(self, key: str) -> int:
+        """The device address of a slab's first byte, until the next `reserve`."""
         return self._slabs[key].address
 
     def clear(self, key: str) -> None:
@@ -195,7 +200,10 @@ class Bench:
             raise Refused(str(error)) from error
 
     def place(self, at: int, subject: Subject) -> None:
-        """Load a subject, run it, and make the graph that is timed. Raises Refused, and DriverError where the context is lost."""
+        """Load a subject, run it, and make the graph that is timed.
+
+        Raises Refused, and DriverError where the context is lost.
+        """
         try:
             module = self._loaded.enter_context(self._device.module(subject.image))
             function = module.function(subject.name, subject.shared_bytes)

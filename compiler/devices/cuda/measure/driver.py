@@ -1,7 +1,7 @@
 """The CUDA driver through ctypes: what measuring needs of it, with prototypes of our own.
 
-Needs `libcuda.so.1`, which every driver installs, and nothing else. Functions, structures and numbers: "CUDA Driver API", and `cuda.h`.
-Why not CuPy: docs/decisions/driver-through-ctypes.md.
+Needs `libcuda.so.1`, which every driver installs, and nothing else. Functions, structures and numbers: "CUDA Driver
+API", and `cuda.h`. Why not CuPy: docs/decisions/driver-through-ctypes.md.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ NON_BLOCKING = 1
 DEFAULT_SHARED = 48 * 1024
 """Bytes of dynamic shared memory that a kernel may have without asking."""
 CONTEXT_LOST = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721})
-"""Errors of a kernel after which the context, and by the driver's manual the process, can do nothing more: illegal address and its like."""
+"""Errors of a kernel after which the context, and by the driver's manual the process, can do nothing more: illegal
+address and its like."""
 
 
 class DriverError(Exception):
@@ -145,7 +146,10 @@ class EdgeData(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: `grid` blocks of `block` threads, `cluster` of them together, and pointers as the kernel's arguments."""
+    """One launch: `grid` blocks of `block` threads, `cluster` of them together.
+
+    Its pointers are the kernel's arguments.
+    """
 
     function: int
     grid: int
@@ -200,6 +204,7 @@ class Driver:
         return text.value.decode(errors="replace")
 
     def attribute(self, device: int, attribute: int) -> int:
+        """A number of `cuDeviceGetAttribute`, by its place in CUdevice_attribute. Raises DriverError."""
         return self.number("cuDeviceGetAttribute", attribute, device)
 
 
@@ -212,7 +217,10 @@ def load() -> Driver | None:
 
 
 def gpu_here(index: int = 0) -> Gpu | None:
-    """What the driver says of a GPU; None where there is none that this process may use (`refusal` says why). It makes no context."""
+    """What the driver says of a GPU, without making a context.
+
+    None where there is none that this process may use (`refusal` says why).
+    """
     try:
         return _described(index)
     except (TargetUnavailable, DriverError):
@@ -257,9 +265,10 @@ def _needed() -> Driver:
 
 
 def fingerprint(capability: tuple[int, int], name: str, *facts: int) -> str:
-    """`cuda:sm_90/<hash>` of what measurements depend on: name, multiprocessors, bytes of L2 and of memory, the driver's major version.
+    """`cuda:sm_90/<hash>` of what measurements depend on.
 
-    Memory counts in GiB: a driver keeps some of it, how much changes with its version.
+    Name, multiprocessors, bytes of L2 and of memory, the driver's major version. Memory counts in GiB: a driver keeps
+    some of it, how much changes with its version.
     """
     multiprocessors, l2_bytes, memory_bytes, driver = facts
     text = repr((name, capability, multiprocessors, l2_bytes, round(memory_bytes / 2**30), driver))
@@ -267,7 +276,10 @@ def fingerprint(capability: tuple[int, int], name: str, *facts: int) -> str:
 
 
 def bus_id(index: int) -> str:
-    """Where the device sits, such as `0000:1b:00.0`, by which NVML knows it whatever this process calls it; empty where unknown."""
+    """Where the device sits, such as `0000:1b:00.0`; empty where unknown.
+
+    NVML knows it by that, whatever this process calls it.
+    """
     driver = load()
     if driver is None or not driver.has("cuDeviceGetPCIBusId"):
         return ""
@@ -280,9 +292,10 @@ def bus_id(index: int) -> str:
 
 
 class Device:
-    """A GPU with its primary context current on this thread: `with Device(0) as device:`. What it gives out is given back when it is left.
+    """A GPU with its primary context current on this thread: `with Device(0) as device:`.
 
-    Raises TargetUnavailable where there is no such device, DriverError.
+    What it gives out is given back when it is left. Raises TargetUnavailable where there is no such device,
+    DriverError.
     """
 
     def __init__(self, index: int = 0) -> None:
@@ -308,6 +321,7 @@ class Device:
 
     @property
     def capability(self) -> tuple[int, int]:
+        """Compute capability, major and minor."""
         return (
             self.driver.attribute(self._device, CAPABILITY_MAJOR),
             self.driver.attribute(self._device, CAPABILITY_MINOR),
@@ -335,7 +349,10 @@ class Device:
         return Event(self.driver)
 
     def chain(self, launches: Sequence[Launch], *, early: bool = False) -> Graph:
-        """A graph in which each launch follows the one before; `early` lets it begin before that one has ended (sm_90 and later)."""
+        """A graph in which each launch follows the one before.
+
+        `early` lets it begin before that one has ended (sm_90 and later).
+        """
         return Graph(self.driver, launches, early=early)
 
     def synchronize(self) -> None:
@@ -421,6 +438,7 @@ class Event(_Owned):
         super().__init__(driver, "cuEventDestroy_v2", _HANDLE(driver.number("cuEventCreate", 0, kind=_HANDLE)))
 
     def record(self, stream: Stream) -> None:
+        """The moment when all that the stream has been given so far has ended. Raises DriverError."""
         self.driver.call("cuEventRecord", self.handle, stream.handle)
 
     def synchronize(self) -> None:

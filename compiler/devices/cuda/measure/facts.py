@@ -1,6 +1,7 @@
-"""`python -m compiler.devices.cuda.measure.facts INDEX`: what driver and NVML say of a GPU, for a process that must not start CUDA itself.
+"""`python -m compiler.devices.cuda.measure.facts INDEX`: what driver and NVML say of a GPU.
 
-Prints one line of JSON: `{"gpu": fields of Gpu, "nvml": fields of nvml.Facts or null}`, or `{"refusal": why there is no such GPU}`.
+For a process that must not start CUDA itself. Prints one line of JSON:
+`{"gpu": fields of Gpu, "nvml": fields of nvml.Facts or null}`, or `{"refusal": why there is no such GPU}`.
 """
 
 from __future__ import annotations

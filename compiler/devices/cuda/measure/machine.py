@@ -25,21 +25,23 @@ from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
 
 LEAST_SAMPLE_S = 200e-6
-"""The launches of one sample last this long: some hundred times what the start of a graph costs, four hundred ticks of the events' clock."""
+"""The launches of one sample last this long: some hundred times what the start of a graph costs, four hundred ticks of
+the events' clock."""
 COLD_L2 = 2
 """Copies of the weights fill this many L2 caches."""
 CLOCK_LOSS = 0.97
-"""A round counts when the multiprocessors' clock was this near to that of the better rounds, and nothing held it down."""
+"""A round counts when the multiprocessors' clock was this near to that of the better rounds, and nothing held it
+down."""
 WARM_S = 0.05
 """For which the device works before the first round: an idle one takes that long to reach its clock."""
 
 
 @dataclass(frozen=True)
 class BuiltKernel:
-    """A trial as the driver loads it, and how it is launched: `grid` blocks of `block` threads in clusters of `cluster`.
+    """A trial as the driver loads it, and how it is launched.
 
-    Its arguments are the operands (inputs, then outputs), each as (dtype, elements), then `scratch_bytes` of memory and so many
-    `counters` that are zero, where there are any.
+    `grid` blocks of `block` threads in clusters of `cluster`. Its arguments are the operands (inputs, then outputs),
+    each as (dtype, elements), then `scratch_bytes` of memory and so many `counters` that are zero, where there are any.
     """
 
     image: bytes
@@ -54,13 +56,16 @@ class BuiltKernel:
 
 
 class Build(Protocol):
-    """Makes kernels of trials, one for each or None where that cannot be built; None in all when `hurry`, asked all the time, stopped it."""
+    """Makes kernels of trials, one for each or None where that cannot be built.
+
+    None in all when `hurry`, asked all the time, stopped it.
+    """
 
     def __call__(self, trials: Sequence[Trial], *, hurry: Hurry) -> Sequence[BuiltKernel | None] | None: ...
 
 
 class Bench(Protocol):
-    """Where kernels run: `apart.BenchApart`."""
+    """Where kernels run: `apart.BenchApart`. `sample` gives the seconds of one launch of the subject placed `at`."""
 
     def reserve(self, subjects: Sequence[Subject]) -> None: ...
     def place(self, at: int, subject: Subject) -> None: ...
@@ -90,13 +95,15 @@ class CudaMachine:
     """`ir.machine.Machine` for a GPU of this machine: the first one that this process may see.
 
     build         makes kernels of trials
-    setting       says where constants are found: `cache` is L2, `memory` beyond it. Activations lie where a producer leaves them, in L2
+    setting       says where constants are found: `cache` is L2, `memory` beyond it. Activations lie where a producer
+                  leaves them, in L2
     samples       clean rounds wanted of each trial
     hurry         asked before each trial is placed and before each sample; once it answers True no more are taken
     bench         where kernels run; None: in a process of this machine's own
     notice        told of kernels that faulted or hung: they are measured no further, and nothing else is harmed
 
-    Kernels run in a process of their own (`apart`) from the first measurement until `close`. Raises TargetUnavailable when the target cannot run here.
+    Kernels run in a process of their own (`apart`) from the first measurement until `close`. Raises TargetUnavailable
+    when the target cannot run here.
     """
 
     target: CudaTarget
@@ -143,11 +150,13 @@ class CudaMachine:
         self._bench.close()
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
-        """Builds the trials not built before, then times all of them interleaved: nothing is built while anything is timed.
+        """Builds the trials not built before, then times all of them interleaved.
 
-        Yields one record for each trial that ran within `deadline_s` seconds from now, before `hurry`.
+        Nothing is built while anything is timed. Yields one record for each trial that ran within `deadline_s` seconds
+        from now, before `hurry`.
 
-        Raises TargetUnavailable when the device does not work, ResourceExhausted when its memory does not suffice, and what `build` raises.
+        Raises TargetUnavailable when the device does not work, ResourceExhausted when its memory does not suffice, and
+        what `build` raises.
         """
         end = self.clock() + deadline_s
 
@@ -289,7 +298,10 @@ class CudaMachine:
             return None
 
     def _clock(self, runs: Sequence[_Run], over: Hurry) -> Clock | None:
-        """The device's now; None where nobody says, or where the device was lost meanwhile: then all runs are placed again."""
+        """The device's now.
+
+        None where nobody says, or where the device was lost meanwhile: then all runs are placed again.
+        """
         try:
             return self._bench.clock()
         except Lost:
@@ -317,7 +329,10 @@ def _identity(trial: Trial) -> tuple[str, Tile]:
 
 
 def _rate(around: tuple[Clock | None, Clock | None]) -> float:
-    """By which a round is judged: the lower clock of before and after, 0 where it was held down; all alike where nobody knows."""
+    """By which a round is judged: the lower clock of before and after.
+
+    0 where it was held down; all alike where nobody knows.
+    """
     told = [clock for clock in around if clock is not None]
     if any(clock.throttled for clock in told):
         return 0.0
@@ -325,7 +340,10 @@ def _rate(around: tuple[Clock | None, Clock | None]) -> float:
 
 
 def _clock_of(rounds: Sequence[tuple[Clock | None, Clock | None]]) -> dict[str, Any]:
-    """What a record says of the clocks that it was measured at: `clock_mhz`, `throttled`; nothing where nobody knows."""
+    """What a record says of the clocks that it was measured at: `clock_mhz`, `throttled`.
+
+    Nothing where nobody knows.
+    """
     told = [clock for around in rounds for clock in around if clock is not None]
     speeds = [clock.multiprocessor_mhz for clock in told if clock.multiprocessor_mhz is not None]
     held = sorted({reason for clock in told for reason in clock.throttled})

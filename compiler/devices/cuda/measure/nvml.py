@@ -1,6 +1,7 @@
-"""What NVML says of a GPU: facts, clocks, throttling, memory. Without the package `nvidia-ml-py` nothing is known, and nothing fails.
+"""What NVML says of a GPU: facts, clocks, throttling, memory.
 
-It asks the driver's management library, makes no CUDA context, and may be used in a process that must not have one.
+Without the package `nvidia-ml-py` nothing is known, and nothing fails. It asks the driver's management library, makes
+no CUDA context, and may be used in a process that must not have one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ REASONS = {
     HARDWARE_HEAT: "heat (hardware)",
     POWER_BRAKE: "power brake",
 }
-"""Those that slow what is being measured; an idle device, and clocks that somebody fixed, are no reason to measure again."""
+"""Those that slow what is being measured. An idle device, and clocks that somebody fixed, are no reason to measure
+again."""
 
 
 @dataclass(frozen=True)

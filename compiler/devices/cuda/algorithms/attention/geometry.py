@@ -1,7 +1,7 @@
-"""Attention as tensor cores carry it out: its operands in shared memory, and how its queries and keys are shared out to warps.
+"""Attention by tensor cores: its operands in shared memory, and how queries and keys are shared out to warps.
 
-A block of threads takes some queries of one head and goes over the keys, a block of them at a time (Dao, FlashAttention-2, arXiv
-2307.08691). A warp takes 16 of the queries and some of the block's keys.
+A block of threads takes some queries of one head and goes over the keys, a block of them at a time (Dao,
+FlashAttention-2, arXiv 2307.08691). A warp takes 16 of the queries and some of the block's keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Inner = Literal["sum", "result"]
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand is factor * value. `inner` lies side by side in memory; copies take `chunk` elements, 0 where they must be computed one by one."""
+    """An operand is factor * value.
+
+    `inner` lies side by side in memory. Copies take `chunk` elements, 0 where they must be computed one by one.
+    """
 
     value: Expr
     factor: float
@@ -53,7 +56,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class FlashAttention:
-    """A kernel of the form of attention with operands that lie in shared memory in `dtype`: a 16-bit float, or fp32 to be multiplied in tf32."""
+    """A kernel of the form of attention, whose operands lie in shared memory in `dtype`.
+
+    That is a 16-bit float, or fp32 to be multiplied in tf32.
+    """
 
     view: Attention
     dtype: DType
@@ -77,7 +83,10 @@ class FlashAttention:
         return _padded(self.view.columns.extent, 16)
 
     def pitch(self, operand: Operand, extent: int) -> int:
-        """Elements from one row to the next of an operand in shared memory, such that the fragments of a warp meet no bank twice."""
+        """Elements from one row to the next of an operand in shared memory.
+
+        They are such that the fragments of a warp meet no bank twice.
+        """
         if self.dtype.bytes == 2:
             return extent + 8  # rows of 16 bytes, an odd number of them: ldmatrix reads eight rows at once
         wanted = (8, 24) if operand.inner == "sum" else (4, 12, 20, 28)
@@ -91,7 +100,10 @@ class FlashAttention:
 
 @dataclass(frozen=True)
 class FlashBlocks:
-    """The warps of a block: `query_warps` times `key_warps`, each with `warp_keys` of a block of keys; `stages` of them are in shared memory."""
+    """The warps of a block: `query_warps` times `key_warps`, each with `warp_keys` of a block of keys.
+
+    `stages` blocks of keys are in shared memory.
+    """
 
     query_warps: int
     key_warps: int
@@ -146,12 +158,16 @@ class FlashBlocks:
         return 4 * self.key_warps * self.queries * (form.mixed_pitch + 2)
 
     def shared_bytes(self, form: FlashAttention) -> int:
+        """Of one block: its stages, or the sums of its warps that take their place."""
         staged = self.stages * form.dtype.bytes * (self.key_elements(form) + self.value_elements(form))
         return max(staged, self.merged_bytes(form))
 
 
 def as_flash_attention(workload: Workload) -> FlashAttention | None:
-    """A workload in this form, or None: no attention, heads too wide for registers, or scores that are wanted in memory."""
+    """A workload in this form, or None.
+
+    None: no attention, heads too wide for registers, or scores that are wanted in memory.
+    """
     view = as_attention(workload.kernel)
     if view is None or view.deep > MOST_HEAD or view.columns.extent > MOST_HEAD or not view.keys.extent:
         return None
@@ -175,7 +191,10 @@ def as_flash_attention(workload: Workload) -> FlashAttention | None:
 
 
 def _without_factor(value: Expr) -> tuple[Expr, float]:
-    """A product with constants as what is multiplied, without conversions from shorter floats, and the product of the constants."""
+    """A product without its constant factors and without conversions from shorter floats.
+
+    Returned with the product of these constants.
+    """
     if isinstance(value, Cast) and value.dtype is DType.F32 and value.arg.dtype in (DType.F16, DType.BF16):
         return (value.arg, 1.0) if isinstance(value.arg, Load) else (value, 1.0)
     if isinstance(value, Apply) and value.function == "mul":
@@ -201,13 +220,19 @@ def _operand(
 
 
 def chunk_of(load: Load, axis: Axis, dtype: DType, slots: Slots) -> int:
-    """Elements along an axis that one copy may take, from multiples of that number on; 0 where not even 4 bytes lie side by side."""
+    """Elements along an axis that one copy may take, from multiples of that number on.
+
+    0 where not even 4 bytes lie side by side.
+    """
     counts = [access // dtype.bytes for access in ACCESSES]
     return next((count for count in counts if lies_whole(load, axis, count, slots)), 0)
 
 
 def elements_at_once(place: Load, axis: Axis, slots: Slots) -> int:
-    """Elements along an axis that one thread may store at once: 16 bytes of them at most, and as many as divide the axis."""
+    """Elements along an axis that one thread may store at once.
+
+    At most 16 bytes of them, and as many as divide the axis.
+    """
     most = ACCESSES[0] // slots.buffers[place.slot].dtype.bytes
     counts = [most >> halvings for halvings in range(most.bit_length())]
     return next(
@@ -217,7 +242,10 @@ def elements_at_once(place: Load, axis: Axis, slots: Slots) -> int:
 
 
 def lies_whole(load: Load, axis: Axis, count: int, slots: Slots) -> bool:
-    """Whether `count` elements along an axis, from a multiple of `count` on, lie side by side and aligned to all their bytes."""
+    """Whether `count` elements along an axis lie side by side, aligned to all their bytes.
+
+    They begin at any multiple of `count`.
+    """
     offset = slots.address(load.slot, load.index)[1]
     others = [factor for atom, factor in offset.terms if atom != axis]
     numbers = (*others, offset.const, slots.buffers[load.slot].offset)

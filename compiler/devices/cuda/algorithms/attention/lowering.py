@@ -1,14 +1,16 @@
 """The `attention` algorithms of CUDA: softmax(map(Q K^T)) V on tensor cores, without the scores ever leaving registers.
 
-A block of threads takes some queries of one head; its warps share out the queries, 16 each, and the keys. Q stays in fragments. Keys and
-values come by asynchronous copies, a block of keys at a time and `stages` of them ahead, into shared memory. Each warp keeps the largest
-score so far, the sum of the exponentials and the sums of values, of its own queries and keys (the online softmax: Milakov and
-Gimelshein, arXiv 1805.02867; Dao, FlashAttention-2, arXiv 2307.08691). What the warps of the same queries have found is joined in
-shared memory, always in the same order, and divided by the whole sum.
+A block of threads takes some queries of one head; its warps share out the queries, 16 each, and the keys. Q stays in
+fragments. Keys and values come by asynchronous copies, a block of keys at a time and `stages` of them ahead, into
+shared memory. Each warp keeps the largest score so far, the sum of the exponentials and the sums of values, of its own
+queries and keys (the online softmax: Milakov and Gimelshein, arXiv 1805.02867; Dao, FlashAttention-2, arXiv
+2307.08691). What the warps of the same queries have found is joined in shared memory, always in the same order, and
+divided by the whole sum.
 
     attention          operands that lie in 16 bits; the weights are rounded to the same dtype, all sums are fp32
     attention_tf32     fp32 operands rounded to tf32
-    attention_3xtf32   fp32 operands as sums of two tf32 numbers, of whose four products the least is left out; infinite ones give NaN
+    attention_3xtf32   fp32 operands as sums of two tf32 numbers, of whose four products the least is left out; infinite
+                       ones give NaN
 
 A lane's scores are its part of the next product's operand as they stand.
 """
@@ -158,7 +160,10 @@ class _Attention:
         return found
 
     def _queries(self) -> None:
-        """Q of the warp's 16 rows, of which this lane has row g (half 0) and row g + 8 (half 1); beyond the last query, again the last."""
+        """Q of the warp's 16 rows; beyond the last query, again the last.
+
+        This lane has row g (half 0) and row g + 8 (half 1).
+        """
         view, writer, form = self.view, self.writer, self.form
         used = self._used_axes([form.q.value, *(value for block in view.maps for value in block.values)])
         rows = [axis for axis in view.rows if axis in used]
@@ -215,7 +220,10 @@ class _Attention:
     # One block of keys
 
     def _state(self) -> None:
-        """Of rows g and g + 8: the largest score so far, this lane's part of the sum of exponentials, the sums of values."""
+        """Declares what is kept of rows g and g + 8.
+
+        The largest score so far, this lane's part of the sum of exponentials, the sums of values.
+        """
         self.writer.line(f"float sums[{self.form.columns // 8}][4] = {{}};")
         self.writer.line("float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};")
 
@@ -266,9 +274,10 @@ class _Attention:
             writer.line(f"scores[n][e] = {score if all_there else f'key < {view.keys.extent} ? {score} : -INFINITY'};")
 
     def _exponentials(self) -> None:
-        """scores = exp(scores - largest), added to the row's total; what came of earlier keys is scaled to the new largest score.
+        """scores = exp(scores - largest), added to the row's total.
 
-        A row without any score above -infinity keeps a total of 0, so that later keys, if there are any, decide.
+        What came of earlier keys is scaled to the new largest score. A row without any score above -infinity keeps a
+        total of 0, so that later keys, if there are any, decide.
         """
         writer, is_first = self.writer, self.products.key_blocks == 1
         fragments = self.blocks.warp_keys // 8
@@ -291,7 +300,10 @@ class _Attention:
                 writer.line("total[half] += score;")
 
     def _exp(self, arg: str) -> str:
-        """To the last bit but one where products are fp32; else by the instruction, of what is multiplied with log2(e)."""
+        """exp, to the last bit but one where products are fp32.
+
+        Elsewhere by the instruction, of what is multiplied with log2(e).
+        """
         return f"expf({arg})" if self.products.split else f"tw_exp2_approx(({arg}) * {LOG2_E})"
 
     def _mix(self) -> None:
@@ -314,7 +326,10 @@ class _Attention:
     # Results
 
     def _put_sums(self) -> None:
-        """What each warp has found, to shared memory: mixed[part of the keys][query][column], and largest and total of each query."""
+        """What each warp has found, to shared memory.
+
+        mixed[part of the keys][query][column], and largest and total of each query.
+        """
         blocks, writer, pitch = self.blocks, self.writer, self.form.mixed_pitch
         rows = blocks.key_warps * blocks.queries
         writer.line("__syncthreads(); /* keys and values give way */")
@@ -334,7 +349,10 @@ class _Attention:
         writer.line("__syncthreads();")
 
     def _results(self) -> None:
-        """Each thread takes neighbouring columns of a query: joins the warps' sums, divides by the total, and stores."""
+        """Each thread takes neighbouring columns of a query.
+
+        It joins the warps' sums, divides by the total, and stores.
+        """
         view, blocks, writer = self.view, self.blocks, self.writer
         last = (view.mixed, *view.epilogue)[-1].stores[-1]
         place = Load(last.slot, last.index, DType.F32)
@@ -417,7 +435,10 @@ class _Attention:
         self._mapped(self.products.emitter(self.writer, {view.columns: "column"}), view.mixed, view.epilogue, value)
 
     def _mapped(self, emitter: CudaEmitter, product: Block, maps: Iterable[Block], value: str) -> str:
-        """A product's result and what follows it, each put where its block stores it: a register, and memory where that is an output."""
+        """A product's result and what follows it, each put where its block stores it.
+
+        That is a register, and memory where it is an output.
+        """
         name = self.writer.name("v")
         self.writer.line(f"const float {name} = {value};")
         self._put(emitter, Load(product.stores[0].slot, product.stores[0].index, DType.F32), name)

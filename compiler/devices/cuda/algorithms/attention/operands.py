@@ -1,8 +1,9 @@
-"""Keys and values of attention in shared memory: brought there by asynchronous copies, read from there as fragments and multiplied.
+"""Keys and values of attention in shared memory: brought by asynchronous copies, read as fragments and multiplied.
 
-Either lies in rows of keys, or the other way round where its tensor does. Fragments of 16-bit elements are read by ldmatrix,
-transposed where the rows do not lie along the sum; those of fp32 element by element and rounded to tf32. The elements t and t + 4 that a lane
-has of a tf32 fragment along the sum are 2t and 2t + 1 of the rows: any order is as good, as long as both operands have the same.
+Either lies in rows of keys, or the other way round where its tensor does. Fragments of 16-bit elements are read by
+ldmatrix, transposed where the rows do not lie along the sum; those of fp32 element by element and rounded to tf32. The
+elements t and t + 4 that a lane has of a tf32 fragment along the sum are 2t and 2t + 1 of the rows: any order is as
+good, as long as both operands have the same.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Products:
 
     @property
     def key_blocks(self) -> int:
+        """Blocks of keys that a block of threads goes over."""
         return -(-self.form.view.keys.extent // self.blocks.keys)
 
     @property
@@ -69,7 +71,10 @@ class Products:
         return convert(emitter.scalar(value), value.dtype, self.form.dtype)
 
     def round(self, writer: Writer, name: str, count: int, value: str) -> None:
-        """unsigned name[count] = elements `value` (of `at`) in tf32; name_small = what rounding took from them, where it counts."""
+        """unsigned name[count] = elements `value` (of `at`) in tf32.
+
+        name_small = what rounding took from them, where it counts.
+        """
         writer.line(f"unsigned {name}[{count}]{f', {name}_small[{count}]' if self.split else ''};")
         with unrolled(writer, count, "at"):
             writer.line(f"const float whole = {value};")
@@ -80,7 +85,10 @@ class Products:
 
 @dataclass(frozen=True)
 class StagedOperand:
-    """The keys, or the values, called `name`: `stages` blocks of them in shared memory. `others` are its axes beside the keys."""
+    """The keys, or the values, called `name`: `stages` blocks of them in shared memory.
+
+    `others` are its axes beside the keys.
+    """
 
     name: str
     products: Products
@@ -96,6 +104,7 @@ class StagedOperand:
 
     @property
     def pitch(self) -> int:
+        """Elements from one row in shared memory to the next."""
         row = self.extent if self.keys_are_rows else self.products.blocks.keys
         return self.products.form.pitch(self.operand, row)
 
@@ -106,6 +115,7 @@ class StagedOperand:
 
     @property
     def layout(self) -> str:
+        """What a comment of the text says of the axes in shared memory."""
         other = "depth" if self.operand is self.products.form.k else "column"
         rows = ("key", other) if self.keys_are_rows else (other, "key")
         return f"[stage][{rows[0]}][{rows[1]}], rows of {self.pitch}"
@@ -118,7 +128,10 @@ class StagedOperand:
     # Copies
 
     def write_fetch(self, writer: Writer) -> None:
-        """A function fetch_name(block): a warp brings its own keys where no other needs them, else all threads those of the block."""
+        """A function fetch_name(block).
+
+        A warp brings its own keys where no other warp needs them, else all threads bring those of the block.
+        """
         products, blocks, chunk = self.products, self.products.blocks, max(self.operand.chunk, 1)
         count = blocks.warp_keys if products.is_private else blocks.keys
         thread, threads = ("lane", WARP) if products.is_private else ("(int)threadIdx.x", blocks.threads)
@@ -176,9 +189,10 @@ class StagedOperand:
     # Fragments
 
     def write_multiply(self, writer: Writer, into: str, a: str, along: str, across: str) -> None:
-        """into[..] += a times B's fragments, whose sum runs from `along` on and whose results from `across` on; `n` counts the latter.
+        """into[..] += a times B's fragments.
 
-        A 16-bit A is the array `a`; a tf32 one `a` and, where it is split, `a_small`.
+        Their sum runs from `along` on and their results from `across` on; `n` counts the latter. A 16-bit A is the
+        array `a`; a tf32 one `a` and, where it is split, `a_small`.
         """
         products = self.products
         instruction = INSTRUCTIONS[products.form.dtype]

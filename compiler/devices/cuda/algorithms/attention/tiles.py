@@ -1,7 +1,7 @@
 """The `attention` algorithms of CUDA: queries of one head by a block, its warps sharing out queries and keys.
 
-At batch 1 there are few heads and few queries, so that a block takes as few as 16 of them and its warps share out the keys; with many, warps
-share out the queries and read the same keys.
+At batch 1 there are few heads and few queries, so that a block takes as few as 16 of them and its warps share out the
+keys; with many, warps share out the queries and read the same keys.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ STAGES = (1, 2, 3)
 MOST_WARPS = 8
 MOST_PROPOSALS = 12
 QUARTERS = 4
-"""Of a multiprocessor: each issues one instruction of one of its warps in a cycle, and has a quarter of the tensor cores."""
+"""Of a multiprocessor: each issues one instruction of one of its warps in a cycle, and has a quarter of the tensor
+cores."""
 SCORE_CYCLES = 10
 """Instructions for one score of each lane: its map, the largest, the exponential, the sum, its rounding."""
 SCALE_CYCLES = 40
-"""Instructions for the rows of a block of keys: shuffles, the factor of what came before; one more for each sum that it scales."""
+"""Instructions for the rows of a block of keys: shuffles and the factor of what came before. One more for each sum that
+it scales."""
 FRAGMENT_CYCLES = 4
 """Instructions beside a matrix instruction: half an ldmatrix, addresses."""
 CHAIN_CYCLES, LINK_CYCLES = 250, 20
-"""What one block of keys takes a warp at least: matrix instructions that wait for one another, shuffles, exponentials; and each of the former."""
+"""What one block of keys takes a warp at least: matrix instructions that wait for one another, shuffles, exponentials.
+And what each of these matrix instructions takes."""
 BARRIER_CYCLES = 60
 MERGE_CYCLES = 300
 """What warps tell one another in the end."""
@@ -87,7 +90,10 @@ def _count(form: FlashAttention, blocks: FlashBlocks) -> int:
 
 
 def _seconds(form: FlashAttention, blocks: FlashBlocks, target: CudaTarget, passes: int) -> float:
-    """Rounds of blocks, each as long as its warps' instructions or its bytes take, whichever is more, after the first bytes are there."""
+    """Rounds of blocks, after the first bytes are there.
+
+    Each takes as long as its warps' instructions or its bytes, whichever is more.
+    """
     steps = _key_blocks(form, blocks)
     count = _count(form, blocks)
     held = target.blocks_at_once(blocks.threads, registers(form, blocks, passes), blocks.shared_bytes(form))

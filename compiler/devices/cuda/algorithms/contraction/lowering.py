@@ -1,14 +1,17 @@
-"""Matrix products and convolutions (implicit GEMM) as one CUDA kernel: `wgmma`, `mma`, `mma_tf32`, `mma_3xtf32` and `ffma`.
+"""Products and convolutions (implicit GEMM) as one CUDA kernel: `wgmma`, `mma`, `mma_tf32`, `mma_3xtf32`, `ffma`.
 
-A block computes a tile of m x n, step by step along k. Steps come into shared memory through a pipeline of `stages`: while one is multiplied, the
-next ones are under way (`codegen.operands`, `codegen.fragments`, `contraction.wgmma`). A packed B is fetched before the kernel waits for its predecessor. The sums then go through
-shared memory to the maps (`codegen.epilogue`).
+A block computes a tile of m x n, step by step along k. Steps come into shared memory through a pipeline of `stages`:
+while one is multiplied, the next ones are under way (`codegen.operands`, `codegen.fragments`, `contraction.wgmma`). A
+packed B is fetched before the kernel waits for its predecessor. The sums then go through shared memory to the maps
+(`codegen.epilogue`).
 
-With k split in parts, each block leaves its part of the sums in scratch memory; the last one of a tile to arrive, which a counter tells,
-adds all parts in their order, so that results do not depend on who came last, and goes on with the maps. On sm_90 the parts may be the
-blocks of a cluster: each then adds a share of the sums from the shared memory of all.
+With k split in parts, each block leaves its part of the sums in scratch memory; the last one of a tile to arrive, which
+a counter tells, adds all parts in their order, so that results do not depend on who came last, and goes on with the
+maps. On sm_90 the parts may be the blocks of a cluster: each then adds a share of the sums from the shared memory of
+all.
 
-Pipelining as in NVIDIA's CUTLASS ("Efficient GEMM in CUDA"); split k by "the last block reduces" as in threadFenceReduction of the CUDA samples.
+Pipelining as in NVIDIA's CUTLASS ("Efficient GEMM in CUDA"); split k by "the last block reduces" as in
+threadFenceReduction of the CUDA samples.
 """
 
 from __future__ import annotations
@@ -47,7 +50,10 @@ MBARRIER_BYTES = 8
 
 
 def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`: levels `grid` (parts of k), `block` (m, n, k, stages), `warpgroup`, `warp` or `thread`."""
+    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`.
+
+    Levels: `grid` (parts of k), `block` (m, n, k, stages), `warpgroup`, `warp` or `thread`.
+    """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers products only to kernels of that form"
     return CudaContraction(name, workload, view, tile).lower()
@@ -114,10 +120,12 @@ class CudaContraction:
 
     @cached_property
     def stages(self) -> int:
+        """Steps that shared memory holds at once."""
         return self.tile.extent("block", "stages")
 
     @cached_property
     def steps(self) -> int:
+        """Steps of all of k."""
         return -(-self.view.depth // self.depth)
 
     @cached_property
@@ -127,6 +135,7 @@ class CudaContraction:
 
     @cached_property
     def parts(self) -> int:
+        """Into how many parts k is split."""
         return self.cluster if self.cluster > 1 else max(-(-self.steps // self.part_steps), 1)
 
     @cached_property
@@ -180,7 +189,10 @@ class CudaContraction:
 
     @cached_property
     def packing(self) -> tuple[int, BlockPanels] | None:
-        """How B is packed ahead, if it is a constant that lies in constant steps of k and n and is read nowhere else."""
+        """How B is packed ahead.
+
+        Only a constant is that lies in constant steps of k and n and is read nowhere else.
+        """
         plain = replace(self.view, b=_as_fp32(self.view.b))
         found = packing_of(plain, self.workload, self.n)
         if found is None or times_loaded(self.view, self.workload.kernel.inputs[found[0]].name) > 1:
@@ -214,7 +226,10 @@ class CudaContraction:
 
     @cached_property
     def barriers_at(self) -> int:
-        """Where in shared memory mbarriers are, one a stage: behind the stages, and behind the sums that take their place."""
+        """Where in shared memory the mbarriers are, one for each stage.
+
+        Behind the stages, and behind the sums that take their place.
+        """
         return max(self.stages * self.stage_bytes, self.epilogue.shared_bytes)
 
     @property
@@ -269,7 +284,8 @@ class CudaContraction:
         parts += " of a cluster" if self.cluster > 1 else ""
         return [
             f"sums of products over {over}",
-            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: {self.called[self.tile.algorithm]}",
+            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: "
+            f"{self.called[self.tile.algorithm]}",
         ]
 
     def declare_operands(self, writer: Writer) -> None:
@@ -355,7 +371,10 @@ class CudaContraction:
                     writer.line("tw_cp_async_commit();")
 
     def _steps(self, writer: Writer) -> None:
-        """The loop over steps: wait for this one, start the one that the stage of an earlier one has room for, multiply."""
+        """The loop over steps.
+
+        Wait for this one, start the one that the stage of an earlier one has room for, multiply.
+        """
         last = self.stages - 1
         writer.line(f"int stage = 0, free_stage = {self.ahead};")
         if self.b.is_bulk:
@@ -386,7 +405,10 @@ class CudaContraction:
         self.product.finish(writer)
 
     def _add_parts(self, writer: Writer) -> None:
-        """Leaves the block's sums in scratch memory; the last block of the tile adds those of all parts, the others are done."""
+        """Leaves the block's sums in scratch memory.
+
+        The last block of the tile adds those of all parts, the others are done.
+        """
         *outer, inner = self.product.sums
         threads = self.product.threads
         size, kind = self.m * self.n, CUDA_TYPES[self.total]
@@ -455,5 +477,6 @@ def _as_fp32(value: Expr) -> Expr:
 
 
 def times_loaded(view: Contraction, slot: str) -> int:
+    """How many different loads of a slot the product and its maps have."""
     values = [value for block in (view.product, *view.epilogue) for value in block.values]
     return len({load for value in values for load in value.loads if load.slot == slot})

@@ -1,4 +1,7 @@
-"""What a product's operands allow on a GPU: in which dtype tensor cores may take them, and how many elements move at once along k."""
+"""What a product's operands allow on a GPU.
+
+In which dtype tensor cores may take them, and how many elements move at once along k.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ PIECES = (16, 8, 4)
 def half_of(view: Contraction, workload: Workload, exact: bool) -> DType | None:
     """The 16-bit float in which tensor cores multiply a product's operands; None for fp32.
 
-    Where `exact`, both operands lie in memory in it and nothing is computed in between. Otherwise one of them may be rounded to it,
-    unless a constant is kept in fp32: it may be too large.
+    Where `exact`, both operands lie in memory in it and nothing is computed in between. Otherwise one of them may be
+    rounded to it, unless a constant is kept in fp32: it may be too large.
     """
     slots = Slots(workload)
     values = (view.a, view.b)
@@ -52,9 +55,10 @@ def without_widening(expr: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Access:
-    """How an operand is read along k: `count` elements at once, all of them there or none, side by side, aligned; 1 for single ones.
+    """How an operand is read along k: `count` elements at once, 1 for single ones.
 
-    `is_copy` says that they lie in memory as the product takes them. Otherwise registers hold what `loads` bring.
+    They are all there or none, side by side, aligned. `is_copy` says that they lie in memory as the product takes them.
+    Otherwise registers hold what `loads` bring.
     """
 
     count: int

@@ -1,7 +1,9 @@
 """Operands of a product that are read where they lie.
 
-Copied     in memory k runs along the row in whole pieces of 16, 8 or 4 bytes: asynchronous copies, zero where the operand is padded
-Computed   the same pieces, of another dtype than the product takes, or under a fused prologue: loaded into registers, converted, stored
+Copied     in memory k runs along the row in whole pieces of 16, 8 or 4 bytes: asynchronous copies, zero where the
+           operand is padded
+Computed   the same pieces, of another dtype than the product takes, or under a fused prologue: loaded into registers,
+           converted, stored
 Gathered   element by element through registers: everything else, such as first layers and transposed operands
 """
 
@@ -145,7 +147,10 @@ class _Pieces(_Reading):
         decode(writer, side.k, "k", "int", used)
 
     def _test(self, emitter: CudaEmitter) -> str:
-        """Inside the loop over rows: the condition under which the piece is there, "" for always. Names the row's axes."""
+        """Inside the loop over rows: the condition under which the piece is there, "" for always.
+
+        Names the row's axes.
+        """
         side, name = self.side, self.side.name
         emitter.names = {axis: f"{name}_{axis}[i]" for axis in self._kept}
         tests = [f"{name}_in[i]"] * self._may_be_outside
@@ -266,7 +271,10 @@ class Computed(_Pieces):
 
 @dataclass(frozen=True)
 class Gathered(_Reading):
-    """Single elements; neighbouring threads take neighbours along k, or along the rows where those are closer in memory."""
+    """Single elements.
+
+    Neighbouring threads take neighbours along k, or along the rows where those are closer in memory.
+    """
 
     in_registers = True
     rounded = True

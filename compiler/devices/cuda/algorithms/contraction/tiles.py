@@ -1,7 +1,8 @@
-"""Legal tiles of products on a GPU, for `mma`, `mma_tf32`, `mma_3xtf32` and `ffma` (`compiler.devices.cuda.algorithms.contraction.lowering`).
+"""Legal tiles of products on a GPU, for `mma`, `mma_tf32`, `mma_3xtf32` and `ffma`.
 
-A tile is a block tile that warps (or threads) share out, a step of k, a number of stages, and into how many parts k is split so that tiles of
-batch-1 shapes fill the multiprocessors. What it costs is modelled from what one multiprocessor does in a step of k.
+They are lowered by `compiler.devices.cuda.algorithms.contraction.lowering`. A tile is a block tile that warps (or
+threads) share out, a step of k, a number of stages, and into how many parts k is split so that tiles of batch-1 shapes
+fill the multiprocessors. What it costs is modelled from what one multiprocessor does in a step of k.
 """
 
 from __future__ import annotations
@@ -85,9 +86,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Shape:
-    """What all tiles of a workload share, and all that they cost depends on: extents, and how operands are read as `element`.
+    """What all tiles of a workload share and all that they cost depends on.
 
-    B is None where it is packed. Many workloads of a program, and more of those that choices and joins would make of it, have one shape.
+    Extents, and how operands are read as `element`. B is None where it is packed. Many workloads of a program, and more
+    of those that choices and joins would make of it, have one shape.
     """
 
     batches: int
@@ -135,6 +137,7 @@ def _products(view: Contraction, workload: Workload, precision: str) -> list[tup
 
 
 def shape_of(view: Contraction, workload: Workload, element: DType) -> Shape:
+    """The shape of a product whose operands lie in shared memory as `element`."""
     slots = Slots(workload)
     packed = packing_of(view, workload, 1) is not None
     a, b = (_reading(value, view.k[-1], slots, element) for value in (view.a, view.b))
@@ -225,15 +228,18 @@ class Work:
 
     @cached_property
     def blocks(self) -> int:
+        """Blocks of the launch, those of all parts of k."""
         shape = self.shape
         return shape.batches * -(-shape.rows // self.m) * -(-shape.columns // self.n) * self.parts
 
     @cached_property
     def step_bytes(self) -> int:
+        """Bytes of both operands in one step of k."""
         return (self.m + self.n) * self.depth * self.shape.element.bytes
 
     @cached_property
     def shared_bytes(self) -> int:
+        """Of one block: its stages with padded rows, or the sums that take their place."""
         stages = self.stages * (self.step_bytes + 16 * (self.m + self.n))
         return max(stages, self.m * (self.n + 8) * 4)
 
@@ -265,7 +271,7 @@ class Work:
         return sum(count for reading, count in self._sides if reading.count == 1)
 
     def fits(self, target: CudaTarget) -> bool:
-        """Whether the device has as much shared memory and as many registers, and threads take equal parts of what is gathered."""
+        """Whether the device has the shared memory and registers, and what is gathered divides evenly among threads."""
         return (
             self.shared_bytes <= target.block_shared_bytes
             and self.registers <= MOST_REGISTERS

@@ -1,8 +1,9 @@
-"""The multiply step of a block tile by `wgmma`: C[m, n] += A[m, k] B[n, k], both operands read from shared memory by four warps together.
+"""The multiply step of a block tile by `wgmma`: C[m, n] += A[m, k] B[n, k].
 
-A warpgroup of 128 threads has products of 64 rows by up to 256 columns, whose operands it names by descriptors of swizzled rows. They run while the
-next step begins: its stage may not be the one that is read, so there is one more. "Asynchronous Warpgroup Level Matrix Instructions" of
-the PTX ISA; one group of products kept under way as in NVIDIA's CUTLASS (sm90_mma_tma_gmma_ss).
+Four warps together read both operands from shared memory. A warpgroup of 128 threads has products of 64 rows by up to
+256 columns, whose operands it names by descriptors of swizzled rows. They run while the next step begins: its stage may
+not be the one that is read, so there is one more. "Asynchronous Warpgroup Level Matrix Instructions" of the PTX ISA;
+one group of products kept under way as in NVIDIA's CUTLASS (sm90_mma_tma_gmma_ss).
 """
 
 from __future__ import annotations

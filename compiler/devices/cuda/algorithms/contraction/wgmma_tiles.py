@@ -1,7 +1,8 @@
-"""Legal tiles of products by warpgroups (`compiler.devices.cuda.algorithms.contraction.wgmma`): large block tiles of large products, on the architecture that has them.
+"""Legal tiles of products by warpgroups (`compiler.devices.cuda.algorithms.contraction.wgmma`).
 
-A is copied in whole pieces of 16 bytes, B is a packed constant. Tensor cores work at twice the rate of `mma`, from shared memory, and along with what
-a step takes otherwise; but a tile has 64 rows at least, and one more stage.
+They are large block tiles of large products, on the architecture that has warpgroups. A is copied in whole pieces of 16
+bytes, B is a packed constant. Tensor cores work at twice the rate of `mma`, from shared memory, and along with what a
+step takes otherwise; but a tile has 64 rows at least, and one more stage.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ WARPGROUP_TILES = (
 """m and n of a block tile, m and n of a warpgroup's part of it."""
 STAGES = (3, 4, 6)
 START_NS = 300.0
-"""Before the first copy, mbarriers and their fence; and what it loses that such a kernel shares no launch with others."""
+"""Before the first copy, mbarriers and their fence. And what it loses because such a kernel shares no launch with
+others."""
 LEAST_STEP_NS = 80.0
 """Of a step beside its products, which run along with it: barriers, a fence, addresses and copies of A."""
 BARRIER_NS = 5.0
@@ -106,6 +108,7 @@ class WarpgroupWork(Work):
 
     @cached_property
     def shared_bytes(self) -> int:
+        """Of one block: its stages, or the sums that take their place, and an mbarrier for each stage."""
         return max(self.stages * self.step_bytes, self.m * (self.n + 8) * 4) + 8 * self.stages
 
     @cached_property

@@ -1,7 +1,8 @@
-"""Squeeze and excitation as blocks of a GPU carry it out: who has which channels and positions, and how the weights are packed for that.
+"""Squeeze and excitation by blocks of a GPU: who has which channels and positions, and how weights are packed for it.
 
-The first product is linear in the squeezed row, and the row in the elements, but for maps between them: so every block takes some channels, some positions of
-them, and has a part of the hidden units' sums. Once these are added, each block has some of the columns.
+The first product is linear in the squeezed row, and the row in the elements, but for maps between them: so every block
+takes some channels, some positions of them, and has a part of the hidden units' sums. Once these are added, each block
+has some of the columns.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class Shares:
 
 @dataclass(frozen=True)
 class SharedOut:
-    """An excitation whose channels lie side by side, `count` of them aligned; `squeeze` is its first part, `load` what that sums."""
+    """An excitation whose channels lie side by side, `count` of them aligned.
+
+    `squeeze` is its first part, `load` what that sums.
+    """
 
     excitation: Excitation
     squeeze: ChannelWindow

@@ -1,9 +1,10 @@
 """Squeeze and excitation as one CUDA kernel: the mean of each channel, hidden units, columns.
 
-Blocks share out channels and positions (`compiler.devices.cuda.algorithms.excitation.geometry`). Each fetches its weights before the kernel waits for its predecessor, sums its elements,
-and multiplies the sums into a part of every hidden unit. On sm_90 the blocks of an image are a cluster: they add these parts from the shared memory of all, and
-each goes on with its share of the columns. Elsewhere parts go through scratch memory, and the last block to arrive, which a counter tells, does the rest.
-Parts are added in one order, so that equal inputs give equal bits.
+Blocks share out channels and positions (`compiler.devices.cuda.algorithms.excitation.geometry`). Each fetches its
+weights before the kernel waits for its predecessor, sums its elements, and multiplies the sums into a part of every
+hidden unit. On sm_90 the blocks of an image are a cluster: they add these parts from the shared memory of all, and each
+goes on with its share of the columns. Elsewhere parts go through scratch memory, and the last block to arrive, which a
+counter tells, does the rest. Parts are added in one order, so that equal inputs give equal bits.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ FLAG_BYTES = 16
 
 
 def lower_cuda_excitation(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_shared_out` accepts. Levels: `cluster` or `grid` (parts of channels and of positions), `block` threads."""
+    """A kernel that `as_shared_out` accepts.
+
+    Levels: `cluster` or `grid` (parts of channels and of positions), `block` threads.
+    """
     form = as_shared_out(workload)
     assert form is not None, "the tile stage offers `excitation` only to kernels of that form"
     level = "cluster" if tile.extent("cluster", "channels") else "grid"
@@ -48,7 +52,10 @@ def lower_cuda_excitation(name: str, workload: Workload, tile: Tile, target: Cud
 
 
 def lanes_for(rows: int, vectors: int, threads: int) -> int:
-    """Lanes that share a row of weights, where `threads` have so many rows of so many vectors: a power of two, at most a warp."""
+    """Lanes that share a row of weights: a power of two, at most a warp.
+
+    `threads` have so many rows of so many vectors.
+    """
     lanes = 1
     while lanes < WARP and 2 * lanes * rows <= threads and lanes < vectors:
         lanes *= 2
@@ -107,7 +114,10 @@ class _Excitation:
 
     @property
     def _floats_at(self) -> int:
-        """Where what is computed begins; the second product's weights are fetched by those alone who are sure to need them."""
+        """Where what is computed begins.
+
+        The second product's weights are before it in a cluster alone: elsewhere not every block needs them.
+        """
         return self._second_at + (self._tile_bytes(self.second[1]) if self.in_cluster else 0)
 
     @property
@@ -151,7 +161,10 @@ class _Excitation:
 
     def _notes(self) -> Sequence[str]:
         excitation, parts = self.form.excitation, f"{self.shares.channels} x {self.shares.positions}"
-        sizes = f"{excitation.channel.extent} channels, {self.hidden} hidden units, {excitation.second.column.extent} columns"
+        sizes = (
+            f"{excitation.channel.extent} channels, {self.hidden} hidden units, "
+            f"{excitation.second.column.extent} columns"
+        )
         return [
             f"{self.form.positions} positions of {sizes}",
             f"{parts} parts of channels and positions{' in a cluster' if self.in_cluster else ''}",
@@ -238,7 +251,10 @@ class _Excitation:
     def _multiply(
         self, writer: Writer, panels: BlockPanels, weights: str, row: str, finish: Callable[[], None]
     ) -> None:
-        """For each column of packed weights its product with a row in shared memory: `finish` writes what becomes of `sum`, of column `at`."""
+        """For each column of packed weights its product with a row in shared memory.
+
+        `finish` writes what becomes of `sum`, of column `at`.
+        """
         count = LANE_BYTES // panels.dtype.bytes
         vectors, columns = panels.depth // count, panels.columns
         lanes = lanes_for(columns, vectors, self.threads)
@@ -324,7 +340,10 @@ class _Excitation:
         self._multiply(writer, panels, "second_weights", "hidden", store)
 
     def _mapped(self, writer: Writer, blocks: Sequence[Block], axis: Axis, place: str) -> str:
-        """What maps make of `sum`, the result of the first of the blocks, at a place of their axis; whatever has a buffer is stored."""
+        """What maps make of `sum`, the result of the first of the blocks, at a place of their axis.
+
+        Whatever has a buffer is stored.
+        """
         emitter, value = self._emitter(writer), "sum"
         emitter.names[axis] = place
         for block in blocks:

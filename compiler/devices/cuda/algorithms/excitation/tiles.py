@@ -1,4 +1,7 @@
-"""Squeeze and excitation on a GPU (`compiler.devices.cuda.algorithms.excitation.lowering`): how many blocks share out channels and positions, and whether they are a cluster."""
+"""Legal tiles of squeeze and excitation on a GPU (`compiler.devices.cuda.algorithms.excitation.lowering`).
+
+How many blocks share out channels and positions, and whether they are a cluster.
+"""
 
 from __future__ import annotations
 

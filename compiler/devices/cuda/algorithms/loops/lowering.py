@@ -1,15 +1,17 @@
 """The generic lowering to CUDA C++: any kernel whose axes are parallel, as one launch.
 
-Each point of the shared axes is computed by a *team* (`team`): one thread, one warp, or more threads. A kernel without loops takes as many points
-a thread as 16 bytes hold. Blocks run one after the other, reductions in loops.
+Each point of the shared axes is computed by a *team* (`team`): one thread, one warp, or more threads. A kernel without
+loops takes as many points a thread as 16 bytes hold. Blocks run one after the other, reductions in loops.
 
 A team's loops along memory go by 16 bytes, or by as many as divide the row and feed the whole team.
 
-Elements that lie in memory in 16 bits are converted where they are loaded and stored; what a block stored and a later one reads at
-another point was rounded on its way, for every reader. Temporaries at one point are registers. Those over a block's own axes are arrays of the thread, or lie in shared memory, or beyond
-`SHARED_BYTES` in global scratch memory; a barrier of the team stands before what needs another thread's elements.
+Elements that lie in memory in 16 bits are converted where they are loaded and stored; what a block stored and a later
+one reads at another point was rounded on its way, for every reader. Temporaries at one point are registers. Those over
+a block's own axes are arrays of the thread, or lie in shared memory, or beyond `SHARED_BYTES` in global scratch memory;
+a barrier of the team stands before what needs another thread's elements.
 
-Sequential axes are `sequential`'s, Routines `routine`'s matter. Contractions come out right and slow: tensor cores are other lowerings' matter.
+Sequential axes are `sequential`'s, Routines `routine`'s matter. Contractions come out right and slow: tensor cores are
+other lowerings' matter.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ LOCAL_BYTES = 128
 """Arrays that one thread may have."""
 
 BUSY_THREADS = 4096
-"""So few threads have time of their own: functions that take long are spread over more of them before each takes 16 bytes."""
+"""So few threads have time of their own: functions that take long are spread over more of them before each takes 16
+bytes."""
 ELEMENTS_AT_ONCE = 16
 """Of a thread that are on their way together in a loop."""
 UNSIGNED = {"int": "unsigned", "int64_t": "uint64_t"}
@@ -62,9 +65,10 @@ COSTLY = LIBM - {"sqrt", "floor", "ceil"} | {"sigmoid", "mod"}
 
 
 def lower_cuda_loops(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """Any kernel without sequential axes as CUDA C++. Level `block`: threads of a `team`, and `columns`, points side by side.
+    """Any kernel without sequential axes as CUDA C++.
 
-    They are chosen where the tile does not say: a team is one of TEAMS where it is no column.
+    Level `block`: threads of a `team`, and `columns`, points side by side. They are chosen where the tile does not say:
+    a team is one of TEAMS where it is no column.
     """
     kernel = workload.kernel
     assert isinstance(kernel, Kernel), kernel
@@ -94,9 +98,9 @@ def _spread(kernel: Kernel) -> Kernel:
 
 
 def _ordered(block: Block, kernel: Kernel, slots: Slots) -> Block:
-    """A block's own axes as its first store lies in memory, its reduction as its loads do, each with the least stride innermost.
+    """A block's own axes as its first store lies in memory, its reduction as its loads do.
 
-    Axes whose order matters stay outermost, in their order.
+    Each has the least stride innermost. Axes whose order matters stay outermost, in their order.
     """
     address = temp_aware(kernel, slots)
     offset = address(block.stores[0].slot, block.stores[0].index)[1]
@@ -111,6 +115,7 @@ _Body = Callable[[CudaEmitter, Mapping[Place, str]], None]
 
 
 def points(axes: Sequence[Axis]) -> int:
+    """The product of the extents; 1 for no axes."""
     return prod(axis.extent for axis in axes)
 
 
@@ -166,7 +171,10 @@ class CudaLoops:
         return choose_team(self.points, self.work, neighbours, nbytes <= LOCAL_BYTES, SHARED_BYTES // max(nbytes, 1))
 
     def _is_coalesced(self) -> bool:
-        """Whether neighbouring points of the innermost shared axis access one element, or neighbours, in every block with loops."""
+        """Whether neighbouring points of the innermost shared axis access one element or neighbours.
+
+        True only where that holds in every block with loops.
+        """
         if not self.parallel:
             return False
         axis = self.parallel[-1]
@@ -191,7 +199,10 @@ class CudaLoops:
         return any(isinstance(part, Apply) and part.function in COSTLY for value in values for part in value.walk())
 
     def _row_vectors(self, block: Block, axes: Sequence[Axis], threads: int) -> Vectors | None:
-        """Vectors along the innermost of a block's axes that a team shares out: such that they divide it and feed the whole team."""
+        """Vectors along the innermost of a block's axes that a team shares out.
+
+        They divide that axis and feed the whole team.
+        """
         extent = axes[-1].extent
         return self._vectors((block,), axes[-1], min(extent & -extent, points(axes) // threads))
 
@@ -382,7 +393,10 @@ class CudaLoops:
                     emitter.store(store.slot, store.index, held, dtype)
 
     def _values(self, block: Block, emitter: CudaEmitter) -> list[str]:
-        """The values of a block without loops, in its slots' dtypes; a reduction over nothing combines one element with nothing."""
+        """The values of a block without loops, in its slots' dtypes.
+
+        A reduction over nothing combines one element with nothing.
+        """
         if block.monoid:
             return self._reduced(block, emitter, lambda names: accumulate(block, names, emitter))
         kinds = [value.dtype for value in block.values]

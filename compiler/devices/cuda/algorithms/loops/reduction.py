@@ -34,9 +34,10 @@ def combine_lanes(writer: Writer, block: Block, names: Sequence[str]) -> None:
 def combine_parts(
     writer: Writer, block: Block, names: Sequence[str], shared: int, parts: int, own: str, columns: int = 0
 ) -> int:
-    """Through shared memory from byte `shared` on: each thread combines the parts of its team in the same order. Where that memory ends.
+    """Through shared memory from byte `shared` on; returns where that memory ends.
 
-    Part `own` is the thread's, or in teams that are no `columns` that of its warp. What lies there must have no other use.
+    Each thread combines the parts of its team in the same order. Part `own` is the thread's, or in teams that are no
+    `columns` that of its warp. What lies there must have no other use.
     """
     kinds = kinds_of(block)
     held = [writer.name("part") for _ in names]

@@ -1,16 +1,16 @@
 """Kernels with sequential axes in CUDA C++: scans, scatters, recurrent layers, as one launch.
 
-Points of the shared parallel axes whose temporaries and outputs never meet are apart: a team of threads takes each through all steps. What is
-left of the parallel axes belongs to the blocks, whose points the team shares out; a barrier stands before each step that needs what
-other threads did in the step before.
+Points of the shared parallel axes whose temporaries and outputs never meet are apart: a team of threads takes each
+through all steps. What is left of the parallel axes belongs to the blocks, whose points the team shares out; a barrier
+stands before each step that needs what other threads did in the step before.
 
     for each step                    the kernel's sequential axes, in order
       barrier
       block after block              as in `lowering`, barriers in between
         for each step of the block   inside a thread where its parallel points are apart, else with a barrier each
 
-Temporaries that bring values from step to step are arrays like those over a block's axes. Outputs that lie in memory in 16 bits and
-are read again have an fp32 temporary beside them, so that a long sum is rounded once.
+Temporaries that bring values from step to step are arrays like those over a block's axes. Outputs that lie in memory in
+16 bits and are read again have an fp32 temporary beside them, so that a long sum is rounded once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ from compiler.ir.tile import Tile
 
 
 def lower_cuda_sequential(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel with sequential axes, of its own or of its blocks. Level `block`: `team`, one of TEAMS, chosen where the tile does not say."""
+    """A kernel with sequential axes, of its own or of its blocks.
+
+    Level `block`: `team`, one of TEAMS, chosen where the tile does not say.
+    """
     kernel = workload.kernel
     assert isinstance(kernel, Kernel), kernel
     slots = Slots(workload)
@@ -90,7 +93,10 @@ def _stored_twice(block: Block, wide: dict[str, str]) -> Iterable[Block]:
 
 
 def _apart(kernel: Kernel) -> Kernel:
-    """Shared parallel axes stay shared where their points are apart, and temporaries are those of one point; other axes go into the blocks."""
+    """Shared parallel axes stay shared where their points are apart; other axes go into the blocks.
+
+    Temporaries are those of one point.
+    """
     parallel = [axis for axis in kernel.shared if axis not in kernel.sequential]
     temps = {temp.name for temp in kernel.temps}
     apart = {axis for axis in parallel if are_apart(axis, kernel.blocks, temps)}
@@ -157,7 +163,10 @@ class _CudaSequential(CudaLoops):
         return not temp.type.rank and temp.name not in self.carried
 
     def _chosen_team(self) -> Team:
-        """One thread where no block has work to share, or there are very many points; else as many as the largest block feeds."""
+        """One thread where no block has work to share, or there are very many points.
+
+        Else as many as the largest block feeds.
+        """
         shared = max(
             points([axis for axis in block.axes if axis not in block.sequential]) * points(block.reduction)
             for block in self.kernel.blocks
@@ -176,7 +185,10 @@ class _CudaSequential(CudaLoops):
             super()._blocks()
 
     def _steps_meet(self) -> bool:
-        """Whether a step touches what an earlier one stored, other than by the same block at the same point, or its reductions' parts."""
+        """Whether a step touches what an earlier one stored, or the parts of its reductions.
+
+        What the same block stored at the same point does not count.
+        """
         stored = [slot for block in self.kernel.blocks for slot in block.writes - self.registers]
         read = frozenset[str]().union(*(block.reads for block in self.kernel.blocks))
         across = any(self._is_across(block) for block in self.kernel.blocks)

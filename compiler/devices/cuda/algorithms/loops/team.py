@@ -3,8 +3,8 @@
 thread  Neighbouring threads take neighbouring points, so that accesses along the innermost shared axis are coalesced.
 warp    The lanes share out the points of a block's own axes, or of its reduction, which shuffles then combine.
 block   The same with all threads; warps combine through shared memory.
-column  A block takes points that lie side by side, a team each: the threads with the same place in each row of the block. So what is
-        strided along a reduction is still read by neighbours.
+column  A block takes points that lie side by side, a team each: the threads with the same place in each row of the
+        block. So what is strided along a reduction is still read by neighbours.
 """
 
 from __future__ import annotations
@@ -80,10 +80,12 @@ class Team:
 
 
 def choose_team(points: int, work: int, neighbours: int, fits_registers: bool, most_columns: int) -> Team:
-    """One thread where loops are short or many points lie side by side, a column where some do, else as many as the work of a point feeds.
+    """The team that suits a kernel.
 
-    `work` is the number of elements of the largest block at a point, `neighbours` how many points lie side by side in what loops read, 0 where
-    that runs along memory; `most_columns` is how many points' temporaries shared memory holds.
+    One thread where loops are short or many points lie side by side, a column where some do, else as many as the work
+    of a point feeds. `work` is the number of elements of the largest block at a point, `neighbours` how many points lie
+    side by side in what loops read, 0 where that runs along memory; `most_columns` is how many points' temporaries
+    shared memory holds.
     """
     if work > SERIAL_WORK and points < MANY_POINTS and neighbours:
         widths = [width for width in COLUMNS if neighbours % width == 0 and width <= most_columns]

@@ -1,4 +1,7 @@
-"""What is always legal on a GPU: teams of threads for each point of a kernel's shared axes, step after step where they have an order."""
+"""What is always legal on a GPU.
+
+Teams of threads for each point of a kernel's shared axes, step after step where they have an order.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def _loading_ns(kernel: Kernel, blocks: int, target: CudaTarget) -> float:
 
 
 def _waste(workload: Workload) -> list[float]:
-    """By operand and result, how many times more than its elements is moved: neighbouring threads whose elements are apart fetch sectors of their own."""
+    """By operand and result, how many times more than its elements is moved.
+
+    Neighbouring threads whose elements are apart fetch sectors of their own.
+    """
     assert isinstance(workload.kernel, Kernel)
     kernel, slots = without_unit_axes(contract_temps(workload.kernel)), Slots(workload)
     wasted = dict.fromkeys(slots.buffers, 1.0)

@@ -29,7 +29,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Loads and stores that take `count` elements along an axis at once; a load with a condition only where that holds."""
+    """Loads and stores that take `count` elements along an axis at once.
+
+    A load with a condition does only where that holds.
+    """
 
     axis: Axis
     count: int
@@ -49,9 +52,10 @@ class Vectors:
 def vectors_along(
     axis: Axis, blocks: Sequence[Block], address: Address, element: Callable[[str], DType], most: int = MAX_VECTOR
 ) -> Vectors | None:
-    """What may be loaded and stored by VECTOR_BYTES, and by `most` elements, along an axis: stores where the blocks store along it, else loads.
+    """What may be loaded and stored by VECTOR_BYTES, and by `most` elements, along an axis.
 
-    `element` gives the dtype that a slot's elements have in memory; `address` counts from a place that is aligned to VECTOR_BYTES.
+    Stores where the blocks store along it, else loads. `element` gives the dtype that a slot's elements have in memory;
+    `address` counts from a place that is aligned to VECTOR_BYTES.
     """
 
     def is_whole(place: Load | Place, count: int) -> bool:
@@ -92,7 +96,10 @@ def _conditions(blocks: Sequence[Block], axis: Axis) -> dict[Load, Expr | None]:
 
 
 def _loads_under(expr: Expr, axis: Axis, held: tuple[Expr, ...]) -> Iterator[tuple[Load, Expr | None]]:
-    """The loads of an expression, with the conditions that they stand under; none under one that differs along the axis, or is data."""
+    """The loads of an expression, with the conditions that they stand under.
+
+    None under a condition that differs along the axis, or is data.
+    """
     if isinstance(expr, Load):
         yield expr, conjunction([*held])
     if not isinstance(expr, Where):

@@ -1,8 +1,8 @@
 """Recurrences seen as chains of hidden units: what each unit needs of the others at every step, and what is its own.
 
-A chain is one direction of a recurrent layer. Its temporaries are [batch, gates * units], and each map is one unit's matter: it reads and stores
-the unit's elements of every gate. Only the right operands of products reach across units, so units can be dealt out to blocks of
-threads which exchange nothing but the state that a product reads:
+A chain is one direction of a recurrent layer. Its temporaries are [batch, gates * units], and each map is one unit's
+matter: it reads and stores the unit's elements of every gate. Only the right operands of products reach across units,
+so units can be dealt out to blocks of threads which exchange nothing but the state that a product reads:
 
     xs[b, g * units + j] = sum over i of x[t, b, i] W[i, g * units + j]       ahead of the steps
     hs[b, g * units + j] = sum over k of h[b, k] R[k, g * units + j]          h of all units, at the step before
@@ -35,10 +35,10 @@ LEAST_UNITS = 4
 
 @dataclass(frozen=True)
 class UnitColumns:
-    """Parts of a constant as the blocks of a cluster read them: for each part and block [k][gate][unit of the block], zero-padded.
+    """Parts of a constant as the blocks of a cluster read them.
 
-    A part is (first element, depth, gates, stride along k, stride along columns), in elements of the row-major constant; a block has `share` of
-    the `units`.
+    For each part and block [k][gate][unit of the block], zero-padded. A part is (first element, depth, gates, stride
+    along k, stride along columns), in elements of the row-major constant; a block has `share` of the `units`.
     """
 
     parts: tuple[tuple[int, int, int, int, int], ...]
@@ -119,7 +119,10 @@ def initial_of(product: Product) -> Expr | None:
 
 
 def as_chains(workload: Workload) -> tuple[Chain, ...] | None:
-    """A recurrent layer as chains that do not touch one another, or None where units need more of each other than products give."""
+    """A recurrent layer as chains that do not touch one another.
+
+    None where units need more of each other than products give.
+    """
     view = as_recurrence(workload)
     if view is None:
         return None
@@ -172,9 +175,9 @@ def _chain(view: Recurrence, blocks: Sequence[Product | Block]) -> Chain | None:
 
 
 def _keeps_apart(chain: Chain) -> bool:
-    """Whether maps touch their own unit's elements alone, and products one state each that maps have stored for all units.
+    """Whether maps touch their own unit's elements alone, and products one state each.
 
-    A step begins with such a product.
+    Maps have stored that state for all units. A step begins with such a product.
     """
     view, batch = chain.view, Index.of(chain.view.batch) if chain.view.batch else Index.of(0)
     widths = {temp.name: temp.type.dims[1] for temp in view.kernel.temps}

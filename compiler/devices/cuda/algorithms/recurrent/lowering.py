@@ -1,17 +1,18 @@
-"""Recurrent layers in CUDA C++: hidden units dealt out to a cluster of blocks that keep their weights on chip and exchange the state.
+"""Recurrent layers in CUDA C++: hidden units dealt out to a cluster of blocks.
 
-One cluster takes one direction of the layer and a few elements of the batch through all steps. Each of its blocks has `share` of the hidden
-units, all gates of them, and in shared memory as many rows of their recurrent weights as fit; the others come from the second-level
-cache at every step.
+They keep their weights on chip and exchange the state. One cluster takes one direction of the layer and a few elements
+of the batch through all steps. Each of its blocks has `share` of the hidden units, all gates of them, and in shared
+memory as many rows of their recurrent weights as fit; the others come from the second-level cache at every step.
 
     xs[step, b, gate, unit] = x W            ahead, for all steps: 8 x 4 sums of a thread, into scratch memory
     for each step
       barrier of the cluster                 the state of the step before is there
-      hs[b, gate, unit] = h R                4 columns and a part of the depth for each thread, parts added up through shared memory
+      hs[b, gate, unit] = h R                4 columns and a part of the depth for each thread, parts added up through
+                                             shared memory
       maps of one unit each                  the new state goes into the shared memory of all blocks of the cluster
 
-A state has two places that take turns, so that one barrier a step keeps readers and writers apart. A cluster of one block serves GPUs
-before sm_90.
+A state has two places that take turns, so that one barrier a step keeps readers and writers apart. A cluster of one
+block serves GPUs before sm_90.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ MOST_GROUPS = 16
 
 
 def lower_cuda_recurrent(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_chains` accepts. Levels: `cluster` units, the blocks that share the units; `block` sequences, elements of the batch."""
+    """A kernel that `as_chains` accepts.
+
+    Levels: `cluster` units, the blocks that share the units; `block` sequences, elements of the batch.
+    """
     chains = as_chains(workload)
     assert chains is not None, "the tile stage offers `recurrent` only to kernels of that form"
     blocks, sequences = tile.extent("cluster", "units"), tile.extent("block", "sequences")
@@ -117,6 +121,7 @@ class Memory:
         return first
 
     def take_scratch(self, nbytes: int) -> int:
+        """Where so many bytes of scratch memory begin, aligned to 16."""
         first = self.scratch
         self.scratch += -(-nbytes // 16) * 16
         return first
@@ -182,7 +187,7 @@ class _Direction:
         return product.column.extent // self.chain.units * self.share
 
     def _declare(self) -> None:
-        """Temporaries, parts of sums and the weights that stay in shared memory; what is made ahead in scratch memory."""
+        """Shared memory: temporaries, parts of sums and the weights that stay. Scratch memory: what is made ahead."""
         line, chain = self.writer.line, self.chain
         for temp, gates in chain.temps.items():
             self._shared(temp, 4 * (2 * self.state if temp in chain.exchanged else self.rows * gates * self.share))
@@ -276,7 +281,10 @@ class _Direction:
         return self._groups(product) * ROWS + COLUMNS
 
     def _make_ahead(self, product: Product) -> None:
-        """The product for all steps, this block's columns of it: [step][sequence][column], by register tiles of ROWS x COLUMNS."""
+        """The product for all steps, this block's columns of it: [step][sequence][column].
+
+        By register tiles of ROWS x COLUMNS.
+        """
         line, columns, depth = self.writer.line, self.columns(product), product.depth.extent
         together, total = self._groups(product) * ROWS, self.time.extent * self.rows
         quads = columns // COLUMNS

@@ -1,4 +1,7 @@
-"""Recurrent layers on a GPU: over how many blocks the hidden units are dealt out, and how many sequences a cluster takes."""
+"""Legal tiles of recurrent layers on a GPU.
+
+Over how many blocks the hidden units are dealt out, and how many sequences a cluster takes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ STEP_NS, CLUSTER_NS = 700.0, 250.0
 
 
 def cuda_recurrent_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
-    """Clusters of every size that the target has, cheapest by the model first; empty for a kernel that is no chain of hidden units."""
+    """Clusters of every size that the target has, cheapest by the model first.
+
+    Empty for a kernel that is no chain of hidden units.
+    """
     chains = as_chains(workload)
     if chains is None or max(buffer.span for buffer in (*workload.inputs, *workload.outputs)) >= LARGEST_SPAN:
         return []
@@ -53,7 +59,10 @@ def _state_bytes(chain: Chain, blocks: int, together: int) -> int:
 
 
 def _proposal(chains: Sequence[Chain], workload: Workload, blocks: int, together: int, target: CudaTarget) -> Proposal:
-    """Every step reads the weights of its units, those that stay in shared memory there, the others from the second-level cache."""
+    """Every step reads the weights of its units.
+
+    Those that stay in shared memory are read there, the others from the second-level cache.
+    """
     slots, view = Slots(workload), chains[0].view
     chain = max(chains, key=lambda one: sum(p.column.extent * p.depth.extent for p in one.products))
     units = share_of(chain.units, blocks)

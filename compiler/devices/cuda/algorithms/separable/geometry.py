@@ -1,7 +1,8 @@
-"""Separable convolutions whose window is computed from positions in shared memory: what that asks of a kernel, and its product over tiles of pixels.
+"""Separable convolutions whose window is computed from positions in shared memory.
 
-A block of a GPU has a rectangle of pixels. For a stretch of channels it copies the positions that their windows look at to shared memory, zero where they
-are outside, computes the window's results there, and multiplies them with the weights of the columns.
+What that asks of a kernel, and its product over tiles of pixels. A block of a GPU has a rectangle of pixels. For a
+stretch of channels it copies the positions that their windows look at to shared memory, zero where they are outside,
+computes the window's results there, and multiplies them with the weights of the columns.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class Staged:
         )
 
     def product(self, rows: int, columns: int) -> Contraction:
-        """The second half over such rectangles: m counts them, then the pixels of each, some of which may be outside."""
+        """The second half over such rectangles.
+
+        m counts them, then the pixels of each, some of which may be outside.
+        """
         kernel = self.separable.product_kernel
         *outer, down, across = self.tiles(rows, columns)
         inner = [Axis(f"{side.output.name}In", size) for side, size in zip(self.sides, (rows, columns), strict=True)]
@@ -84,7 +88,10 @@ class Staged:
 
 @lru_cache(maxsize=256)
 def as_staged(workload: Workload) -> Staged | None:
-    """A kernel in this form, or None: then its window is no sum of one operand channel by channel, or weights are no constants."""
+    """A kernel in this form, or None.
+
+    None: its window is no sum of one operand channel by channel, or weights are no constants.
+    """
     separable = as_separable(workload.kernel)
     if separable is None:
         return None
@@ -118,7 +125,10 @@ def _window_weights(window: ChannelWindow, workload: Workload) -> tuple[int, Rou
 
 
 def _reads_by_pixel(window: ChannelWindow, pixels: set[Axis]) -> bool:
-    """Whether the maps between window and product load what differs from pixel to pixel: a tile may have pixels that are outside."""
+    """Whether the maps between window and product load what differs from pixel to pixel.
+
+    A tile may have pixels that are outside.
+    """
     return any(load.axes & pixels for block in window.epilogue for value in block.values for load in value.loads)
 
 
@@ -154,7 +164,10 @@ def _count(window: ChannelWindow, load: Load, slots: Slots) -> int:
 
 
 def element_of(staged: Staged, workload: Workload, precision: str) -> DType:
-    """What the product multiplies: a 16-bit float where the job's precision is one and the weights lie in it, else fp32."""
+    """What the product multiplies.
+
+    A 16-bit float where the job's precision is one and the weights lie in it, else fp32.
+    """
     weight = staged.separable.weight
     assert isinstance(weight, Load)
     kind = Slots(workload).buffers[weight.slot].dtype

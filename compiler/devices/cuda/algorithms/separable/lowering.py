@@ -1,12 +1,14 @@
 """Separable convolutions as one CUDA kernel: `separable`, `separable_tf32`, `separable_3xtf32` and `separable_ffma`.
 
-The kernel is that of a product (`contraction`) whose tile of A is computed: a block has a rectangle of pixels, and for each stretch of channels the window's
-results at them (`staged_window`). Two such tiles take turns, so that a stretch is computed while the one before is multiplied and the copies of later ones,
-positions and weights of both halves, are under way:
+The kernel is that of a product (`contraction`) whose tile of A is computed: a block has a rectangle of pixels, and for
+each stretch of channels the window's results at them (`staged_window`). Two such tiles take turns, so that a stretch is
+computed while the one before is multiplied and the copies of later ones, positions and weights of both halves, are
+under way:
 
     copies of step s + stages - 1   |   window of step s + 1   |   product of step s
 
-Channels are split over blocks as k of a product is: no part of the window is then computed twice. It is where a block does not have all columns.
+Channels are split over blocks as k of a product is: no part of the window is then computed twice. It is where a block
+does not have all columns.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from compiler.ir.tile import Tile
 def lower_cuda_separable(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
     """A kernel that `as_staged` accepts.
 
-    Levels: `grid` or `cluster` k (parts of the channels), `block` (m, n, k, stages, and of the m pixels `rows`), `warp` or `thread` (m, n); `register` rows and
-    columns of a strip.
+    Levels: `grid` or `cluster` k (parts of the channels), `block` (m, n, k, stages, and of the m pixels `rows`), `warp`
+    or `thread` (m, n); `register` rows and columns of a strip.
     """
     staged = as_staged(workload)
     assert staged is not None, "the tile stage offers `separable` only to kernels of that form"
@@ -48,7 +50,10 @@ def lower_cuda_separable(name: str, workload: Workload, tile: Tile, target: Cuda
 
 @dataclass(frozen=True)
 class InsideEpilogue(Epilogue):
-    """The maps on rectangles of pixels, of which those are left out that are outside. `sides` have rectangles of `sizes` pixels."""
+    """The maps on rectangles of pixels, of which those are left out that are outside.
+
+    `sides` have rectangles of `sizes` pixels.
+    """
 
     sides: tuple[tuple[Side, int], ...] = ()
 
@@ -201,7 +206,10 @@ class CudaSeparable(CudaContraction):
         writer.line(f"compute({step}, {base}, {base} + {self.window.position_bytes}, {into});")
 
     def _steps(self, writer: Writer) -> None:
-        """The loop over steps: what a step needs has come or was computed; start copies, compute the next one's tile, multiply."""
+        """The loop over steps.
+
+        What a step needs has come or was computed. Start copies, compute the next one's tile, multiply.
+        """
         last, more = self.stages - 1, self.part_steps > 1
         assert not more or self.stages > 2, (
             "copies are under way while a stage is computed from and another is multiplied"

@@ -1,7 +1,9 @@
-"""The first half of a separable convolution: a window's results for a rectangle of pixels, a stretch of channels at a time, in shared memory.
+"""The first half of a separable convolution: a window's results in shared memory.
 
-Asynchronous copies bring the positions that the windows look at, zero where they are outside of the operand, as rows [position][channel], and the stretch's
-weights as [tap][channel]. A thread then has a strip of pixels at a vector of channels: each position is read once for all of its windows.
+They are those of a rectangle of pixels, a stretch of channels at a time. Asynchronous copies bring the positions that
+the windows look at, zero where they are outside of the operand, as rows [position][channel], and the stretch's weights
+as [tap][channel]. A thread then has a strip of pixels at a vector of channels: each position is read once for all of
+its windows.
 """
 
 from __future__ import annotations
@@ -31,14 +33,16 @@ ALIGNED = 16
 
 
 def aligned(nbytes: int) -> int:
+    """The bytes rounded up to a multiple of ALIGNED."""
     return -(-nbytes // ALIGNED) * ALIGNED
 
 
 @dataclass(frozen=True)
 class StagedWindow:
-    """Results at `rows` x `columns` pixels and `depth` channels, as `element` in rows of `layout`, rounded to tf32 where `as_tf32`.
+    """Results at `rows` x `columns` pixels and `depth` channels, as `element` in rows of `layout`.
 
-    Threads take strips of `strip_rows` x `strip_columns` pixels. C in its text: `first_m` is the first row of the block tile.
+    Rounded to tf32 where `as_tf32`. Threads take strips of `strip_rows` x `strip_columns` pixels. C in its text:
+    `first_m` is the first row of the block tile.
     """
 
     staged: Staged
@@ -222,7 +226,10 @@ class StagedWindow:
         readers: list[tuple[int, int, int, int]],
         weights: Mapping[int, str],
     ) -> None:
-        """One position, into the sums of all windows that look at it: `readers` are rows and columns of outputs, then of taps."""
+        """One position, into the sums of all windows that look at it.
+
+        `readers` are rows and columns of outputs, then of taps.
+        """
         count, panels = self.staged.count, self._weights
         name = writer.name("x")
         writer.line(f"{CUDA_TYPES[self._operand]} {name}[{count}];")

@@ -1,7 +1,8 @@
-"""Legal tiles of separable convolutions on a GPU (`compiler.devices.cuda.algorithms.separable.lowering`): those of a product, each block with a rectangle of pixels.
+"""Legal tiles of separable convolutions on a GPU (`compiler.devices.cuda.algorithms.separable.lowering`).
 
-The model is a product's, with what the window adds to a step: copies of the positions around the rectangle, and the window's own arithmetic. A block that does not
-have all columns computes the window again, and so do the positions that rectangles share count for each.
+They are those of a product, each block with a rectangle of pixels. The model is a product's, with what the window adds
+to a step: copies of the positions around the rectangle, and the window's own arithmetic. A block that does not have all
+columns computes the window again, and so do the positions that rectangles share count for each.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ MORE_WARP_TILES = (
     *((32, 32, 16, 8), (64, 32, 16, 16), (16, 64, 16, 8), (64, 16, 16, 8), (64, 64, 16, 32), (16, 128, 16, 16)),
     *((16, 256, 16, 32), (32, 256, 32, 32), (64, 256, 32, 64), (32, 128, 16, 32)),
 )
-"""More warps than the product alone has a use for, as the window is computed by all; and all columns of a wide product."""
+"""More warps than the product alone has a use for, as the window is computed by all; and all columns of a wide
+product."""
 STAGES = (3, 4)
 COLUMNS = (4, 8, 16, 32)
 """Pixels of a rectangle's row."""
@@ -90,7 +92,10 @@ def cuda_separable_tiles(workload: Workload, target: CudaTarget, precision: str)
 def _cheapest(
     names: tuple[str, ...], pixels: Pixels, channels: tuple[int, int], element: DType, target: CudaTarget
 ) -> tuple[Proposal, ...]:
-    """The most promising tiles of some algorithms, best first. `channels`: those that the product sums over, and its columns."""
+    """The most promising tiles of some algorithms, best first.
+
+    `channels`: those that the product sums over, and its columns.
+    """
     found = (work for name in names for work in _best(name, len(names), pixels, channels, element, target))
     return tuple(sorted((work.proposal(target) for work in found), key=lambda proposal: proposal.seconds))
 
@@ -139,7 +144,10 @@ def _strips(rows: int, columns: int, vectors: int, threads: int) -> list[tuple[i
 
 
 def _steps(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Channels of a step, and how many steps there are: those of products, and such that a part of the channels is one step."""
+    """Channels of a step, and how many steps there are.
+
+    Those of products, and such that a part of the channels is one step.
+    """
     whole = MMA_BYTES // shape.element.bytes
     parts = (-(-shape.depth // (count * whole)) * whole for count in PARTS)
     long = (depth for depth in parts if depth * shape.element.bytes <= LONGEST_STEP)
@@ -213,7 +221,10 @@ def _nameless(side: Side) -> Side:
 
 @dataclass(frozen=True)
 class SeparableWork(Work):
-    """One tile and what it costs. `rows` are those of a rectangle, `strip_rows` and `strip_columns` the pixels of a thread."""
+    """One tile and what it costs.
+
+    `rows` are those of a rectangle, `strip_rows` and `strip_columns` the pixels of a thread.
+    """
 
     window: Pixels
     rows: int
@@ -300,7 +311,10 @@ class SeparableWork(Work):
         return max(super()._step_ns(together, target), products + self._window_ns(together, target) + STEP_NS, waiting)
 
     def _window_ns(self, together: int, target: CudaTarget) -> float:
-        """A step's window and copies, of so many blocks: instructions of their warps on four schedulers, none of which issues to one warp in every cycle."""
+        """A step's window and copies, of so many blocks.
+
+        Instructions of their warps on four schedulers, none of which issues to one warp in every cycle.
+        """
         warps = together * self.threads / WARP
         return self._window_instructions * max(warps / (target.fma_per_clock / WARP), STALL) / target.clock_ghz
 

@@ -1,12 +1,14 @@
-"""The `window` algorithm on a GPU: sums and extremes over a window, channel by channel, with the sliding window in registers.
+"""The `window` algorithm on a GPU.
 
-A *strip* is a few rows and columns of outputs at a vector of neighbouring channels: the work of one thread. Every position that its windows
-look at is read once, by accesses of up to 16 bytes, as many rows of positions ahead as registers hold; positions outside the operand are
-not read and count as the monoid's identity. Neighbouring threads have neighbouring channels, then neighbouring columns, so that a warp reads
-stretches of memory and what overlapping windows share is found in the first-level cache.
+Sums and extremes over a window, channel by channel, with the sliding window in registers. A *strip* is a few rows and
+columns of outputs at a vector of neighbouring channels: the work of one thread. Every position that its windows look at
+is read once, by accesses of up to 16 bytes, as many rows of positions ahead as registers hold; positions outside the
+operand are not read and count as the monoid's identity. Neighbouring threads have neighbouring channels, then
+neighbouring columns, so that a warp reads stretches of memory and what overlapping windows share is found in the
+first-level cache.
 
-Constant weights are packed [members of a group][loops][taps][channels]; as many as registers hold are requested before the kernel waits for the one
-that it depends on.
+Constant weights are packed [members of a group][loops][taps][channels]; as many as registers hold are requested before
+the kernel waits for the one that it depends on.
 
 Where few outputs reduce over many positions (`split`), threads and blocks share out a strip's reduction instead.
 """
@@ -42,8 +44,8 @@ NOWHERE = Index.of(0)
 def lower_cuda_window(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
     """A kernel that `as_channel_window` accepts.
 
-    Levels: `thread` rows, columns, channels of a strip; `block` threads. With `parts` in `block`, or in `grid`, so many threads, or blocks, share
-    the reduction of each strip.
+    Levels: `thread` rows, columns, channels of a strip; `block` threads. With `parts` in `block`, or in `grid`, so many
+    threads, or blocks, share the reduction of each strip.
     """
     view = as_channel_window(workload)
     assert view is not None, "the tile stage offers `window` only to kernels of that form"
@@ -109,7 +111,7 @@ class _Window(StripText):
     # Which positions count
 
     def _tests(self, side: Side, size: int, called: str) -> dict[int, str]:
-        """For each position along a side that counts for some strip: the name of the condition under which it does, "" for always."""
+        """For each position along a side that counts for some strip: the name of its condition, "" for always."""
         found = {}
         for position, readers in side.readers(size).items():
             tests = self._conditions(side, size, position, min(output for output, _ in readers))
@@ -123,7 +125,10 @@ class _Window(StripText):
         return found
 
     def _conditions(self, side: Side, size: int, position: int, first: int) -> list[Expr] | None:
-        """What a position needs in order to count: it is inside, and the first output that reads it exists. None where it never does."""
+        """What a position needs in order to count: it is inside, and the first output that reads it exists.
+
+        None where it never does.
+        """
         tests = []
         if side.output.extent % size:
             tests.append(_below(Index.of(side.output) + first, side.output.extent))
@@ -138,7 +143,10 @@ class _Window(StripText):
     # The reduction
 
     def _loops(self, loops: Sequence[Axis], guards: Sequence[Expr], place: Index) -> None:
-        """Loops over what is not unrolled, each guard tested as soon as its axes are known; `place` counts their points."""
+        """Loops over what is not unrolled, each guard tested as soon as its axes are known.
+
+        `place` counts their points.
+        """
         ready = [guard for guard in guards if not guard.axes & set(loops)]
         waiting = [guard for guard in guards if guard not in ready]
         with ExitStack() as stack, self.emitter.scope():

@@ -1,10 +1,13 @@
-"""Windows whose few outputs each reduce over many positions (a global pool): threads and blocks share out each strip's reduction.
+"""Windows whose few outputs each reduce over many positions (a global pool).
+
+Threads and blocks share out each strip's reduction.
 
     thread  every `parts`-th position of a vector of channels, several on their way at a time
     block   partial results meet in shared memory, where each thread combines those of one channel
     grid    those of several blocks meet in scratch memory, and the last block combines them
 
-A strip is one output at a vector of channels; neighbouring threads have neighbouring channels, then neighbouring positions.
+A strip is one output at a vector of channels; neighbouring threads have neighbouring channels, then neighbouring
+positions.
 """
 
 from __future__ import annotations
@@ -128,7 +131,10 @@ class SplitWindow(StripText):
             self._maps()
 
     def _shorten(self) -> int:
-        """How many parts are left for one thread: where threads are many, each first combines a few, into the first one's place."""
+        """How many parts are left for one thread.
+
+        Where threads are many, each first combines a few, into the first one's place.
+        """
         helpers = self.threads // self.results
         if helpers < FEWEST_HELPERS or self.parts % helpers:
             return self.parts

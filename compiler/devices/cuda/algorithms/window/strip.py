@@ -36,6 +36,7 @@ class Strip:
 
     @staticmethod
     def of(view: ChannelWindow, tile: Tile) -> Strip:
+        """The strip that a tile says; one row, column or channel where it does not."""
         return Strip(view, *(tile.extent("thread", axis, 1) for axis in ("rows", "columns", "channels")))
 
     @property
@@ -48,6 +49,7 @@ class Strip:
 
     @property
     def count(self) -> int:
+        """How many strips there are."""
         return prod(axis.extent for axis in self.axes)
 
     @property
@@ -130,7 +132,10 @@ class StripText:
         return [load for load in found if load.slot in self.inputs and self.access_bytes(load.slot, load.index)]
 
     def read(self, load: Load, inside: str = "", otherwise: float = 0.0, *, early: bool = False) -> str:
-        """Declares the elements of a vector, as they lie in memory; those not `inside` are a number. `early`: before the wait."""
+        """Declares the elements of a vector, as they lie in memory.
+
+        Those not `inside` are a number. `early`: before the wait.
+        """
         dtype, nbytes = self.elements[load.slot], self.access_bytes(load.slot, load.index)
         name = self.writer.name(load.slot)
         place = f"{load.slot} + {self.emitter.index(self.slots.address(load.slot, load.index)[1])}"
@@ -144,7 +149,10 @@ class StripText:
         return name
 
     def hold(self, loads: Sequence[Load], element: str = "part") -> None:
-        """Declares one element of each vector in the dtype of the arithmetic, as what the emitter finds for its load."""
+        """Declares one element of each vector in the dtype of the arithmetic.
+
+        The emitter finds it for its load.
+        """
         for load in dict.fromkeys(loads):
             if load in self.raw:
                 name = self.writer.name("v")

@@ -1,4 +1,7 @@
-"""Strips of windows channel by channel on a GPU: how many outputs and channels a thread has, who shares a long reduction."""
+"""Legal tiles of windows channel by channel on a GPU.
+
+How many outputs and channels a thread has, and who shares a long reduction.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,10 @@ def _outputs(view: ChannelWindow, channels: int) -> Iterator[tuple[int, int]]:
 
 
 def _sizes(side: Side, sizes: tuple[int, ...]) -> list[int]:
-    """Outputs along a side: more than one only where windows overlap or weights are used again, with little waste at the end."""
+    """Outputs along a side.
+
+    More than one only where windows overlap or weights are used again, with little waste at the end.
+    """
     extent = side.output.extent
     return [size for size in sizes if size == 1 or (size <= extent and -(-extent // size) * size <= 1.15 * extent)]
 
@@ -132,7 +138,7 @@ def _blocks(view: ChannelWindow, rows: int, columns: int, channels: int, threads
 def _seconds(
     view: ChannelWindow, workload: Workload, rows: int, columns: int, channels: int, threads: int, target: CudaTarget
 ) -> float:
-    """The slowest of the second-level cache, the first-level cache and the instructions of the busiest multiprocessor; and trips to memory."""
+    """The slowest of both levels of cache and the instructions of the busiest multiprocessor, and trips to memory."""
     width = _bytes(view, workload)[0]
     blocks = _blocks(view, rows, columns, channels, threads)
     lines, across = len(view.rows.readers(rows)), len(view.columns.readers(columns))
@@ -191,7 +197,10 @@ def _split_seconds(
     strips: int,
     target: CudaTarget,
 ) -> float:
-    """Bytes, trips to memory for each thread's share, partial results through shared memory and, between blocks, through the second-level cache."""
+    """Bytes, trips to memory for each thread's share, and partial results.
+
+    These go through shared memory and, between blocks, through the second-level cache.
+    """
     width = _bytes(view, workload)[0]
     stretch = strips * channels * width  # bytes side by side; the memory is read by sectors of 32
     moved = _moved(view, workload) * max(32 / stretch, 1.0)
