@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Rates:
     """Sustained rates of one core; where cores share a level, `all_` is what all of them together reach.
 
-    `fma_per_ns` counts fp32 multiply-adds of a whole vector, the others bytes read. The defaults suit no machine in particular: of a
-    target that cannot be measured only their ratios decide anything, and those vary little.
+    `fma_per_ns` counts fp32 multiply-adds of a whole vector, the others bytes read. The defaults suit no machine in
+    particular: of a target that cannot be measured only their ratios decide anything, and those vary little.
     """
 
     fma_per_ns: float = 5.0
@@ -30,5 +30,8 @@ class Rates:
 
     @staticmethod
     def modest(vector_floats: int) -> Rates:
-        """Of an unknown machine with vectors of that width, whose first-level cache delivers two of them with each pair of multiply-adds."""
+        """Of an unknown machine with vectors of that width.
+
+        Its first-level cache delivers two of them with each pair of multiply-adds.
+        """
         return Rates(l1_per_ns=24.0 * vector_floats, l2_per_ns=8.0 * vector_floats)

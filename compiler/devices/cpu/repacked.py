@@ -1,4 +1,7 @@
-"""How much an artifact's weights grow by a second plan: a tile says how its kernel wants constants packed, and each packing is stored once."""
+"""How much an artifact's weights grow by a second plan.
+
+A tile says how its kernel wants constants packed, and each packing is stored once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from compiler.ir.plan import Plan
 
 
 def repacked_bytes(kernels: KernelGraph, plan: Plan, other: Plan, target: CpuTarget) -> int:
-    """Bytes of constants that calls want packed in another way under the other plan. Only calls are lowered whose tiles differ."""
+    """Bytes of constants that calls want packed in another way under the other plan.
+
+    Only calls whose tiles differ are lowered.
+    """
     found: dict[tuple[int, Packing | None], int] = {}
     for call, (tile, _), (another, _) in zip(kernels.calls, plan.tiles, other.tiles, strict=True):
         constants = {at: id for at, id in enumerate(call.inputs) if id in kernels.constants}

@@ -20,11 +20,13 @@ BYTE_DOT, BF16_DOT = "avx512_vnni", "avx512_bf16"
 
 @dataclass(frozen=True)
 class CpuTarget:
-    """One kind of CPU. `vector_floats` is the width of a vector register in fp32, `vector_registers` how many there are.
+    """One kind of CPU.
 
-    `flags` go to the C compiler; `features` are names of /proc/cpuinfo that a machine needs to run the code, checked when an
-    artifact is opened. Caches are bytes per core, but `l3_bytes`, which its cores share; a cross-compiled profile states modest ones.
-    `rates` are those of an unknown machine until somebody has measured this one.
+    `vector_floats` is the width of a vector register in fp32, `vector_registers` how many there are.
+
+    `flags` go to the C compiler; `features` are names of /proc/cpuinfo that a machine needs to run the code, checked
+    when an artifact is opened. Caches are bytes per core, but `l3_bytes`, which its cores share; a cross-compiled
+    profile states modest ones. `rates` are those of an unknown machine until this one is calibrated.
     """
 
     name: str
@@ -152,7 +154,10 @@ def runs_here(profile: CpuTarget) -> bool:
 
 
 def this_machine() -> CpuTarget:
-    """This machine: the best profile it has, its caches, its cores. Raises TargetUnavailable on an unknown architecture."""
+    """This machine: the best profile it has, its caches, its cores.
+
+    Raises TargetUnavailable on an unknown architecture.
+    """
     for profile in PROFILES:
         if runs_here(profile):
             l1 = _cache_bytes(1, profile.l1_bytes)

@@ -59,7 +59,7 @@ BY_NAME: Mapping[str, Algorithm] = {name: one for one in (*ALGORITHMS, *ALWAYS) 
 
 
 def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
-    """What every algorithm that a job of this precision asks proposes; plain loops and routines take what nothing else does."""
+    """What every algorithm proposes that a job of this precision asks; plain loops and routines take what is left."""
     asked = [one for one in ALGORITHMS if one.precision in ("fp32", precision)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
     return proposed or [option for one in ALWAYS for option in one.tiles(workload, target, lanes)]

@@ -12,7 +12,10 @@ from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 Tiles = Callable[[Workload, CpuTarget, int], list[Proposal]]
-"""The legal tiles of one workload on one target, for a plan of so many lanes; empty for a kernel that the algorithm does not take."""
+"""The legal tiles of one workload on one target, for a plan of so many lanes.
+
+Empty for a kernel that the algorithm does not take.
+"""
 Lower = Callable[[str, Workload, Tile, CpuTarget], Lowering]
 """A kernel as a C function of a name, under a tile that the algorithm proposed."""
 
@@ -22,7 +25,8 @@ class Algorithm:
     """One way to carry out a kernel.
 
     names      what its tiles call it (`Tile.algorithm`): one, or one for each form of its constants
-    precision  of the jobs that ask it beside those of fp32; what it rounds away is what they asked for, and no part of their tolerance
+    precision  of the jobs that ask it beside those of fp32. What it rounds away is what they asked for, and no part of
+               their tolerance
     """
 
     names: tuple[str, ...]

@@ -1,10 +1,11 @@
 """The `attention` algorithm: both products and the softmax between them, for a block of queries at a time.
 
-The keys and values of a head are packed in panels once. The scores of a block of queries lie in the cache: their maps and
-largest values are taken as the products are made, then they become exponentials of their distances to the largest, and are
-multiplied with the values; each row is divided by its sum at the end. Where there are more keys than a block of them, the sums so
-far are scaled to the new largest value block by block (the online softmax of Milakov and Gimelshein, arXiv 1805.02867; Dao et al.,
-FlashAttention, arXiv 2205.14135).
+The keys and values of a head are packed in panels once. The scores of a block of queries stay in the cache. Maps are
+applied to them and their maxima taken as the products are made. Then they become exponentials of their distances to the
+maximum, and are multiplied with the values. Each row is divided by its sum at the end.
+
+Where there are more keys than a block of them, the sums so far are scaled to the new maximum block by block: the online
+softmax of Milakov and Gimelshein, arXiv 1805.02867; Dao et al., FlashAttention, arXiv 2205.14135.
 
 A tile says which register tiles both products have, and the block of queries whose scores stay in a cache.
 """
@@ -50,7 +51,10 @@ EXP_NS = 3.0
 
 
 def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """A tile for each width of the scores' panels, cheapest by the model first; empty for a kernel that is no attention."""
+    """A tile for each width of the scores' panels, cheapest by the model first.
+
+    Empty unless the kernel is attention.
+    """
     view = as_attention(workload.kernel)
     if view is None:
         return []
@@ -63,7 +67,10 @@ def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
 
 
 def _most_rows(vectors: int, target: CpuTarget) -> int:
-    """Rows of a register tile of so many vectors: sums and a row of B fill the registers; elements of A are broadcast from memory."""
+    """Rows of a register tile of so many vectors.
+
+    Sums and a row of B fill the registers; elements of A are broadcast from memory.
+    """
     return max(target.vector_registers // vectors - 1, 1)
 
 
@@ -98,7 +105,10 @@ def _column_vectors(view: Attention, floats: int) -> int:
 
 
 def _seconds(view: Attention, scores: tuple[int, int], mixed: tuple[int, int], target: CpuTarget) -> float:
-    """Both products under register tiles of (rows, vectors), bound by arithmetic or loads, the exponentials, and packing."""
+    """Both products under register tiles of (rows, vectors), with the exponentials and packing.
+
+    The products are bound by arithmetic or loads.
+    """
     floats = target.vector_floats
     loads_per_ns = target.rates.l1_per_ns / (4 * floats)
 
@@ -118,8 +128,8 @@ def _seconds(view: Attention, scores: tuple[int, int], mixed: tuple[int, int], t
 def attention(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_attention` accepts.
 
-    Levels: `lane` m, queries of a task; `block` m and n, queries and keys worked on at a time; `register` m and n, the register tile of the
-    scores; `vector` m and n, that of the product with the values.
+    Levels: `lane` m, queries of a task; `block` m and n, queries and keys worked on at a time; `register` m and n, the
+    register tile of the scores; `vector` m and n, that of the product with the values.
     """
     view = as_attention(workload.kernel)
     assert view is not None, "the tile stage offers `attention` only to kernels of that form"
@@ -335,7 +345,7 @@ class _Attention(Lowering):
             self._mixed(keys, first, last)
 
     def _scores(self, keys: int) -> None:
-        """weights[row] = the scores of a block of keys, with what follows them; most[row], lane by lane, the largest."""
+        """weights[row] = the scores of a block of keys with their epilogue; most[row], lane by lane, the largest."""
         writer, panel = self.writer, self.panel
         with writer.block(f"for (long place = 0; place < {keys}; place += {panel})"):
             writer.line(f"const float *const b = keys + (first_key + place) * {self.view.deep}L;")
@@ -376,7 +386,7 @@ class _Attention(Lowering):
         return finish(self._emitter(vector), self.slots, self.view.scores, self.view.maps, value)
 
     def _exponentials(self, keys: int, first: bool) -> None:
-        """weights[row] = exp(weights[row] - largest), and their sum; sums of earlier keys get the scale of the new largest.
+        """weights[row] = exp(weights[row] - largest), and their sum; sums so far are scaled to the new largest.
 
         A row without any score above -infinity keeps a sum of 0, so that later keys, if there are any, decide.
         """
@@ -400,7 +410,10 @@ class _Attention(Lowering):
             writer.line("most[row] = tw_splat(largest);")
 
     def _mixed(self, keys: int, first: bool, last: bool) -> None:
-        """The weights times the values, added to the sums so far; at the last block of keys divided by the weights' sum and stored."""
+        """The weights times the values, added to the sums so far.
+
+        At the last block of keys the sums are divided by the weights' sum and stored.
+        """
         writer, panel = self.writer, self.value_panel
         with writer.block(f"for (long panel = 0; panel < {self.value_panels}; panel++)"):
             size = self.view.keys.extent * panel

@@ -1,4 +1,4 @@
-"""The `bf16` algorithm: fp32 contractions whose operands are rounded to bf16 and whose products are added in fp32 (VDPBF16PS)."""
+"""The `bf16` algorithm: fp32 contractions with operands rounded to bf16 and sums in fp32 (VDPBF16PS)."""
 
 from __future__ import annotations
 

@@ -16,5 +16,8 @@ def even_part(total: int, most: int) -> int:
 
 
 def most_rows(vectors: int, target: CpuTarget) -> int:
-    """Rows of a register tile of so many vectors: their sums, a row of B and a broadcast element of A fill the registers."""
+    """Rows of a register tile of so many vectors.
+
+    Their sums, a row of B and a broadcast element of A fill the registers.
+    """
     return max((target.vector_registers - vectors - 1) // vectors, 1)

@@ -1,10 +1,13 @@
-"""Contractions whose inner step is a dot product: each 32-bit lane takes in a group of four bytes, two 16-bit integers or two bf16.
+"""Contractions whose inner step is a dot product of a group of narrow numbers in each 32-bit lane.
 
-As in a contraction of fp32, a task works on a block of rows; B is packed in panels of `n` columns, and the inner kernel keeps the sums of
-m x n results in registers. Here k is taken a group at a time: a step loads vectors of B with one group of a column in each lane, and
-broadcasts one group of each row of A. Rows of A are read where they lie, or staged in the lane's scratch: copied along k, with padding
-written between, and in the form that the instruction wants. The maps that follow run on a finished tile, column by column, so
-that what they compute of a column alone is computed once for all rows.
+A group is four bytes, two 16-bit integers or two bf16. As in a contraction of fp32, a task works on a block of rows; B
+is packed in panels of `n` columns, and the inner kernel keeps the sums of m x n results in registers. Here k is taken a
+group at a time: a step loads vectors of B with one group of a column in each lane, and broadcasts one group of each row
+of A.
+
+Rows of A are read where they lie, or staged in the lane's scratch: copied along k in the form that the instruction
+wants, with padding written between. The maps that follow run on a finished tile, column by column, so that what they
+compute of a column alone is computed once for all rows.
 
 A register tile has as many accumulators as the vector file holds; its blocks fit the caches.
 """
@@ -70,6 +73,7 @@ class DotProduct:
 
     @property
     def steps(self) -> int:
+        """Groups along k; the last one may be padded."""
         return -(-self.view.depth // self.group)
 
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -151,7 +155,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Staged:
-    """What a row of A is made of: `value` where `condition` holds, else `padding`. `source` is the load that is copied, if it is one."""
+    """What a row of A is made of: `value` where `condition` holds, else `padding`.
+
+    `source` is the load that is copied, if it is one.
+    """
 
     value: Expr
     padding: Expr
@@ -430,7 +437,10 @@ class DotContraction(Lowering):
                     self._gather(axes[1:], waiting, place * axes[0].extent + axes[0], emitter)
 
     def _run(self, guards: Sequence[Expr]) -> int:
-        """How many of the innermost axes of k A lies densely along, where guards at most bound the outermost of them; 0 for none."""
+        """How many of the innermost axes of k A lies densely along; 0 for none.
+
+        Guards may bound the outermost of them, and no other.
+        """
         if self.staged.source is None:
             return 0
         offset = self.slots.address(self.staged.source.slot, self.staged.source.index)[1]

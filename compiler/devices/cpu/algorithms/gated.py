@@ -1,4 +1,7 @@
-"""Tiles for products with a gate on one operand, which is moved to the other: weights scaled once for all rows, or rows instead of weights."""
+"""Tiles for products with a gate on one operand, which is moved to the other.
+
+Either the weights are scaled once for all rows, or the rows are.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The `gemv` algorithm: a few rows times a constant matrix, read once at the speed of the memory it lies in.
 
-The matrix is packed in panels, some of which are read side by side, each along memory: one pass over k fills the sums of all their
-columns for all rows, and the maps that follow are applied to them at once. Under `gemv24` the panels hold 24 bits for each element
-(`compiler.ir.encoding`). Long sums are taken in stretches of k, which keeps rounding errors from growing with the depth.
+The matrix is packed in panels, some of which are read side by side, each along memory. One pass over k fills the sums
+of all their columns for all rows, and the maps that follow are applied to them at once. Under `gemv24` the panels hold
+24 bits for each element (`compiler.ir.encoding`). Long sums are taken in segments of k, which keeps rounding errors
+from growing with the depth.
 
 A tile says how many panels lie side by side, and into how many tasks the columns are cut.
 """
@@ -34,7 +35,10 @@ from compiler.tuning.proposal import Proposal, in_registers
 
 TASKS_PER_LANE = 4
 INT24_ERROR = 3e-7
-"""Of a product with 24-bit numbers, relative to its largest value: what rounding to about 2^-21 of a usual element comes to."""
+"""Error of a product with 24-bit numbers, relative to its largest value.
+
+It is what rounding to about 2^-21 of a usual element comes to.
+"""
 
 
 def gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -61,7 +65,7 @@ def gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
 
 
 def _seconds(view: Contraction, element_bytes: int, target: CpuTarget) -> float:
-    """What it takes to read the matrix from where it stays between two runs, or to multiply with it if that takes longer."""
+    """What it takes to read the matrix from where it stays between two runs, or to multiply with it if that is more."""
     octets = view.depth * view.columns * element_bytes
     compute = view.rows * view.depth * view.columns / target.vector_floats / target.rates.fma_per_ns
     return 1e-9 * (CALL_NS + max(octets / read_rate(octets, target), compute))

@@ -1,13 +1,15 @@
 """The `integer` algorithm: products of bytes with zero points, summed exactly in int32.
 
-Two forms. Where the target multiplies bytes (VPDPBUSD), A is held as unsigned and B as signed bytes: what is of the other kind is moved by
-128, and its zero point with it. With a' = A + s, p' = p + s, b' = B - t, q' = q - t,
+There are two forms. Where the target multiplies bytes (VPDPBUSD), A is held as unsigned and B as signed bytes: what is
+of the other kind is moved by 128, and its zero point with it. With a' = A + s, p' = p + s, b' = B - t, q' = q - t,
 
     sum (A - p)(B - q) = sum a' b'  -  p' (sum b' - K q')  -  q' sum a'
 
-The sums of b' over k are packed behind each panel, those of a' are taken of staged rows, and only where q' may differ from 0. Anywhere
-else both operands are held in 16 bits (VPMADDWD), A less its zero point, and only the last term is left. All of it is exact modulo 2**32,
-and so is the result.
+The sums of b' over k are packed behind each panel. Those of a' are taken of staged rows, and only where q' may differ
+from 0.
+
+Anywhere else both operands are held in 16 bits (VPMADDWD), A less its zero point, and only the last term is left. All
+of it is exact modulo 2**32, and so is the result.
 """
 
 from __future__ import annotations

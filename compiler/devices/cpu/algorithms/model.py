@@ -1,4 +1,7 @@
-"""What a tile should cost: arithmetic against the vector units, bytes against the caches they come from, at the target's `rates`."""
+"""What a tile should cost, at the target's `rates`.
+
+Arithmetic is counted against the vector units, bytes against the caches they come from.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ CALL_NS = 150.0
 
 
 def read_rate(footprint: int, target: CpuTarget) -> float:
-    """Bytes per nanosecond at which one core reads, over and over, what takes `footprint` bytes in all: those of the level that holds it."""
+    """Bytes per nanosecond at which one core reads `footprint` bytes again and again.
+
+    It is the rate of the cache level that holds them, or of memory.
+    """
     rates = target.rates
     levels = (
         (target.l1_bytes, rates.l1_per_ns),

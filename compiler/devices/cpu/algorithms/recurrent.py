@@ -1,9 +1,9 @@
 """The `recurrent` algorithm: recurrent layers as one task that goes through time.
 
-What the gates get from the input needs no earlier step: for some steps at a time it is one matrix product by the micro-kernel. Then,
-step by step, products of the state with packed weights, read at the speed of the cache they stay in, and maps along the hidden
-units. All elements of the batch go through a block before the next block begins, so that up to MAX_ROWS of them share what is
-read of the weights.
+What the gates get from the input needs no earlier step: for some steps at a time it is one matrix product by the
+micro-kernel. Then, step by step, follow products of the state with packed weights, read at the speed of the cache they
+stay in, and maps along the hidden units. All elements of the batch go through a block before the next block begins, so
+that up to MAX_ROWS of them share what is read of the weights.
 
 A tile says for how many steps at a time the products of the input are made, and the panels of both kinds of products.
 """
@@ -47,7 +47,10 @@ MAP_NS = 20.0
 
 
 def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """One tile, and where the workload allows it the same with the weights of the state in 24 bits; empty for a kernel that is no recurrence."""
+    """One tile, and where the workload allows it the same with the weights of the state in 24 bits.
+
+    Empty unless the kernel is a recurrence.
+    """
     view = as_recurrence(workload)
     if view is None:
         return []
@@ -75,7 +78,10 @@ def _group(view: Recurrence, target: CpuTarget) -> tuple[int, int]:
 
 
 def _seconds(view: Recurrence, element_bytes: int, target: CpuTarget) -> float:
-    """Every step reads the weights from where they stay, or multiplies with them if that takes longer, and maps the hidden units."""
+    """Every step reads the weights, or multiplies with them if that takes longer, and maps the hidden units.
+
+    The weights are read from the level in which they stay.
+    """
     floats = target.vector_floats
     elements = sum(product.column.extent * product.depth.extent for product in view.products)
     compute = view.sequences * elements / floats / target.rates.fma_per_ns
@@ -88,9 +94,9 @@ def _seconds(view: Recurrence, element_bytes: int, target: CpuTarget) -> float:
 def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_recurrence` accepts.
 
-    Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at a time; `register`
-    m and n, the register tile of the former; `vector` n, columns of a panel of the latter, which under `recurrent24` holds 24 bits for each
-    element (`compiler.ir.encoding`).
+    Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at
+    a time; `register` m and n, the register tile of the former; `vector` n, columns of a panel of the latter, which
+    under `recurrent24` holds 24 bits for each element (`compiler.ir.encoding`).
     """
     view = as_recurrence(workload)
     assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"
@@ -202,7 +208,10 @@ class _Recurrent(Lowering):
 
     @contextmanager
     def _each_piece(self, product: Product, apart: int, ctype: str = "float") -> Iterator[int]:
-        """A loop over the pieces of a product's matrix, `piece_b` being a piece's first panel, the next one `apart`; columns of a piece."""
+        """A loop over the pieces of a product's matrix, whose first panels are `apart` from each other.
+
+        `piece_b` is a piece's first panel. Yields the columns of a piece.
+        """
         unit = self.view.unit(product.matrix)
         size = -(-unit // self._panel(product)) * apart
         first, count = self.view.first_piece(product), product.column.extent // unit
@@ -212,7 +221,10 @@ class _Recurrent(Lowering):
             yield unit
 
     def _store(self, product: Product, unit: int, rows: int, width: int) -> None:
-        """The sums `c` of some rows from `row` on, as wide as `width`, to the product's temporary from `column` of the piece on."""
+        """The sums `c` of some rows from `row` on, as wide as `width`, to the product's temporary.
+
+        They go there from `column` of the piece on.
+        """
         writer = self.writer
         writer.line(f"const long live = tw_least_of({unit} - column, {width});")
         place = f"{product.into} + (row + at) * {product.column.extent} + piece * {unit} + column"

@@ -43,8 +43,8 @@ def routine(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Low
 class _TopK(Lowering):
     """Selection with a heap: k best of each row, best first; a tie keeps the lower index, NaN counts as greatest.
 
-    The heap holds the places of the best so far in the lane's scratch, the one that comes last at its root (Knuth, The Art of Computer
-    Programming 3, 5.2.3); most elements are only compared with that one. A tile task is one row.
+    The heap holds the places of the best so far in the lane's scratch, the one that comes last at its root (Knuth, The
+    Art of Computer Programming 3, 5.2.3); most elements are only compared with that one. A tile task is one row.
     """
 
     def __init__(self, name: str, workload: Workload, routine: Routine) -> None:
@@ -97,7 +97,10 @@ class _TopK(Lowering):
 
 
 def _order(writer: Writer, name: str, ctype: str, inner: int, precedes: str) -> None:
-    """Functions on places of a row: which of two comes first, and a heap's order mended where only the entry `at` may break it."""
+    """C functions on places of a row.
+
+    One says which of two comes first, the other restores a heap's order where only the entry `at` may break it.
+    """
     with writer.block(f"static inline int {name}_before(const {ctype} *from, long one, long two)"):
         writer.line(f"const {ctype} a = from[one * {inner}], b = from[two * {inner}];")
         for x, other, answer in (("a", "b", 1), ("b", "a", 0)):

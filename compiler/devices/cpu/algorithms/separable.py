@@ -1,8 +1,9 @@
-"""The `separable` algorithm: a window channel by channel and the pointwise product that reads it, through rows that stay in a cache.
+"""The `separable` algorithm: a window channel by channel and the pointwise product that reads it.
 
-A task takes some rows of output positions. It computes the window at all of their channels into the lane's scratch, pixel after pixel, as
-the `window` algorithm does; those are the rows of A, in place, of a product by the `contraction` algorithm, whose micro-kernels and
-epilogue follow. What lies between the two is never stored, and nothing is computed twice: tasks share pixels out, not columns.
+The rows between the two stay in a cache. A task takes some rows of output positions. It computes the window at all of
+their channels into the lane's scratch, pixel after pixel, as the `window` algorithm does. Those are the rows of A, in
+place, of a product by the `contraction` algorithm, whose micro-kernels and epilogue follow. What lies between the two
+is never stored, and nothing is computed twice: tasks divide pixels, not columns.
 
 Depthwise before pointwise is the pair of which fusion by tiles is said to pay most (Welder, OSDI 2023).
 
@@ -46,7 +47,10 @@ TASKS_PER_LANE = 4
 
 
 def separable_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """Combinations of register tiles and blocks, cheapest by the model first; empty for a kernel that is no separable convolution."""
+    """Combinations of register tiles and blocks, cheapest by the model first.
+
+    Empty unless the kernel is a separable convolution.
+    """
     halves = as_halves(workload)
     if halves is None or halves.view.points < FEWEST_PIXELS:
         return []
@@ -78,7 +82,10 @@ def _row_blocks(halves: Halves, tile: Tile) -> int:
 
 
 def _block_rows(halves: Halves, target: CpuTarget, lanes: int) -> list[int]:
-    """Rows of outputs of a task: as many as a part of a cache holds with a panel of weights, and no more than leave every lane its tasks."""
+    """Rows of outputs of a task.
+
+    As many as a part of a cache holds with a panel of weights, and no more than leave every lane its tasks.
+    """
     view = halves.window_view
     down, images = view.rows.output.extent, prod(axis.extent for axis in view.outer)
     row = 4 * view.columns.output.extent * halves.pitch
@@ -100,7 +107,10 @@ def _window_seconds(halves: Halves, tile: Tile, target: CpuTarget) -> float:
 
 
 def _products(halves: Halves, rows: int, target: CpuTarget) -> Iterator[tuple[tuple[int, int, int], float]]:
-    """Register tiles of the product over blocks of so many rows of outputs, as (rows, columns, stretch), with what they should take."""
+    """Register tiles of the product over blocks of so many rows of outputs, with what they should take.
+
+    Tiles are given as (rows, columns, segment of k).
+    """
     view, pixels = halves.product_view, rows * halves.window_view.columns.output.extent
     floats, blocks = target.vector_floats, halves.view.points / pixels
     weights = 4 * view.depth * view.columns
@@ -130,8 +140,9 @@ def _joined(window: Tile, product: tuple[int, int, int], target: CpuTarget) -> T
 def separable(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_halves` accepts.
 
-    Levels: `block` rows, the rows of output positions of a task, and channels, how many of them the window takes at a time; `register` rows, columns and channels, the register tile of the window, m and n,
-    that of the product, whose rows are pixels; `block` k, if given, cuts the product's sums as it does those of `contraction`.
+    Levels: `block` rows, the rows of output positions of a task, and channels, how many of them the window takes at a
+    time; `register` rows, columns and channels, the register tile of the window, m and n, that of the product, whose
+    rows are pixels. `block` k, if given, cuts the product's sums as it does those of `contraction`.
     """
     halves = as_halves(workload)
     assert halves is not None, "the tile stage offers `separable` only to kernels of that form"
@@ -183,7 +194,10 @@ class _Separable(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
-        """Rows of an image, which the window counts along an axis of its own, are those of the pixels' axes that stand around a row's."""
+        """The task grid, over the pixels' axes.
+
+        The window counts rows of an image along an axis of its own. They are those of the pixels' axes around a row's.
+        """
         pixels = [*self.halves.view.pixels]
         _taken_from(pixels, self.across)
         rows = _taken_from(pixels, self.down)

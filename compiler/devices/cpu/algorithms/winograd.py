@@ -1,12 +1,13 @@
 """The `winograd` algorithm: convolutions of unit stride by minimal filtering (`compiler.forms.winograd`) as C.
 
-A task is a block of output tiles against a block of output channels. It transforms the inputs of its tiles, V = B^T d B, one vector of
-channels at a time, into the lane's scratch: a matrix of tiles x channels for each element of a transformed tile. Panel by panel of output
-channels it multiplies each of them with the transformed weights, M = V U, and transforms back, Y = A^T M A, with the maps that follow
-applied on the way to memory. V and one panel's M stay in the second-level cache; the weights stream through once per block of tiles.
+A task is a block of output tiles against a block of output channels. It transforms the inputs of its tiles, V = B^T d
+B, one vector of channels at a time, into the lane's scratch: a matrix of tiles x channels for each element of a
+transformed tile. Panel by panel of output channels it multiplies each of them with the transformed weights, M = V U. It
+transforms back, Y = A^T M A, with the maps that follow applied on the way to memory. V and one panel's M stay in the
+second-level cache; the weights are read once per block of tiles.
 
-A transform is written out for one axis and applied along each axis in turn. Points come in pairs +-p, whose rows share what is even and
-what is odd in p.
+A transform is written out for one axis and applied along each axis in turn. Points come in pairs +-p, whose rows share
+what is even and what is odd in p.
 
 A tile says how many outputs it has along each axis, and how many tiles and channels are worked on at a time.
 """
@@ -62,7 +63,10 @@ TASKS_PER_LANE = 4
 INPUT_NS, OUTPUT_NS = 3.0, 2.0
 """One vector of one element, transformed along both axes."""
 ARRIVING, STREAMING = 2.0, 1.5
-"""How much longer than by themselves weights take to arrive, and to come from the second-level cache, in the midst of arithmetic."""
+"""How much longer weights take in the midst of arithmetic than by themselves.
+
+The first is for weights that arrive from where constants lie, the second for those from the second-level cache.
+"""
 BLOCK_L2 = 0.5
 """The part of the second-level cache that a block's V and M may fill; weights stream through the rest."""
 WORTHWHILE = 1.25
@@ -111,7 +115,10 @@ def _outdoes(one: Proposal, other: Proposal) -> bool:
 
 
 def _outputs(taps: int, extent: int) -> list[int]:
-    """How many outputs a tile may have along an axis: where two choices make equally many tiles, the smaller has the smaller error."""
+    """How many outputs a tile may have along an axis.
+
+    Where two choices make equally many tiles, the smaller has the smaller error.
+    """
     possible = [elements - taps + 1 for elements in POSITIVE_POINTS if elements - taps + 1 >= LEAST_OUTPUTS]
     fewest: dict[int, int] = {}
     for outputs in sorted(possible, reverse=True):
@@ -168,13 +175,17 @@ def _seconds(
 
 
 AHEAD = 128
-"""Steps of k by which weights are fetched before they are read: each is read once per block of tiles, from beyond the second-level cache."""
+"""Steps of k by which weights are fetched before they are read.
+
+Each is read once per block of tiles, from beyond the second-level cache.
+"""
 
 
 def winograd(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_convolution` accepts.
 
-    Levels of `tile`: `transform` (outputs of a tile along y and x), `block` (m tiles and n channels of a task), `register` (m tiles, n channels).
+    Levels of `tile`: `transform` (outputs of a tile along y and x), `block` (m tiles and n channels of a task),
+    `register` (m tiles, n channels).
     """
     return _Winograd(name, workload, tile, target)
 
@@ -266,7 +277,8 @@ class _Winograd(Lowering):
                 self._nested(
                     (outer[0].elements, inner.elements),
                     f"{name}_{_suffix(outer[0])}(d + j * step, row, {{half}}, {{row}});",
-                    f"{name}_{_suffix(inner)}({{half}}, {{step}}, v + i * {inner.elements * self.v_plane}, {self.v_plane});",
+                    f"{name}_{_suffix(inner)}({{half}}, {{step}}, v + i * {inner.elements * self.v_plane}, "
+                    f"{self.v_plane});",
                 )
         writer.line()
 
@@ -281,7 +293,8 @@ class _Winograd(Lowering):
             else:
                 self._nested(
                     (outer[0].outputs, inner.elements),
-                    f"{name}_{_suffix(outer[0])}(m + j * {self.m_plane}, {inner.elements * self.m_plane}, {{half}}, {{row}});",
+                    f"{name}_{_suffix(outer[0])}(m + j * {self.m_plane}, {inner.elements * self.m_plane}, "
+                    f"{{half}}, {{row}});",
                     f"{name}_{_suffix(inner)}({{half}}, {{step}}, y + i * {inner.outputs * self.lanes}, {self.lanes});",
                 )
         writer.line()
@@ -327,7 +340,10 @@ class _Winograd(Lowering):
         decode(self.writer, (*self.view.free, *self.places), at)
 
     def _transform_inputs(self) -> None:
-        """v[element][t] for each tile t of the block: read in place where all of it lies inside the padding, else by way of a patch."""
+        """V for each tile t of the block, as v[element][t].
+
+        A tile is read in place where all of it lies inside the padding, else by way of a patch.
+        """
         writer, depth, lanes = self.writer, self.view.depth, self.lanes
         whole = depth.extent // lanes * lanes
         with writer.block("for (long t = 0; t < count; t++)"):
@@ -366,7 +382,7 @@ class _Winograd(Lowering):
             writer.line(f"{self.name}_input({slot} + {place_of}, {row}, {step}, to + {view.depth});")
 
     def _read_patch(self, vector: Vector) -> None:
-        """The tile's inputs, at one vector of channels, in a patch with zeros where the image ends; then their transform."""
+        """The tile's inputs at one vector of channels, in a patch with zeros where the image ends; their transform."""
         view, writer, lanes = self.view, self.writer, self.lanes
         writer.line(f"float patch[{self.elements * lanes}] __attribute__((aligned(64)));")
         inner = self.forms[-1].elements
@@ -473,10 +489,12 @@ def _write_input(writer: Writer, one: Form) -> None:
             odd = [value / point if value != other else Fraction(0) for value, other in zip(row, twin, strict=True)]
             writer.line(f"const vf even{element} = {_sum_of(_terms(even))}, odd{element} = {_sum_of(_terms(odd))};")
             writer.line(
-                f"tw_store(y + {element} * y_step, {_sum_of([(Fraction(1), f'even{element}'), (point, f'odd{element}')])});"
+                f"tw_store(y + {element} * y_step, "
+                f"{_sum_of([(Fraction(1), f'even{element}'), (point, f'odd{element}')])});"
             )
             writer.line(
-                f"tw_store(y + {element + 1} * y_step, {_sum_of([(Fraction(1), f'even{element}'), (-point, f'odd{element}')])});"
+                f"tw_store(y + {element + 1} * y_step, "
+                f"{_sum_of([(Fraction(1), f'even{element}'), (-point, f'odd{element}')])});"
             )
 
 

@@ -1,4 +1,4 @@
-"""What follows a product or a reduction on its results: they are put where their block stores them, then the maps are applied."""
+"""The epilogue: results of a product or a reduction are put where their block stores them, then maps are applied."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def finish(
     value: str,
     dtype: DType = DType.F32,
 ) -> str:
-    """Puts a vector of the product's results, of `dtype`, where its block stores them, and those of the maps that follow.
+    """Puts a vector of the product's results, of `dtype`, where its block stores them; then those of its epilogue.
 
-    The name of the last value.
+    Returns the C name of the last value.
     """
     _put(emitter, slots, product.stores[0].slot, product.stores[0].index, value, dtype)
     for block in maps:

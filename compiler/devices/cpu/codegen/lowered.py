@@ -19,8 +19,9 @@ from compiler.ir.packing import Packing
 class Lowered:
     """A kernel as C: `void name(void *const *p, char *scratch, long begin, long end)` runs tile tasks begin .. end-1.
 
-    `p` holds the buffers' first elements, inputs then outputs; `scratch` is private to the lane and holds `scratch_bytes`. An input
-    with a Packing is given packed. `grid` says what a tile task works on; None: nobody knows, it may be anything.
+    `p` holds the buffers' first elements, inputs then outputs. `scratch` is private to the lane and holds
+    `scratch_bytes`. An input with a Packing is given packed. `grid` says what a tile task works on; None: unknown, it
+    may be anything.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Lowering(ABC):
 
 @contextmanager
 def kernel_function(writer: Writer, name: str, workload: Workload, *notes: str) -> Iterator[None]:
-    """The kernel's C function below its comment; the caller writes its body, in which each slot's pointer has the slot's name."""
+    """The kernel's C function below its comment; the caller writes its body, where slots' pointers have their names."""
     describe(writer, workload, *notes)
     with writer.block(signature(name)):
         declare_slots(writer, workload)

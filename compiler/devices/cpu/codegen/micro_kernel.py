@@ -1,7 +1,7 @@
 """The micro-kernel: the innermost loops of a contraction, with all sums in registers.
 
-The register tile of rows x vectors follows Goto and van de Geijn (ACM TOMS 34(3), 2008): one step of k loads `vectors` vectors of B, broadcasts
-one element of each row of A, and multiplies and adds all pairs.
+The register tile of rows x vectors follows Goto and van de Geijn (ACM TOMS 34(3), 2008): one step of k loads `vectors`
+vectors of B, broadcasts one element of each row of A, and multiplies and adds all pairs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ class MicroKernel:
     """c[rows][panel] = sum over k of a[row, k] b[k][panel], for panel = vectors * lanes columns.
 
     rows     offset in elements of each row of A from its first
-    nest     the loops over k, outermost first, each (extent, step of A in elements); B is dense in the order of this nest
+    nest     the loops over k, outermost first, each (extent, step of A in elements); B is dense in the order of this
+             nest
     vectors  of B and of each row of the result
     lanes    floats of a vector
-    ahead    steps of k by which B is fetched into the cache before it is read; 0: left to the hardware, which stops at each page
+    ahead    steps of k by which B is fetched into the cache before it is read; 0: left to the hardware, which stops at
+             each page
     wide     floats of a row of B and of the result, where there are more than the vectors hold; 0: there are not
     """
 
@@ -48,9 +50,10 @@ class MicroKernel:
         return self.wide or self.vectors * self.lanes
 
     def write(self, writer: Writer, name: str, share: int = 0) -> None:
-        """A C function `name(a, b, c)`, or `name(a, b, c, next)` where there is a share: the whole sum, stretch by stretch.
+        """A C function `name(a, b, c)`, or `name(a, b, c, next)` where there is a share: the whole sum.
 
-        With each step of k it fetches `share` floats, in turn from `next` on, into the cache for whoever is to read them soon.
+        It is taken segment by segment. Each step of k fetches `share` floats, in turn from `next` on, into the cache
+        for the one that reads them next.
         """
         cut = stretches(self.nest)
         with writer.block(_head(name, ("float *c", *(("const float *next",) if share else ())))):
@@ -66,9 +69,9 @@ class MicroKernel:
         writer.line()
 
     def write_adding(self, writer: Writer, name: str, share: int) -> None:
-        """A C function `name(a, b, c, count, next)`: c += a b for one stretch, a nest of `count` steps outermost where its extent is 0.
+        """A C function `name(a, b, c, count, next)`: c += a b for one segment of k.
 
-        Fetches as `write` does.
+        Its nest has `count` steps outermost where its extent is 0. Fetches as `write` does.
         """
         with writer.block(_head(name, ("float *c", "long count", "const float *next"))):
             writer.line("(void)count, (void)next;")
@@ -78,9 +81,10 @@ class MicroKernel:
 
     @contextmanager
     def write_sums(self, writer: Writer, name: str, share: int, more: Sequence[str]) -> Iterator[None]:
-        """A C function `name(a, b, next, ...)` with `more` parameters, for a nest of one stretch.
+        """A C function `name(a, b, next, ...)` with `more` parameters, for a nest of one segment of k.
 
-        It leaves `vf acc[rows][vectors]` = a b in registers for what the caller writes into it. Fetches as `write` does.
+        It leaves `vf acc[rows][vectors]` = a b in registers for what the caller writes into it. Fetches as `write`
+        does.
         """
         with writer.block(_head(name, ("const float *next", *more))):
             writer.line("(void)next;")
@@ -126,9 +130,9 @@ class MicroKernel:
 
 @dataclass(frozen=True)
 class Stretches:
-    """k cut into stretches: `outer` loops around them, the innermost of which advances by `part`, and the nest inside of one.
+    """k cut into segments: `outer` loops around them, the innermost of which advances by `part`, and the nest inside.
 
-    The nest's outermost extent is 0 where it is not the same for all stretches.
+    The nest's outermost extent is 0 where it is not the same for all segments.
     """
 
     outer: Nest
@@ -147,7 +151,10 @@ class Stretches:
 
     @contextmanager
     def loops(self, writer: Writer) -> Iterator[None]:
-        """Loops over the stretches, in which A is `a_at` elements further, `done` steps of k lie behind and `count` is the extent that varies."""
+        """Loops over the segments; the caller writes their body.
+
+        In it A is `a_at` elements further, `done` steps of k lie behind, and `count` is the extent that varies.
+        """
         with ExitStack() as stack:
             for level, (extent, _) in enumerate(self.outer):
                 advance = f"k{level} += {self.part}" if level == len(self.outer) - 1 else f"k{level}++"

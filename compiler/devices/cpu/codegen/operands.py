@@ -23,7 +23,7 @@ Bounds = Mapping[Axis, tuple[str, str]]
 
 
 def write_stage(writer: Writer, slots: Slots, staged: Staged, pitches: Sequence[int], bounds: Bounds) -> None:
-    """`rows` = what a block of outputs needs of an image, in the order of its dimensions, zero where the operand is padded."""
+    """`rows` = what a block of outputs needs of an image, in the order of its dimensions; padding is zero."""
     value, dims = joined_dims(staged, slots, pitches)
     _Stage(writer, slots, value, bounds).level(dims, "rows", Emitter(writer, slots.address, None, slots.extents))
 
@@ -185,7 +185,10 @@ def _is_transposed(view: Contraction, slots: Slots) -> bool:
 
 
 def _write_transposed(writer: Writer, slots: Slots, view: Contraction, panel: int, line: str) -> None:
-    """A vector's width of columns, which lie contiguous in memory: read along k, turned in squares, what is left element by element."""
+    """A vector's width of columns, which lie contiguous in memory.
+
+    They are read along k and transposed in squares; the remainder is copied element by element.
+    """
     n, k = view.n, view.k[-1]
     writer.line(f"const long first_{n} = panel * {panel} + column;")
     writer.line(f"const long turned = first_{n} + TW_LANES <= {view.columns} ? {k.extent} / TW_LANES * TW_LANES : 0;")

@@ -22,7 +22,8 @@ class RowsKernel:
     depth    extent of k
     panels   read side by side
     vectors  of a panel, of `lanes` floats each
-    narrow   whether panels hold 24-bit numbers, each 256 times too large (`tw_load_24`), with a factor for each column behind them
+    narrow   whether panels hold 24-bit numbers, each 256 times too large (`tw_load_24`), with a factor for each column
+             behind them
     fetch    whether lines are asked for ahead, because the matrix comes from beyond this core's caches
     """
 
@@ -36,6 +37,7 @@ class RowsKernel:
 
     @property
     def panel(self) -> int:
+        """Columns of a panel."""
         return self.vectors * self.lanes
 
     @property
@@ -54,7 +56,10 @@ class RowsKernel:
         return self.panel * (INT24_BYTES * self.depth + 4) if self.narrow else self.panel * self.depth
 
     def factor(self, column: str) -> str:
-        """A vector of what the sums at a column, counted from panel `b` on, are multiplied by where the matrix is narrow."""
+        """A vector of what the sums at a column are multiplied by where the matrix is narrow.
+
+        The column is counted from panel `b` on.
+        """
         behind = INT24_BYTES * self.panel * self.depth
         place = f"b + {column} / {self.panel} * {self.apart}L + {behind}L + {column} % {self.panel} * 4"
         return f"tw_load((const float *)({place}))"

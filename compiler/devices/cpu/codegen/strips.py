@@ -41,7 +41,10 @@ def panel_strips(writer: Writer, axis: Axis, panel: int, lanes: int, body: Calla
 
 
 def padded_strip(writer: Writer, axis: Axis, panel: int, line: str, value: Callable[[Vector], str]) -> None:
-    """line[column] = the value at one vector of columns of the panel number `panel`, from `column` on, and zeros past the axis's end."""
+    """line[column] = the value at one vector of columns of the panel number `panel`, from `column` on.
+
+    Past the axis's end there are zeros.
+    """
     writer.line(f"const long {axis} = panel * {panel} + column;")
     with writer.block(f"if ({axis} + TW_LANES <= {axis.extent})"):
         writer.line(f"tw_store({line} + column, {value(Vector(axis))});")
@@ -60,7 +63,10 @@ def copy_row(
     into: str,
     factor: str = "",
 ) -> None:
-    """into[k] = value at each point k of the axes, the last one fastest; times `factor` if given. `at` gives the emitter at a vector."""
+    """into[k] = value at each point k of the axes, the last one fastest; times `factor` if given.
+
+    `at` gives the emitter at a vector.
+    """
     *outer, inner = axes
     with nest(writer, outer):
         place = row_major(axes)
@@ -74,6 +80,6 @@ def copy_row(
 
 
 def store_vector(writer: Writer, place: str, value: str, vector: Vector, suffix: str = "") -> None:
-    """The live lanes of a vector, to memory; `suffix` ends the name of the C function that stores elements of their type."""
+    """The live lanes of a vector, to memory; `suffix` ends the name of the C function that stores their type."""
     tail = f"_n({place}, {value}, {vector.count})" if vector.count else f"({place}, {value})"
     writer.line(f"tw_store{suffix}{tail};")

@@ -31,9 +31,12 @@ def host_source(
     target: CpuTarget,
     headers: Sequence[str] = ("kernels.h",),
 ) -> str:
-    """The text of model.c; `lowered` is in call order for each plan, `headers` declare it. Constants are added to `weights` as they are met.
+    """The text of model.c.
 
-    Of several plans the runtime takes the first whose limit is at least what a hand-over costs. Raises VerifyError unless limits rise to infinity.
+    `lowered` is in call order for each plan, `headers` declare it. Constants are added to `weights` in the order of
+    their first use. Of several plans the runtime takes the first whose limit is at least the hand-off latency.
+
+    Raises VerifyError unless limits rise to infinity.
     """
     if len(plans) > 1:
         verify_guards(plans)

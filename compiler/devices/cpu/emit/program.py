@@ -35,10 +35,12 @@ def emit(
     objects: Objects | None = None,
     others: Sequence[Plan] = (),
 ) -> Program:
-    """Generates and builds the program: of `plan`, the one for the cores as they were when it was chosen, and of `others` for others.
+    """Generates and builds the program of `plan` and of `others`.
 
-    Raises ToolchainFailed when the C compiler does not take it, VerifyError unless the plans' limits differ and one of them is
-    infinite, and each plan is for one device.
+    `plan` is for the state in which the cores were when it was selected, `others` are for other states.
+
+    Raises ToolchainFailed when the C compiler does not take it, VerifyError unless the plans' limits differ and one of
+    them is infinite, and each plan is for one device.
     """
     plans = by_limit((plan, *others))
     (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, unhurried)
@@ -54,11 +56,13 @@ def emit_each(
     objects: Objects | None = None,
     stop: Hurry = unhurried,
 ) -> list[Program]:
-    """A program for each plan. Kernels are compiled once for all of them, and all have one weights file, which holds what any of them needs.
+    """A program for each plan; kernels are compiled once for all of them.
 
-    Units with the kernels of the first plan are as if it were alone, what only others need is in units of its own.
-    Object files are taken from `objects` where they are there, and left there. Raises ToolchainFailed, Stopped,
-    and VerifyError for a plan with more than one device or with copies.
+    All have one weights file, which holds what any of them needs. Units with the kernels of the first plan are as if it
+    were alone; what only others need is in units of its own. Object files are taken from `objects` where they are
+    there, and left there.
+
+    Raises ToolchainFailed, Stopped, and VerifyError for a plan with more than one device or with copies.
     """
     return _programs(kernels, plans, [[plan] for plan in plans], target, toolchain, jobs, objects, stop)
 
@@ -106,7 +110,10 @@ def _distinct(lowered: Sequence[Lowered]) -> list[Lowered]:
 def lower_calls(
     kernels: KernelGraph, plan: Plan, target: CpuTarget, known: dict[tuple[Workload, Tile], Lowered] | None = None
 ) -> list[Lowered]:
-    """Every call's kernel in C, in call order; equal workloads under equal tiles share one, also with plans lowered into `known` before."""
+    """Every call's kernel in C, in call order.
+
+    Equal workloads under equal tiles share one, also with plans lowered into `known` before.
+    """
     known = {} if known is None else known
     workloads = [workload_of(kernels, call) for call in kernels.calls]
     return lower_each(workloads, plan, lambda name, workload, tile: lower(name, workload, tile, target), known)
@@ -122,7 +129,8 @@ def kernel_sources(kernels: Sequence[Lowered], name: str = "kernels") -> dict[st
     header.line("#pragma once")
     for kernel in kernels:
         header.line(
-            f'__attribute__((visibility("default"))) void {kernel.name}(void *const *p, char *scratch, long begin, long end);'
+            f'__attribute__((visibility("default"))) void {kernel.name}'
+            "(void *const *p, char *scratch, long begin, long end);"
         )
     sources = {f"{name}.h": header.text()}
     for number, unit in enumerate(units):

@@ -1,12 +1,13 @@
-"""Which bytes of its operands a stretch of a kernel's tile tasks reads and writes.
+"""Which bytes of its operands a range of a kernel's tile tasks reads and writes.
 
-A stretch of tasks is some boxes of the axes that tasks cut (`TaskGrid`). In each of them every index expression of a load or a store has a
-least and a greatest value, and so has the place in memory that it leads to. What they tell may be too much and is never too little:
+A range of tasks is some boxes of the axes that tasks cut (`TaskGrid`). In each of them every index expression of a load
+or a store has a least and a greatest value, and so has the place in memory that it leads to. The result may be too
+large and is never too small:
 
-- a block's own axes, those of its reduction and what depends on data take all of their values; a temporary lives at one point of the shared
-  axes, so that what is read for it is read within the box;
+- a block's own axes, those of its reduction and what depends on data take all of their values;
+- a temporary lives at one point of the shared axes, so that what is read for it is read within the box;
 - a load that conditions keep inside its tensor (padding) is cut off where the tensor ends;
-- of all the places the hull is told, bytes between them included.
+- of all the places the hull is given, bytes between them included.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from compiler.ir.touched import Stretch, Touched
 
 
 class KernelRegions:
-    """`ir.touched.Regions` of a kernel graph on a CPU. Calls of equal workloads share all but where their operands lie."""
+    """`ir.touched.Regions` of a kernel graph on a CPU.
+
+    Calls of equal workloads share all but where their operands lie.
+    """
 
     def __init__(self, kernels: KernelGraph, target: CpuTarget) -> None:
         self._kernels, self._target = kernels, target
@@ -37,7 +41,7 @@ class KernelRegions:
         self._of_call: dict[int, Footprints] = {}
 
     def touched(self, call: int, tile: Tile, first: int, last: int) -> Touched:
-        """Bytes of each operand's storage that tile tasks [first, last) of a call read and write, carried out under a tile."""
+        """Bytes of each operand's storage that tile tasks [first, last) of a call read and write under a tile."""
         found, bound = self._footprints(call).touched(tile, first, last), self._kernels.calls[call]
         return Touched(self._placed(found.reads, bound.inputs), self._placed(found.writes, bound.outputs))
 
@@ -48,7 +52,7 @@ class KernelRegions:
         return self._of_call[call]
 
     def _placed(self, stretches: Sequence[Stretch], buffers: Sequence[int]) -> tuple[Stretch, ...]:
-        """Stretches counted from the first elements of buffers as stretches of their storages; what is empty stays as it is."""
+        """Segments counted from the first elements of buffers as segments of their storages; empty ones stay empty."""
         moved = []
         for stretch, id in zip(stretches, buffers, strict=True):
             buffer = self._kernels.buffers[id]
@@ -76,7 +80,10 @@ class Footprints:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a kernel's tile tasks touch of each operand, in bytes from its buffer's first element. Without a grid that may be anything."""
+    """What a kernel's tile tasks touch of each operand, in bytes from its buffer's first element.
+
+    Without a grid that may be anything.
+    """
 
     grid: TaskGrid | None
     reads: tuple[Operand, ...]
@@ -84,7 +91,7 @@ class Footprint:
 
     @staticmethod
     def of(workload: Workload, grid: TaskGrid | None) -> Footprint:
-        """Of constants all is told: they are never written, and what is packed lies in another order."""
+        """Of constants everything counts as read: they are never written, and what is packed lies in another order."""
         if grid is None:
             return Footprint(None, tuple(map(Operand, workload.inputs)), tuple(map(Operand, workload.outputs)))
         loads, stores = _loads(grid.kernel), _stores(grid.kernel)
@@ -143,7 +150,10 @@ class Operand:
 
 
 def _reach(buffer: Buffer) -> Range | None:
-    """Least and greatest offset of an element from the first; None where there is none. A view may go backwards through memory."""
+    """Least and greatest offset of an element from the first; None where there is none.
+
+    A view may go backwards through memory.
+    """
     extents = buffer.layout.physical(buffer.type.dims)
     if 0 in extents:
         return None
@@ -152,7 +162,10 @@ def _reach(buffer: Buffer) -> Range | None:
 
 
 class _Place:
-    """The element at one index of a buffer. Its offset has bounds as a sum of axes, and as a sum of dimensions, each kept inside the tensor."""
+    """The element at one index of a buffer.
+
+    Its offset has bounds as a sum of axes, and as a sum of dimensions, each kept inside the tensor.
+    """
 
     def __init__(self, buffer: Buffer, index: tuple[Index, ...]) -> None:
         self._index, self._dims = index, buffer.type.dims

@@ -1,4 +1,7 @@
-"""What it costs one core to hand work, and the bytes of a result, to another: it decides how finely a plan may be split."""
+"""What it costs one core to hand work, and the bytes of a result, to another.
+
+It decides how finely a plan may be split.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,18 @@ from compiler.measure.spread import Spread
 RALLIES = 15
 ROUNDS = 400
 FAR_NS = 100.0
-"""Virtual cores that are neighbours hand a cache line over in well under 100 ns, cores that are far apart in 130 to 190 ns."""
+"""From this median on, in nanoseconds, two cores count as far apart.
+
+Virtual cores that are neighbours hand a cache line over in well under 100 ns, cores that are far apart in 130 to 190
+ns.
+"""
 
 
 PASSED_BYTES = (64 * 1024, 256 * 1024)
-"""What is read or written to see what a byte costs: as much as a layer hands to the next, little enough to lie in a second-level cache."""
+"""What is read or written to measure what a byte costs.
+
+As much as a layer hands to the next, and little enough to lie in a second-level cache.
+"""
 PASS_ROUNDS = 10
 
 
@@ -25,10 +35,11 @@ PASS_ROUNDS = 10
 class Handover:
     """What a result costs that another core waits for, and whether the cores are `near` or `far`.
 
-    ns         median nanoseconds from a store on one core to its being seen on another
-    byte_s     how many seconds longer a byte takes to be read that the other core wrote last than one that the reader wrote itself
-    upgrade_s  how many seconds longer a byte takes to be written, by the core that wrote it last, when the other core has read it since than
-               when nobody else has: its cache line is shared, and the other's copy must go first
+    ns         median nanoseconds from a store on one core until the other core sees it
+    byte_s     how many seconds longer a byte takes to be read that the other core wrote last than one that the reader
+               wrote itself
+    upgrade_s  how many seconds longer a byte takes to be written, by the core that wrote it last, when the other core
+               has read it since: its cache line is shared then, and the other's copy must be invalidated first
     """
 
     ns: float
@@ -38,13 +49,15 @@ class Handover:
 
     @staticmethod
     def of(ns: float, byte_s: float = 0.0, upgrade_s: float = 0.0) -> Handover:
+        """A measurement with the state of the cores that it shows: `far` from FAR_NS on."""
         return Handover(ns, "far" if ns >= FAR_NS else "near", byte_s, upgrade_s)
 
 
 def measure_handover(library: bytes) -> Handover | None:
     """The cost between the first two cores of this process; None where it has only one. Takes less than half a second.
 
-    `library` is TIMER_SOURCE, compiled. Virtual cores move without notice: measure beside each figure that depends on it.
+    `library` is TIMER_SOURCE, compiled. Virtual cores move without notice: measure beside each figure that depends on
+    it.
     """
     if cores() < 2:
         return None
@@ -54,13 +67,19 @@ def measure_handover(library: bytes) -> Handover | None:
 
 
 class _Touch(Protocol):
-    """Seconds to touch so many bytes that the same core or, if `apart`, the other one touched before: `Timer.pass_on`, `Timer.upgrade`."""
+    """Seconds to touch so many bytes that the same core touched before or, if `apart`, the other one.
+
+    `Timer.pass_on` and `Timer.upgrade` are such.
+    """
 
     def __call__(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float: ...
 
 
 def _longer(touch: _Touch) -> float:
-    """How many seconds longer a byte takes after the other core touched it; the mean over PASSED_BYTES, each tried in turn apart and not."""
+    """How many seconds longer a byte takes after the other core touched it.
+
+    The mean over PASSED_BYTES, each tried in turn apart and not.
+    """
     memory = allocate(max(PASSED_BYTES))
     found = []
     for count in PASSED_BYTES:

@@ -32,12 +32,18 @@ COLD_L2 = 2
 STATE_ROUNDS = 100
 """Of handing over, to see in which state the cores are; some 10 to 100 microseconds."""
 STATE_RALLIES = 5
-"""So many times that is tried before cores count as far: a core that is taken away for a moment makes one rally a thousand times longer."""
+"""So many times that is tried before cores count as far.
+
+A core that is taken away for a moment makes one rally a thousand times longer.
+"""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A built trial: its function, its pointers in order (inputs, then outputs) as (dtype, elements), its tile tasks, its scratch."""
+    """A built trial: its function, its pointers as (dtype, elements), its tile tasks, its scratch.
+
+    Pointers are in order, inputs, then outputs.
+    """
 
     symbol: str
     operands: tuple[tuple[DType, int], ...]
@@ -47,7 +53,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library that holds TIMER_SOURCE and one `void symbol(void *const *p, char *scratch, long begin, long end)` for each trial."""
+    """A shared library that holds TIMER_SOURCE and one function for each trial.
+
+    The functions are `void symbol(void *const *p, char *scratch, long begin, long end)`.
+    """
 
     library: bytes
     entries: tuple[Entry, ...]
@@ -102,8 +111,8 @@ class CpuMachine:
     """`ir.machine.Machine` for the cores of this machine.
 
     build         makes a library of trials
-    setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read once before
-                  each sample, so that they lie where a producer would have left them
+    setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read
+                  once before each sample, so that they lie where a producer would have left them
     samples       clean rounds wanted of each trial
     hurry         asked before each trial is prepared and before each sample; once it answers True no more are taken
 
@@ -138,10 +147,11 @@ class CpuMachine:
         return self.target.lanes
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
-        """Builds the trials not built before, then times all of them interleaved: nothing is built while anything is timed.
+        """Builds the trials not built before, then times all of them interleaved.
 
-        Yields one record for each trial that ran within `deadline_s` seconds from now, before `hurry`. One on several lanes counts in the
-        state in which the cores were most of the time; its record says in which (STATE).
+        Nothing is built while anything is timed. Yields one record for each trial that ran within `deadline_s` seconds
+        from now, before `hurry`. One on several lanes counts in the state in which the cores were most of the time; its
+        record says in which (STATE).
 
         Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
         """
@@ -182,7 +192,10 @@ class CpuMachine:
         return True
 
     def prepare(self, trial: Trial, weights_bytes: int | None = None) -> Run:
-        """Operands for a trial that was built, with copies of the weights that fill so many bytes, else COLD_L2 caches."""
+        """Operands for a trial that was built, with copies of the weights that fill so many bytes.
+
+        Where `weights_bytes` is not given they fill COLD_L2 caches.
+        """
         timer, entry = self.entry(trial)
         workload = trial.workload
         writes = len(workload.outputs)
@@ -234,7 +247,7 @@ class CpuMachine:
 
 @dataclass(frozen=True)
 class _Rounds:
-    """What is known of the rounds in which samples were taken: those that were clean, and the state of the cores in each."""
+    """The rounds in which samples were taken: which of them were clean, and the state of the cores in each."""
 
     clean: frozenset[int]
     states: tuple[str, ...]

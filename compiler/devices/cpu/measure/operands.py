@@ -1,4 +1,4 @@
-"""Memory that a kernel is timed on: operands with data in them, cold weights, warm activations, wherever they are read or written."""
+"""Memory that a kernel is timed on: operands with data in them, cold weights, warm activations."""
 
 from __future__ import annotations
 
@@ -45,10 +45,12 @@ def lay_out(
 ) -> Operands:
     """Memory for a kernel's pointers, each (dtype, elements), the last `writes` of which it writes.
 
-    Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once): a kernel that takes
-    them in turn finds none of them in a cache that size; with `in_memory` none is to be in any cache. Floats are in [0.1, 1), so that
-    nothing is denormal and nothing overflows. Warmed are, last what is warmest: scratch, which all kernels of a lane share, what is
-    written, which in an arena lies where something has just died, and what is read, which has just been made.
+    Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once). A
+    kernel that takes them in turn finds none of them in a cache of that size; with `in_memory` none is to be in any
+    cache. Floats are in [0.1, 1), so that nothing is denormal and nothing overflows.
+
+    These are warmed, the warmest last: scratch, which all kernels of a lane share; what is written, which in an arena
+    lies where something has just died; what is read, which has just been made.
     """
     random = np.random.default_rng(seed)
     zero = reads_indices(kernel)

@@ -38,9 +38,12 @@ class _Fact:
 
 
 def measure_rates(library: bytes, target: CpuTarget) -> list[Record]:
-    """One record for each of `Rates`: `workload` is the field, `seconds` those of one unit on one core, `threads` how many cores were at it.
+    """One record for each field of `Rates`.
 
-    `library` is TIMER_SOURCE, compiled for `target`. Takes about a fifth of a second, most of it for memory to be handed over by the system.
+    `workload` is the field, `seconds` those of one unit on one core, `threads` how many cores were measured together.
+
+    `library` is TIMER_SOURCE, compiled for `target`. Takes about a fifth of a second, most of it for the system to map
+    memory.
     """
     facts = _facts(target)
     memory = allocate(max(fact.bytes * fact.lanes for fact in facts.values()))
@@ -49,7 +52,10 @@ def measure_rates(library: bytes, target: CpuTarget) -> list[Record]:
 
 
 def rates_of(records: Sequence[Record], target: CpuTarget) -> tuple[Rates, list[Record]] | None:
-    """Rates as records of this target and hardware have them, the last one of each; with these records. None unless all are known."""
+    """Rates by records of this target and hardware, the last one of each field; with these records.
+
+    None unless there is a record for every field.
+    """
     found = {record.workload: record for record in Records.of(records).find(MACHINE, target) if record.seconds > 0}
     names = [field.name for field in fields(Rates) if field.name.endswith("_per_ns")]
     if not found.keys() >= set(names):

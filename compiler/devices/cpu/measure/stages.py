@@ -1,7 +1,7 @@
 """Parts of a plan timed on this machine's cores: tasks of several calls on their lanes, with their waits.
 
-A part runs by itself, over and over: what it reads of activations all lanes write again before each run, each its part, and its weights lie where
-the setting says. Lanes wait as those of a model do, but none helps another.
+A part runs by itself, over and over. Before each run all lanes write anew what it reads of activations, each its part.
+Its weights lie where the setting says. Lanes wait as those of a model do, but none helps another.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LINE = 64
 
 @dataclass
 class Layout:
-    """Memory of one kernel graph on which parts of a plan run, one after another: what one of them needs is laid out before it runs.
+    """Memory of one kernel graph on which parts of a plan run, one after another, each laid out before it runs.
 
-    Each storage is there once; constants are so many times that all copies fill `cold_bytes`, and runs take them in turn. Everything holds
-    values that no kernel stumbles over; integers are zero where they may be indices.
+    Each storage is there once. Constants are so many times that all copies fill `cold_bytes`, and runs take them in
+    turn. All values are finite and not denormal; integers are zero where they may be indices.
     """
 
     kernels: KernelGraph
@@ -135,7 +135,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """By call its pointers, uintp[copies, operands]; by number the storages; all copies of the constants; the storages that none of the calls writes."""
+    """The operands of some calls in memory.
+
+    tables     by call: addresses of its operands, uintp[copies, operands]
+    storages   by number
+    constants  all copies, one after another
+    read       storages that none of the calls writes
+    """
 
     tables: Mapping[int, np.ndarray]
     storages: Mapping[int, np.ndarray]
@@ -145,14 +151,14 @@ class Placed:
 
 @dataclass
 class CpuStageClock:
-    """`ir.lanes.StageClock` for the cores of this machine: by records where there are some, else measured as long as the budget lasts.
+    """`ir.lanes.StageClock` for the cores of this machine: by records where there are some, else measured.
 
     machine   None: only records answer
     keys      workload keys of the calls, in call order; `workloads` what they stand for
-    records   that are known; those in the same `state` of the cores count
+        records   that are known; those in the same `state` of the cores count
     share     of the tuning budget, for all of them together
     learn     is told of each new record
-
+    
     After `done`, records keep a later clock with no larger budget from measuring again what this one had no time for.
     """
 
@@ -185,7 +191,8 @@ class CpuStageClock:
     def seconds(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> float | None:
         """What the tasks take by themselves; None when the budget is spent, and for what cannot be timed.
 
-        That is tasks that share a launch or wait for others, kernels that would take a computed value for an index, and cores that moved meanwhile.
+        That is tasks that share a launch or wait for others, kernels that would take a computed value for an index, and
+        cores that moved meanwhile.
         """
         name = self._name(tiles, tasks)
         if record := self._known.get(name):
@@ -246,7 +253,10 @@ class CpuStageClock:
         return stage_record(name, about[:1000], *here, lanes, self.lanes)
 
     def _can_run(self, tasks: Sequence[Task], machine: CpuMachine) -> bool:
-        """Whether all may run here by themselves: what a task waits for is among them, and no index is computed by any of them."""
+        """Whether all may run here by themselves.
+
+        What a task waits for is among them, and no index is computed by any of them.
+        """
         if not tasks or any(task.beside for task in tasks) or any(task.lane >= machine.lanes for task in tasks):
             return False
         counts = [0] * machine.lanes
@@ -265,15 +275,19 @@ class CpuStageClock:
         )
 
     def _name(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> str:
-        """SHA-256 (24 hex digits) of the calls' workloads, the buffers that join them, their tiles, and the tasks with calls numbered in their order."""
+        """SHA-256 (24 hex digits) of what identifies these tasks.
+
+        That is the calls' workloads, the buffers that join them, their tiles, and the tasks with calls numbered in
+        their order.
+        """
         calls = sorted({task.call for task in tasks})
         at = {call: number for number, call in enumerate(calls)}
-        told = [
+        described = [
             (at[task.call], task.lane, task.first, task.last, [(wait.lane, wait.count) for wait in task.waits])
             for task in tasks
         ]
         return _digest(
-            ([self.keys[call] for call in calls], self._joins(calls), [str(tiles[call]) for call in calls], told)
+            ([self.keys[call] for call in calls], self._joins(calls), [str(tiles[call]) for call in calls], described)
         )
 
     def _joins(self, calls: Sequence[int]) -> list[list[int]]:
@@ -290,7 +304,10 @@ class CpuStageClock:
 def run_stage(
     machine: CpuMachine, placed: Placed, trials: Mapping[int, Trial], tasks: Sequence[Task], runs: int
 ) -> list[float]:
-    """Seconds of each run of tasks in an order that respects every wait; `trials`, by call, were built. Raises ResourceExhausted."""
+    """Seconds of each run of tasks in an order that respects every wait; `trials`, by call, were built.
+
+    Raises ResourceExhausted.
+    """
     lanes = 1 + max(task.lane for task in tasks)
     entries = {call: machine.entry(trial) for call, trial in trials.items()}
     ordered = [task for lane in range(lanes) for task in tasks if task.lane == lane]

@@ -136,7 +136,10 @@ class Timer:
         return _measured(self._pass(address, bytes, rounds, apart), "reading")
 
     def upgrade(self, address: int, bytes: int, rounds: int, *, apart: bool) -> float:
-        """Seconds in which one core writes so many bytes that it wrote last and that itself or, if `apart`, another core has read since."""
+        """Seconds in which one core writes so many bytes that it wrote last.
+
+        The core itself has read them since or, if `apart`, another core.
+        """
         return _measured(self._upgrade(address, bytes, rounds, apart), "writing")
 
     def stage(self, stage: TimedStage) -> None:
@@ -144,7 +147,10 @@ class Timer:
         _measured(self._stages(ctypes.byref(stage)), "tasks")
 
     def read_rate(self, address: int, bytes: int, repeats: int, lanes: int) -> float:
-        """Bytes per second that the slowest of `lanes` cores reads, each `bytes` of its own from `address` on, over and over."""
+        """Bytes per second that the slowest of `lanes` cores reads, each `bytes` of its own, over and over.
+
+        The bytes lie one core's after the other's from `address` on.
+        """
         return _measured(self._read(address, bytes, repeats, lanes), "reading")
 
     def _function(self, name: str, *arguments: type) -> ctypes._NamedFuncPointer:

@@ -1,12 +1,15 @@
 """The `contraction` algorithm: matrix products and convolutions as register-blocked C.
 
-A task works on a block of rows and columns. Rows of A are read in place where they lie in constant steps, else from an image of what the
-block needs, staged in the lane's scratch with its padding, or at last from rows gathered there (an implicit im2col). B is packed
-in panels of `n` columns, ahead of time when it is a constant. A register tile is a rectangle of rows along the two innermost m axes (output
-positions of a convolution), so that its rows lie at constant distances; what rectangles leave over at the ends has micro-kernels of its own.
+A task works on a block of rows and columns. Rows of A are read in place where they lie in constant steps. Else they are
+read from an image of what the block needs, staged in the lane's scratch with its padding, or at last from rows gathered
+there (an implicit im2col). B is packed in panels of `n` columns, ahead of time when it is a constant.
 
-The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), the rectangle of output
-positions Georganas et al. (SC 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures").
+A register tile is a rectangle of rows along the two innermost m axes (output positions of a convolution), so that its
+rows lie at constant distances. The remainders at the ends have micro-kernels of their own.
+
+The register tile and its place among the cache levels follow Goto and van de Geijn (ACM TOMS 34(3), 2008), the
+rectangle of output positions Georganas et al. (SC 2018, "Anatomy of high-performance deep learning convolutions on SIMD
+architectures").
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ Columns = tuple[int, ...]
 """The live columns of each vector of a panel."""
 
 SIMPLE = frozenset(("add", "sub", "mul", "div", "min", "max", "neg", "abs"))
-"""Functions of a few instructions: maps of at most MAX_MAPS of them are applied to the sums while those are in registers."""
+"""Functions of a few instructions: at most MAX_MAPS maps of them are applied while the sums are in registers."""
 MAX_MAPS = 6
 MOST_SHARING = 256
 """Register tiles of a block that share the fetching of B."""
@@ -50,9 +53,11 @@ MOST_SHARING = 256
 def contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes y, m and n.
 
-    m is the innermost row axis, y the one around it; further ones have one point in a task. Without a y there is but one row
-    axis, or rows are gathered and counted over all of them. With a k the block's sums are taken stretch by stretch of k for all of its rows, so
-    that B is read once; else each register tile takes all of k.
+    m is the innermost row axis, y the one around it; further ones have one point in a task. Without a y there is but
+    one row axis, or rows are gathered and counted over all of them.
+
+    With a k the block's sums are taken segment by segment of k for all of its rows, so that B is read once. Else each
+    register tile takes all of k.
     """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `contraction` only to kernels of that form"
@@ -62,7 +67,8 @@ def contraction(name: str, workload: Workload, tile: Tile, target: CpuTarget) ->
 class BlockedProduct(Lowering):
     """One lowering: the kernel in matrix form, how its operands are reached, and the text being written.
 
-    `rows` are the numbers of rows that a block may have along the innermost row axis, where they are not those that the tile's blocks leave.
+    `rows` are the numbers of rows that a block may have along the innermost row axis, where they are not those that the
+    tile's blocks leave.
     """
 
     def __init__(
@@ -116,10 +122,10 @@ class BlockedProduct(Lowering):
         self.share = self._share()
 
     def _share(self) -> int:
-        """Floats of B that each step of k fetches ahead: the tiles of a block share what is read next, the stretch or the panel after theirs.
+        """Floats of B that each step of k fetches ahead, of the segment or the panel that is read next.
 
-        B is read once from beyond the second-level cache, and the hardware's prefetch stops at each page. With many tiles it does not matter,
-        with one alone the hardware does better.
+        The tiles of a block share the fetching. B is read once from beyond the second-level cache, and the hardware's
+        prefetch stops at each page. With many tiles it does not matter; with one alone the hardware does better.
         """
         return -(-self.panel // self.tiles) if self.packing and 1 < self.tiles <= MOST_SHARING else 0
 
@@ -250,7 +256,10 @@ class BlockedProduct(Lowering):
         self._tiles(self.view.m[-2:], (), columns)
 
     def _stretch_by_stretch(self, columns: Columns) -> None:
-        """The sums of a block against one panel, each stretch of k for all of its rows so that B is read once; then the maps."""
+        """The sums of a block against one panel, then the maps.
+
+        Each segment of k is taken for all of the block's rows, so that B is read once.
+        """
         writer, inner = self.writer, self.view.m[-2:]
         writer.line(f"memset(c, 0, {self.c_bytes});")
         with self.stretches.loops(writer):
@@ -260,7 +269,10 @@ class BlockedProduct(Lowering):
         self._finish({axis: (f"first_{axis}", f"past_{axis}", self.block[axis]) for axis in inner}, columns)
 
     def _finish(self, rows: Mapping[Axis, tuple[str, str, int]], columns: Columns) -> None:
-        """The maps on sums in `c`, for rows from the first up to one past the last along each axis, which has room for so many."""
+        """The maps on the sums in `c`.
+
+        `rows` gives for each axis the first row, one past the last, and how many rows `c` has room for.
+        """
         with ExitStack() as stack:
             for axis, (first, past, _) in rows.items():
                 stack.enter_context(self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"))
@@ -332,7 +344,10 @@ class BlockedProduct(Lowering):
         return f"{self.name}_{'x'.join(map(str, rows)) or '1'}_{sum(columns)}"
 
     def _function(self, rows: tuple[int, ...], columns: Columns) -> None:
-        """The C function of a register tile: its sums with the maps after them, or the sums alone, all of them or those of one stretch."""
+        """The C function of a register tile: its sums with the maps after them, or the sums alone.
+
+        The sums alone are all of them or those of one segment of k.
+        """
         writer, name = self.writer, self._name(rows, columns)
         writer.line(f"/* {' x '.join(map(str, rows)) or '1'} rows, {sum(columns)} columns */")
         if self.in_registers:
@@ -385,7 +400,7 @@ class BlockedProduct(Lowering):
         )
 
     def _tile(self, rows: tuple[int, ...], columns: Columns) -> None:
-        """One register tile: all of its sums and the maps after them, or, stretch by stretch, one stretch of its sums."""
+        """One register tile: all of its sums and the maps after them, or one segment of its sums at a time."""
         writer, axes, name = self.writer, self.view.m[-2:], self._name(rows, columns)
         a = self._first_row()
         if self.in_registers:

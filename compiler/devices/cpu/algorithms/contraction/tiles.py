@@ -1,4 +1,4 @@
-"""Register tiles for matrix products and convolutions: as many accumulators as the vector file holds, blocks that fit the caches."""
+"""Register tiles for matrix products and convolutions: accumulators fill the registers, blocks fit the caches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ GATHER_NS = 0.12
 STRETCH = 256
 """About so many products are summed in registers before the sums go to memory."""
 MOST_BY_STRETCH = 32
-"""Register tiles of a block up to which reading B once, stretch by stretch, may repay keeping all of the block's sums in memory."""
+"""Most register tiles of a block for which reading B once, segment by segment of k, may pay.
+
+It keeps all of the block's sums in memory.
+"""
 SPLITS = 2
 """Blocks proposed for each register tile."""
 TILE_LOADS = 60
@@ -45,7 +48,10 @@ class _Shape:
 
 
 def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """Tiles of rows x columns of registers, cheapest by the model first; empty for a kernel that is no matrix product."""
+    """Tiles of rows x columns of registers, cheapest by the model first.
+
+    Empty unless the kernel is a matrix product.
+    """
     view = as_contraction(workload)
     if view is None:
         return []
@@ -58,7 +64,10 @@ def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
 
 
 def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Shape]:
-    """Rectangles of rows that fill the registers which `vectors` vectors of B and a broadcast element of A leave free."""
+    """Rectangles of rows that fill the registers.
+
+    `vectors` vectors of B and a broadcast element of A take some of them.
+    """
     y, m = _row_extents(view, operand(view, slots, {}) is None)
     for vectors in range(1, MOST_VECTORS + 1):
         if vectors > 1 and vectors * target.vector_floats - view.columns >= target.vector_floats:
@@ -106,7 +115,10 @@ class _Costs:
         return found
 
     def row_cuts(self) -> Iterator[tuple[float, Proposal]]:
-        """Blocks of which each lane has some rows, with what the slowest lane takes; none of batches, whose tasks are cut there first."""
+        """Blocks of which each lane has some rows, with what the slowest lane takes.
+
+        None for batches, whose tasks are cut there first.
+        """
         for by_stretch in self._ways if self.view.batches == 1 else ():
             for y, m, panels in self._splits(by_stretch):
                 if self._row_blocks(y, m) >= self.lanes:
@@ -139,7 +151,10 @@ class _Costs:
     # Blocks
 
     def _splits(self, by_stretch: bool) -> Iterator[tuple[int, int, int]]:
-        """Rows along y and m of a block, and its panels: as few blocks as fit half the second-level cache, up to some for each lane."""
+        """Rows along y and m of a block, and its panels.
+
+        As few blocks as fit half the second-level cache, up to some for each lane.
+        """
         parts_of_columns = (1, self.lanes, 2 * self.lanes) if self.lanes > 1 else (1,)
         column_parts = {-(-self.panels // parts) for parts in parts_of_columns if parts <= self.panels}
         whole, part = (self.y, self.shape.y) if self.y > 1 else (self.m, self.shape.m)
@@ -204,7 +219,7 @@ class _Costs:
         return 8 / self.rates.l2_per_ns
 
     def _products(self, by_stretch: bool) -> float:
-        """All rows of a batch's point of the outer axes against all columns: whole register tiles, and those at the ends."""
+        """All rows of a batch's point of the outer axes against all columns: whole register tiles, and remainders."""
         vectors = -(-self.view.columns // self.target.vector_floats)
         whole, rest = divmod(vectors, self.shape.vectors)
         return sum(
@@ -220,7 +235,10 @@ class _Costs:
 
 
 def tile_ns(rows: int, vectors: int, depth: int, panel: int, target: CpuTarget, by_stretch: bool) -> float:
-    """One register tile: bound by multiply-adds, by their latency, by loads (as many start in a cycle) or by B's level; then its results."""
+    """One register tile: bound by multiply-adds, their latency, loads or B's level; then its results.
+
+    As many loads as multiply-adds start in a cycle.
+    """
     sums, rates = rows * vectors, target.rates
     near = 4 * depth * panel <= target.l1_bytes // 2
     b_ns = 4 * target.vector_floats * vectors / (rates.l1_per_ns if near else rates.l2_per_ns)

@@ -1,8 +1,9 @@
 """The `loops` algorithm: any kernel as tiled, vectorised loops in C.
 
-Shared axes become the outer loops, split into tile tasks; each block becomes a loop nest inside. One axis is vectorised: a shared
-one when loads and stores are contiguous along it, else, block by block, an axis of its own or the innermost of its
-reduction. Temporaries that live at one point are C variables, those over a block's own axes lie in the lane's scratch.
+Shared axes become the outer loops, split into tile tasks; each block becomes a loop nest inside. One axis is
+vectorised: a shared one when loads and stores are contiguous along it, else, block by block, an axis of its own or the
+innermost of its reduction. Temporaries that live at one point are C variables, those over a block's own axes lie in the
+lane's scratch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from compiler.codegen.reductions import (
 from compiler.codegen.scalars import C_TYPES, convert
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.loops.transpose import turn_of, turned
+from compiler.devices.cpu.algorithms.loops.transpose import transpose_of, transposed
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import strips
 from compiler.devices.cpu.target import CpuTarget
@@ -54,7 +55,7 @@ SUM_STRETCH = 64
 """Elements of a long sum that are added one by one before the total is."""
 
 CHAINS = 4
-"""Accumulators of a reduction along memory that take turns: one alone would wait for each addition to end before the next."""
+"""Accumulators that a reduction along memory uses in turn: with one alone each addition would wait for the last."""
 
 HORIZONTAL = {"sum": "tw_sum", "prod": "tw_product", "max": "tw_greatest", "min": "tw_least"}
 
@@ -64,8 +65,8 @@ def loops(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lower
     assert isinstance(workload.kernel, Kernel)
     slots = Slots(workload)
     kernel = with_plain_axes(without_unit_axes(contract_temps(widened(workload.kernel))), slots)
-    if turn := turn_of(kernel, slots, target):
-        return turned(name, workload, kernel, slots, turn, target)
+    if transpose := transpose_of(kernel, slots, target):
+        return transposed(name, workload, kernel, slots, transpose, target)
     return _Loops(name, workload, kernel, slots, target)
 
 
@@ -128,7 +129,7 @@ class _Loops(Lowering):
         return {0: 0, 1: 2}.get(step, -3) if step is not None else -4
 
     def _block_vector(self, block: Block) -> Axis | None:
-        """The axis of a block's own (parallel, or its reduction) along which it is vectorised when no shared axis is."""
+        """The axis of a block's own (parallel, or its reduction) that is vectorised when no shared axis is."""
         if not _has_vectors(block):
             return None
         candidates = [axis for axis in block.axes if axis not in block.sequential and self._stores_vectors(block)]
@@ -208,7 +209,10 @@ class _Loops(Lowering):
             self._block(block, emitter)
 
     def _address(self, vector: Vector | None) -> Address:
-        """Addresses; a temporary over a block's axes holds a whole vector per element when a shared axis is vectorised."""
+        """Addresses of loads and stores.
+
+        Where a shared axis is vectorised, a temporary over a block's axes holds a whole vector per element.
+        """
 
         def address(slot: str, index: tuple[Index, ...]) -> tuple[str, Index]:
             if slot not in self.temps:
@@ -243,7 +247,7 @@ class _Loops(Lowering):
         return inner
 
     def _body(self, block: Block, emitter: Emitter, along: Axis | None) -> None:
-        """The values of a block at one point (or one vector of points), stored, or held in registers for the blocks that follow."""
+        """The values of a block at one point (or one vector of points), stored or held for the blocks that follow."""
         if block.monoid:
             values = self._reduce(block, emitter, along)
         else:
@@ -261,7 +265,10 @@ class _Loops(Lowering):
     # Reductions
 
     def _reduce(self, block: Block, emitter: Emitter, along: Axis | None) -> list[str]:
-        """The accumulated values: vectors when the emitter is vectorised, else scalars (summed across lanes when `along` is)."""
+        """The accumulated values: vectors when the emitter is vectorised, else scalars.
+
+        Scalars are summed across lanes when `along` is given.
+        """
         accumulator = block.accumulator
         assert accumulator is not None
         wide = emitter.vector is not None or along is not None
@@ -318,7 +325,7 @@ class _Loops(Lowering):
         return max(min(CHAINS, along.extent // self.target.vector_floats), 1) if along else 1
 
     def _take_turns(self, reduction: _Nest, axis: Axis, names: Sequence[str], emitter: Emitter) -> None:
-        """A reduction along memory, its accumulators taking turns at whole vectors; what is left goes to the first of them."""
+        """A reduction along memory whose accumulators take whole vectors in turn; the remainder goes to the first."""
         lanes, chains = self.target.vector_floats, (names[0], *reduction.others)
         stride = lanes * len(chains)
         whole = axis.extent // stride * stride if reduction.others else 0
@@ -369,7 +376,13 @@ class _Loops(Lowering):
 
 @dataclass(frozen=True)
 class _Nest:
-    """A reduction being written: its values without what guards skip, its vectorised axis, whether its sum is split, further accumulators."""
+    """A reduction being written.
+
+    values  those of its block without what guards skip
+    along   the axis along which it is vectorised
+    splits  whether its sum is split
+    others  accumulators beside the first
+    """
 
     block: Block
     values: tuple[Expr, ...]

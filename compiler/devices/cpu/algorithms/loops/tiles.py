@@ -30,15 +30,17 @@ OPERATION_NS = 0.06
 """An operation of a plain loop on a vector, or on an element."""
 STEP_NS = 0.4
 """A step of a reduction in vectors: it waits for the one before."""
-TURN_NS = 0.06
+TRANSPOSE_NS = 0.06
 """An element that is read along one axis and written along another, a square of them at a time."""
 STRIDED_NS, FAR_STRIDED_NS = 0.15, 1.0
-"""An element loaded or stored on its own because its neighbours in the vector are not beside it in memory; FAR where operands are beyond the
-second-level cache, and the rest of its line has left it before it is wanted."""
+"""An element loaded or stored on its own because its neighbours in the vector are not beside it in memory.
+
+FAR where operands are beyond the second-level cache: the rest of its line has left the cache before it is used.
+"""
 INDIRECT_NS, SCATTERED_NS = 0.5, 2.5
 """An element read, or written, where another value says."""
 BRANCH_NS = 4.0
-"""A step of an extreme of single elements: a branch that nobody can foresee."""
+"""A step of an extreme of single elements: a branch that the processor cannot predict."""
 FEWEST = 4
 """Points of an axis that is worth vectors."""
 VECTOR_MONOIDS = frozenset({"sum", "prod", "max", "min"})
@@ -50,7 +52,7 @@ def loop_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
         return []
     moved = sum(buffer.type.bytes for buffer in (*workload.inputs, *workload.outputs))
     if as_transpose(workload):
-        compute = TURN_NS * sum(buffer.type.elements for buffer in workload.outputs)
+        compute = TRANSPOSE_NS * sum(buffer.type.elements for buffer in workload.outputs)
     else:
         compute = _Loops.of(workload, target, moved).ns
     return [Proposal(Tile("loops"), 1e-9 * (CALL_NS + max(compute, moved / read_rate(moved, target))))]
@@ -106,7 +108,7 @@ class _Loops:
         return best if best is not None and self._contiguity(blocks, best) > 0 else None
 
     def _contiguity(self, blocks: Sequence[Block], axis: Axis) -> int:
-        """How much more is contiguous along an axis than is not, stores and what is read again and again counting most."""
+        """How much more is contiguous along an axis than is not; stores and repeated reads count most."""
         score = 0
         for block in blocks:
             score += sum((4 if block.monoid else 1) * _merit(self._step(load, axis)) for load in _loads(block))
@@ -134,7 +136,7 @@ class _Loops:
         return self.strided_ns if along is not None and self._step(access, along) not in (0, 1) else 0.0
 
     def _branch_ns(self, block: Block) -> float:
-        """Of a step of an extreme that the C compiler cannot turn into vectors, since results are not written along memory."""
+        """Of a step of an extreme that the C compiler cannot vectorise, since results are not written along memory."""
         inner = (*self.kernel.shared, *block.axes)[-1:]
         written = all(self._step(store, axis) == 1 for store in block.stores for axis in inner)
         near = all(abs(self._step(load, axis) or 0) <= FEWEST for load in _loads(block) for axis in inner)

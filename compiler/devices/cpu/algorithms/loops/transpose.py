@@ -1,7 +1,8 @@
-"""Maps whose operand is contiguous along one axis and whose result along another, as loops over squares turned in registers.
+"""Maps whose operand is contiguous along one axis and whose result along another, by transposing in registers.
 
-A square of TW_LANES x TW_LANES elements is read along memory, transposed and written along memory. Where the result's axis is a short
-one inside the operand's (the channels of two groups shuffled into one another), that many vectors are interleaved instead.
+A square of TW_LANES x TW_LANES elements is read along memory, transposed and written along memory. Where the result's
+axis is a short one inside the operand's (the channels of two groups shuffled into one another), that many vectors are
+interleaved instead.
 """
 
 from __future__ import annotations
@@ -28,16 +29,25 @@ ZIPPED = (2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The axis along which operands are contiguous, the one along which the result is, and whether they are interleaved."""
+class RegisterTranspose:
+    """How operands are transposed.
+
+    reads   the axis along which operands are contiguous
+    writes  the axis along which the result is
+    zips    whether vectors are interleaved, instead of squares transposed
+    """
 
     reads: Axis
     writes: Axis
     zips: bool
 
 
-def turn_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> Turn | None:
-    """How a kernel in normal form is turned; None for one that is no fp32 map with one result, or contiguous along one axis already."""
+def transpose_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> RegisterTranspose | None:
+    """How a kernel in normal form is transposed.
+
+    None unless it is an fp32 map with one result whose operands are contiguous along another axis than the result.
+    Squares need at least half a vector's lanes along both axes, interleaving an extent in ZIPPED of the result's axis.
+    """
     stores = [store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers]
     if kernel.sequential or len(stores) != 1 or any(temp.type.rank for temp in kernel.temps):
         return None
@@ -60,37 +70,39 @@ def turn_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> Turn | None:
             if reads != writes and 1 in steps and steps <= {0, 1} and all(load.type is DType.F32 for load in loads):
                 zips = written.coefficient(reads) == writes.extent and writes.extent in ZIPPED
                 wide = min(reads.extent, writes.extent) >= target.vector_floats // 2
-                return Turn(reads, writes, zips) if zips or (wide and written.coefficient(reads)) else None
+                return RegisterTranspose(reads, writes, zips) if zips or (wide and written.coefficient(reads)) else None
     return None
 
 
-def turned(name: str, workload: Workload, kernel: Kernel, slots: Slots, turn: Turn, target: CpuTarget) -> Lowering:
-    """A kernel that `turn_of` accepts."""
-    return _Turned(name, workload, kernel, slots, turn, target)
+def transposed(
+    name: str, workload: Workload, kernel: Kernel, slots: Slots, transpose: RegisterTranspose, target: CpuTarget
+) -> Lowering:
+    """The lowering of a kernel for which `transpose_of` gave `transpose`."""
+    return _Transposed(name, workload, kernel, slots, transpose, target)
 
 
 @dataclass
-class _Turned(Lowering):
+class _Transposed(Lowering):
     name: str
     workload: Workload
     kernel: Kernel
     slots: Slots
-    turn: Turn
+    transpose: RegisterTranspose
     target: CpuTarget
 
     def __post_init__(self) -> None:
         self.writer = Writer()
-        self.outer = [axis for axis in self.kernel.shared if axis not in (self.turn.reads, self.turn.writes)]
+        self.outer = [axis for axis in self.kernel.shared if axis not in (self.transpose.reads, self.transpose.writes)]
 
     @property
     def grid(self) -> TaskGrid:
-        cut = (Cut((self.turn.writes,), self.target.vector_floats),) if self._bands > 1 else ()
+        cut = (Cut((self.transpose.writes,), self.target.vector_floats),) if self._bands > 1 else ()
         return TaskGrid(self.kernel, (*one_by_one(self.outer), *cut))
 
     @property
     def _bands(self) -> int:
         """Into how many stretches the result's axis is cut."""
-        return 1 if self.turn.zips else -(-self.turn.writes.extent // self.target.vector_floats)
+        return 1 if self.transpose.zips else -(-self.transpose.writes.extent // self.target.vector_floats)
 
     def lower(self) -> Lowered:
         writer, bands = self.writer, self._bands
@@ -103,7 +115,7 @@ class _Turned(Lowering):
                 decode(writer, self.outer, f"(tile / {bands})")
             else:
                 decode(writer, self.outer, "tile")
-            if self.turn.zips:
+            if self.transpose.zips:
                 self._zip()
             else:
                 self._band(bands)
@@ -113,7 +125,7 @@ class _Turned(Lowering):
 
     def _band(self, bands: int) -> None:
         """TW_LANES places along the result's axis, or what is left of it, and all of the operands' axis."""
-        writer, rest = self.writer, self.turn.writes.extent % self.target.vector_floats
+        writer, rest = self.writer, self.transpose.writes.extent % self.target.vector_floats
         if bands == 1:
             writer.line("const long first = 0;")
         if not rest:
@@ -121,40 +133,46 @@ class _Turned(Lowering):
         elif bands == 1:
             self._squares(str(rest))
         else:
-            with writer.block(f"if (first + TW_LANES <= {self.turn.writes.extent})"):
+            with writer.block(f"if (first + TW_LANES <= {self.transpose.writes.extent})"):
                 self._squares("")
             with writer.block("else"):
                 self._squares(str(rest))
 
     def _squares(self, width: str) -> None:
-        """Squares along the operands' axis; `width` is how many places along the result's axis they have, empty for all lanes."""
+        """Squares along the operands' axis.
+
+        `width` is how many places along the result's axis they have, empty for all lanes.
+        """
         strips(
-            self.writer, self.turn.reads, self.target.vector_floats, lambda vector: self._square(vector.count, width)
+            self.writer,
+            self.transpose.reads,
+            self.target.vector_floats,
+            lambda vector: self._square(vector.count, width),
         )
 
     def _square(self, height: str, width: str) -> None:
-        writer, turn = self.writer, self.turn
+        writer, transpose = self.writer, self.transpose
         writer.line("vf rows[TW_LANES] = {{0}};" if width else "vf rows[TW_LANES];")
         writer.line("#pragma GCC unroll 16")
         with writer.block(f"for (long row = 0; row < {width or 'TW_LANES'}; row++)"):
-            writer.line(f"const long {turn.writes} = first + row;")
-            store, value = self._maps(Vector(turn.reads, height), {})
+            writer.line(f"const long {transpose.writes} = first + row;")
+            store, value = self._maps(Vector(transpose.reads, height), {})
             writer.line(f"rows[row] = {value};")
         writer.line("tw_transpose(rows);")
         writer.line("#pragma GCC unroll 16")
         with writer.block(f"for (long row = 0; row < {height or 'TW_LANES'}; row++)"):
-            emitter = Emitter(writer, self.slots.address, Vector(turn.writes, width))
-            emitter.names = {turn.reads: f"({turn.reads} + row)", turn.writes: "first"}
+            emitter = Emitter(writer, self.slots.address, Vector(transpose.writes, width))
+            emitter.names = {transpose.reads: f"({transpose.reads} + row)", transpose.writes: "first"}
             emitter.store(store.slot, store.index, "rows[row]")
 
     # Interleaved vectors
 
     def _zip(self) -> None:
         """All places along the result's axis at once: their vectors interleaved are contiguous."""
-        strips(self.writer, self.turn.reads, self.target.vector_floats, self._zipped)
+        strips(self.writer, self.transpose.reads, self.target.vector_floats, self._zipped)
 
     def _zipped(self, vector: Vector) -> None:
-        writer, writes, lanes = self.writer, self.turn.writes, self.target.vector_floats
+        writer, writes, lanes = self.writer, self.transpose.writes, self.target.vector_floats
         writer.line(f"vf rows[{writes.extent}];")
         for place in range(writes.extent):
             store, value = self._maps(vector, {writes: f"{place}L"})

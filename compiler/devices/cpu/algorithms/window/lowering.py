@@ -1,11 +1,12 @@
 """The `window` algorithm: sums and extremes over a window, channel by channel, as register-blocked C.
 
-A register tile is a few rows and columns of outputs at one vector of channels. Every position that the tile reads is loaded once and used
-for all outputs that look at it; weights of the window's rows in question stay in registers meanwhile, and results go through the epilogue
-before they are stored. Tiles whose windows lie inside the operand carry no tests; those at a border skip what lies outside.
+A register tile is a few rows and columns of outputs at one vector of channels. Every position that the tile reads is
+loaded once and used for all outputs that depend on it. Weights of the window's rows in question stay in registers
+meanwhile, and results go through the epilogue before they are stored. Tiles whose windows lie inside the operand carry
+no tests; those at a border skip what lies outside.
 
-A tile task is a block of rows at a block of channels: a narrow block keeps the rows that overlapping windows share in the
-first-level cache, a wide one reads memory in longer stretches.
+A tile task is a block of rows at a block of channels: a narrow block keeps the rows that overlapping windows share in
+the first-level cache, a wide one reads memory in longer segments.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ IDENTITIES = {"sum": "tw_splat(0)", "max": "tw_splat(-INFINITY)", "min": "tw_spl
 
 
 def window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
-    """A kernel that `as_channel_window` accepts, blocked as `tile` says: levels `block` and `register`, axes rows, columns and channels."""
+    """A kernel that `as_channel_window` accepts, blocked as `tile` says.
+
+    Levels `block` and `register`, axes rows, columns and channels.
+    """
     view = as_channel_window(workload)
     assert view is not None, "the tile stage offers `window` only to kernels of that form"
     return BlockedWindow(name, workload, view, tile, target, Writer())
@@ -49,7 +53,7 @@ def window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowe
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Register tiles along one side: `size` outputs each, the first tile beginning at output `first`, the last one at `last`."""
+    """Register tiles along one side: `size` outputs each; `first` and `last` are where the end tiles begin."""
 
     side: Side
     size: int
@@ -104,7 +108,10 @@ class _Run:
 
 @dataclass
 class BlockedWindow(Lowering):
-    """One lowering: the kernel as a window, how it is blocked, and the text being written; `pointers` is C's name of all slots' memory."""
+    """One lowering: the kernel as a window, how it is blocked, and the text being written.
+
+    `pointers` is C's name of all slots' memory.
+    """
 
     name: str
     workload: Workload
@@ -125,7 +132,10 @@ class BlockedWindow(Lowering):
 
     @cached_property
     def _plans(self) -> list[tuple[_Tiles, _Tiles | None, list[_Run], list[_Run]]]:
-        """Rows of register tiles of one height, which of them read nothing that a guard keeps out, and what such rows, and others, are made up of."""
+        """Rows of register tiles of one height, which of them read nothing that a guard keeps out, and their runs.
+
+        The runs of such rows come first, then those of all others.
+        """
         columns = _along(self.view.columns, self.tile.extent("register", "columns", 1))
         rows = _along(self.view.rows, self.tile.extent("register", "rows", 1))
         return [(group, _inside(group, self.view.guards), *self._runs(group, columns)) for group in rows]
@@ -166,7 +176,10 @@ class BlockedWindow(Lowering):
                 self._calls(middle, inner, edge)
 
     def _runs(self, rows: _Tiles, columns: Sequence[_Tiles]) -> tuple[list[_Run], list[_Run]]:
-        """The runs that make up one row of tiles, where its windows lie inside vertically, and where they do not; empty where that never is."""
+        """The runs of one row of tiles where its windows lie inside vertically, and where they do not.
+
+        Empty where that never is.
+        """
         middle = _inside(rows, self.view.guards)
         edge = [_Run(_Shape(rows, part, False), part.first, part.past) for part in columns] if middle != rows else []
         inner = []
@@ -205,7 +218,10 @@ class BlockedWindow(Lowering):
         rows, columns = view.rows.output, view.columns.output
         where = "all windows inside" if shape.inside else "windows that may reach over a border"
         writer.line(f"/* {shape.rows.size} x {shape.columns.size} outputs at a time: {where}. */")
-        head = f"static void {self.name}_{shape}(void *const *p, {outer}long {rows}, long first_column, long past_column, long first, long past)"
+        head = (
+            f"static void {self.name}_{shape}(void *const *p, {outer}long {rows}, "
+            "long first_column, long past_column, long first, long past)"
+        )
         with writer.block(head):
             declare_slots(writer, self.workload)
             loop = f"for (long {columns} = first_column; {columns} < past_column; {columns} += {shape.columns.size})"
@@ -215,7 +231,7 @@ class BlockedWindow(Lowering):
         writer.line()
 
     def _channels(self, shape: _Shape) -> None:
-        """Several vectors of channels at a time, then one, then what is left: where masks cost nothing, by the same code."""
+        """Several vectors of channels at a time, then one, then the remainder: by the same code if masks are free."""
         writer, axis, lanes = self.writer, self.view.channel, self.lanes
         masked = axis.extent % lanes > 0 and lanes == MASKED
         writer.line(f"long {axis} = first;")
@@ -275,7 +291,7 @@ class BlockedWindow(Lowering):
 
 
 def _inside(tiles: _Tiles, guards: Sequence[Expr]) -> _Tiles | None:
-    """The tiles, between the first and the last of which it is so, whose guards all hold; None when they are too few for a function."""
+    """The tiles whose guards all hold, from the first to the last; None when they are too few for a function."""
 
     def hold(first: int, last: int) -> bool:
         part = _Tiles(tiles.side, tiles.size, first, last)
@@ -349,7 +365,10 @@ class _Strip:
     # The reduction
 
     def _loops(self, loops: Sequence[Axis], guards: Sequence[Expr], place: Index, into: str) -> None:
-        """Loops over what is not unrolled, each guard tested as soon as its axes are known; `place` counts their points."""
+        """Loops over what is not unrolled, with each guard tested as soon as its axes are known.
+
+        `place` counts their points.
+        """
         ready = [guard for guard in guards if not guard.axes & set(loops)]
         waiting = [guard for guard in guards if guard not in ready]
         with ExitStack() as stack, self.emitter.scope():
@@ -503,7 +522,10 @@ class _Strip:
                 self._maps(output)
 
     def _load_shared(self, vector: int, sides: set[Axis]) -> None:
-        """Loads what is the same for all outputs of the tile ahead of their stores, past which no compiler can tell that it is."""
+        """Loads what is the same for all outputs of the tile ahead of their stores.
+
+        Past a store no compiler can prove that it is the same.
+        """
         for block in self.view.epilogue:
             for value in block.values:
                 for load in value.loads:

@@ -1,4 +1,7 @@
-"""Register tiles for windows channel by channel: a few rows and columns of outputs, blocks whose rows stay in the first-level cache."""
+"""Register tiles for windows channel by channel: a few rows and columns of outputs.
+
+The rows of a block stay in the first-level cache.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ L1_PART = 0.7
 
 
 def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """Tiles of rows x columns of registers, cheapest by the model first; empty for a kernel that is no window channel by channel."""
+    """Tiles of rows x columns of registers, cheapest by the model first.
+
+    Empty unless the kernel is a window channel by channel.
+    """
     view = as_channel_window(workload)
     if view is None or view.channel.extent < target.vector_floats // 2 or not holds_groups(view, target):
         return []
@@ -94,7 +100,10 @@ def window_shapes(view: ChannelWindow, target: CpuTarget) -> list[tuple[int, int
 
 
 def _sizes(side: Side, sizes: tuple[int, ...]) -> list[int]:
-    """Sizes of register tiles along a side: those that leave no rest, for which a function of its own would be needed, if one is large."""
+    """Sizes of register tiles along a side.
+
+    If one of them is large, only those without a remainder, for which a function of its own would be needed.
+    """
     legal = [size for size in sizes if size <= side.output.extent]
     even = [size for size in legal if side.output.extent % size == 0]
     return even if max(even) >= EVEN else legal
@@ -131,7 +140,7 @@ def _tile(
     lanes: int,
     fewest: int,
 ) -> Tile:
-    """A tile whose tasks are enough for all lanes and which has `fewest` blocks of rows, where there are rows enough."""
+    """A tile with tasks enough for all lanes and `fewest` blocks of rows, where there are rows enough."""
     others = prod(axis.extent for axis in view.outer) * -(-view.channel.extent // channels)
     down = -(-view.rows.output.extent // rows)
     parts = min(max(-(-TASKS_PER_LANE * lanes // others), fewest), down) if lanes > 1 else 1
@@ -147,7 +156,7 @@ def _tile(
 
 
 def window_seconds(view: ChannelWindow, workload: Workload, tile: Tile, target: CpuTarget) -> float:
-    """The slowest of arithmetic and loads of the register tiles, what the second-level cache delivers, what lies beyond it."""
+    """The slowest of three: the register tiles' arithmetic and loads, the second-level cache, what lies beyond it."""
     rates, width = target.rates, 4 * target.vector_floats
     rows, columns = tile.extent("register", "rows"), tile.extent("register", "columns")
     vectors = tile.extent("register", "channels") // target.vector_floats
@@ -171,7 +180,10 @@ def window_seconds(view: ChannelWindow, workload: Workload, tile: Tile, target: 
 
 
 def _read_again(view: ChannelWindow, rows: int, channels: int, target: CpuTarget) -> float:
-    """How often a row of the operand comes from beyond the first-level cache, of which strides near a power of two use a part only."""
+    """How often a row of the operand comes from beyond the first-level cache.
+
+    Strides near a power of two use only a part of that cache.
+    """
     down = len(view.rows.readers(rows))
     across = view.columns.output.extent * view.columns.stride
     used = (

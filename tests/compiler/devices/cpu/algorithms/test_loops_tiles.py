@@ -60,9 +60,9 @@ def test_elements_that_are_apart_cost_more_where_operands_do_not_stay_in_the_sec
 
 def test_a_transposition_by_squares_costs_less_than_elements_one_by_one(cpu: CpuTarget) -> None:
     net = Network()
-    turned = kernels_of(net, net.node("Transpose", [net.input(1, 64, 64, 64)], (1, 64, 64, 64), perm=[0, 2, 3, 1]))
-    (call,) = turned.calls
-    assert ns(workload_of(turned, call), cpu) < ns(pooled(128, LAST, PLAIN), cpu)
+    transposed = kernels_of(net, net.node("Transpose", [net.input(1, 64, 64, 64)], (1, 64, 64, 64), perm=[0, 2, 3, 1]))
+    (call,) = transposed.calls
+    assert ns(workload_of(transposed, call), cpu) < ns(pooled(128, LAST, PLAIN), cpu)
 
 
 def test_more_operations_cost_more_and_those_that_are_no_instruction_most(cpu: CpuTarget) -> None:

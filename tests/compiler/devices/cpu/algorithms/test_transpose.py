@@ -12,7 +12,7 @@ from tests.compiler.devices.cpu.library import Case, Library, array_of, draws
 
 TARGETS = {profile.vector_floats: profile for profile in reversed(PROFILES) if runs_here(profile)}
 """One target for each width of vectors."""
-TURNED = {
+TRANSPOSED = {
     "a transposition": """
 kernel Transpose(in x: f32[{n}, {a}, {b}]; out y: f32[{n}, {b}, {a}])
   for n:{n}, b:{b}, a:{a}
@@ -48,14 +48,14 @@ def case_of(text: str, n: int, z: int, a: int, b: int, seed: int = 0, cuts: tupl
 def cases(draw: st.DrawFn) -> Case:
     n, z = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from([2, 2, 4, 8, 3]))
     a, b = (draw(st.sampled_from([2, 4, 7, 8, 15, 16, 17, 33, 40])) for _ in "ab")
-    text = TURNED[draw(st.sampled_from(sorted(TURNED)))]
+    text = TRANSPOSED[draw(st.sampled_from(sorted(TRANSPOSED)))]
     cuts = tuple(draw(st.lists(st.floats(0, 1), max_size=2)))
     return case_of(text, n, z, a, b, draw(st.integers(0, 999)), cuts)
 
 
 @pytest.mark.parametrize("lanes", sorted(TARGETS))
-def test_turned_maps_mean_what_they_say(lanes: int) -> None:
-    wide = [case_of(text, 2, z, 40, 40) for text in TURNED.values() for z in (2, 4)]
+def test_transposed_maps_mean_what_they_say(lanes: int) -> None:
+    wide = [case_of(text, 2, z, 40, 40) for text in TRANSPOSED.values() for z in (2, 4)]
     drawn = [*wide, *draws(cases(), 90)]
     library = Library.of(drawn, TARGETS[lanes], "-O1")
     for number, case in enumerate(drawn):
