@@ -53,7 +53,8 @@ class Settled:
     @cached_property
     def regions(self) -> Regions | None:
         """What stretches of a kernel's tile tasks read and write; None if unknown."""
-        return self.backend.regions(self.kernels)
+        on_lanes = self.backend.lanes
+        return on_lanes.regions(self.kernels) if on_lanes else None
 
     @property
     def measured(self) -> int:
@@ -70,7 +71,8 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     begun = stages(one, options, records)
     backend, _ = begun.backend.prepared(begun.stored, known, measure=begun.backend.target.is_here)
     setting, lanes = backend.setting(begun.stored), options.threads or backend.target.lanes
-    handover = backend.handover(known, measure=backend.target.is_here) if lanes > 1 else None
+    on_lanes = backend.lanes if lanes > 1 else None
+    handover = on_lanes.handover(known, measure=backend.target.is_here) if on_lanes else None
     calls = (*begun.stored.calls, *(join.call for join in begun.offered))
     tolerance = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
     in_turn = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))

@@ -94,10 +94,11 @@ class Session:
 
         Measured, or looked up, once, when a step first asks: choices, joins and schedules go by the same figure.
         """
-        if self.lanes == 1:
+        on_lanes = self.backend.lanes
+        if self.lanes == 1 or on_lanes is None:
             return None
         with self.budget.share("device").spending():
-            found = self.backend.handover(self.records, measure=self.may_measure)
+            found = on_lanes.handover(self.records, measure=self.may_measure)
         self.learn([found] if found else [])
         return found
 

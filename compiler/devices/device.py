@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
 from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
@@ -23,6 +25,62 @@ from compiler.tuning.proposal import Proposal
 
 JOBS = 2
 """Compilers at a time."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What stages are cut from: kernels with their workloads and keys, in call order, for so many lanes in a setting.
+
+    state  whether the cores are `near` to each other or `far`
+    """
+
+    kernels: KernelGraph
+    workloads: Sequence[Workload]
+    keys: Sequence[str]
+    lanes: int
+    setting: Setting
+    state: str
+
+
+class RecordingClock(StageClock, Protocol):
+    """A clock of stages that keeps what it measured."""
+
+    @property
+    def told(self) -> Sequence[Record]:
+        """The records by which it answered."""
+        ...
+
+    def done(self) -> None:
+        """No more is asked."""
+        ...
+
+
+class LaneDevice(Protocol):
+    """What a device answers on which lanes, its cores, share the tile tasks of kernels and wait for each other."""
+
+    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
+        """What it costs one lane to see another's result, with the cores as they are; None if unknown."""
+        ...
+
+    def regions(self, kernels: KernelGraph) -> Regions:
+        """What stretches of a kernel's tile tasks read and write."""
+        ...
+
+    def stage_clock(
+        self,
+        staged: Staged,
+        machine: Machine | None,
+        known: Sequence[Record],
+        share: Share,
+        learn: Callable[[Record], None],
+        seed: int,
+    ) -> RecordingClock:
+        """What times stages within a share of the tuning budget, or tells them from `known`; `learn` gets new records."""
+        ...
+
+    def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
+        """Bytes of constants that calls want packed in another way under the other plan."""
+        ...
 
 
 class Backend(Protocol):
@@ -42,8 +100,7 @@ class Backend(Protocol):
     |          | count_tiles     | into how many tile tasks a tile cuts a kernel                                       |
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
     |          | told            | what is known of a kernel under a tile, for people                                  |
-    | schedule | handover        | what it costs one lane to see another's result                                      |
-    |          | regions         | what stretches of a kernel's tile tasks read and write; None where nobody knows     |
+    | schedule | lanes           | cores that share kernels out (`LaneDevice`); None for a device that launches them   |
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
@@ -85,9 +142,8 @@ class Backend(Protocol):
         """Only what is known without doing anything for it; may be empty."""
         ...
 
-    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None: ...
-
-    def regions(self, kernels: KernelGraph) -> Regions | None: ...
+    @property
+    def lanes(self) -> LaneDevice | None: ...
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None: ...
 

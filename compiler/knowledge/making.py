@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import (
@@ -75,8 +76,10 @@ def machine_record(name: str, about: str, target: Target, took: Timed, lanes: in
     return record_of(MACHINE, name, MACHINE.name, about, target, {}, took, lanes)
 
 
-def handover_record(target: Target, seconds: float, state: str, byte_s: float, upgrade_s: float) -> Record:
+def handover_record(measured: Handover, target: Target) -> Record:
     """What a hand-over between two cores in a state costs, and a byte that one wrote and the other reads, or writes again."""
+    seconds = 1e-9 * measured.ns
+    state, byte_s, upgrade_s = measured.state, measured.byte_s, measured.upgrade_s
     about = f"from a store on one core to its being seen on another; the cores are {state}"
     variant = {STATE: state, BYTE_S: byte_s, UPGRADE_S: upgrade_s}
     return record_of(HANDOVER, HANDOVER.name, HANDOVER.name, about, target, variant, Once(seconds), 2)

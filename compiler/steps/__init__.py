@@ -16,7 +16,8 @@ explain      the logs of rewriting and fusion, grouped for a person
 
 from __future__ import annotations
 
-from compiler.steps.plans import Choice, Subject, choose_plan, state_of
+from compiler.steps.lane_costs import state_of
+from compiler.steps.plans import Choice, Subject, choose_plan
 
 __all__ = [
     "Choice",

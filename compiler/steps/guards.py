@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.devices.cpu.measure.handover import FAR_NS
+from compiler.ir.lanes import FAR_NS
 from compiler.ir.plan import Plan
 from compiler.schedule.plans.found import Found
 from compiler.steps.plans import Choice

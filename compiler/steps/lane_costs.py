@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.devices.cpu.device import handover_record
-from compiler.devices.cpu.measure.handover import Handover
-from compiler.devices.cpu.target import CpuTarget
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.lanes import Handover, LaneCosts
 from compiler.ir.machine import Record
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import BYTE_S, HANDOVER, UPGRADE_S
+from compiler.knowledge.making import handover_record
 from compiler.knowledge.records import Records
 from compiler.session import Session
-from compiler.steps.plans import state_of
 
 LONGEST_BYTE_S = 1e-6
 """No record is believed that says a byte takes longer: memory itself is a thousand times as fast."""
@@ -66,7 +63,7 @@ def elsewhere(handover: Record | None, records: Sequence[Record], target: Target
 
     A record that does not tell of UPGRADE_S is completed by what that usually is.
     """
-    if handover is None or not isinstance(target, CpuTarget):
+    if handover is None:
         return None
     other = USUAL["far" if state_of(handover) == "near" else "near"]
     known = handovers(records, target).get(other.state)
@@ -75,3 +72,8 @@ def elsewhere(handover: Record | None, records: Sequence[Record], target: Target
     if _told(known, UPGRADE_S) is None:
         return replace(known, variant={**known.variant, UPGRADE_S: other.upgrade_s})
     return known
+
+
+def state_of(handover: Record | None) -> str:
+    """Of the cores, by what a hand-over between them costs."""
+    return Handover.of(1e9 * handover.seconds).state if handover else ""

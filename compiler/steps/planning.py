@@ -7,11 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.contract import CompileOptions
-from compiler.devices.cpu.measure.machine import CpuMachine
-from compiler.devices.cpu.measure.stages import CpuStageClock
-from compiler.devices.cpu.repacked import repacked_bytes
-from compiler.devices.cpu.target import CpuTarget
-from compiler.devices.device import Backend
+from compiler.devices.device import Backend, RecordingClock, Staged
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import by_limit
 from compiler.ir.lanes import LaneCosts
@@ -28,8 +24,8 @@ from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
 from compiler.session import Session
 from compiler.steps.guards import Guarded, guarded
-from compiler.steps.lane_costs import elsewhere, handovers, lane_costs
-from compiler.steps.plans import Choice, Race, Subject, choose_plan, state_of
+from compiler.steps.lane_costs import elsewhere, handovers, lane_costs, state_of
+from compiler.steps.plans import Choice, Race, Subject, choose_plan
 from compiler.tuning.shared import with_shared
 
 MOST_GROWN = 0.03
@@ -73,7 +69,8 @@ class Scheduled:
 
     @cached_property
     def regions(self) -> Regions | None:
-        return self.backend.regions(self.kernels)
+        on_lanes = self.backend.lanes
+        return on_lanes.regions(self.kernels) if on_lanes else None
 
     def is_of(self, record: Record) -> bool:
         """Whether a record was measured on these kernels, or on all of them together, on this target in this setting."""
@@ -171,34 +168,27 @@ def _clock(
     budget: TuningBudget,
     machine: Machine | None,
     learn: Callable[[Iterable[Record]], None],
-) -> CpuStageClock | None:
-    """What times stages; None for one lane, and for a target that is no CPU."""
-    target = scheduled.backend.target
-    if scheduled.lanes == 1 or not isinstance(target, CpuTarget):
+) -> RecordingClock | None:
+    """What times stages; None for one lane, and for a device that launches kernels."""
+    on_lanes = scheduled.backend.lanes
+    if scheduled.lanes == 1 or on_lanes is None:
         return None
-    return CpuStageClock(
-        machine if isinstance(machine, CpuMachine) else None,
-        scheduled.kernels,
-        scheduled.workloads,
-        scheduled.keys,
-        target,
-        scheduled.setting,
-        known,
-        scheduled.state,
-        budget.share("stages"),
-        scheduled.lanes,
-        lambda record: learn([record]),
-        options.seed,
+    staged = Staged(
+        scheduled.kernels, scheduled.workloads, scheduled.keys, scheduled.lanes, scheduled.setting, scheduled.state
+    )
+    return on_lanes.stage_clock(
+        staged, machine, known, budget.share("stages"), lambda record: learn([record]), options.seed
     )
 
 
 def _with_other(scheduled: Scheduled, plan: Plan, there: _There) -> Guarded:
     """The plan with that for the other state, if it is worth its place; not one for whose tiles much of the weights would be there twice."""
-    kernels, target = scheduled.kernels, scheduled.backend.target
+    kernels = scheduled.kernels
     both = guarded(plan, scheduled.state, there.choice, there.found, there.predicted)
     weights = sum(array.nbytes for array in kernels.constants.values())
-    assert isinstance(target, CpuTarget), "cores alone are near or far"
-    grown = sum(repacked_bytes(kernels, plan, other, target) for other in both.others)
+    on_lanes = scheduled.backend.lanes
+    assert on_lanes is not None, "cores alone are near or far"
+    grown = sum(on_lanes.repacked_bytes(kernels, plan, other) for other in both.others)
     return both if grown <= MOST_GROWN * weights else Guarded(plan)
 
 

@@ -13,7 +13,6 @@ from itertools import accumulate
 from typing import Any
 
 from compiler.contract import PlanReached
-from compiler.devices.cpu.measure.handover import Handover
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import MOST_SECONDS, Record, Setting
 from compiler.ir.plan import Plan
@@ -225,8 +224,3 @@ def _reached(found: Found, record: Record | None, taken: bool) -> PlanReached:
         high=told.get("high"),
         taken=taken,
     )
-
-
-def state_of(handover: Record | None) -> str:
-    """Of the cores, by what a hand-over between them costs."""
-    return Handover.of(1e9 * handover.seconds).state if handover else ""

@@ -14,8 +14,7 @@ from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.session import Session
 from compiler.steps.costs import KernelCosts, offered_joins
-from compiler.steps.lane_costs import split_seconds
-from compiler.steps.plans import state_of
+from compiler.steps.lane_costs import split_seconds, state_of
 from compiler.tuning.tune import Tiled, Tiler, Tuning, tune
 
 

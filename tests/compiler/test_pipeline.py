@@ -17,16 +17,16 @@ from bench.zoo import ZOO
 from compiler.__main__ import main
 from compiler.codegen import scalars as c_scalar
 from compiler.contract import PHASES, CompileOptions, Event
-from compiler.devices.cpu.device import handover_record
 from compiler.devices.cpu.emit.program import emit
-from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.measure.timer import Timer
 from compiler.devices.cpu.target import PROFILES, runs_here, this_machine
 from compiler.disabled import EnabledPasses, enabled_passes
 from compiler.errors import Disagreement, UnsupportedModel
 from compiler.fuse import fuse
 from compiler.ir.graph import Graph, Node
+from compiler.ir.lanes import Handover
 from compiler.ir.plan import Plan, Task
+from compiler.knowledge.making import handover_record
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.rewrite import EXACT, Rule

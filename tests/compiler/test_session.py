@@ -11,12 +11,12 @@ import pytest
 
 from bench.zoo import build
 from compiler.contract import CompileOptions, Event
-from compiler.devices.cpu.device import handover_record
-from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError
+from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record
 from compiler.knowledge.budget import SHARES, TILES
+from compiler.knowledge.making import handover_record
 from compiler.pipeline import compile_model
 from compiler.session import ALONE_S, Session
 from compiler.steps.lane_costs import WAKE_SECONDS, split_seconds

@@ -21,22 +21,25 @@ from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import count_tiles, lower
 from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
-from compiler.devices.cpu.measure.handover import Handover, measure_handover
+from compiler.devices.cpu.measure.handover import measure_handover
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
 from compiler.devices.cpu.measure.rates import measure_rates, rates_of
+from compiler.devices.cpu.measure.stages import CpuStageClock
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE
 from compiler.devices.cpu.rates import Rates
+from compiler.devices.cpu.repacked import repacked_bytes
 from compiler.devices.cpu.target import CpuTarget, resolve
-from compiler.devices.device import JOBS
+from compiler.devices.device import JOBS, Staged
 from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.lanes import Handover
+from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
-from compiler.knowledge import making
 from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
+from compiler.knowledge.making import handover_record
 from compiler.knowledge.records import Records
 from compiler.measure.plans import Raced
 from compiler.trace import Hurry, unhurried
@@ -125,6 +128,11 @@ class CpuBackend:
     def told(self, workload: Workload, tile: Tile) -> str:
         return ""
 
+    @property
+    def lanes(self) -> CpuBackend:
+        """Its cores answer for themselves (`LaneDevice`)."""
+        return self
+
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
         """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
 
@@ -145,6 +153,33 @@ class CpuBackend:
 
     def regions(self, kernels: KernelGraph) -> KernelRegions:
         return KernelRegions(kernels, self.target)
+
+    def stage_clock(
+        self,
+        staged: Staged,
+        machine: Machine | None,
+        known: Sequence[Record],
+        share: Share,
+        learn: Callable[[Record], None],
+        seed: int,
+    ) -> CpuStageClock:
+        return CpuStageClock(
+            machine if isinstance(machine, CpuMachine) else None,
+            staged.kernels,
+            staged.workloads,
+            staged.keys,
+            self.target,
+            staged.setting,
+            known,
+            staged.state,
+            share,
+            staged.lanes,
+            learn,
+            seed,
+        )
+
+    def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
+        return repacked_bytes(kernels, plan, other, self.target)
 
     def joint_launch(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""
@@ -205,11 +240,6 @@ def _entry(candidate: Candidate) -> Entry:
         packing = lowered.packings.get(position)
         operands.append((packing.dtype, packing.elements) if packing else (buffer.type.dtype, buffer.span))
     return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
-
-
-def handover_record(measured: Handover, target: CpuTarget) -> Record:
-    """A hand-over between this hardware's cores as a record."""
-    return making.handover_record(target, 1e-9 * measured.ns, measured.state, measured.byte_s, measured.upgrade_s)
 
 
 @lru_cache(maxsize=1)

@@ -144,12 +144,9 @@ class CudaBackend:
         """Registers, threads and shared memory, of kernels that were compiled."""
         return str(self.candidates.known(workload, tile) or "")
 
-    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
-        """None: a launch after another is part of what each kernel was measured to take."""
-        return None
-
-    def regions(self, kernels: KernelGraph) -> None:
-        """None: launches share no tile tasks."""
+    @property
+    def lanes(self) -> None:
+        """None: a launch after another is part of what each kernel was measured to take, and launches share no tile tasks."""
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch:
         """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""

@@ -12,6 +12,7 @@ import pytest
 from compiler.devices.cpu.target import PROFILES
 from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer
+from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
@@ -108,7 +109,7 @@ def test_every_kind_is_made_as_the_table_says() -> None:
             [*tile, "lanes", *setting, STATE],
         ),
         "machine": (making.machine_record("fma_per_ns", "one", TARGET, TOOK, 1), []),
-        "handover": (making.handover_record(TARGET, 5e-8, "near", 1e-12, 2e-12), [STATE, "byte_s", "upgrade_s"]),
+        "handover": (making.handover_record(Handover.of(50.0, 1e-12, 2e-12), TARGET), [STATE, "byte_s", "upgrade_s"]),
         "stage": (making.stage_record("s", "", *here, TOOK, "far", 1, 2), ["lanes", STATE, *setting]),
         SEARCH.name: (
             making.search_marker("s", "", *here, making.Searched(1.0, None, False, "near"), 1.0, 3),

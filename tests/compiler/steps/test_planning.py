@@ -8,17 +8,18 @@ import pytest
 from compiler.codegen.build import find_toolchain
 from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
-from compiler.devices.cpu.device import CpuBackend, handover_record
+from compiler.devices.cpu.device import CpuBackend
 from compiler.devices.cpu.emit.lower import count_tiles
-from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.measure.stages import CpuStageClock
 from compiler.devices.cpu.target import this_machine
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse
+from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.knowledge.kinds import STAGE
+from compiler.knowledge.making import handover_record
 from compiler.knowledge.records import Records
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced

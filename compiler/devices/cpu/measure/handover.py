@@ -6,21 +6,15 @@ It decides how finely a plan may be split.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Protocol
 
 from compiler.devices.cpu.measure.timer import Timer
+from compiler.ir.lanes import Handover
 from compiler.measure.memory import allocate
 from compiler.measure.spread import Spread
 
 RALLIES = 15
 ROUNDS = 400
-FAR_NS = 100.0
-"""From this median on, in nanoseconds, two cores count as far apart.
-
-Virtual cores that are neighbours hand a cache line over in well under 100 ns, cores that are far apart in 130 to 190
-ns.
-"""
 
 
 PASSED_BYTES = (64 * 1024, 256 * 1024)
@@ -29,28 +23,6 @@ PASSED_BYTES = (64 * 1024, 256 * 1024)
 As much as a layer hands to the next, and little enough to lie in a second-level cache.
 """
 PASS_ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class Handover:
-    """What a result costs that another core waits for, and whether the cores are `near` or `far`.
-
-    ns         median nanoseconds from a store on one core until the other core sees it
-    byte_s     how many seconds longer a byte takes to be read that the other core wrote last than one that the reader
-               wrote itself
-    upgrade_s  how many seconds longer a byte takes to be written, by the core that wrote it last, when the other core
-               has read it since: its cache line is shared then, and the other's copy must be invalidated first
-    """
-
-    ns: float
-    state: str
-    byte_s: float = 0.0
-    upgrade_s: float = 0.0
-
-    @staticmethod
-    def of(ns: float, byte_s: float = 0.0, upgrade_s: float = 0.0) -> Handover:
-        """A measurement with the state of the cores that it shows: `far` from FAR_NS on."""
-        return Handover(ns, "far" if ns >= FAR_NS else "near", byte_s, upgrade_s)
 
 
 def measure_handover(library: bytes) -> Handover | None:

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.measure.operands import Operands, lay_out
 from compiler.devices.cpu.measure.timer import Sample, Timer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
+from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile

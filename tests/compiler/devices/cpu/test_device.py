@@ -9,20 +9,20 @@ import pytest
 from compiler.codegen.build import environment_compiler, find_toolchain
 from compiler.codegen.calls import workload_of
 from compiler.devices.cpu import device as cpu
-from compiler.devices.cpu.device import CpuBackend, LibraryStepper, build_trials, handover_record
+from compiler.devices.cpu.device import CpuBackend, LibraryStepper, build_trials
 from compiler.devices.cpu.emit.lower import count_tiles
-from compiler.devices.cpu.measure.handover import Handover
 from compiler.devices.cpu.target import PROFILES, this_machine
 from compiler.devices.kinds import propose
 from compiler.errors import Disagreement
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.lanes import Handover, LaneCosts
 from compiler.ir.machine import Record, Trial
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu, Variant
 from compiler.knowledge.kinds import HANDOVER
+from compiler.knowledge.making import handover_record
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.bisect import bisect

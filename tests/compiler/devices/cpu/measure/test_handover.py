@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from compiler.devices.cpu.measure import handover
-from compiler.devices.cpu.measure.handover import Handover, cores, measure_handover
+from compiler.devices.cpu.measure.handover import cores, measure_handover
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE, Timer
 from compiler.errors import InternalError, ResourceExhausted
+from compiler.ir.lanes import Handover
 from compiler.measure.memory import GARBAGE, allocate
 from tests.compiler.devices.cpu.measure.libraries import built
 
