@@ -196,7 +196,7 @@ class _Separable(Lowering):
     def grid(self) -> TaskGrid:
         """The task grid, over the pixels' axes.
 
-        The window counts rows of an image along an axis of its own. They are those of the pixels' axes around a row's.
+        The window counts an image's rows along an axis of its own. Here they are the pixels' axes around a row's.
         """
         pixels = [*self.halves.view.pixels]
         _taken_from(pixels, self.across)

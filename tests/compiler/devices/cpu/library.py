@@ -137,19 +137,19 @@ def check(cases: Sequence[Case], target: CpuTarget | None = None, optimise: str 
     library = Library.of(cases, target or this_machine(), optimise)
     for number, case in enumerate(cases):
         for got, want in zip(library.run(number, case), evaluate(case.kernel, case.inputs), strict=True):
-            told = f"{case}\n{library.lowered[number].text}"
+            description = f"{case}\n{library.lowered[number].text}"
             if want.dtype.kind in "iub":
-                np.testing.assert_array_equal(got, want, err_msg=told)
+                np.testing.assert_array_equal(got, want, err_msg=description)
             else:
-                assert_close(got, want, case.tolerance, told)
+                assert_close(got, want, case.tolerance, description)
 
 
-def assert_close(got: np.ndarray, want: np.ndarray, tolerance: float, told: str) -> None:
+def assert_close(got: np.ndarray, want: np.ndarray, tolerance: float, description: str) -> None:
     """Within `tolerance` of the largest element, or what rounding to half precision costs."""
     slack = max(tolerance, 2e-3 if want.dtype.itemsize == 2 else 0)
     wide = np.asarray(want, np.float64)
     largest = float(np.max(np.abs(wide), initial=1.0, where=np.isfinite(wide)))
-    np.testing.assert_allclose(np.asarray(got, np.float64), wide, rtol=slack, atol=slack * largest, err_msg=told)
+    np.testing.assert_allclose(np.asarray(got, np.float64), wide, rtol=slack, atol=slack * largest, err_msg=description)
 
 
 def array_of(type: TensorType, random: np.random.Generator) -> np.ndarray:

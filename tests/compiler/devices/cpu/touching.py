@@ -39,11 +39,11 @@ def prove(cases: Sequence[Case], target: CpuTarget) -> None:
         subject, regions = Subject(library, number, case), KernelRegions(graph_of(case), target)
         tiles = subject.kernel.tiles
         for parts in splits(tiles, np.random.default_rng(number)):
-            told = [regions.touched(0, case.tile, *part) for part in parts]
-            for part, one in zip(parts, told, strict=True):
+            reported = [regions.touched(0, case.tile, *part) for part in parts]
+            for part, one in zip(parts, reported, strict=True):
                 subject.judge(*part, one)
             for at, marks in enumerate(subject.written(0, tiles)):
-                covered = np.any([within(one.writes[at], len(marks)) for one in told], axis=0)
+                covered = np.any([within(one.writes[at], len(marks)) for one in reported], axis=0)
                 assert not np.any(marks & ~covered), f"{parts} are said to write less than all of output {at}\n{case}"
 
 
@@ -70,13 +70,13 @@ class Subject:
         for memory, buffer, array in zip(self.inputs, case.buffers, case.inputs, strict=False):
             write_buffer(memory, buffer, array)
 
-    def judge(self, first: int, last: int, told: Touched) -> None:
-        """Fails where tile tasks [first, last) touch more than is told of them."""
-        what = f"tile tasks {first} .. {last - 1} of {self.kernel.tiles}: {told}\n{self.case}\n{self.kernel.text}"
-        for at, (marks, stretch) in enumerate(zip(self.written(first, last), told.writes, strict=True)):
+    def judge(self, first: int, last: int, reported: Touched) -> None:
+        """Fails where tile tasks [first, last) touch more than is reported of them."""
+        what = f"tile tasks {first} .. {last - 1} of {self.kernel.tiles}: {reported}\n{self.case}\n{self.kernel.text}"
+        for at, (marks, stretch) in enumerate(zip(self.written(first, last), reported.writes, strict=True)):
             assert not np.any(marks & ~within(stretch, len(marks))), f"output {at} is written elsewhere by {what}"
         want = self.results(self.inputs, first, last, POISONS[0])
-        got = self.results(self.poisoned(told.reads), first, last, POISONS[0])
+        got = self.results(self.poisoned(reported.reads), first, last, POISONS[0])
         for at, (one, other) in enumerate(zip(got, want, strict=True)):
             assert np.array_equal(one, other), f"output {at} depends on what is elsewhere in {what}"
 

@@ -102,7 +102,7 @@ def window_shapes(view: ChannelWindow, target: CpuTarget) -> list[tuple[int, int
 def _sizes(side: Side, sizes: tuple[int, ...]) -> list[int]:
     """Sizes of register tiles along a side.
 
-    If one of them is large, only those without a remainder, for which a function of its own would be needed.
+    Where a size of at least EVEN leaves no remainder, only such sizes: a remainder needs a function of its own.
     """
     legal = [size for size in sizes if size <= side.output.extent]
     even = [size for size in legal if side.output.extent % size == 0]

@@ -162,8 +162,8 @@ def check(drawn: Sequence[Case], target: CpuTarget) -> None:
     library = Library.of(drawn, target, optimise="-O1")
     for number, case in enumerate(drawn):
         (got,), (want,) = library.run(number, case), in_float64(case.kernel, case.inputs)
-        told = f"{case}\n{library.lowered[number].text}"
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * float(np.abs(want).max()), err_msg=told)
+        description = f"{case}\n{library.lowered[number].text}"
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * float(np.abs(want).max()), err_msg=description)
 
 
 def test_attention_under_any_tile_split_anywhere_means_what_it_says() -> None:

@@ -130,8 +130,8 @@ def check(found: Sequence[tuple[Case, tuple[np.ndarray, ...]]], target: CpuTarge
     library = Library.of([case for case, _ in found], target, optimise="-O1")
     for number, (case, wanted) in enumerate(found):
         for got, want in zip(library.run(number, case), wanted, strict=False):
-            told = f"{case}\n{library.lowered[number].text}"
-            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=told)
+            description = f"{case}\n{library.lowered[number].text}"
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=description)
 
 
 def test_recurrent_layers_mean_what_the_reference_says() -> None:

@@ -196,9 +196,9 @@ def tiles(draw: st.DrawFn, case: Case, target: CpuTarget) -> Tile:
 def judged(cases: Sequence[Asked], target: CpuTarget) -> None:
     library = Library.of([one.case for one in cases], target, "-O1")
     for number, one in enumerate(cases):
-        told = f"{one.case}\n{library.lowered[number].text}"
+        description = f"{one.case}\n{library.lowered[number].text}"
         for got, want in zip(library.run(number, one.case), one.want, strict=True):
-            assert_close(got, want, one.case.tolerance, told)
+            assert_close(got, want, one.case.tolerance, description)
 
 
 @pytest.mark.parametrize("lanes", sorted(TARGETS))

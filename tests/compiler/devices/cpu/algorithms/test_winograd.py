@@ -223,8 +223,8 @@ def judge(pairs: list[tuple[Filter, Case]], target: CpuTarget) -> None:
         want = one.reference(dict(zip(names, case.inputs, strict=True)))
         sums = one.reference({name: np.abs(array) for name, array in zip(names, case.inputs, strict=True)})
         slack = 2e-6 + 4 * error_of(case)
-        told = f"{one}\n{case.tile}\n{lowered[number].text}"
-        np.testing.assert_allclose(got, want, rtol=0, atol=slack * float(np.abs(sums).max()), err_msg=told)
+        description = f"{one}\n{case.tile}\n{lowered[number].text}"
+        np.testing.assert_allclose(got, want, rtol=0, atol=slack * float(np.abs(sums).max()), err_msg=description)
 
 
 @pytest.mark.parametrize("part", range(2))

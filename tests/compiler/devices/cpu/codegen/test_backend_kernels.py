@@ -99,7 +99,7 @@ def _first_tile(workload: Workload) -> Tile:
 
 
 def lowered(all: Sequence[Subject], tallies: dict[str, Tally]) -> list[tuple[Subject, Lowered]]:
-    """Each subject in C; what codegen refuses is told with its reason."""
+    """Each subject in C; what codegen refuses is noted with its reason."""
     found: list[tuple[Subject, Lowered]] = []
     for subject in all:
         tally = tallies.setdefault(subject.operator, Tally())
@@ -133,8 +133,8 @@ def judge(batch: Sequence[tuple[Subject, Lowered]], tallies: Mapping[str, Tally]
     for number, (subject, _) in enumerate(batch):
         for got, want in zip(library.run(number, subject.case), subject.expected, strict=True):
             if reason := fault(got, want):
-                told = f"{subject.source} as {subject.case.tile.algorithm}: {reason}"
-                tallies[subject.operator].wrong.append(told)
+                description = f"{subject.source} as {subject.case.tile.algorithm}: {reason}"
+                tallies[subject.operator].wrong.append(description)
 
 
 def table(tallies: Mapping[str, Tally]) -> str:

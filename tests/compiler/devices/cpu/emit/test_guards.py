@@ -222,9 +222,9 @@ def test_a_trace_says_when_each_task_ran_and_keeps_every_wait(
 
 def test_an_artifact_tells_all_of_its_plans(workshop: Workshop, plans: list[Plan], three: Path) -> None:
     with Model(three, verify=False) as model:
-        told = model._opened().describe()
-    assert [(one["lanes"], one["tasks"], one["most_handover_ns"]) for one in told["plans"]] == [
+        described = model._opened().describe()
+    assert [(one["lanes"], one["tasks"], one["most_handover_ns"]) for one in described["plans"]] == [
         (plan.lanes, len(plan.tasks), limit) for plan, limit in zip(plans, (0.0, 1e10, None), strict=False)
     ]
-    assert told["lanes"] == 3
-    assert told["arena_bytes"] == max(plan.arena_bytes for plan in plans[:3])
+    assert described["lanes"] == 3
+    assert described["arena_bytes"] == max(plan.arena_bytes for plan in plans[:3])

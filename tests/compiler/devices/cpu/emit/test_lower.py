@@ -52,11 +52,11 @@ def test_what_tile_tasks_work_on_is_known_before_any_text_is_written(monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "line", lambda writer, text="": pytest.fail(f"wrote {text}"))
         _tasks.cache_clear()
-        told = [
+        counted = [
             (count_tiles(case.workload, case.tile, HERE), task_grid(case.workload, case.tile, HERE)) for case in asked
         ]
     assert len({case.tile.algorithm for case in asked}) >= 8
-    for case, (tiles, grid) in zip(asked, told, strict=True):
+    for case, (tiles, grid) in zip(asked, counted, strict=True):
         lowered = lower("k0", case.workload.nameless, case.tile, HERE)
         assert (lowered.tiles, lowered.grid) == (tiles, grid), case
 

@@ -1,4 +1,4 @@
-"""What stretches of tile tasks read and write: told of kernels of every algorithm and compared with what they do.
+"""What stretches of tile tasks read and write: reported for kernels of every algorithm and compared with what they do.
 
 Also how tight it is.
 """
@@ -176,28 +176,28 @@ BY_WINOGRAD = Tile(
 def test_a_convolution_split_by_rows_reads_them_and_their_halo(
     tile: Tile, first: int, last: int, low: int, high: int
 ) -> None:
-    told = touched(image_case(CONVOLUTION, tile, (1,)), V4, first, last)
-    assert told.reads[0] == Stretch(low * ROW, high * ROW)
-    assert told.writes[0] == Stretch(2 * first * ROW * MANY // DEEP, 2 * last * ROW * MANY // DEEP)
+    reported = touched(image_case(CONVOLUTION, tile, (1,)), V4, first, last)
+    assert reported.reads[0] == Stretch(low * ROW, high * ROW)
+    assert reported.writes[0] == Stretch(2 * first * ROW * MANY // DEEP, 2 * last * ROW * MANY // DEEP)
 
 
 def test_a_stretch_that_ends_within_a_row_does_not_write_the_rest_of_it() -> None:
-    told = touched(image_case(CONVOLUTION, blocked(y=1, m=5, n=32), (1,)), V4, 0, 3)
-    assert told.writes[0] == Stretch(0, 4 * MANY * (WIDE + 5))
-    assert told.reads[0] == Stretch(0, 2 * ROW + 4 * DEEP * 6)
+    reported = touched(image_case(CONVOLUTION, blocked(y=1, m=5, n=32), (1,)), V4, 0, 3)
+    assert reported.writes[0] == Stretch(0, 4 * MANY * (WIDE + 5))
+    assert reported.reads[0] == Stretch(0, 2 * ROW + 4 * DEEP * 6)
 
 
 def test_a_pointwise_convolution_reads_the_pixels_that_it_writes() -> None:
-    told = touched(image_case(POINTWISE, blocked(m=30, n=32), (1,)), V4, 1, 3)
-    assert told == Touched((Stretch(4 * DEEP * 30, 4 * DEEP * 90), Stretch(0, 4 * DEEP * MANY)), told.writes)
-    assert told.writes == (Stretch(4 * MANY * 30, 4 * MANY * 90),)
+    reported = touched(image_case(POINTWISE, blocked(m=30, n=32), (1,)), V4, 1, 3)
+    assert reported == Touched((Stretch(4 * DEEP * 30, 4 * DEEP * 90), Stretch(0, 4 * DEEP * MANY)), reported.writes)
+    assert reported.writes == (Stretch(4 * MANY * 30, 4 * MANY * 90),)
 
 
 def test_a_pool_reads_the_rows_under_its_windows() -> None:
     sizes = (("rows", 1), ("columns", 1), ("channels", 16))
     tile = Tile("window", (Level("block", (("rows", 2), ("channels", DEEP))), Level("register", sizes)))
-    told = touched(image_case(POOL, tile), V4, 1, 2)
-    assert told == Touched((Stretch(4 * ROW, 9 * ROW),), (Stretch(2 * ROW // 2, 4 * ROW // 2),))
+    reported = touched(image_case(POOL, tile), V4, 1, 2)
+    assert reported == Touched((Stretch(4 * ROW, 9 * ROW),), (Stretch(2 * ROW // 2, 4 * ROW // 2),))
 
 
 def test_maps_are_split_evenly() -> None:
@@ -206,8 +206,8 @@ def test_maps_are_split_evenly() -> None:
         " c[i, j] = add(a[i, j], b[i, j])"
     )
     assert count_tiles(plain_case(text).workload, LOOPS, V4) == 3
-    told = touched(plain_case(text), V4, 1, 2)
-    assert {*told.reads, *told.writes} == {Stretch(4 * 4096, 8 * 4096)}
+    reported = touched(plain_case(text), V4, 1, 2)
+    assert {*reported.reads, *reported.writes} == {Stretch(4 * 4096, 8 * 4096)}
 
 
 def test_what_conditions_keep_out_of_a_part_is_not_read_by_it() -> None:
@@ -254,6 +254,6 @@ def test_stretches_count_from_the_beginning_of_the_storage() -> None:
 def test_a_kernel_without_a_grid_may_touch_everything() -> None:
     recurrent = next(one for one, _ in draws(test_c_recurrent.drawn(V4), 20) if one.tile.algorithm == "recurrent")
     assert task_grid(recurrent.workload, recurrent.tile, V4) is None
-    told = touched(recurrent, V4, 0, 1)
+    reported = touched(recurrent, V4, 0, 1)
     spans = [buffer.span * buffer.dtype.bytes for buffer in recurrent.buffers]
-    assert [stretch.end for stretch in (*told.reads, *told.writes)] == spans
+    assert [stretch.end for stretch in (*reported.reads, *reported.writes)] == spans

@@ -194,7 +194,7 @@ def test_constants_lie_in_so_many_copies_that_no_run_finds_those_of_the_run_befo
 
 
 @dataclass
-class Told:
+class Recorded:
     """A clock and the records it makes."""
 
     clock: CpuStageClock
@@ -203,7 +203,7 @@ class Told:
 
 def clock(
     cores: CpuMachine | None, known: Sequence[Record] = (), *, budget_s: float = 60.0, state: str = "near"
-) -> Told:
+) -> Recorded:
     setting = Setting("cache", "gcc 12")
     records: list[Record] = []
     budget = TuningBudget(budget_s, hurry=cores.hurry if cores else unhurried, shares={"stages": 1.0})
@@ -211,7 +211,7 @@ def clock(
     made = CpuStageClock(
         cores, KERNELS, WORKLOADS, KEYS, TARGET, setting, known, state, share, lanes=2, learn=records.append
     )
-    return Told(made, records)
+    return Recorded(made, records)
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_what_was_timed_is_known_to_whoever_has_the_records(cores: CpuMachine) -
 
 @pytest.mark.usefixtures("at_rest")
 def test_other_tasks_tiles_or_calls_are_timed_for_themselves(cores: CpuMachine) -> None:
-    told = clock(cores)
+    recorded = clock(cores)
     other_tile = {**TILES, 0: next(one.tile for one in propose(WORKLOADS[0], TARGET, 2) if one.tile != TILES[0])}
     count = count_tiles(WORKLOADS[0], other_tile[0], TARGET)
     asked = [
@@ -254,28 +254,28 @@ def test_other_tasks_tiles_or_calls_are_timed_for_themselves(cores: CpuMachine) 
         (TILES, [Task(1, 0, 0, COUNTS[1])]),
         (other_tile, [Task(0, 0, 0, count)]),
     ]
-    assert all(told.clock.seconds(tiles, tasks) for tiles, tasks in asked)
-    assert len({record.workload for record in told.records}) == len(asked)
+    assert all(recorded.clock.seconds(tiles, tasks) for tiles, tasks in asked)
+    assert len({record.workload for record in recorded.records}) == len(asked)
 
 
 @pytest.mark.usefixtures("at_rest")
 def test_what_cannot_run_by_itself_is_not_timed(cores: CpuMachine) -> None:
-    told = clock(cores)
+    recorded = clock(cores)
     end = COUNTS[0]
-    assert told.clock.seconds(TILES, []) is None
-    assert told.clock.seconds(TILES, [Task(0, 2, 0, end)]) is None
-    assert told.clock.seconds(TILES, [Task(0, 0, 0, end, (Wait(1, 1),))]) is None
-    assert told.clock.seconds(TILES, [Task(0, 0, 0, end), Task(1, 0, 0, COUNTS[1], beside=True)]) is None
-    assert not told.records
+    assert recorded.clock.seconds(TILES, []) is None
+    assert recorded.clock.seconds(TILES, [Task(0, 2, 0, end)]) is None
+    assert recorded.clock.seconds(TILES, [Task(0, 0, 0, end, (Wait(1, 1),))]) is None
+    assert recorded.clock.seconds(TILES, [Task(0, 0, 0, end), Task(1, 0, 0, COUNTS[1], beside=True)]) is None
+    assert not recorded.records
 
 
 def test_cores_that_move_meanwhile_give_no_time(cores: CpuMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     states = iter(["near", "far"])
     monkeypatch.setattr(stages, "state_now", lambda timer: next(states))
-    told = clock(cores)
-    assert told.clock.seconds(TILES, TASKS) is None
-    assert told.clock.seconds(TILES, TASKS) is None  # it is not tried again
-    assert not told.records
+    recorded = clock(cores)
+    assert recorded.clock.seconds(TILES, TASKS) is None
+    assert recorded.clock.seconds(TILES, TASKS) is None  # it is not tried again
+    assert not recorded.records
 
 
 @pytest.mark.usefixtures("at_rest")
@@ -299,7 +299,7 @@ def test_when_the_budget_is_spent_no_later_clock_with_no_more_measures(cores: Cp
 @pytest.mark.usefixtures("at_rest")
 def test_who_is_in_a_hurry_is_not_kept(cores: CpuMachine) -> None:
     hurried = replace(cores, hurry=lambda: True)
-    told = clock(hurried)
-    assert told.clock.seconds(TILES, TASKS) is None
-    told.clock.done()
-    assert not told.records
+    recorded = clock(hurried)
+    assert recorded.clock.seconds(TILES, TASKS) is None
+    recorded.clock.done()
+    assert not recorded.records
