@@ -132,7 +132,7 @@ def test_a_second_plan_that_stores_much_of_the_weights_twice_is_not_taken(monkey
     assert run(HERE, known).others
     weights = sum(array.nbytes for array in HERE.kernels.constants.values())
     for part, others in ((0.02, 1), (0.04, 0)):
-        monkeypatch.setattr("compiler.steps.planning.repacked_bytes", lambda *_, part=part: int(part * weights))
+        monkeypatch.setattr("compiler.devices.cpu.device.repacked_bytes", lambda *_, part=part: int(part * weights))
         assert len(run(HERE, known).others) == others
 
 
