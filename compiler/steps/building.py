@@ -42,7 +42,10 @@ class Front:
 
 @dataclass(frozen=True)
 class Built:
-    """An artifact that nothing has proved yet, with all that it is made of. `records` are those by which it was made."""
+    """An artifact that nothing has proved yet, with all that it is made of.
+
+    `records` are those by which it was made.
+    """
 
     rounding: Rounding
     tiles: TiledKernels
@@ -61,7 +64,10 @@ class Built:
         return (self.plans.plan, *self.plans.others)
 
     def rounded(self, session: Session) -> frozenset[str]:
-        """The algorithms of its plans that exact ones could replace: those that spend some of the tolerance, or round as the precision permits."""
+        """The algorithms of its plans that exact ones could replace.
+
+        These are those that spend some of the tolerance, or round as the precision permits.
+        """
         found: set[str] = set()
         for plan in self.all_plans:
             inexact = self.tiles.tiled.inexact | session.backend.rounded(plan, self.rounding.precision)
@@ -126,7 +132,10 @@ def _planned(session: Session, tiles: TiledKernels) -> Planned:
 
 
 def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, explanation: Explanation) -> Facts:
-    """What the artifact says of its making: nothing in it may differ from run to run, such as what this run had time to measure."""
+    """What the artifact says of its making.
+
+    Nothing in it may differ from run to run, such as what this run had time to measure.
+    """
     loaded, target, ranking = front.loaded, session.backend.target, tiles.tiled.ranking
     return Facts(
         model_digest=loaded.digest,

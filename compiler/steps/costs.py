@@ -34,7 +34,10 @@ class KernelCosts:
         return tuple(Cost(self.model(key, workload), "model") for key, workload in zip(keys, workloads, strict=True))
 
     def on(self, backend: Backend, precision: str) -> KernelCosts:
-        """The same for a backend of which more is known, or another precision; what was modelled stays where neither is new."""
+        """The same for a backend of which more is known, or another precision.
+
+        What was modelled stays where neither is new.
+        """
         alike = (backend.target, precision) == (self.backend.target, self.precision)
         return replace(self, backend=backend, precision=precision, modelled=self.modelled if alike else {})
 

@@ -69,7 +69,10 @@ def _refused(refusals: Sequence[Refusal]) -> tuple[Entry, ...]:
 
 
 def _weighed(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
-    """By choice and reason, with the seconds of the regions around them without and with what was weighed; who would save most first."""
+    """By choice and reason, with the seconds of the regions around them without and with the choice.
+
+    Those that would save most come first.
+    """
     found: list[tuple[float, Entry]] = []
     for members in _grouped(
         decisions, lambda one: (one.choice, general(one.reason), one.before.source == "model")

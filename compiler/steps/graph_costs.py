@@ -1,8 +1,8 @@
 """What small programs cost: `compiler.rewrite.choose.GraphCosts`, by fusing them and by what their kernels cost.
 
-A program takes at least the work of all its kernels shared by the lanes, and at least as long as the longest path through it, on which
-each kernel is whole on one lane or shared by all, whichever ends earlier: branches may run side by side, so the sum alone is not what
-counts. To each kernel comes what calling it takes.
+A program takes at least the work of all its kernels shared by the lanes, and at least as long as the longest path
+through it, on which each kernel is whole on one lane or shared by all, whichever ends earlier: branches may run side by
+side, so the sum alone is not what counts. To each kernel comes what calling it takes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ BATCH = 8
 FAVOURITES = 3
 """Tiles that are measured of a kernel of which nothing is known: those that the model thinks best."""
 HOPE = 1.1
-"""A program is measured where by the model it takes less than this times that of the region as it is: the model errs by as much."""
+"""A program is measured where by the model it takes less than this times that of the region as it is.
+
+The model errs by as much.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class Measuring:
     share: Share
 
     def was_done(self, program: str, known: Sequence[Record], target: Target, setting: Setting) -> bool:
-        """Whether the choices of a program, by its key, were weighed before with as large a budget: then nothing is measured again."""
+        """Whether the choices of a program, by its key, were weighed before with as large a budget.
+
+        Then nothing is measured again.
+        """
         return Records.of(known).was_searched(SEARCH, program, target, setting, self.share.seconds, self.share.trials)
 
     def record(self, program: str, measured: int, target: Target, setting: Setting) -> Record:
@@ -102,7 +108,10 @@ class FusedCosts:
         return tuple(Cost(self._seconds(one, is_measured=False), "model") for one in fused)
 
     def verdicts(self, contests: Sequence[Sequence[Region]]) -> tuple[Verdict, ...]:
-        """Kernels of which nothing is known are measured, those of the contests with the most to gain first, while there is time."""
+        """Kernels of which nothing is known are measured while there is time.
+
+        Those of the contests with the most to gain come first.
+        """
         fused = [[self._kernels_of(region) for region in contest] for contest in contests]
         if self.measuring is not None:
             self._measure(self.measuring, fused)
@@ -126,7 +135,10 @@ class FusedCosts:
         return self._fused[region.structure]
 
     def _costs(self, contest: Sequence[_Fused]) -> tuple[Cost, ...]:
-        """Kernels that all have in common are no part of the comparison: the others are all measured, or all modelled."""
+        """The kernels that are compared are all measured, or all modelled.
+
+        Those that all programs have in common are no part of the comparison.
+        """
         is_measured = all(key in self.kernels.measured for key in _differing(contest))
         return tuple(Cost(self._seconds(one, is_measured), "record" if is_measured else "model") for one in contest)
 
@@ -181,7 +193,7 @@ class FusedCosts:
         self.kernels = replace(self.kernels, measured={**self.kernels.measured, **best})
 
     def _trials(self, contests: Sequence[Sequence[_Fused]]) -> list[Trial]:
-        """The favourite tiles of each kernel that is in some programs of a contest but not in all, and of which nothing is known."""
+        """The top tiles of each kernel of which nothing is known and that is in some programs of a contest but not in all."""
         backend, precision = self.kernels.backend, self.kernels.precision
         unknown: dict[str, Workload] = {}
         for contest in sorted(map(self._promising, contests), key=self._gain, reverse=True):

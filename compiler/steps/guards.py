@@ -1,8 +1,9 @@
-"""Which further plans an artifact holds, for cores that are not as they were when it was compiled: near where they are far, far where they are near.
+"""Which further plans an artifact holds, for cores that are not as they were when it was compiled.
 
-Virtual cores move without notice, and a plan that is good for near cores may be bad for far ones, where each hand-over and each byte that another
-core wrote costs several times as much. What was measured on cores that are near says nothing of far ones, so that there the records of an earlier
-compilation decide, and where there are none the prediction, by a margin.
+They were near to each other and are far now, or the other way round. Virtual cores move without notice, and a plan that
+is good for near cores may be bad for far ones, where each hand-over and each byte that another core wrote costs several
+times as much. What was measured on cores that are near says nothing of far ones, so that there the records of an
+earlier compilation decide, and where there are none the prediction, by a margin.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from compiler.steps.plans import Choice
 NEAR_S = 1e-9 * FAR_NS
 """The least a hand-over costs between cores that are far from each other."""
 GAIN = 0.85
-"""A plan for the other state must be predicted to take less than this part of what the plan of this state would take there. Where nothing was measured on several
-lanes in a state, one of two plans on two lanes was predicted too short beside the other by 13 % at most (NASNet-A mobile on far cores), of six other networks by 5 %."""
+"""A plan for the other state must be predicted to take less than this part of what the plan of this state would take there.
+
+Where nothing was measured on several lanes in a state, one of two plans on two lanes was predicted too short beside the
+other by 13 % at most (NASNet-A mobile on far cores), of six other networks by 5 %."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,13 @@ class Guarded:
 def guarded(
     plan: Plan, state: str, there: Choice, found_there: Sequence[Found], predicted_there: Callable[[Plan], float]
 ) -> Guarded:
-    """`plan` was chosen for cores in `state`, `near` or `far`; `there` by the records for those in the other state, from `found_there`.
+    """The plan with one for cores in the other state, where that is worth its place.
 
-    `predicted_there` says what any plan takes in the other state, in seconds, by one way of counting. Plans are limited by what a hand-over costs: the near one to NEAR_S.
+    `plan` was chosen for cores in `state`, `near` or `far`; `there`, from `found_there`, by the records for those in
+    the other state.
+
+    `predicted_there` says what any plan takes in the other state, in seconds, by one way of counting. Plans are limited
+    by what a hand-over costs: the near one to NEAR_S.
     """
     if not state:
         return Guarded(plan)

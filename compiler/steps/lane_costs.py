@@ -27,12 +27,18 @@ def lane_costs(handover: Record | None) -> LaneCosts:
 
 
 def meeting_seconds(handover: Record | None) -> float:
-    """What splitting one kernel over lanes costs beside its work: a hand-over there and one back, and waking up to the task."""
+    """Seconds that splitting one kernel over lanes costs beside its work.
+
+    These are a hand-over there and one back, and waking up to the task.
+    """
     return 2 * handover.seconds + WAKE_SECONDS if handover else 4 * WAKE_SECONDS
 
 
 def split_seconds(session: Session) -> float:
-    """What splitting one kernel over the lanes of a job costs beside its work, with the cores as they are; 0 for one lane."""
+    """Seconds that splitting one kernel over the lanes of a job costs beside its work, with the cores as they are.
+
+    0 for one lane.
+    """
     return meeting_seconds(session.handover) if session.lanes > 1 else 0.0
 
 
@@ -42,7 +48,10 @@ def byte_seconds(handover: Record | None) -> float:
 
 
 def upgrade_seconds(handover: Record | None) -> float:
-    """How much longer a byte takes to be written that another lane has read since the writer wrote it; 0 where the record does not say."""
+    """How many seconds longer a byte takes to be written that another lane has read since the writer wrote it.
+
+    0 where the record does not say.
+    """
     return _told(handover, UPGRADE_S) or 0.0
 
 
@@ -54,13 +63,14 @@ def _told(handover: Record | None, what: str) -> float | None:
 
 
 def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]:
-    """By state of the cores, `near` or `far`, the last record of this hardware that says what a hand-over costs in it."""
+    """By state of the cores, `near` or `far`, the last record of this hardware of what a hand-over costs in it."""
     return {state_of(record): record for record in Records.of(records).find(HANDOVER, target)}
 
 
 def elsewhere(handover: Record | None, records: Sequence[Record], target: Target) -> Record | None:
-    """What a hand-over costs in the state that the cores are not in, by the records or as it usually is; None where their own state is not known.
+    """What a hand-over costs in the state that the cores are not in, by the records or as it usually is.
 
+    None where their own state is unknown.
     A record that does not tell of UPGRADE_S is completed by what that usually is.
     """
     if handover is None:

@@ -1,4 +1,7 @@
-"""From kernels and their menus to an artifact's plans: the schedule that is fastest when measured, and one for cores in the other state."""
+"""From kernels and their menus to an artifact's plans.
+
+These are the schedule that is fastest when measured, and one for cores in the other state.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ PREDICTED = ("aligned", "early_start")
 class Scheduled:
     """Kernels that are to be scheduled, with `workloads` and `menus` in call order, for so many lanes of a target.
 
-    handover  what a lane waits for another's result, with the cores as they are; None for one lane, or where nobody knows
+    handover  what a lane waits for another's result, with the cores as they are; None for one lane, or if unknown
     """
 
     kernels: KernelGraph
@@ -73,7 +76,7 @@ class Scheduled:
         return on_lanes.regions(self.kernels) if on_lanes else None
 
     def is_of(self, record: Record) -> bool:
-        """Whether a record was measured on these kernels, or on all of them together, on this target in this setting."""
+        """Whether a record was measured on one of these kernels, or on all together, on this target in this setting."""
         target = self.backend.target
         is_here = (record.target, record.hardware) == (target.name, target.hardware) and self.setting.is_of(record)
         return is_here and record.workload in self._names
@@ -151,7 +154,10 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
 
 
 def carried_out(plan: Plan, call: int, menu: Menu) -> Cost:
-    """What a call takes as a plan carries it out: as it was measured on so many lanes, else what it takes on one, shared among them."""
+    """What a call takes as a plan carries it out.
+
+    As it was measured on so many lanes, else what it takes on one, shared among them.
+    """
     lanes = len({task.lane for task in plan.runs if task.call == call})
     alike = [one for one in menu.variants if one.tile == plan.tiles[call][0]]
     measured = next((one for one in alike if one.lanes == lanes > 1), None)
@@ -182,7 +188,10 @@ def _clock(
 
 
 def _with_other(scheduled: Scheduled, plan: Plan, there: _There) -> Guarded:
-    """The plan with that for the other state, if it is worth its place; not one for whose tiles much of the weights would be there twice."""
+    """The plan with that for the other state, if it is worth its place.
+
+    One for whose tiles much of the weights would be there twice is not.
+    """
     kernels = scheduled.kernels
     both = guarded(plan, scheduled.state, there.choice, there.found, there.predicted)
     weights = sum(array.nbytes for array in kernels.constants.values())
@@ -194,7 +203,9 @@ def _with_other(scheduled: Scheduled, plan: Plan, there: _There) -> Guarded:
 
 @dataclass(frozen=True)
 class _There:
-    """Plans for the state that the cores are not in, what its records choose of them, and what any plan is predicted to take there, in seconds.
+    """Plans for the state that the cores are not in, and what its records choose of them.
+
+    predicted  what any plan is predicted to take there, in seconds
 
     records  by which all of that is known
     """

@@ -1,7 +1,8 @@
-"""Which plan of a model is taken: what the schedulers found is run whole, beside the sequential plan, and must be faster to replace it.
+"""Which plan of a model is taken.
 
-Each plan that ran leaves a record of kind `plan`. Where there are records of all plans that would be run, for the state in which the
-cores are, they decide and nothing is run: equal records give equal choices.
+What the schedulers found is run whole, beside the sequential plan, and must be faster to replace it. Each plan that ran
+leaves a record of kind `plan`. Where there are records of all plans that would be run, for the state in which the cores
+are, they decide and nothing is run: equal records give equal choices.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from compiler.steps.spans import pack_spans, unpack_spans
 MOST_OTHERS = 3
 """Plans with kernels side by side that are run, of those that were found: the fastest predicted."""
 HOPE = 1.25
-"""A plan is run where its predicted time is less than this times that of the sequential one: predictions err by as much."""
+"""A plan is run where its predicted time is less than this times that of the sequential one.
+
+Predictions err by as much.
+"""
 DIGITS = 24
 """Hexadecimal, of a digest."""
 LONGEST_SPANS = 12_000
@@ -61,9 +65,12 @@ class Subject:
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan that is taken, all that were found with what they reached, and the records that say so; `fresh` are of this run.
+    """The plan that is taken, all that were found with what they reached, and the records that say so.
 
-    `spans` are begin and end of each of the plan's tasks in traced runs, in seconds, as its record tells them; empty where it does not.
+    `fresh` are those of this run.
+
+    `spans` are begin and end of each of the plan's tasks in traced runs, in seconds, as its record has them; empty
+    where it has none.
     """
 
     plan: Plan
@@ -78,10 +85,10 @@ def choose_plan(
 ) -> Choice:
     """The fastest plan that is certainly faster than the first one, which is sequential; that one where there is none.
 
-    What nothing is known of is no reason to leave the first one, but of one that is `trusted`, which is taken unless a plan is certainly faster than the first one.
-    Plans worth it are run, as many as fit into what is left of `share`; so is one alone, shortly, for people to see. Nothing is run where
-    `known` has records of all plans worth it, or says that as large a budget had no time for the others, nor without `race`: then the
-    records there are decide.
+    What nothing is known of is no reason to leave the first one, but of one that is `trusted`, which is taken unless a
+    plan is certainly faster than the first one. Plans worth it are run, as many as fit into what is left of `share`; so
+    is one alone, shortly, for people to see. Nothing is run where `known` has records of all plans worth it, or says
+    that as large a budget had no time for the others, nor without `race`: then the records there are decide.
     """
     worth = _worth_running(found)
     known = Records.of(known)
@@ -104,7 +111,10 @@ def choose_plan(
 
 
 def _worth_running(found: Sequence[Found]) -> list[int]:
-    """Positions of the first, and of those whose prediction gives hope: of equal plans one, of side by side ones MOST_OTHERS; one that is trusted always."""
+    """Positions of the first, and of those whose prediction is near enough.
+
+    Of equal plans one, of side by side ones MOST_OTHERS; one that is trusted always.
+    """
     limit = HOPE * found[0].plan.predicted_s
     worth, seen, others = [0], {plan_digest(found[0].plan)}, 0
     for at, one in enumerate(found[1:], 1):
@@ -120,7 +130,10 @@ def _worth_running(found: Sequence[Found]) -> list[int]:
 
 
 def _within(left_s: float, found: Sequence[Found], worth: Sequence[int]) -> list[int]:
-    """As many of the first positions as can be run in so many seconds: several in turn, else the first one alone, which is shorter."""
+    """As many of the first positions as can be run in so many seconds.
+
+    Several in turn, else the first one alone, which is shorter.
+    """
     ends = accumulate(expected_seconds(found[at].plan.predicted_s, LEAST_S) for at in worth)
     several = [at for at, end in zip(worth, ends, strict=True) if end <= left_s]
     if len(several) > 1:

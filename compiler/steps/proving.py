@@ -1,4 +1,7 @@
-"""The step that proves an artifact: it is run, through its own loader, against the reference on the graph before rewriting."""
+"""The step that proves an artifact.
+
+It is run, through its own loader, against the reference on the graph before rewriting.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ def prove(session: Session, graph: Graph, built: Built) -> Proof:
                 bisect(graph, built.kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance, told)
         if not verdict.passed:
             raise Disagreement(
-                "nothing shows that the artifact computes what the model says: rounding alone exceeds what may be granted in "
+                "nothing shows that the artifact computes what the model says: rounding alone exceeds what may be "
+                "granted in "
                 f"every case ({', '.join(verdict.undecided)})",
                 fix='state how much error is acceptable, such as {"tolerance": 0.05}',
             )

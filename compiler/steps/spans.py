@@ -20,8 +20,8 @@ MOST_UNITS = 1 << 40
 def pack_spans(tasks: Sequence[Task], spans: Sequence[Span]) -> str:
     """`spans`, in seconds, for each of `tasks` when it began and ended.
 
-    Two numbers for each: how long after the end of the task before on its lane it began, and how long it took; in units of UNIT_S, as variable-length
-    bytes (LEB128, signs by zigzag), deflated, in base 64.
+    Two numbers for each: how long after the end of the task before on its lane it began, and how long it took; in units
+    of UNIT_S, as variable-length bytes (LEB128, signs by zigzag), deflated, in base 64.
     """
     written = bytearray()
     free: dict[int, int] = {}
@@ -34,7 +34,10 @@ def pack_spans(tasks: Sequence[Task], spans: Sequence[Span]) -> str:
 
 
 def unpack_spans(tasks: Sequence[Task], text: object) -> tuple[Span, ...]:
-    """What `pack_spans` was given, in whole units; nothing for what cannot be that: text of another plan, damaged, or no text."""
+    """What `pack_spans` was given, in whole units.
+
+    Nothing for what cannot be that: text of another plan, damaged, or no text.
+    """
     numbers = _read(text, 20 * len(tasks)) if isinstance(text, str) else None
     if numbers is None or len(numbers) != 2 * len(tasks):
         return ()

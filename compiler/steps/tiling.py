@@ -41,7 +41,9 @@ def roundings(session: Session) -> tuple[Rounding, Rounding]:
 
 @dataclass(frozen=True)
 class TiledKernels:
-    """Kernels after the joins that pay, a menu for each call, and what is known of the device. `str` is every tile that was considered.
+    """Kernels after the joins that pay, a menu for each call, and what is known of the device.
+
+    `str` is every tile that was considered.
 
     facts     records of the device's cores
     handover  what a lane waits for another's result; None for one lane, or where nobody knows
@@ -82,7 +84,10 @@ class TiledKernels:
         return "\n".join(lines)
 
     def _menu(self, workload: Workload, menu: Menu) -> str:
-        """All tiles that were tried or take part in scheduling; of the latter, into how many tile tasks they cut the kernel."""
+        """All tiles that were tried or take part in scheduling.
+
+        Of the latter, into how many tile tasks they cut the kernel.
+        """
         tasks = {variant.tile: f" in {variant.tiles} tiles" for variant in menu.variants}
         known = {variant.tile: variant.cost for variant in menu.variants} | dict(self.tiled.tried[menu.workload])
 

@@ -48,7 +48,10 @@ from compiler.tuning.tune import best_by_model
 
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
-    """For a job's target, with the user's C compiler. Raises TargetUnavailable, also for a precision that it lacks, ToolchainMissing."""
+    """For a job's target, with the user's C compiler.
+
+    Raises TargetUnavailable, also for a precision that the target lacks, and ToolchainMissing.
+    """
     target = resolve(options.target)
     target.check_precision(options.precision)
     return CpuBackend(target, find_toolchain(environment_compiler(environment)))
@@ -90,7 +93,8 @@ class CpuBackend:
     def with_rates(self, known: Sequence[Record], *, measure: bool) -> tuple[CpuBackend, list[Record]]:
         """The target with the rates of its cores, and the records they are from.
 
-        Records of this hardware if there are any, else measured now if `measure` holds; else the target keeps the rates it came with.
+        Records of this hardware if there are any, else measured now if `measure` holds; else the target keeps the rates
+        it came with.
         """
         target = self.target
         found = rates_of(known, target)
@@ -136,9 +140,9 @@ class CpuBackend:
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
         """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
 
-        Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in this state says what
-        that costs, if there is one that tells of UPGRADE_S, so that equal records give equal plans; else what was measured does. Without
-        `measure` the last record counts.
+        Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in
+        this state says what that costs, if there is one that tells of UPGRADE_S, so that equal records give equal
+        plans; else what was measured does. Without `measure` the last record counts.
         """
         target = self.target
         records = Records.of(known).find(HANDOVER, target)
@@ -193,7 +197,10 @@ class CpuBackend:
         place: Path,
         share: Share | None = None,
     ) -> Sequence[Raced] | None:
-        """Kernels are compiled once for all plans, which share one weights file; each is run as artifacts are, on lanes of its own."""
+        """Kernels are compiled once for all plans, which share one weights file.
+
+        Each plan is run as artifacts are, on lanes of its own.
+        """
         if not self.target.is_here:
             return None
         try:

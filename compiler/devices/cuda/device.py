@@ -1,4 +1,7 @@
-"""GPUs: CUDA kernels compiled by NVRTC, measured where a GPU is, chosen by the model and what the compiler says where none is."""
+"""GPUs: CUDA kernels compiled by NVRTC.
+
+They are measured where a GPU is, and chosen by the model and what the compiler says where none is.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,10 @@ class CudaBackend:
             return list(pool.map(lambda option: self._soundest(*option), options))
 
     def _soundest(self, workload: Workload, tiles: Sequence[Tile]) -> int:
-        """The first tile that is worth measuring; else, of those that can run, the one that spills least. Raises ToolchainFailed."""
+        """The first tile that is worth measuring; else, of those that can run, the one that spills least.
+
+        Raises ToolchainFailed where no tile compiles or none fits a multiprocessor.
+        """
         spilled: dict[int, int] = {}
         failures: list[ToolchainFailed] = []
         for at, tile in enumerate(tiles[:TRIES]):
@@ -146,7 +152,7 @@ class CudaBackend:
 
     @property
     def lanes(self) -> None:
-        """None: a launch after another is part of what each kernel was measured to take, and launches share no tile tasks."""
+        """None: launches share no tile tasks, and what one waits for another is part of its measured time."""
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch:
         """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""
@@ -174,7 +180,10 @@ class CudaBackend:
         place: Path,
         share: Share | None = None,
     ) -> Sequence[Raced] | None:
-        """Each plan is run as artifacts are, from and to memory of the GPU: one CUDA graph a run, until its outputs are there."""
+        """Each plan is run as artifacts are.
+
+        One CUDA graph a run, from and to memory of the GPU, until its outputs are there.
+        """
         if not self.target.is_here:
             return None
         programs = []
