@@ -1,4 +1,8 @@
-"""Constructors of records: one for each kind of `kinds`, one for the markers of searches, and `record_of` for kinds that one place measures."""
+"""Constructors of records.
+
+There is one for each kind of `kinds`, one for the markers of searches, and `record_of` for kinds that one place
+measures.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +80,10 @@ def machine_record(name: str, about: str, target: Target, took: Timed, lanes: in
 
 
 def handover_record(target: Target, seconds: float, state: str, byte_s: float, upgrade_s: float) -> Record:
-    """What a hand-over between two cores in a state costs, and a byte that one wrote and the other reads, or writes again."""
+    """What a hand-over between two cores in a state costs, and a byte that one wrote.
+
+    `byte_s` is for a byte that the other reads, `upgrade_s` for one that is written again.
+    """
     about = f"from a store on one core to its being seen on another; the cores are {state}"
     variant = {STATE: state, BYTE_S: byte_s, UPGRADE_S: upgrade_s}
     return record_of(HANDOVER, HANDOVER.name, HANDOVER.name, about, target, variant, Once(seconds), 2)
@@ -99,7 +106,10 @@ def stages_marker(
 
 
 def plan_record(model: str, about: str, target: Target, reached: Mapping[str, Any], took: Timed, lanes: int) -> Record:
-    """A model under a plan; `reached` tells which, beside which other one, in which setting and state, and how it compares."""
+    """A model under a plan.
+
+    `reached` tells which, beside which other one, in which setting and state, and how it compares.
+    """
     return record_of(PLAN, model, PLAN.name, about, target, reached, took, lanes)
 
 
@@ -141,7 +151,10 @@ def search_marker(
     operator: str = "",
     lanes: int = 1,
 ) -> Record:
-    """Says that what `space` names was searched with a budget; `about` says what `seconds` are, `measured` how many tiles or kernels it was."""
+    """Says that what `space` names was searched with a budget.
+
+    `about` says what `seconds` are, `measured` how many tiles or kernels it was.
+    """
     variant = {**searched.to_json(), **setting.to_json()}
     operator = operator or kind.name
     return record_of(kind, space, operator, about, target, variant, Once(seconds), lanes, measured)

@@ -158,7 +158,7 @@ class CpuStageClock:
         records   that are known; those in the same `state` of the cores count
     share     of the tuning budget, for all of them together
     learn     is told of each new record
-    
+
     After `done`, records keep a later clock with no larger budget from measuring again what this one had no time for.
     """
 
