@@ -76,7 +76,8 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
     ranked = (
         ""
         if ranks is None
-        else f"\nrank correlation of the cost model with measurements {ranks:.2f}, mean of {report['ranked_kernels']} kernels"
+        else f"\nrank correlation of the cost model with measurements {ranks:.2f}, "
+        f"mean of {report['ranked_kernels']} kernels"
     )
     run = f"{1e3 * latency:.3f} ms on {report['threads']} lanes, largest error {worst:.1e} of the largest value"
     return (

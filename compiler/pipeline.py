@@ -33,12 +33,17 @@ def compile_model(
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
 ) -> CompileReport:
-    """Compiles an ONNX file into an artifact at `artifact`, which appears whole and only once it agreed with the reference.
+    """Compiles an ONNX file into an artifact at `artifact`.
 
-    `records` are earlier measurements; new ones leave as events. Once `hurry` answers True, measuring stops within a fraction of a
-    second and the best found so far is emitted; what proves the artifact is never left out. Without `measure` earlier records and the
-    cost model decide. What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is left
-    out in a second round when the result does not agree. `data` says where all external data lies, by its path in the model; None: beside the model.
+    The artifact appears whole and only once it agreed with the reference.
+
+    `records` are earlier measurements; new ones leave as events. Once `hurry` answers True, measuring stops within a
+    fraction of a second and the best found so far is emitted; what proves the artifact is never left out. Without
+    `measure` earlier records and the cost model decide.
+
+    What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
+    left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
+    the model; None: beside the model.
 
     Raises the errors of `compiler.errors`.
     """

@@ -52,7 +52,10 @@ class Session:
         measures: bool = True,
         place: Path = Path(),
     ) -> Session:
-        """For a job, with the compilers that the environment names. Raises OptionsError, TargetUnavailable, ToolchainMissing."""
+        """For a job, with the compilers that the environment names.
+
+        Raises OptionsError, TargetUnavailable, ToolchainMissing.
+        """
         kept = enabled_passes(options.without)
         backend = backend_of(options, os.environ)
         budget = tuning_budget(options, backend, hurry)
@@ -90,7 +93,9 @@ class Session:
 
     @cached_property
     def handover(self) -> Record | None:
-        """What it costs one lane to see another's result, with the cores as they are; None for one lane, or where nobody knows.
+        """What it costs one lane to see another's result, with the cores as they are.
+
+        None for one lane, or where nobody knows.
 
         Measured, or looked up, once, when a step first asks: choices, joins and schedules go by the same figure.
         """

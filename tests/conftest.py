@@ -1,4 +1,7 @@
-"""What holds for every test: fixed seeds, no deadlines, servers on request, a visible reason for whatever is skipped."""
+"""What holds for every test.
+
+Seeds are fixed, there are no deadlines, servers come on request, and whatever is skipped has a visible reason.
+"""
 
 from __future__ import annotations
 

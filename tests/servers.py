@@ -37,7 +37,10 @@ FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 DEBIAN = Path("/usr/lib/postgresql")
 """Where Debian keeps the programs of each version."""
 EMPTY = "; ".join(f'DELETE FROM "{table.name}"' for table in reversed(Row.metadata.sorted_tables))
-"""Takes every row out of a migrated database; of small tables that is 50 times faster than TRUNCATE, which makes files."""
+"""Takes every row out of a migrated database.
+
+Of small tables that is 50 times faster than TRUNCATE, which makes files.
+"""
 LONGEST_TEMPORARY_FOLDER = 60
 """Leaves room for a socket's name in the 104 bytes of its path."""
 
@@ -61,8 +64,8 @@ class Missing(Exception):
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on, now or while a server of it is down for a moment.
 
-    It lies below those that systems give to connections (Linux 32768 and up, others 49152: RFC 6335, section 6), and is drawn at random, so
-    that tests in other processes hardly ever draw it as well.
+    It lies below those that systems give to connections (Linux 32768 and up, others 49152: RFC 6335, section 6). It is
+    drawn at random, so that tests in other processes hardly ever draw it as well.
     """
     while True:
         port = 10_000 + secrets.randbelow(20_000)

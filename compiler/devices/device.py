@@ -75,7 +75,7 @@ class LaneDevice(Protocol):
         learn: Callable[[Record], None],
         seed: int,
     ) -> RecordingClock:
-        """What times stages within a share of the tuning budget, or tells them from `known`; `learn` gets new records."""
+        """What times stages within a share of the tuning budget, or by what is `known`; `learn` gets new records."""
         ...
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
@@ -158,7 +158,8 @@ class Backend(Protocol):
     ) -> Sequence[Raced] | None:
         """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off.
 
-        `place` is a folder where files may be put meanwhile. Running plans, not building what an artifact needs anyway, is spent from `share`.
+        `place` is a folder where files may be put meanwhile. Running plans, not building what an artifact needs anyway,
+        is spent from `share`.
         """
         ...
 

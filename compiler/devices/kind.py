@@ -20,7 +20,8 @@ class DeviceKind:
 
     profiles     the targets that can be compiled for on any machine, best first
     resolve      the target that a name stands for here; raises TargetUnavailable
-    open         what compiles for a job's target, with the compilers that an environment names; raises TargetUnavailable, ToolchainMissing
+    open         what compiles for a job's target, with the compilers that an environment names; raises
+                 TargetUnavailable, ToolchainMissing
     legal_tiles  every legal tile of a workload on a target, for a plan of so many lanes, in a precision
     source       the code of a workload under a tile on a target, as a function of a name, after what it includes
     """

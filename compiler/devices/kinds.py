@@ -1,4 +1,7 @@
-"""What is asked of whichever kind of device a target's name begins with. Kinds are registered in `compiler.contract.kinds`."""
+"""What is asked of whichever kind of device a target's name begins with.
+
+Kinds are registered in `compiler.contract.kinds`.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ def tiles_of(target: Target) -> LegalTiles:
 def propose(
     workload: Workload, target: Target, lanes: int, error: float = 0.0, precision: str = "fp32"
 ) -> list[Proposal]:
-    """The legal tiles of every algorithm of the target's kind that add no more than `error`, best by the model first."""
+    """The legal tiles of every algorithm of the target's kind that add no more than `error`.
+
+    The best by the model comes first.
+    """
     return tune.propose(tiles_of(target), workload, lanes, error, precision)
 
 

@@ -32,8 +32,9 @@ def race_programs(
 ) -> list[Raced] | None:
     """One plan's program each, laid out in a folder in `place` for the time of the race; equal weights are one file.
 
-    One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. All
-    of that is spent from `share`, if there is one, and takes as long as it allows. None when `hurry` called it off, or where nothing can be written.
+    One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. All of that is
+    spent from `share`, if there is one, and takes as long as it allows. None when `hurry` called it off, or where
+    nothing can be written.
     """
     with ExitStack() as opened:
         opened.enter_context(share.spending() if share else nullcontext())
@@ -88,7 +89,10 @@ def _laid_out(programs: Sequence[Program], plans: Sequence[Plan], target: str, f
 
 
 def _bound(model: Model, seed: int) -> Run:
-    """Runs of a model on the same inputs; on a GPU these and the outputs stay in its memory, so that nothing but kernels is timed."""
+    """Runs of a model on the same inputs.
+
+    On a GPU these and the outputs stay in its memory, so that nothing but kernels is timed.
+    """
     inputs = list(model.random_inputs(seed).values())
     if model.on_gpu:
         model.run_flat(inputs)

@@ -1,7 +1,8 @@
 """TuningBudget: the wall seconds that a job grants for measuring, shared out among all that measures.
 
-Steps measure one after another. Each has a share; what a step leaves goes to the steps after it, and what it takes too much is taken from them, so
-that all together take what was granted. What a step cannot use is the tile search's from the beginning.
+Steps measure one after another, and each has a share. What a step leaves goes to the steps after it, and what it takes
+too much is taken from them, so that all together take what was granted. What a step cannot use is the tile search's
+from the beginning.
 """
 
 from __future__ import annotations

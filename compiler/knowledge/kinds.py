@@ -1,6 +1,7 @@
 """The kinds of record as a table: what each says, what its variant holds, and where it counts.
 
-A new kind is an entry here; where it is measured, `making.record_of` makes the record. Readers ask `records.Records` for those that count.
+A new kind is an entry here; where it is measured, `making.record_of` makes the record. Readers ask `records.Records`
+for those that count.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ FROM = "from"
 BYTE_S = "byte_s"
 """How much longer a byte takes to be read that another core wrote. Left out: not known, counted as 0."""
 UPGRADE_S = "upgrade_s"
-"""How much longer a byte takes to be written that another core has read since the writer wrote it. Left out: measured where that is allowed,
-else counted as 0."""
+"""How much longer a byte takes to be written that another core has read since the writer wrote it.
+
+Left out: measured where that is allowed, else counted as 0.
+"""
 SPANS = "spans"
 """When the tasks of a plan ran (`compiler.steps.spans`)."""
 SECONDS, TRIALS, EXHAUSTED = "seconds", "trials", "exhausted"
@@ -42,7 +45,8 @@ class Kind:
     subject       what `workload` names
     fields        what the variant may hold
     of_setting    whether it counts in its setting alone: where constants lie, the C compiler, the version of Tilewright
-    of_state      whether it counts only while the cores are as near to each other as they were, where the variant has a STATE
+    of_state      whether it counts only while the cores are as near to each other as they were, where the variant has
+                  a STATE
     """
 
     name: str

@@ -14,7 +14,10 @@ from compiler.knowledge.records import Records
 
 
 def known_alone(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[tuple[str, str], Record]:
-    """By workload and tile (`identity`) the record on one lane that counts: the last one, of those that were measured again if any was."""
+    """By workload and tile (`identity`) the record on one lane that counts.
+
+    That is the last one, of those that were measured again if any was.
+    """
     known: dict[tuple[str, str], Record] = {}
     for record in Records.of(records).find(KERNEL, target, setting=setting):
         place = record.workload, identity(record.variant)

@@ -1,4 +1,8 @@
-"""Constructors of records: one for each kind of `kinds`, one for the markers of searches, and `record_of` for kinds that one place measures."""
+"""Constructors of records.
+
+There is one for each kind of `kinds`, one for the markers of searches, and `record_of` for kinds that one place
+measures.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +81,10 @@ def machine_record(name: str, about: str, target: Target, took: Timed, lanes: in
 
 
 def handover_record(measured: Handover, target: Target) -> Record:
-    """What a hand-over between two cores in a state costs, and a byte that one wrote and the other reads, or writes again."""
+    """What a hand-over between two cores in a state costs, and a byte that one wrote and the other uses.
+
+    The other one reads it, or it is written again.
+    """
     seconds = 1e-9 * measured.ns
     state, byte_s, upgrade_s = measured.state, measured.byte_s, measured.upgrade_s
     about = f"from a store on one core to its being seen on another; the cores are {state}"
@@ -102,7 +109,10 @@ def stages_marker(
 
 
 def plan_record(model: str, about: str, target: Target, reached: Mapping[str, Any], took: Timed, lanes: int) -> Record:
-    """A model under a plan; `reached` tells which, beside which other one, in which setting and state, and how it compares."""
+    """A model under a plan.
+
+    `reached` tells which, beside which other one, in which setting and state, and how it compares.
+    """
     return record_of(PLAN, model, PLAN.name, about, target, reached, took, lanes)
 
 
@@ -144,7 +154,10 @@ def search_marker(
     operator: str = "",
     lanes: int = 1,
 ) -> Record:
-    """Says that what `space` names was searched with a budget; `about` says what `seconds` are, `measured` how many tiles or kernels it was."""
+    """Says that what `space` names was searched with a budget.
+
+    `about` says what `seconds` are, `measured` how many tiles or kernels it was.
+    """
     variant = {**searched.to_json(), **setting.to_json()}
     operator = operator or kind.name
     return record_of(kind, space, operator, about, target, variant, Once(seconds), lanes, measured)

@@ -42,7 +42,10 @@ class Records(Sequence[Record]):
         setting: Setting | None = None,
         state: str | None = None,
     ) -> list[Record]:
-        """Those of a kind that were measured on a target and its hardware, in order; None stands for any workload, setting or state."""
+        """Those of a kind that were measured on a target and its hardware, in order.
+
+        None stands for any workload, setting or state.
+        """
         place = kind.name, target.name, target.hardware
         found = self._of_kind.get(place, []) if workload is None else self._of_workload.get((*place, workload), [])
         return [
@@ -54,7 +57,10 @@ class Records(Sequence[Record]):
     def was_searched(
         self, kind: Kind, workload: str, target: Target, setting: Setting, seconds: float, trials: int | None = None
     ) -> bool:
-        """Whether a marker of this kind says that a workload was searched with as large a budget, or until nothing promising was left."""
+        """Whether a marker of this kind says that a workload was searched with as large a budget.
+
+        A search until nothing promising was left counts like one with any budget.
+        """
         markers = self.find(kind, target, workload=workload, setting=setting)
         return any(covers(marker.variant, seconds, trials) for marker in markers)
 

@@ -1,7 +1,8 @@
 """Records that come with the compiler, measured on real devices: what a build begins from where nothing else is known.
 
-They lie in `compiler/records`, one JSON object a line, as `Record.to_json` gives it. Of hardware that is here they count like any others. A
-target that is cross-compiled adopts those of the hardware of its name that most is known of: own records before shipped ones.
+They lie in `compiler/records`, one JSON object a line, as `Record.to_json` gives it. Of hardware that is here they
+count like any others. A target that is cross-compiled adopts those of the hardware of its name that most is known of:
+own records before shipped ones.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def shipped(folder: Path = FOLDER) -> tuple[Record, ...]:
 def starting_points(
     known: Sequence[Record], target: Target, setting: Setting, folder: Path = FOLDER
 ) -> Sequence[Record]:
-    """What a search or a choice for a target begins from: records shipped, then those known, which count before them."""
+    """What a search or a choice for a target begins from.
+
+    These are records shipped, then those known, which count before them.
+    """
     ours = [record for record in shipped(folder) if record.target == target.name]
     if target.is_here:
         return [*ours, *known]

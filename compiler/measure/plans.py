@@ -25,7 +25,10 @@ from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
 
 SECONDS = 0.5
-"""For which each plan is timed, where nobody says how much time there is; a slow model longer, by as many runs as a verdict needs."""
+"""The seconds for which each plan is timed, where nobody says how much time there is.
+
+A slow model is timed longer, by as many runs as a verdict needs.
+"""
 LEAST_S, MOST_S = 0.2, 2.0
 """The least and the most of it, where somebody does: what there is is used up, and shared by all plans."""
 STEP_S = 0.1
@@ -65,9 +68,9 @@ class _Stopped(Exception):
 
 
 def expected_seconds(seconds: float, timed_s: float = SECONDS, opening_s: float = OPENING_S) -> float:
-    """About how long a race takes, with all that is not timed, for each plan that runs for so long and is timed for `timed_s`.
+    """About how long a race takes, with all that is not timed.
 
-    Opening it anew takes `opening_s`.
+    That is for each plan that runs for so long and is timed for `timed_s`. Opening it anew takes `opening_s`.
     """
     block_s = max(BLOCK_S, seconds)
     sittings = min(max(round(timed_s / block_s), LEAST_ROUNDS), MOST_SITTINGS)
@@ -78,7 +81,10 @@ def expected_seconds(seconds: float, timed_s: float = SECONDS, opening_s: float 
 
 
 def fitting_seconds(each: Sequence[float], left_s: float, opening_s: float = OPENING_S) -> float:
-    """For how long each of some plans, by their seconds, may be timed so that a race of all takes no longer than `left_s`: LEAST_S to MOST_S."""
+    """For how long each of some plans, by their seconds, may be timed: LEAST_S to MOST_S.
+
+    It is so long that a race of all takes no longer than `left_s`, where LEAST_S allows that.
+    """
     steps = round((MOST_S - LEAST_S) / STEP_S)
     offers = [LEAST_S + STEP_S * step for step in range(steps + 1)]
     fit = [timed_s for timed_s in offers if sum(expected_seconds(one, timed_s, opening_s) for one in each) <= left_s]
@@ -130,9 +136,11 @@ def race_plans(
 ) -> list[Raced] | None:
     """Each plan's time beside the first one's, in rounds of small blocks in random order.
 
-    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was slowed, is held once more. None when
-    `hurry`, which is asked after each round, called it off. `left` says how many seconds there are: plans are timed for as long as these allow,
-    for as few rounds as a verdict needs once they are over, and a race is repeated only where they allow it.
+    `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was
+    slowed, is held once more. None when `hurry`, which is asked after each round, called it off.
+
+    `left` says how many seconds there are. Plans are timed for as long as these allow, for as few rounds as a verdict
+    needs once they are over, and a race is repeated only where they allow it.
     """
 
     def go_on(part: float) -> None:

@@ -193,7 +193,7 @@ class FusedCosts:
         self.kernels = replace(self.kernels, measured={**self.kernels.measured, **best})
 
     def _trials(self, contests: Sequence[Sequence[_Fused]]) -> list[Trial]:
-        """The top tiles of each kernel of which nothing is known and that is in some programs of a contest but not in all."""
+        """The top tiles of each unknown kernel that is in some programs of a contest but not in all."""
         backend, precision = self.kernels.backend, self.kernels.precision
         unknown: dict[str, Workload] = {}
         for contest in sorted(map(self._promising, contests), key=self._gain, reverse=True):

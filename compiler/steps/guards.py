@@ -19,7 +19,7 @@ from compiler.steps.plans import Choice
 NEAR_S = 1e-9 * FAR_NS
 """The least a hand-over costs between cores that are far from each other."""
 GAIN = 0.85
-"""A plan for the other state must be predicted to take less than this part of what the plan of this state would take there.
+"""A plan for the other state must be predicted to take less than this part of what the plan of this state takes there.
 
 Where nothing was measured on several lanes in a state, one of two plans on two lanes was predicted too short beside the
 other by 13 % at most (NASNet-A mobile on far cores), of six other networks by 5 %."""

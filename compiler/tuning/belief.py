@@ -1,9 +1,9 @@
 """What tiles that nobody has measured may cost, judged by the model and by those that were measured.
 
-The logarithm of a tile's seconds is taken for a Gaussian process around the model's: the model may be off for a kernel as a whole, for an
-algorithm on it, and for a region of tiles of like shape. A measured tile says much about those that differ from it in one extent, and a little
-about all. What a measurement is worth is its expected improvement (Jones, Schonlau & Welch, "Efficient global optimization of expensive
-black-box functions", J. Global Optimization 13, 1998).
+The logarithm of a tile's seconds is taken for a Gaussian process around the model's: the model may be off for a kernel
+as a whole, for an algorithm on it, and for a region of tiles of like shape. A measured tile says much about those that
+differ from it in one extent, and a little about all. What a measurement is worth is its expected improvement (Jones,
+Schonlau & Welch, "Efficient global optimization of expensive black-box functions", J. Global Optimization 13, 1998).
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import numpy as np
 from compiler.ir.tile import Tile
 
 KERNEL_OFF, ALGORITHM_OFF, SHAPE_OFF = 0.4, 0.2, 0.15
-"""Standard deviations of the logarithm: the model is off by so much for a kernel, an algorithm on it, a shape of tile."""
+"""Standard deviations of the logarithm.
+
+The model is off by so much for a kernel, an algorithm on it, a shape of tile.
+"""
 ALIKE = 1.5
 """Tiles whose extents differ by so many doublings in all are alike by exp(-1/2)."""
 MOST_SURPRISE = 4.0
@@ -57,7 +60,10 @@ class Belief:
 
 
 def expected_improvement(best: float, mean: float, deviation: float) -> float:
-    """Seconds by which a tile is expected to beat `best` seconds, where its log seconds are normal: E[max(0, best - X)]."""
+    """Seconds by which a tile is expected to beat `best` seconds: E[max(0, best - X)].
+
+    The logarithm of its seconds is normal, with this mean and deviation.
+    """
     if deviation <= 0:
         return max(0.0, best - math.exp(mean))
     z = (math.log(best) - mean) / deviation
@@ -86,7 +92,10 @@ def _below(z: float) -> float:
 
 
 def _shapes(tiles: Sequence[Tile]) -> np.ndarray:
-    """A row for each tile: the doublings of its extents, by level and axis, 0 where it has none; 1 for a scope that holds."""
+    """A row for each tile: the doublings of its extents, by level and axis, 0 where it has none.
+
+    A scope has a 1 where it holds.
+    """
     rows: list[dict[tuple[str, str], float]] = [
         {(level.name, axis): math.log2(max(extent, 1)) for level in tile.levels for axis, extent in level.extents}
         | dict.fromkeys(tile.scopes, 1.0)

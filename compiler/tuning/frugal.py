@@ -1,4 +1,7 @@
-"""Frugal tiles: little slower than the fastest, with less of the device at work meanwhile, which is then free for kernels beside it."""
+"""Frugal tiles: little slower than the fastest, with less of the device at work meanwhile.
+
+What they leave is free for kernels beside them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,18 @@ from compiler.tuning.proposal import Proposal
 SLOWER = 1.6
 """Times the fastest tile's seconds: the longest that is offered beside it."""
 LESS = 0.8
-"""Of the fastest tile's seconds times its share of the device: what is not clearly less brings nothing that the model could tell."""
+"""The part of the fastest tile's seconds times its share of the device that a frugal tile takes at most.
+
+What is not clearly less brings nothing that the model could tell.
+"""
 
 
 def frugal(options: Sequence[Proposal], seconds: Mapping[int, float], fast: int) -> list[int]:
-    """Positions of the options of which `seconds` are known that keep so much less of the device at work than the `fast` one, least first.
+    """Positions of the options that keep so much less of the device at work than the `fast` one, least first.
 
-    None is faster than that, which hints may have put before what the model thinks faster. Where every tile keeps all of the device at work, as on a
-    lane of a CPU, there are none.
+    Only those count of which `seconds` are known. None is faster than the `fast` one, which hints may have put before
+    what the model thinks faster. Where every tile keeps all of the device at work, as on a lane of a CPU, there are
+    none.
     """
 
     def taken(at: int) -> float:

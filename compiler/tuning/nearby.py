@@ -1,7 +1,8 @@
 """Records of other kernels and other machines as hints: they say which tiles to try first, never what a tile costs.
 
-A near shape is a workload of the same operator whose shapes differ by at most a factor of two in any dimension. Near hardware is another machine
-of the same target, or this one in another setting or by another version of the compiler. Either tells how far each of its tiles was behind its best.
+A near shape is a workload of the same operator whose shapes differ by at most a factor of two in any dimension. Near
+hardware is another machine of the same target, or this one in another setting or by another version of the compiler.
+Either tells how far each of its tiles was behind its best.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ Hints = Mapping[Tile, float]
 
 
 class Nearby:
-    """Kernel records of one target, indexed for hints: of this hardware, and of others. Tiles are read only where they are asked for."""
+    """Kernel records of one target, indexed for hints: of this hardware, and of others.
+
+    Tiles are read only where they are asked for.
+    """
 
     def __init__(self, records: Sequence[Record], target: str, hardware: str, setting: Setting) -> None:
         self._elsewhere: dict[str, dict[object, list[Record]]] = defaultdict(lambda: defaultdict(list))
@@ -52,7 +56,10 @@ class Nearby:
         self._alike = {place: _Alike.of(found) for place, found in alike.items()}
 
     def hints(self, workload: str, operator: str, description: str, tiles: Sequence[Tile]) -> Hints:
-        """What is known of tiles of a workload that was perhaps never measured here: from near hardware, else from the nearest shape."""
+        """What is known of tiles of a workload that was perhaps never measured here.
+
+        It comes from near hardware, else from the nearest shape.
+        """
         hints: dict[Tile, float] = {}
         skeleton, doublings = _shapes(description)
         alike = self._alike.get((operator, skeleton, len(doublings)))

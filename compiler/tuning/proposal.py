@@ -12,10 +12,14 @@ from compiler.ir.tile import Tile
 class Proposal:
     """A legal tile and its modelled seconds on one lane.
 
-    `error` is what an algorithm that reassociates products and sums (Winograd) is expected to lose: its largest error relative to
-    the largest value. 0 for all whose rounding errors are those of plain sums. `row_blocks` says into how many blocks of an image's rows tasks
-    are cut before anything else; 1 where they are not, or something stands around the rows. `share` is the part of a device of many
-    processors that the tile keeps at work; 1 on a lane, and for plain loops, beside which there is no other tile.
+    `error` is what an algorithm that reassociates products and sums (Winograd) is expected to lose: its largest error
+    relative to the largest value. It is 0 for all whose rounding errors are those of plain sums.
+
+    `row_blocks` says into how many blocks of an image's rows tasks are cut before anything else; 1 where they are not,
+    or something stands around the rows.
+
+    `share` is the part of a device of many processors that the tile keeps at work; 1 on a lane, and for plain loops,
+    beside which there is no other tile.
     """
 
     tile: Tile

@@ -1,8 +1,9 @@
 """Which tiles are measured, in which order, and when to stop.
 
-First every kernel's favourites, the dearest kernels first. Then the gradient: what a tile is expected to save in the whole model decides who is next,
-whatever kernel it belongs to (Zheng et al., "Ansor", OSDI 2020, section 6), until nothing promising or no budget is left. What leads a kernel is
-then measured again beside its rivals: of many candidates the one that was luckiest leads first (the winner's curse).
+First every kernel's favourites are measured, the dearest kernels first. Then comes the gradient: what a tile is
+expected to save in the whole model decides who is next, whatever kernel it belongs to (Zheng et al., "Ansor", OSDI
+2020, section 6), until nothing promising or no budget is left. What leads a kernel is then measured again beside its
+rivals: of many candidates the one that was luckiest leads first (the winner's curse).
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ FIRST = 3
 RIVAL = 2.0
 """An algorithm whose best tile the model thinks this much slower than its favourite has to wait for the gradient."""
 BATCH = 32
-"""Trials built and timed together: the compiler's start costs as much as three of them, and progress is told between batches."""
+"""Trials built and timed together.
+
+The compiler's start costs as much as three of them, and progress is told between batches.
+"""
 FIRST_BATCH = 8
 """Smaller, so that somebody who soon asks for the best found so far gets one that was measured."""
 AT_ONCE = 4
@@ -95,9 +99,11 @@ class Contest:
         return sorted(range(len(self.options)), key=lambda at: (self.expected[at], at))
 
     def favourites(self, lanes: int = 1) -> list[int]:
-        """What is measured first: the best of each algorithm that may win, then the model's and the hints' next favourites.
+        """What is measured first.
 
-        On several lanes the last of these gives way to the favourite of those that give each lane rows of its own, if none of them does.
+        That is the best of each algorithm that may win, then the model's and the hints' next favourites. On several
+        lanes the last of these gives way to the favourite of those that give each lane rows of its own, if none of them
+        does.
         """
         order = self.order()
         heads: dict[str, int] = {}
@@ -111,7 +117,10 @@ class Contest:
         return first
 
     def row_cut(self, lanes: int) -> int | None:
-        """The tile with rows for each lane that is expected to be fastest; None where one was measured that is about as fast as the leader, or all were."""
+        """The tile with rows for each lane that is expected to be fastest.
+
+        None where one was measured that is about as fast as the leader, or all were.
+        """
         cuts = [at for at, option in enumerate(self.options) if option.row_blocks >= lanes > 1]
         left = [at for at in cuts if at not in self.costs]
         if not left or any(self.costs.get(at, math.inf) <= ROWS_WORTH * self.best for at in cuts):
@@ -125,7 +134,10 @@ class Contest:
 
 @dataclass
 class Search:
-    """A search under way. After `run`, `exhausted` says that nothing promising was left, `measured` how many tiles were measured."""
+    """A search under way.
+
+    After `run`, `exhausted` says that nothing promising was left, `measured` how many tiles were measured.
+    """
 
     contests: Sequence[Contest]
     machine: Machine
@@ -140,7 +152,10 @@ class Search:
         self._batches: list[tuple[int, float]] = []
 
     def run(self) -> Iterator[tuple[Contest, Record]]:
-        """Measures, and yields each record with the contest it belongs to, which already knows it; of a tile measured again a second one."""
+        """Measures, and yields each record with the contest it belongs to, which already knows it.
+
+        Of a tile measured again there is a second one.
+        """
         yield from self._favourites()
         yield from self._gradient()
         yield from self._row_cuts()
@@ -175,7 +190,10 @@ class Search:
             yield from self._measure([(contest, at) for _, contest, at in picks])
 
     def _row_cuts(self) -> Iterator[tuple[Contest, Record]]:
-        """For each kernel that matters a tile that takes little longer than the leader and gives each lane rows of its own, if none is known."""
+        """For each kernel that matters a tile that gives each lane rows of its own.
+
+        Only where none is known that does so and takes little longer than the leader.
+        """
         least = MATTERS * sum(contest.uses * contest.best for contest in self.contests)
         dearest = sorted(self.contests, key=lambda contest: -contest.uses * contest.best)
         waiting = [
@@ -228,7 +246,10 @@ class Search:
         self._batches.append((len(picks), self.budget.clock() - began))
 
     def _promising(self) -> list[tuple[float, Contest, int]]:
-        """(seconds that the model is expected to save, contest, position): the best first, at most AT_ONCE of a contest."""
+        """(seconds that the model is expected to save, contest, position).
+
+        The best come first, at most AT_ONCE of a contest.
+        """
         shift = self._shift()
         total = sum(contest.uses * contest.best for contest in self.contests)
         found = [pick for contest in self.contests if contest.costs for pick in _next(contest, shift, total)]
@@ -254,7 +275,10 @@ class Search:
         return self._left() <= 0 or self.hurry()
 
     def _room(self, kept: float) -> int:
-        """How many tiles the next batch may hold; 0 once the search is over, but for what a part of the budget is kept for."""
+        """How many tiles the next batch may hold.
+
+        0 once the search is over, but for what a part of the budget is kept for.
+        """
         left = self._left() - kept * self.budget.seconds
         if left <= 0 or self.hurry():
             return 0
@@ -278,7 +302,10 @@ def _hinted(options: Sequence[Proposal], hints: Mapping[Tile, float]) -> list[fl
 
 
 def _next(contest: Contest, shift: Mapping[str, float], total: float) -> list[tuple[float, Contest, int]]:
-    """The tiles of a contest that are worth measuring next; each is chosen as if those before it had cost what is expected."""
+    """The tiles of a contest that are worth measuring next.
+
+    Each is chosen as if those before it had cost what is expected.
+    """
     moved = [shift.get(option.tile.algorithm, 0.0) for option in contest.options]
     seen = {at: math.log(seconds) - moved[at] for at, seconds in contest.costs.items()}
     best = contest.best

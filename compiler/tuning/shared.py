@@ -1,6 +1,7 @@
-"""Kernels measured on several lanes, those that matter most first: dividing what one lane takes knows nothing of what lanes cost each other.
+"""Kernels measured on several lanes, those that matter most first.
 
-What lanes cost depends on whether the cores are near to each other or far, so such a record counts in its own state only.
+Dividing what one lane takes knows nothing of what lanes cost each other. What lanes cost depends on whether the cores
+are near to each other or far, so such a record counts in its own state only.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ from compiler.knowledge.records import Records
 WORTH_S = 5e-6
 """A kernel that takes no longer than a few hand-overs gains nothing from being shared."""
 TILES = 2
-"""Of each kernel that are measured on several lanes: those that take least when what one lane takes is divided, one of them with rows for each lane."""
+"""How many tiles of each kernel are measured on several lanes.
+
+They are those that take least when what one lane takes is divided, one of them with rows for each lane.
+"""
 BATCH = 16
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """On how many lanes kernels are to be measured, in which state the cores are, and the budget that has a share for it."""
+    """On how many lanes kernels are to be measured, and in which state the cores are.
+
+    The budget has a share for it.
+    """
 
     lanes: int
     state: str
@@ -44,10 +51,11 @@ def share(
     target: Target,
     setting: Setting,
 ) -> Iterator[Record]:
-    """Measures the best tiles of `menus` (by workload key) on 2 lanes and on all, and yields the records; the last says that it was done in this state.
+    """Measures the best tiles of `menus` (by workload key) on 2 lanes and on all, and yields the records.
 
-    The dearest kernels come first, until their share of the budget is spent or somebody is in a hurry. What is among `records` is not measured again, nor
-    is anything where the same kernels were measured with as large a budget before.
+    The last record says that it was done in this state. The dearest kernels come first, until their share of the budget
+    is spent or somebody is in a hurry. What is among `records` is not measured again, nor is anything where the same
+    kernels were measured with as large a budget before.
     """
     known = known_shared(records, target, setting, sharing.state)
     wanted = [
@@ -93,7 +101,10 @@ def shared_trials(
 
 
 def divided(variant: Variant, lanes: int) -> float:
-    """Seconds of the lane with most tile tasks, where what one lane takes for all of them is shared as evenly as whole ones can be."""
+    """Seconds of the lane with most tile tasks.
+
+    What one lane takes for all of them is shared as evenly as whole ones can be.
+    """
     return variant.cost.seconds * -(-variant.tiles // lanes) / max(variant.tiles, 1)
 
 
@@ -105,9 +116,10 @@ def with_shared(
     state: str,
     fresh: Sequence[Record] = (),
 ) -> tuple[Menu, ...]:
-    """Menus with what `records` say of their tiles on several lanes in a state of the cores, after what each takes on one lane.
+    """Menus with what `records` say of their tiles on several lanes in a state of the cores.
 
-    Variants that were measured on several lanes in another state are left out. `fresh` are those of the records that were measured just now.
+    It comes after what each takes on one lane. Variants that were measured on several lanes in another state are left
+    out. `fresh` are those of the records that were measured just now.
     """
     new = {id(record) for record in fresh}
     known = known_shared(records, target, setting, state)

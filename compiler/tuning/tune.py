@@ -39,7 +39,10 @@ CountTiles = Callable[[Workload, Tile], int]
 LegalTiles = Callable[[Workload, int, str], list[Proposal]]
 """The legal tiles of a workload for a plan of so many lanes, in a precision."""
 Choose = Callable[[Sequence[tuple[Workload, Sequence[Tile]]]], Sequence[int]]
-"""Of each workload of which nothing was measured, the position of the tile to take; its tiles come best by the model first."""
+"""Of each workload of which nothing was measured, the position of the tile to take.
+
+Its tiles come best by the model first.
+"""
 
 
 def best_by_model(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
@@ -51,7 +54,8 @@ def best_by_model(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequenc
 class Ranking:
     """How well the model ranks tiles, by Spearman's correlation of its seconds with those measured.
 
-    `within` is the mean over `kernels` kernels of which at least FEWEST_RANKED tiles were measured, `overall` over all tiles of all.
+    `within` is the mean over `kernels` kernels of which at least FEWEST_RANKED tiles were measured, `overall` over all
+    tiles of all.
     """
 
     within: float
@@ -59,15 +63,18 @@ class Ranking:
     overall: float
 
     def __str__(self) -> str:
-        return f"rank correlation of the model with measurements {self.within:.2f} within a kernel (mean of {self.kernels}), {self.overall:.2f} overall"
+        return (
+            f"rank correlation of the model with measurements {self.within:.2f} within a kernel "
+            f"(mean of {self.kernels}), {self.overall:.2f} overall"
+        )
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """A menu per call; the measurements that were made and found; how good the model was, where enough was measured to tell.
+    """A menu per call; the measurements that were made and found; how good the model was.
 
-    `tried` has, by workload key, all tiles whose cost is known, best first; `inexact` the algorithms that spend a part of the
-    tolerance.
+    The last is there where enough was measured to tell. `tried` has, by workload key, all tiles whose cost is known,
+    best first; `inexact` the algorithms that spend a part of the tolerance.
     """
 
     menus: tuple[Menu, ...]
@@ -112,7 +119,10 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Tiler:
-    """What a kind of device answers of tiles: which are legal, into how many tile tasks one cuts a kernel, which is taken unmeasured."""
+    """What a kind of device answers of tiles.
+
+    It tells which are legal, into how many tile tasks one cuts a kernel, and which is taken unmeasured.
+    """
 
     target: Target
     legal_tiles: LegalTiles
@@ -130,13 +140,15 @@ def tune(
 ) -> Tiled:
     """Menus for workloads in call order.
 
-    A record for the same workload, tile, target, hardware and setting is used before anything is measured; then tiles are
-    searched (`search`) until nothing promising is left, their share of the budget is spent or somebody is in a hurry. A model that was
-    searched with this budget before is not searched again. Without a machine (a cross-compiled target) records and the model decide; where
-    nothing is known of a workload, the tiler chooses one of what the model thinks best.
+    A record for the same workload, tile, target, hardware and setting is used before anything is measured. Then tiles
+    are searched (`search`) until nothing promising is left, their share of the budget is spent or somebody is in a
+    hurry. A model that was searched with this budget before is not searched again. Without a machine (a cross-compiled
+    target) records and the model decide; where nothing is known of a workload, the tiler chooses one of what the model
+    thinks best.
 
-    Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a share of the
-    budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus for another state.
+    Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a
+    share of the budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus
+    for another state.
     """
     workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
     target, choose = tiler.target, tiler.choose
@@ -191,7 +203,10 @@ def tune(
 
 
 def _told(records: Iterable[Record], workloads: Mapping[str, Workload], told: set[str], trace: Trace) -> list[Record]:
-    """Tells of records on several lanes, of a workload before the first record of it; what they measure of kernels is returned."""
+    """Tells of records on several lanes, of a workload before the first record of it.
+
+    What they measure of kernels is returned.
+    """
     found = []
     for record in records:
         if record.workload in workloads and record.workload not in told:
@@ -248,7 +263,10 @@ def _contest(
 
 
 def _hinted(contest: Contest, nearby: Nearby) -> Contest:
-    """With what is known of kernels like it, also what this run measured: what is chosen unmeasured is the same when these come as records."""
+    """With what is known of kernels like it, also what this run measured.
+
+    What is chosen unmeasured is the same when these come as records.
+    """
     kernel, shapes = contest.workload.kernel, contest.workload.shapes
     return replace(
         contest, hints=nearby.hints(contest.key, kernel.family, shapes, [one.tile for one in contest.options])
@@ -256,7 +274,10 @@ def _hinted(contest: Contest, nearby: Nearby) -> Contest:
 
 
 def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: TuningBudget) -> list[Record]:
-    """Runs a search, which may be given a part of the whole budget, and tells of it: each workload before the first record of it."""
+    """Runs a search, which may be given a part of the whole budget, and tells of it.
+
+    It tells of each workload before the first record of it.
+    """
     told: set[str] = set()
     measured = []
     part = 0.0
@@ -282,7 +303,10 @@ def _searched(search: Search, trace: Trace, target: Target, setting: Setting, wh
 def _was_searched(
     contests: Sequence[Contest], budget: TuningBudget, records: Records, target: Target, setting: Setting
 ) -> bool:
-    """Whether these kernels, with the tiles they have, were searched with as large a budget, or until nothing promising was left."""
+    """Whether these kernels, with the tiles they have, were searched with as large a budget.
+
+    A search until nothing promising was left counts like one with any budget.
+    """
     return records.was_searched(SEARCH, _space(contests), target, setting, budget.seconds, budget.trials)
 
 
@@ -328,7 +352,10 @@ def _tried(contest: Contest, fresh: set[tuple[str, Tile]]) -> tuple[tuple[Tile, 
 def _beside(
     contests: Sequence[Contest], tried: Mapping[str, Sequence[tuple[Tile, Cost]]], choose: Choose
 ) -> Mapping[str, tuple[Tile, Cost]]:
-    """By workload key a `frugal` tile: of those that were measured, or, where none was, of the model's one that `choose` takes before the best."""
+    """By workload key a `frugal` tile of those that were measured.
+
+    Where none was, it is the model's one that `choose` takes before the best.
+    """
     found: dict[str, tuple[Tile, Cost]] = {}
     asked: list[tuple[Contest, list[int]]] = []
     for contest in contests:
@@ -355,10 +382,11 @@ def _menu(
     count_tiles: CountTiles,
     beside: tuple[Tile, Cost] | None,
 ) -> Menu:
-    """The tiles that may be the best on one lane or on more: none that, shared evenly, takes as long as one before it in whole tile tasks.
+    """The tiles that may be the best on one lane or on more.
 
-    Where none of these has rows for each lane, the fastest that has comes after them, if it takes little longer; last the one that is best `beside`
-    other kernels.
+    None of them, shared evenly, takes as long as one before it in whole tile tasks. Where none has rows for each lane,
+    the fastest that has comes after them, if it takes little longer. Last comes the one that is best `beside` other
+    kernels.
     """
     row_blocks = {option.tile: option.row_blocks for option in contest.options}
     variants: list[Variant] = []

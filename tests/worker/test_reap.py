@@ -47,22 +47,29 @@ def test_the_group_of_a_dead_worker_is_killed_and_its_folder_removed(
     assert not path.exists()
 
 
-ORPHANS = """
+ORPHANS = (
+    """
 import os, subprocess, sys
-nap = [sys.executable, "-S", "-c", "import ctypes, time; ctypes.CDLL(None).prctl(4, 0); print(flush=True); time.sleep(600)"]
+nap = [sys.executable, "-S", "-c", "import ctypes, time; """
+    """ctypes.CDLL(None).prctl(4, 0); print(flush=True); time.sleep(600)"]
 # One in the launcher's group that cannot be looked into, one that left the group.
 for fled in (False, True):
-    orphan = subprocess.Popen(nap, start_new_session=fled, stdout=subprocess.PIPE, env={"HOME": sys.argv[1]} if fled else {})
+    orphan = subprocess.Popen(nap, start_new_session=fled, stdout=subprocess.PIPE, """
+    """env={"HOME": sys.argv[1]} if fled else {})
     orphan.stdout.readline()
     print(orphan.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
+)
 
 
 def test_what_a_launcher_left_that_was_itself_killed_dies_too(
     tmp_path: Path, running: Callable[[int], bool], leftover: subprocess.Popen[bytes]
 ) -> None:
-    """The worker is dead, the launcher is dead; its orphans are known by the folder in their environment, or by their group."""
+    """The worker is dead, the launcher is dead.
+
+    Its orphans are known by the folder in their environment, or by their group.
+    """
     work = str(scratch.prepare(tmp_path) / "job-1" / "work")
     command = [sys.executable, "-c", ORPHANS, work]
     with subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0, text=True) as launcher:

@@ -154,7 +154,8 @@ def name_a_thread():
     ended.set()
     return refused
 """
-GPU_PROGRAM = """
+GPU_PROGRAM = (
+    """
 import ctypes, errno, json, os, resource, socket, subprocess, sys, threading
 from pathlib import Path
 from worker import sandbox
@@ -201,7 +202,8 @@ print(json.dumps({
     "stream": attempt(lambda: socket.socket(socket.AF_UNIX)),
     "tcp": attempt(lambda: socket.socket()),
     "named": name_a_thread() == 0,
-    "named_by_subprocess": subprocess.run([sys.executable, "-c", sys.argv[4] + "exit(name_a_thread())"]).returncode == 0,
+    "named_by_subprocess": subprocess.run([sys.executable, "-c", """
+    """sys.argv[4] + "exit(name_a_thread())"]).returncode == 0,
     "environment_of_neighbour": attempt(lambda: Path(f"/proc/{neighbour.pid}/environ").read_bytes()),
     "memory_of_neighbour": attempt(lambda: os.close(os.open(f"/proc/{neighbour.pid}/mem", os.O_RDWR))),
     "setting_of_kernel": attempt(lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))),
@@ -209,6 +211,7 @@ print(json.dumps({
     "measuring": measuring,
 }))
 """
+)
 
 
 @pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")

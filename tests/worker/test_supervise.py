@@ -57,7 +57,10 @@ def test_events_arrive_in_order_and_the_report_ends_it(attend: Attend) -> None:
 
 
 class LastWords:
-    """A group whose job reports and ends just after its pipe was found silent, and leaves a descendant that holds the pipe open."""
+    """A group whose job reports and ends just after its pipe was found silent.
+
+    It leaves a descendant that holds the pipe open.
+    """
 
     def __init__(self) -> None:
         self.frames, self.write_end = os.pipe()
@@ -132,7 +135,10 @@ def test_the_limit_on_loading_ends_with_the_phase(
     go, looks = tmp_path / "go", count()
 
     def clock() -> float:
-        """Stands still until the model is read, is then beyond the limit on loading, and lets the job go on when that was seen."""
+        """Stands still until the model is read, is then beyond the limit on loading.
+
+        It lets the job go on when that was seen.
+        """
         if len(seen) < 2:
             return 1.0
         if next(looks) == 3:

@@ -279,7 +279,10 @@ def test_a_segfaulting_model_fails_and_the_worker_lives_on(
 def test_jobs_survive_workers_that_are_killed_again_and_again(
     office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
 ) -> None:
-    """Every message is lost, two workers are killed in turn at points spread over their lives: each job is done, once."""
+    """Every message is lost, two workers are killed in turn at points spread over their lives.
+
+    Each job is done, once.
+    """
     child = 'event("tile", 0.2); time.sleep(0.15); succeed(os.urandom(10))'
     settings = {"TILEWRIGHT_LEASE_S": "1", "TILEWRIGHT_LOOK_EVERY_S": "0.1"}
     count = 12

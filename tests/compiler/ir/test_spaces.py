@@ -98,7 +98,8 @@ def test_a_missing_copy_is_found() -> None:
     without = with_task(plan, 1)
     refused(
         replace(without, tasks=(*without.tasks[:-1], Task(2, 0, 0, 1, (Wait(1, 2),)))),
-        f"call 1 `{CHAIN.calls[1]}` reads bytes 0..32 of storage s2 in memory 1, which lie in memory 0, and no copy brings them",
+        f"call 1 `{CHAIN.calls[1]}` reads bytes 0..32 of storage s2 in memory 1, which lie in memory 0, "
+        "and no copy brings them",
     )
     refused(
         with_task(with_task(plan, 4, Task(2, 0, 0, 1, (Wait(1, 2),))), 3),
@@ -236,7 +237,10 @@ def test_plans_for_several_devices_are_not_carried_out() -> None:
 
 
 def random_case(pick: random.Random) -> tuple[KernelGraph, Plan]:
-    """A graph on two devices with two lanes each, every result copied to the other device where it is read or given out."""
+    """A graph on two devices with two lanes each.
+
+    Every result is copied to the other device where it is read or given out.
+    """
     reads: list[tuple[int, ...]] = []
     for at in range(pick.randrange(2, 7)):
         reads.append(tuple(sorted(pick.sample(range(1 + at), pick.randrange(1, min(3, 1 + at) + 1)))))

@@ -1,4 +1,7 @@
-"""Records: looked up by kind, device, workload, setting and state as one would find them by reading all; each kind made in one way."""
+"""Records: looked up by kind, device, workload, setting and state as one would find them by reading all.
+
+Each kind is made in one way.
+"""
 
 from __future__ import annotations
 

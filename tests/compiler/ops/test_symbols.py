@@ -33,7 +33,8 @@ def substituted(type: TensorType | None, of: Symbol, by: Dim) -> TensorType | No
 def symbolic(types: Types) -> list[tuple[Symbol, Types]]:
     """The types with a symbol, whose range holds the number that it stands for.
 
-    It takes the place of one dimension, or of all of one number that there are, or that there are at one place of the shapes.
+    It takes the place of one dimension, or of all of one number that there are, or that there are at one place of the
+    shapes.
     """
     found: list[tuple[Symbol, Types]] = []
     there = [(at, axis, dim) for at, type in enumerate(types) if type for axis, dim in enumerate(type.dims) if dim]

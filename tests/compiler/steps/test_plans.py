@@ -206,7 +206,10 @@ def test_no_more_plans_are_run_than_are_worth_it_or_than_the_budget_allows() -> 
 
 
 def test_plans_for_which_there_was_no_time_are_not_run_later_with_no_larger_budget() -> None:
-    """What a later compilation does not spend on kernels would leave time for them: equal budgets would give other plans."""
+    """What a later compilation does not spend on kernels would leave time for them.
+
+    Equal budgets would give other plans.
+    """
     plans = found(1.0, 0.9, 0.8, 0.7)
     race = Track((0.4, 0.5, 0.6), (0.3, 0.4, 0.5), (0.2, 0.3, 0.4))
     some = 2.5 * expected_seconds(1e-3, LEAST_S)

@@ -50,7 +50,10 @@ KNOWN = {name: str(uuid.UUID(int=number)) for number, name in enumerate(IDS, sta
     "model": "1" * 64,
     "doomed model": "2" * 64,
 }
-"""Values that stand in generated requests for those of things that are there, which are not known before the tests run."""
+"""Values that stand in generated requests for those of things that are there.
+
+The real ones are not known before the tests run.
+"""
 
 
 @schemathesis.serializer("application/zip", "application/x-npz", "application/x-ndjson")

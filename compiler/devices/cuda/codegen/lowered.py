@@ -67,16 +67,19 @@ def unit_text(kernels: Sequence[CudaLowered]) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """How the blocks of a kernel are launched, and what each may use. Bytes are of a block, but for `scratch_bytes`, which all share.
+    """How the blocks of a kernel are launched, and what each may use.
+
+    Bytes are of a block, but for `scratch_bytes`, which all share.
 
     index      the type of `tile`, the number of a block
     waits      the body itself calls `tw_grid_dependency_wait`
-    resident   so many blocks at least are to fit a multiprocessor; 0: the assembler may spill a few registers for the sake of occupancy
+    resident   so many blocks at least are to fit a multiprocessor; 0: the assembler may spill a few registers for the
+               sake of occupancy
     header     a file that the body needs
     condition  what the architecture must have for the text to be there: SM90 or SM90A
     needs      the same where the text is there for others too that cannot compile it
-    alone      the body asks for what is the launch's and not one tile function's (blockIdx, blockDim, gridDim, registers
-               dealt out anew): such a kernel shares no launch
+    alone      the body asks for what is the launch's and not one tile function's (blockIdx, blockDim, gridDim,
+               registers dealt out anew): such a kernel shares no launch
     """
 
     grid: int
@@ -104,7 +107,8 @@ def framed(
 ) -> CudaLowered:
     """A kernel around the lines of its tile function.
 
-    These may use the slots' names, `scratch`, `counters`, `shared` and `tile`. `notes` are further lines of the comment.
+    These may use the slots' names, `scratch`, `counters`, `shared` and `tile`. `notes` are further lines of the
+    comment.
     """
     packings = packings or {}
     parameters = [*_slots(workload, packings)]
