@@ -146,7 +146,7 @@ class CompileOptions:
         examples=[{"batch": 1}],
     )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
-        default=15.0,
+        default=24.0,
         ge=0,
         le=MAX_BUDGET_SECONDS,
         description="wall seconds in which candidates may be measured; 0 takes the analytical choice, unmeasured",

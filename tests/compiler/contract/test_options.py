@@ -10,7 +10,7 @@ from compiler.contract import BenchmarkOptions, CompileOptions, InputSpec, kinds
 from compiler.errors import OptionsError
 
 KEYS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({}, "f06c5daeaa7d9ac887c56bb20b31c48733fc7acfa10aa20c4ec40a1444e24364"),
+    ({"tuning_budget_s": 15.0}, "f06c5daeaa7d9ac887c56bb20b31c48733fc7acfa10aa20c4ec40a1444e24364"),
     (
         {"target": "cpu", "tuning_budget_s": 20, "seed": 7},
         "b7445a1c8e3eb74663ad859802941f50209ccabfe2f0f6c21239ec16102246ad",
@@ -21,6 +21,7 @@ KEYS: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (
         {
+            "tuning_budget_s": 15.0,
             "inputs": {"x": [1, 3, 224, 224], "rate": {"value": 16000}, "p": {"shape": [2], "value": None}},
             "dims": {"width": 640, "height": 480},
             "threads": 2,
@@ -29,6 +30,7 @@ KEYS: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (
         {
+            "tuning_budget_s": 15.0,
             "target": "cpu:x86-64-v3",
             "precision": "bf16",
             "tolerance": 0.01,
@@ -43,6 +45,7 @@ KEYS: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (
         {
+            "tuning_budget_s": 15.0,
             "target": "cuda",
             "precision": "tf32",
             "inputs": {"flag": {"value": True}, "f": {"shape": [], "value": 0.5}},
