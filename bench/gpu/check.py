@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Sequence
 
 DRIVER = "libcuda.so.1"
-NEEDED = ("numpy", "onnx")
+NEEDED = ("numpy", "onnx", "pydantic")
 """By the compiler and the tests; the measurements also need torch, and XLA's need jax."""
 
 
@@ -21,7 +21,10 @@ def main(arguments: list[str]) -> int:
             print(f"no GPU here: no NVIDIA driver on this machine: {reason}. Nothing was checked.")
             return 0
         if missing := missing_packages():
-            print(f"this Python lacks {', '.join(missing)}; give another one as `make gpu-check GPU_PYTHON=...`")
+            print(
+                f"this Python lacks {', '.join(missing)}; give another one as `make gpu-check GPU_PYTHON=...`, or bring "
+                "them in a folder on PYTHONPATH (docs/gpu-check.md)"
+            )
             return 1
     from bench.gpu.run import main as run
 

@@ -70,8 +70,8 @@ class Built:
         """
         found: set[str] = set()
         for plan in self.all_plans:
-            inexact = self.tiles.tiled.inexact | session.backend.rounded(plan, self.rounding.precision)
-            found |= {tile.algorithm for tile, _ in plan.tiles} & inexact
+            found |= {tile.algorithm for tile, _ in plan.tiles} & self.tiles.tiled.inexact
+            found |= session.backend.rounded(plan, self.rounding.precision)
         return frozenset(found)
 
 

@@ -283,7 +283,7 @@ def test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched(
         applied.append(" ".join(node.op for node in graph.nodes))
         return fuse(graph, *args, **others)
 
-    monkeypatch.setattr("compiler.pipeline.enabled_passes", with_wrong)
+    monkeypatch.setattr("compiler.session.enabled_passes", with_wrong)
     monkeypatch.setattr("compiler.pipeline.fuse", noted)
     with pytest.raises(Disagreement):
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)

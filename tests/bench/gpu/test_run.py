@@ -109,7 +109,7 @@ def test_the_door_opens_with_the_standard_library_alone() -> None:
 
 
 def test_what_a_gpu_machine_has_is_enough_to_import_what_runs_there() -> None:
-    """Nothing of the service, the client or the test tools: numpy, onnx and what comes with them."""
+    """Nothing of the service, the client or the test tools: numpy, onnx, pydantic and what comes with them."""
     modules = ["bench.gpu.run", "bench.gpu.compiling", "bench.gpu.contest", "bench.gpu.schedules", "tests.gpu.__main__"]
     program = (
         f"import sys, importlib; [importlib.import_module(name) for name in {modules}]; print(' '.join(sys.modules))"
@@ -121,7 +121,6 @@ def test_what_a_gpu_machine_has_is_enough_to_import_what_runs_there() -> None:
         "rich",
         "typer",
         "httpx",
-        "pydantic",
         "fastapi",
         "onnxruntime",
         "service",

@@ -146,6 +146,7 @@ class _Transpose:
                 grid=prod(axis.extent for axis in places),
                 block=THREADS,
                 shared_bytes=turned_bytes(turn, self.slots, self.reads, self.writes),
+                index=self.int_type,
             ),
             notes=[f"tiles of {self.reads} x {self.writes}, read along {turn.reads} and written along {turn.writes}"],
         )

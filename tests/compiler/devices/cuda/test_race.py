@@ -31,7 +31,7 @@ HOPPER = resolve("cuda:sm_90")
 RACE = """
 import json, pickle, sys
 from pathlib import Path
-from compiler.devices.cuda.codegen import emit
+from compiler.devices.cuda.emit import program as emit
 from compiler.measure import plans
 from compiler.trace import unhurried
 from tests.compiler.devices.cuda.emit.test_scheduled_graphs import unread_images

@@ -162,7 +162,7 @@ def test_a_record_on_several_lanes_counts_in_the_state_that_most_rounds_had(
 ) -> None:
     states = iter(["near", "far", "far", "far", *["near"] * 20])
     monkeypatch.setattr("compiler.devices.cpu.measure.machine.state_now", lambda timer: next(states))
-    monkeypatch.setattr("compiler.measure.rounds.clean_rounds", lambda rates: frozenset(range(len(rates))))
+    monkeypatch.setattr("compiler.devices.cpu.measure.machine.clean_rounds", lambda rates: frozenset(range(len(rates))))
     machine = CpuMachine(TARGET, scaling, samples=4)
     (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
     assert (record.variant["state"], record.samples) == ("far", 3)
@@ -244,7 +244,7 @@ def test_a_build_is_called_off_at_the_deadline() -> None:
 def test_a_trial_that_is_far_behind_the_best_of_its_workload_is_sampled_no_further(
     scaling: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.measure.rounds.clean_rounds", lambda rates: frozenset(range(len(rates))))
+    monkeypatch.setattr("compiler.devices.cpu.measure.machine.clean_rounds", lambda rates: frozenset(range(len(rates))))
     machine = CpuMachine(TARGET, scaling, samples=9)
     other = replace(TILE, algorithm="contraction")
     winner, loser = machine.measure([Trial(WORKLOAD, "key", TILE, 1), Trial(WORKLOAD, "key", other, 1)], 60.0)
