@@ -22,8 +22,8 @@ def main(arguments: list[str]) -> int:
             return 0
         if missing := missing_packages():
             print(
-                f"this Python lacks {', '.join(missing)}; give another one as `make gpu-check GPU_PYTHON=...`, or bring "
-                "them in a folder on PYTHONPATH (docs/gpu-check.md)"
+                f"this Python lacks {', '.join(missing)}; give another one as `make gpu-check GPU_PYTHON=...`, or "
+                "bring them in a folder on PYTHONPATH (docs/gpu-check.md)"
             )
             return 1
     from bench.gpu.run import main as run
