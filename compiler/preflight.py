@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import CompileOptions, kinds
-from compiler.devices.kinds import PROFILES, resolve
+from compiler.devices.kinds import kind_of, resolve
 from compiler.disabled import enabled_passes, known
 from compiler.errors import (
     InternalError,
@@ -145,7 +145,7 @@ def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     try:
         return {"name": _profile(options.target), "reason": None}, options
     except TargetUnavailable as error:
-        known = [profile.name for profile in PROFILES if kinds.name_of(profile.name) == options.kind]
+        known = [profile.name for profile in kind_of(options.target).profiles]
         nearest = difflib.get_close_matches(options.target, known, n=1) or [options.kind]
         return {"name": None, "reason": error.message}, replace(options, target=nearest[0])
 

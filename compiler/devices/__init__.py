@@ -1,6 +1,6 @@
 """Kinds of device, a package each, and what is asked of whichever kind a job is for.
 
-kinds   KINDS, written by hand, and lookups by a target's name
+kinds   what is asked of the kind that a target's name begins with
 kind    DeviceKind: what a kind answers before a device of it is opened
 device  the protocol of an opened device
 whole   whole programs run in turn by the loader that artifacts have

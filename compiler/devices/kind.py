@@ -16,7 +16,7 @@ from compiler.tuning.proposal import Proposal
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """The descriptor of a kind: its targets' names begin with `name`. Where a target is taken, it is one of this kind.
+    """The compiler's part of a kind, which `compiler.contract.kinds` names. Any target taken is one of this kind.
 
     profiles     the targets that can be compiled for on any machine, best first
     resolve      the target that a name stands for here; raises TargetUnavailable
@@ -26,7 +26,6 @@ class DeviceKind:
     source       the code of a workload under a tile on a target, as a function of a name, after what it includes
     """
 
-    name: str
     profiles: tuple[Target, ...]
     resolve: Callable[[str], Target]
     open: Callable[[CompileOptions, Mapping[str, str]], Backend]

@@ -23,25 +23,25 @@ from compiler.tuning.tune import LegalTiles
 
 
 def descriptor(kind: Kind) -> DeviceKind:
-    """What the compiler's package of a registered kind says of it."""
+    """What the compiler's package of a registered kind says of it. The package is loaded when it is asked for."""
     found = import_module(f"{kind.package}.kind").KIND
     assert isinstance(found, DeviceKind)
     return found
 
 
-KINDS: tuple[DeviceKind, ...] = tuple(map(descriptor, kinds.KINDS))
-PROFILES: tuple[Target, ...] = tuple(profile for kind in KINDS for profile in kind.profiles)
-"""The targets that can be compiled for on any machine."""
+def profiles() -> tuple[Target, ...]:
+    """The targets that can be compiled for on any machine, of every kind."""
+    return tuple(profile for kind in kinds.KINDS for profile in descriptor(kind).profiles)
 
 
 def kind_of(target: str) -> DeviceKind:
     """The kind that a target's name begins with. Raises TargetUnavailable where there is none."""
-    for kind in KINDS:
-        if kind.name == kinds.name_of(target):
-            return kind
-    raise TargetUnavailable(
-        f"target {target!r} is unknown", fix=f"use {' or '.join(kinds.names())}, or a profile of it"
-    )
+    kind = kinds.find(target)
+    if kind is None:
+        raise TargetUnavailable(
+            f"target {target!r} is unknown", fix=f"use {' or '.join(kinds.names())}, or a profile of it"
+        )
+    return descriptor(kind)
 
 
 def resolve(name: str) -> Target:

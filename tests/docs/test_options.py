@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions, InputSpec, kinds
-from compiler.devices.kinds import PROFILES
+from compiler.devices.kinds import profiles
 from compiler.disabled import enabled_passes
 from compiler.fuse import STEPS
 from compiler.prove.agree import DEFAULT_TOLERANCE, QUANTISED_TOLERANCE
@@ -64,7 +64,7 @@ def test_the_model_takes_part_in_the_cache_key_and_stating_a_default_does_not() 
     [
         *kinds.precisions(),
         *kinds.schedulers(),
-        *(profile.name for profile in PROFILES),
+        *(profile.name for profile in profiles()),
     ],
 )
 def test_every_value_that_is_accepted_is_named(word: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from compiler.contract import kinds
 from compiler.devices.cpu import target as cpu
-from compiler.devices.kinds import PROFILES
+from compiler.devices.kinds import profiles
 from tests import third_kind
 from worker import cpu as cores
 from worker import device, gpu, holder
@@ -30,7 +30,7 @@ def test_a_device_worker_tells_of_its_cores_and_a_builder_has_no_fingerprint() -
     assert (builder["device"], builder["measures"], builder["fingerprint"]) == (NO_DEVICE, False, "")
     assert own["target"] == builder["target"] == here.name
     assert own["cores"] == builder["cores"] == here.lanes
-    assert own["targets"] == [profile.name for profile in PROFILES]
+    assert own["targets"] == [profile.name for profile in profiles()]
     assert json.loads(json.dumps(own)) == own
 
 

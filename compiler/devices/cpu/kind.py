@@ -15,4 +15,4 @@ def _source(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> str
     return f'#include "tw_kernel.h"\n\n{lower(name, workload, tile, target).text}'
 
 
-KIND = DeviceKind("cpu", PROFILES, resolve, cpu_backend, legal_tiles, _source)
+KIND = DeviceKind(PROFILES, resolve, cpu_backend, legal_tiles, _source)

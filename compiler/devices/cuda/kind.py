@@ -16,4 +16,4 @@ def _source(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> st
     return f"{PREAMBLE}\n{lower_cuda(name, workload, tile, target).text}"
 
 
-KIND = DeviceKind("cuda", PROFILES, lambda name: resolve(name, None), cuda_backend, legal_tiles, _source)
+KIND = DeviceKind(PROFILES, lambda name: resolve(name, None), cuda_backend, legal_tiles, _source)

@@ -6,7 +6,7 @@ from bench.public import PUBLIC
 from bench.replay.cases import CUDA, SETS, Case, cases_of, key_of
 from bench.zoo import ZOO
 from compiler.contract import CompileOptions, kinds
-from compiler.devices.kinds import PROFILES
+from compiler.devices.kinds import profiles
 
 FULL = cases_of("full")
 
@@ -15,7 +15,7 @@ def test_the_full_set_has_every_model_precision_scheduler_and_cuda_profile() -> 
     models = {entry.name for entry in ZOO} | {model.name for model in PUBLIC}
     assert {case.model for case in FULL} == models
     assert {case.model for case in FULL if case.target in CUDA} == models
-    assert {*CUDA} == {profile.name for profile in PROFILES if profile.name.startswith("cuda")}
+    assert {*CUDA} == {profile.name for profile in profiles() if profile.name.startswith("cuda")}
     for kind in kinds.KINDS:
         assert {case.precision for case in FULL if case.target.startswith(kind.name)} == {*kind.precisions}
     assert {case.options["scheduler"] for case in FULL if "scheduler" in case.options} == {*kinds.schedulers()} - {
@@ -27,7 +27,7 @@ def test_the_full_set_has_every_model_precision_scheduler_and_cuda_profile() -> 
 def test_cases_are_distinct_and_the_compiler_knows_their_options(name: str) -> None:
     cases = cases_of(name)
     assert len({key_of(case) for case in cases}) == len({str(case) for case in cases}) == len(cases)
-    known = {profile.name for profile in PROFILES}
+    known = {profile.name for profile in profiles()}
     for case in cases:
         CompileOptions.from_json({"target": case.target, "precision": case.precision, **case.options})
         assert case.target in known
