@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from compiler.errors import InternalError
+from compiler.errors import InputsError, InternalError
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Arrays, Operator
@@ -33,7 +33,8 @@ def evaluate_graph(
               bf16; 0: none is
 
     A value is dropped after its last reader, so memory stays near the model's own. Raises InternalError, naming the
-    node, when an operator has no record, its reference fails, or a result does not have the declared shape.
+    node, when an operator has no record, its reference fails, or a result does not have the declared shape; InputsError
+    when a node is led to a position that is not there.
     """
     wanted = {*graph.outputs, *keep}
     last = {value: position for position, node in enumerate(graph.nodes) for value in node.used}
@@ -66,6 +67,12 @@ def _results(graph: Graph, node: Node, arrays: Arrays, operators: Operators, wid
         try:
             with np.errstate(all="ignore"):
                 results = operators[node.op].reference(node, arrays)
+        except IndexError as error:
+            raise InputsError(
+                f"these inputs lead node {node.source!r} ({node.op}) to a position that is not there: {error}",
+                fix="give samples of inputs that the model takes",
+                details={"node": node.source, "operator": node.op},
+            ) from error
         except Exception as error:
             raise InternalError(
                 f"the reference of {node.op} failed at node {node.source!r}: {type(error).__name__}: {error}",
