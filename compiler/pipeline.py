@@ -13,6 +13,8 @@ from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ops import OPERATORS
+from compiler.prove.ranges import derive
+from compiler.prove.samples import read_samples
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
@@ -32,6 +34,7 @@ def compile_model(
     hurry: Hurry = unhurried,
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
+    samples: Mapping[str, Path] | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -43,12 +46,13 @@ def compile_model(
 
     What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
     left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
-    the model; None: beside the model.
+    the model; None: beside the model. `samples` are .npz archives of inputs, by what the caller calls them: the
+    artifact is judged on each, and timed on the first.
 
     Raises the errors of `compiler.errors`.
     """
     session = Session.of(options, records, Trace(observe, dump), hurry, measure, artifact.parent)
-    front = front_of(session, model, data)
+    front = front_of(session, model, data, samples or {})
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
@@ -56,7 +60,8 @@ def compile_model(
         measured += built.tiles.tiled.measured
         try:
             with session.trace.step("agree"):
-                proof = prove(session, front.loaded.graph, built)
+                timed = front.timed_inputs(options.seed)
+                proof = prove(session, front.loaded.graph, built, front.samples, timed)
                 os.replace(unproven, artifact)
             return report(session, front, built, proof, measured)
         except Disagreement as error:
@@ -69,13 +74,17 @@ def compile_model(
     raise InternalError("the round that rounds nothing has an algorithm that could round less")
 
 
-def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> Front:
+def front_of(
+    session: Session, model: Path, data: Mapping[str, Path] | None, samples: Mapping[str, Path] | None = None
+) -> Front:
     """The steps that do not depend on the rounding policy."""
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
         for notice in loaded.notices:
             trace.notice(notice)
+        given = read_samples(samples or {}, loaded.graph)
+        derived = derive(loaded.graph)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):
         rewritten = rewrite(loaded.graph, rules=kept.rules)
@@ -92,7 +101,7 @@ def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> 
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, rewritten, weighed, fused)
+    return Front(loaded, rewritten, weighed, fused, derived, given)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
@@ -122,4 +131,6 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         ranked_kernels=tiled.ranking.kernels if tiled.ranking else 0,
         plans=built.plans.choice.reached,
         notices=tuple(session.trace.notices),
+        input_ranges=front.input_ranges,
+        samples=tuple(sample.digest for sample in front.samples),
     )

@@ -23,6 +23,20 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class DemandedRange:
+    """The numbers that an input takes, by what its readers demand; None where an end has no bound. `why` names them."""
+
+    input: str
+    low: float | None
+    high: float | None
+    why: str
+
+    def __str__(self) -> str:
+        low, high = ("any" if end is None else f"{end:g}" for end in (self.low, self.high))
+        return f"{low} to {high}"
+
+
+@dataclass(frozen=True)
 class PlanReached:
     """A schedule that was found for the model, and what it reached.
 
@@ -95,6 +109,10 @@ class CompileReport:
     plans: tuple[PlanReached, ...] = ()
     """The schedules that were found, the sequential one that the others are compared with first."""
     notices: tuple[str, ...] = ()
+    input_ranges: tuple[DemandedRange, ...] = ()
+    """Of the inputs of which the model demands something: random inputs are drawn from there."""
+    samples: tuple[str, ...] = ()
+    """SHA-256 (hex) of the samples that the artifact was judged on, in order; it was timed on the first."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

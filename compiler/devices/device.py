@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
+
+import numpy as np
 
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import StageClock
@@ -155,11 +157,12 @@ class Backend(Protocol):
         hurry: Hurry,
         place: Path,
         share: Share | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
         """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off.
 
         `place` is a folder where files may be put meanwhile. Running plans, not building what an artifact needs anyway,
-        is spent from `share`.
+        is spent from `share`. All plans run on `inputs`, by the model's names; None: on random ones of the `seed`.
         """
         ...
 

@@ -11,6 +11,7 @@ from functools import reduce
 import numpy as np
 
 from compiler.contract import OutputError
+from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
 from compiler.ops import having
 from compiler.ops.traits import Trait
@@ -86,14 +87,17 @@ def agree(
     largest: float = math.inf,
     budget_s: float = math.inf,
     others: Sequence[ModelRunner] = (),
+    samples: Mapping[str, Mapping[int, np.ndarray]] | None = None,
 ) -> Agreement:
-    """Runs the program on random inputs, then on edge cases, and judges each against the unrewritten graph's reference.
+    """Runs the program on random inputs, samples and edge cases, each judged against the unrewritten graph's reference.
 
     `others` are other ways to run it, judged with it: of each output the largest error of all of them counts. With
     `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is
-    granted. The random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first
-    case that fails. An edge case that fails where the reference has values beyond `largest`, the largest number that
-    the program can keep, decides nothing.
+    granted. The random case and the `samples`, inputs by name of the sample, are always judged; edge cases begin while
+    `budget_s` wall seconds last. Stops at the first case that fails. An edge case that fails where the reference has
+    values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
+    lead the model outside of what it indexes. Raises InputsError where a sample does, or where drawn inputs do and
+    there are no samples.
     """
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
     names: list[str] = []
@@ -102,19 +106,26 @@ def agree(
     errors: tuple[OutputError, ...] = ()
     granted = accepted
     end = time.monotonic() + budget_s
-    for name, inputs in _cases(graph, seed):
-        if names and time.monotonic() >= end:
+    certain = {RANDOM, *(samples or {})}
+    for name, inputs in _cases(graph, seed, samples or {}):
+        if names and name not in certain and time.monotonic() >= end:
             skipped.append(name)
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
-        found = _judge((model_runner, *others), graph, operators, inputs, accepted, bits, grant_noise=tolerance is None)
+        runners = (model_runner, *others)
+        try:
+            found = _judge(runners, graph, operators, inputs, accepted, bits, grant_noise=tolerance is None)
+        except InputsError as error:
+            if name in certain and (name != RANDOM or not samples):
+                raise InputsError(f"{name} inputs: {error.message}", error.fix, details=error.details) from error
+            found = None
         if found is None:
             undecided.append(name)
             continue
         names.append(name)
         if not found.passed:
             beyond = _beyond(graph, inputs, operators, largest) if math.isfinite(largest) else ""
-            if beyond and name != RANDOM:
+            if beyond and name not in certain:
                 undecided.append(names.pop())
                 continue
             worst = _worst(found.errors)
@@ -149,8 +160,11 @@ def distance(value: Value, error: OutputError) -> float:
     return min(error.max_relative, error.max_ulp / value.type.elements)
 
 
-def _cases(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+def _cases(
+    graph: Graph, seed: int, samples: Mapping[str, Mapping[int, np.ndarray]]
+) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
     yield RANDOM, sample_inputs(graph, seed)
+    yield from ((name, dict(inputs)) for name, inputs in samples.items())
     if graph.inputs:
         yield from edge_inputs(graph, seed).items()
 

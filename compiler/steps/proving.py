@@ -6,8 +6,11 @@ It is run, through its own loader, against the reference on the graph before rew
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+
+import numpy as np
 
 from compiler.errors import Disagreement
 from compiler.ir.graph import Graph
@@ -17,6 +20,7 @@ from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
 from compiler.prove.agree import LARGEST, Agreement, agree
 from compiler.prove.bisect import bisect
+from compiler.prove.samples import Sample
 from compiler.session import Session
 from compiler.steps.building import Built
 
@@ -35,10 +39,14 @@ class Proof:
     latency_s: float
 
 
-def prove(session: Session, graph: Graph, built: Built) -> Proof:
+def prove(
+    session: Session, graph: Graph, built: Built, samples: Sequence[Sample], timed: Mapping[str, np.ndarray]
+) -> Proof:
     """Runs the artifact under each of its plans against the reference on the unrewritten `graph`.
 
-    Raises Disagreement that names the first diverging node.
+    `timed` are the inputs, by name, on which its latency is taken.
+
+    Raises Disagreement that names the first diverging node, InputsError for inputs that the model does not take.
     """
     backend, options = session.backend, session.options
     if not backend.target.is_here:
@@ -56,6 +64,7 @@ def prove(session: Session, graph: Graph, built: Built) -> Proof:
             largest=LARGEST.get(precision, math.inf),
             budget_s=AGREE_SECONDS,
             others=[other.run_flat for other in others],
+            samples={f"sample {sample.name!r:.200}": sample.arrays for sample in samples},
         )
         if verdict.beyond_range:
             fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
@@ -72,7 +81,7 @@ def prove(session: Session, graph: Graph, built: Built) -> Proof:
                 f"every case ({', '.join(verdict.undecided)})",
                 fix='state how much error is acceptable, such as {"tolerance": 0.05}',
             )
-        inputs = list(model.random_inputs(options.seed).values())
+        inputs = [timed[spec.name] for spec in model.inputs]
 
         def run_once() -> None:
             model.run_flat(inputs)

@@ -196,6 +196,7 @@ class CpuBackend:
         hurry: Hurry,
         place: Path,
         share: Share | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
         """Kernels are compiled once for all plans, which share one weights file.
 
@@ -207,7 +208,7 @@ class CpuBackend:
             programs = emit_each(kernels, plans, self.target, self.toolchain, JOBS, self.objects, hurry)
         except Stopped:
             return None
-        return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
+        return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
 
     def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
         return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others)

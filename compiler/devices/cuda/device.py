@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from compiler.codegen.build import environment_compiler
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
@@ -179,6 +181,7 @@ class CudaBackend:
         hurry: Hurry,
         place: Path,
         share: Share | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
         """Each plan is run as artifacts are.
 
@@ -191,7 +194,7 @@ class CudaBackend:
             if hurry():
                 return None
             programs.append(self.emit(kernels, plan))
-        return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
+        return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
 
     def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
         if others:
