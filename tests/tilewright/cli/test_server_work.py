@@ -104,6 +104,19 @@ def test_preflight_shows_verdicts_reasons_memory_and_estimate(command: Command, 
     assert json.loads(command("preflight", model, "--json").stdout) == PREFLIGHT
 
 
+def test_preflight_shows_ranges_of_inputs_and_for_whose_sake_samples_are_wanted(
+    command: Command, server: Any, model: Path
+) -> None:
+    drawn = {"name": "ids", "dtype": "i64", "shape": [5], "bound": True, "range": [0, 8], "why": "Gather 'lookup'"}
+    half = {"name": "x", "dtype": "f32", "shape": [2], "bound": True, "range": [0, None], "why": "Log 'log'"}
+    wanted = {"node": "n3", "operator": "Gather", "reason": "it is computed", "fix": "give samples", "inputs": ["x"]}
+    server.answers["/preflight"] = {**PREFLIGHT, "inputs": [drawn, half], "samples": [wanted]}
+    shown = command("preflight", model).stdout
+    assert "input ids: i64 5, drawn from 0 to 8: Gather 'lookup'" in shown
+    assert "input x: f32 2, drawn from 0 to any: Log 'log'" in shown
+    assert "samples are wanted: Gather 'n3': it is computed. Fix: give samples" in shown
+
+
 def test_a_preflight_without_objection_is_exit_status_0(command: Command, server: Any, model: Path) -> None:
     server.answers["/preflight"] = {**PREFLIGHT, "ok": True, "refusals": [], "problem": None, "estimate": None}
     assert command("preflight", model, "--target", "cpu:x86-64-v3").exit_code == 0
