@@ -44,6 +44,7 @@ class Spec:
     records  earlier measurements of this hardware
     measures whether this worker holds a device of the job's kind; without it nothing is measured
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
+    samples  of a compilation: .npz archives of inputs, by what the caller calls them
     """
 
     kind: Kind
@@ -56,6 +57,7 @@ class Spec:
     limits: Limits
     measures: bool = True
     gpu: bool = False
+    samples: tuple[tuple[str, Path], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, the frame that SPEC carries; paths become strings."""
@@ -71,6 +73,7 @@ class Spec:
             "limits": self.limits.to_json(),
             "measures": self.measures,
             "gpu": self.gpu,
+            "samples": [[name, str(path)] for name, path in self.samples],
         }
 
     @classmethod
@@ -87,12 +90,14 @@ class Spec:
             limits=Limits.from_json(plain["limits"]),
             measures=plain["measures"],
             gpu=plain["gpu"],
+            samples=tuple((name, Path(path)) for name, path in plain["samples"]),
         )
 
     @property
     def readable(self) -> list[Path]:
-        """The inputs, where they are links as well, and the folder that holds them."""
-        return list(dict.fromkeys(path for _, given in self.inputs for path in (given, given.parent)))
+        """The inputs and samples, where they are links as well, and the folder that holds them."""
+        files = (*self.inputs, *self.samples)
+        return list(dict.fromkeys(path for _, given in files for path in (given, given.parent)))
 
 
 def main(arguments: list[str]) -> None:
@@ -146,6 +151,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         hurry=lambda: os.path.exists(finish),
         measure=spec.measures,
         data=dict(data),
+        samples=dict(spec.samples),
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]

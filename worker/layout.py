@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,9 +21,18 @@ def lay_out(claim: Claim, blobs: Blobs, folder: Path, opened: ExitStack) -> Laid
     The files are called by their positions: no name that a user gave becomes a path. They may be read until `opened` is
     closed. Raises `NotFound` for one that is gone, `StorageUnavailable`, `OSError` (disk full).
     """
+    return _laid(claim.inputs, blobs, folder, opened, "")
+
+
+def lay_out_samples(claim: Claim, blobs: Blobs, folder: Path, opened: ExitStack) -> Laid:
+    """The same with a claim's samples, beside its inputs."""
+    return _laid(claim.samples, blobs, folder, opened, "sample")
+
+
+def _laid(files: Sequence[Input], blobs: Blobs, folder: Path, opened: ExitStack, prefix: str) -> Laid:
     laid = []
-    for position, file in enumerate(claim.inputs):
-        laid.append((file.name, _link(file, blobs, folder / str(position), opened)))
+    for position, file in enumerate(files):
+        laid.append((file.name, _link(file, blobs, folder / f"{prefix}{position}", opened)))
     return tuple(laid)
 
 

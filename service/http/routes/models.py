@@ -95,6 +95,7 @@ async def upload_model(
         sha256=sha256,
         model=model,
     )
+    assert upload.bundle is not None, "no digest is taken here"
     kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
     response.headers["Location"] = f"/models/{kept.model.digest}"
     if not kept.new:

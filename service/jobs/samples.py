@@ -1,0 +1,45 @@
+"""Samples of a compilation: .npz archives of inputs, each with the name by which its sender knows it.
+
+They are kept as blobs that the job's row names, and go with the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from service.blobs.store import StoredBlob
+from service.db.plain import storable
+
+LONGEST_NAME = 200
+"""Characters."""
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """One, in the blob store. It has not been read."""
+
+    name: str
+    blob: StoredBlob
+
+    def to_json(self) -> dict[str, Any]:
+        """As the job's row holds it."""
+        return {"name": self.name, "sha256": self.blob.sha256, "bytes": self.blob.bytes, "key": self.blob.key}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> SampleFile:
+        """Of a row."""
+        return cls(plain["name"], StoredBlob(plain["key"], plain["sha256"], plain["bytes"]))
+
+
+def of_row(samples: Sequence[dict[str, Any]] | None) -> tuple[SampleFile, ...]:
+    """Those of a job's row."""
+    return tuple(map(SampleFile.from_json, samples or ()))
+
+
+def sample_name(filename: str, position: int) -> str:
+    """What a sample is called: the last part of its file's name, or its position, from 1, where it has none."""
+    last = PurePosixPath(filename.replace("\\", "/")).name
+    return str(storable(last))[:LONGEST_NAME] or str(position + 1)
