@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from compiler.ir.graph import Graph, Node
 from compiler.prove.demands import Demand, Weight, demands
@@ -24,6 +23,14 @@ from compiler.prove.transfer import Site, backward, forward, transfer_of
 
 MOST_ROUNDS = 16
 """Walks there and back; each narrows an input, and few models need more than three."""
+
+
+MOST_HINTS = 64
+"""Different intervals that hints may want; each takes a walk."""
+
+
+MOST_UNPROVEN = 100
+"""Demands that are told."""
 
 
 @dataclass(frozen=True)
@@ -58,26 +65,31 @@ def derive(graph: Graph) -> Derived:
     """The ranges of a graph's inputs. Equal graphs give equal ranges."""
     found = sorted(demands(graph), key=lambda demand: demand.weight)
     must = [demand for demand in found if demand.weight is Weight.MUST]
-    walk = _Walk(graph, found)
+    walk = _Walk(graph)
     walk.settle(must)
     open_ = walk.open(must)
     if any(demand.also for demand in open_):
         must = [replace(one, wanted=one.also) if one.also and one in open_ else one for one in must]
-        walk = _Walk(graph, found)
+        walk = _Walk(graph)
         walk.settle(must)
-    unproven = tuple(_dependent(graph, demand) for demand in walk.open(must))
-    for demand in found:
-        if demand.weight is Weight.DOMAIN:
-            walk.narrow([demand], untouched=False)
-    hints = [demand for demand in found if demand.weight is Weight.HINT]
-    for demand in sorted(hints, key=lambda hint: hint.wanted.low - hint.wanted.high):
-        walk.narrow([demand], untouched=True)
+    unproven = tuple(_dependent(graph, demand) for demand in walk.open(must)[:MOST_UNPROVEN])
+    walk.narrow([demand for demand in found if demand.weight is Weight.DOMAIN])
+    for alike in _widest([demand for demand in found if demand.weight is Weight.HINT]):
+        walk.narrow(alike, untouched=True)
     order = {demand.value: at for at, demand in reversed([*enumerate(found)])}
     ranges = {
         value: InputRange(walk.ranges[value], tuple(sorted(causes, key=lambda one: order[one.value])))
         for value, causes in walk.causes.items()
     }
     return Derived(ranges, tuple(one for one in unproven if one.inputs))
+
+
+def _widest(hints: Iterable[Demand]) -> list[list[Demand]]:
+    """Those that want the same numbers together, who wants most first; the rest does not count."""
+    alike: dict[Interval, list[Demand]] = {}
+    for hint in hints:
+        alike.setdefault(hint.wanted, []).append(hint)
+    return sorted(alike.values(), key=lambda some: some[0].wanted.low - some[0].wanted.high)[:MOST_HINTS]
 
 
 @dataclass
@@ -89,18 +101,22 @@ class _Need:
 class _Walk:
     """The state of a walk: what is known of the inputs. `causes` has those that were narrowed, and by which demands."""
 
-    def __init__(self, graph: Graph, over: Sequence[Demand]) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.over = over
         self.ranges = {value: whole(graph.type(value).dtype) for value in graph.inputs}
         self.causes: dict[int, list[Demand]] = {}
         self._constants: dict[int, Interval] = {}
+        self._ways: dict[frozenset[int], tuple[Node, ...]] = {}
 
-    @cached_property
-    def nodes(self) -> tuple[Node, ...]:
-        """Those on the way to what is demanded, in the graph's order."""
+    def _way_to(self, values: frozenset[int]) -> tuple[Node, ...]:
+        """The nodes through which demands of values are walked back, in the graph's order."""
+        if values not in self._ways:
+            self._ways[values] = self._found_way(values)
+        return self._ways[values]
+
+    def _found_way(self, values: Iterable[int]) -> tuple[Node, ...]:
         seen: set[int] = set()
-        waiting = [demand.value for demand in self.over]
+        waiting = [*values]
         on_the_way: set[int] = set()
         while waiting:
             value = waiting.pop()
@@ -120,18 +136,19 @@ class _Walk:
             if not self.narrow(must) and not self.narrow(must, shares=True):
                 return
 
-    def open(self, must: Iterable[Demand]) -> list[Demand]:
+    def open(self, must: Sequence[Demand]) -> list[Demand]:
         """Demands that may not be kept."""
-        known = self._forward()
+        known = self._forward(self._way_to(frozenset(demand.value for demand in must)))
         return [demand for demand in must if self._known(known, demand.value) not in demand.wanted]
 
-    def narrow(self, of: Iterable[Demand], *, shares: bool = False, untouched: bool = False) -> bool:
+    def narrow(self, of: Sequence[Demand], *, shares: bool = False, untouched: bool = False) -> bool:
         """One walk there and back; whether an input became narrower. With `untouched` those alone that never did."""
-        known = self._forward()
+        nodes = self._way_to(frozenset(demand.value for demand in of))
+        known = self._forward(nodes)
         needs: dict[int, _Need] = {}
         for demand in of:
             self._ask(needs, known, demand.value, demand.wanted, [demand])
-        for node in reversed(self.nodes):
+        for node in reversed(nodes):
             for place, output in enumerate(node.outputs):
                 if (need := needs.get(output)) is not None:
                     self._ask_operands(needs, known, self._site(node, known, place, shares), need)
@@ -177,9 +194,9 @@ class _Walk:
         causes += [cause for cause in need.causes if cause not in causes]
         return True
 
-    def _forward(self) -> dict[int, Interval]:
+    def _forward(self, nodes: Iterable[Node]) -> dict[int, Interval]:
         known = dict(self.ranges)
-        for node in self.nodes:
+        for node in nodes:
             for place, output in enumerate(node.outputs):
                 known[output] = forward(self._site(node, known, place, shares=False))
         return known

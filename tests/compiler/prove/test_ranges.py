@@ -11,8 +11,10 @@ from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
 from compiler.prove.inputs import edge_inputs, sample_inputs
+from compiler.prove.interval import Interval
 from compiler.prove.ranges import derive
 from compiler.prove.reference import evaluate_graph
+from compiler.prove.transfer import Site, forward
 from tests.seeds import each
 
 ROWS = 30
@@ -229,6 +231,37 @@ def test_an_index_that_is_computed_from_weights_is_not_proven_and_its_inputs_are
 
 def test_a_constant_index_depends_on_no_input() -> None:
     assert derive(of("%8: i64[2] = const {1, 40}", "%9: f32[2, 4] = Gather(%1, %8) axis=0")).unproven == ()
+
+
+def residuals(layers: int) -> Graph:
+    """Each layer adds a root of what came before, so that every demand is walked back through all earlier layers."""
+    lines, last = ["%3: f32[] = const {0.5}"], 0
+    for at in range(10, 10 + 3 * layers, 3):
+        lines += [
+            f"%{at}: f32[6] = Sub(%{last}, %3)",
+            f"%{at + 1}: f32[6] = Sqrt(%{at})",
+            f"%{at + 2}: f32[6] = Add(%{last}, %{at + 1})",
+        ]
+        last = at + 2
+    return of(*lines, inputs="%0: f32[6]", result=f"%{last}")
+
+
+def test_the_walk_takes_as_many_steps_more_as_the_graph_is_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+
+    def counted(site: Site) -> Interval:
+        nonlocal steps
+        steps += 1
+        return forward(site)
+
+    monkeypatch.setattr("compiler.prove.ranges.forward", counted)
+    taken = []
+    for layers in (20, 40):
+        steps = 0
+        assert derive(residuals(layers)).ranges[0].interval.low >= 0.5
+        taken.append(steps)
+    assert taken[0] > 0
+    assert taken[1] < 2.5 * taken[0]
 
 
 class Arithmetic:
