@@ -24,6 +24,7 @@ from compiler.errors import (
     UnsupportedModel,
 )
 from compiler.frontend import Survey, Use, survey
+from compiler.frontend.correct import correct
 from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
@@ -73,12 +74,15 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      accelerator's kind alone (`cuda`) this name itself: only a worker that holds one can say what it
                      is
 
-    Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too.
+    Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too. Of options
+    for several bindings the one with the largest dimensions is judged, and all are corrected.
     """
     target, chosen = _target(options)
     chosen = replace(chosen, without=tuple(name for name in chosen.without if name in known()))
+    judged = _largest(options)
     try:
-        return _answer(survey(model, chosen, OPERATORS, data), options, target)
+        found = survey(model, replace(chosen, dims=judged.dims), OPERATORS, data)
+        return _answer(found, judged, target) | {"corrected": _corrected(found, options)}
     except TilewrightError as error:
         return _unread(error, target)
     except MemoryError:
@@ -88,8 +92,24 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         return _unread(InternalError(said, fix="report this model: it is our fault"), target)
 
 
+def _largest(options: CompileOptions) -> CompileOptions:
+    """For the binding whose dimensions are largest, multiplied."""
+    largest = max(options.bindings, key=lambda one: math.prod(one.binding.values()))
+    return replace(options, dims=largest.dims)
+
+
+def _corrected(found: Survey, options: CompileOptions) -> dict[str, Any] | None:
+    """The options for each of their bindings, corrected; None where nothing had to be."""
+    if not isinstance(options.dims, tuple):
+        return None if found.options == options else found.options.to_json()
+    inputs = found.model.body.inputs
+    each = tuple(correct(inputs, replace(found.options, dims=one)).binding for one in options.dims)
+    corrected = replace(found.options, dims=each)
+    return None if corrected == options else corrected.to_json()
+
+
 def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> dict[str, Any]:
-    """The answer for a file that was read, under the options as they were given."""
+    """The answer for a file that was read, under the options as they were given, but for the corrected ones."""
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
     uses = [_operator(use, refused) for use in found.uses]
@@ -116,7 +136,6 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
             "run": None if activations is None else RUN_BASE_BYTES + weights + activations,
         },
         "notices": list(found.notices),
-        "corrected": None if found.options == options else found.options.to_json(),
         "target": target,
     }
 

@@ -23,8 +23,8 @@ from compiler.errors import ArtifactUnusable, InternalError, OptionsError, Targe
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
-from compiler.measure.npz import read_inputs, write_outputs
-from compiler.pack.loader import ArtifactError, Model, RunError, TensorSpec, WrongMachine
+from compiler.measure.npz import read_fitting, write_outputs
+from compiler.pack.loader import ArtifactError, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
 from compiler.trace import Observer, ignore
 
 SPIN_US = 2000
@@ -45,11 +45,11 @@ class _Contender:
 
     def __init__(self, artifact: str, path: Path, options: BenchmarkOptions) -> None:
         """Opens it, several times over to see how long that takes, and runs it once."""
-        self.artifact, self.path, self.threads = artifact, path, options.threads
+        self.artifact, self.path, self.threads, self.binding = artifact, path, options.threads, options.binding
         loads = []
         for _ in range(1 + WARM_LOADS):
             # One at a time: two instances of a large model may not fit.
-            with _opened(f"artifact {artifact}", path, self.threads) as model:
+            with _opened(f"artifact {artifact}", path, self.threads, self.binding) as model:
                 loads.append(model.load_seconds)
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
         self.sha256 = _digest(artifact, path)
@@ -64,7 +64,7 @@ class _Contender:
         back.
         """
         # Its bytes were compared with their digests when it was first opened.
-        self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, verify=False)
+        self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, self.binding, verify=False)
         self.outputs = _blank(self.model.outputs)
         whole = self.model.bind([array.copy() for array in self.given], self.outputs)
         if not self.model.on_gpu:
@@ -107,7 +107,8 @@ def benchmark(
                       time), cores (busy and steal of each), cgroup_held_s and heat_events (null where the machine does
                       not say); `gpu`: null unless an artifact ran on one, else its name, target and hardware, and
                       clocks, throttling, temperature and power `before` and `after` (null where NVML does not say)
-        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; load: first_s, warm_s;
+        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; dims, those of the binding
+                      that ran (empty for an artifact with one); load: first_s, warm_s;
                       first_run_s; samples_s, at most 10,000 single runs in the order taken, evenly spaced over each
                       block; rounds, how many samples each round gave; round_median_s, of all runs of each round; runs,
                       how many were timed; median_s mean_s min_s p10_s p90_s p99_s of the samples; compute_s (inputs and
@@ -185,8 +186,9 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
     """
     if threads is not None and threads < 1:
         raise OptionsError(f"threads is {threads}", fix="use 1 or more, or leave it out")
-    with _opened("the artifact", artifact, threads) as model:
-        arrays = read_inputs(inputs, model.inputs)
+    with _opened("the artifact", artifact, threads) as opened:
+        at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
+        model = opened.at(1 + at)
         results = _blank(model.outputs)
         try:
             seconds = model.bind(arrays, results)()
@@ -250,9 +252,13 @@ def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: _
     )
 
 
-def _opened(artifact: str, path: Path, threads: int | None, *, verify: bool = True) -> Model:
+def _opened(
+    artifact: str, path: Path, threads: int | None, binding: int | None = None, *, verify: bool = True
+) -> Model:
     try:
-        return Model(path, threads, verify=verify, spin_us=SPIN_US)
+        return Model(path, threads, verify=verify, spin_us=SPIN_US, binding=binding)
+    except NoSuchBinding as reason:
+        raise OptionsError(f"{artifact}: {reason.message}", fix=reason.fix) from reason
     except WrongMachine as reason:
         raise TargetUnavailable(f"{artifact} cannot run on this machine: {reason.message}", fix=reason.fix) from reason
     except ArtifactError as reason:
@@ -289,6 +295,7 @@ def _described(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> di
         "target": entry.model.manifest["target"],
         "hardware": entry.model.manifest["hardware"],
         "lanes": entry.model.lanes,
+        "dims": dict(entry.model.binding.dims),
         "load": {"first_s": entry.first_load_s, "warm_s": entry.warm_load_s},
         "first_run_s": entry.first_run_s,
         "samples_s": list(timed.samples),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Machine, Record, Setting, Workload
@@ -163,8 +164,17 @@ class Backend(Protocol):
         """
         ...
 
-    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
-        """`others` are for cores between which a hand-over costs something else (`compiler.ir.guards`)."""
+    def weights(self, earlier: Weights | None = None) -> Weights:
+        """Where constants are placed as the device wants them, after those of an `earlier` program of the artifact."""
+        ...
+
+    def emit(
+        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+    ) -> Program:
+        """Its constants are added to `weights`, which begin with it unless some are given.
+
+        `others` are for cores between which a hand-over costs something else (`compiler.ir.guards`).
+        """
         ...
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]: ...

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from compiler.codegen.weights import Weights
 from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
@@ -44,7 +45,7 @@ class Front:
 class Built:
     """An artifact that nothing has proved yet, with all that it is made of.
 
-    `records` are those by which it was made.
+    `records` are those by which it was made, `weights` what its weights file holds.
     """
 
     rounding: Rounding
@@ -53,6 +54,7 @@ class Built:
     program: Program
     packed: PackedArtifact
     records: Sequence[Record]
+    weights: Weights
 
     @property
     def kernels(self) -> KernelGraph:
@@ -75,8 +77,8 @@ class Built:
         return frozenset(found)
 
 
-def build(session: Session, front: Front, rounding: Rounding, at: Path) -> Built:
-    """An artifact at `at`."""
+def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier: Weights | None = None) -> Built:
+    """An artifact at `at`, whose weights follow those of `earlier` programs."""
     trace = session.trace
     with trace.step("tile"):
         tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding)
@@ -92,13 +94,14 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path) -> Built
         trace.show("schedules", lines(plans.choice.reached))
         trace.show("budget", session.budget)
     with trace.step("emit"):
-        program = session.backend.emit(tiles.kernels, plans.plan, plans.others)
+        weights = session.backend.weights(earlier)
+        program = session.backend.emit(tiles.kernels, plans.plan, plans.others, weights)
         trace.show("emit", generated(program))
     with trace.step("pack"):
         facts = _facts(session, front, tiles, plans, explanation)
         records = [*tiles.records, *plans.records]
         packed = pack(program, plans.plan, tiles.kernels, records, facts, at, plans.others)
-    return Built(rounding, tiles, plans, program, packed, records)
+    return Built(rounding, tiles, plans, program, packed, records, weights)
 
 
 def lines(items: Sequence[object]) -> str:

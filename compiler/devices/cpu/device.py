@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.codegen.build import Objects, Stopped, Toolchain, environment_compiler, find_toolchain
 from compiler.codegen.calls import function_name, workload_of
+from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.algorithms import legal_tiles
 from compiler.devices.cpu.codegen.lowered import Lowered
@@ -209,8 +210,13 @@ class CpuBackend:
             return None
         return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
 
-    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
-        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others)
+    def weights(self, earlier: Weights | None = None) -> Weights:
+        return Weights(earlier=earlier)
+
+    def emit(
+        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+    ) -> Program:
+        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others, weights)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
         return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))
