@@ -259,7 +259,7 @@ class Client(Artifacts):
     ) -> Benchmark:
         """Queue a benchmark of artifacts, made or in the making, against each other; `wait` for it.
 
-        options  threads, seconds (timed per artifact), profile (each kernel's time), seed
+        options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1)
         """
         body = {
             "artifacts": [artifact_of(artifact) for artifact in artifacts],

@@ -21,7 +21,7 @@ BENCHMARK_ID = "019aa1f2-11c0-7d3e-9a51-3c1b7c2f4e90"
 INFERENCE_ID = "019aa1f3-02b4-7f10-8a6e-6f4f1f3f2b77"
 FIRST, SECOND = JOB_EXAMPLE["artifact_id"], "019aa1f1-5a00-7b21-8c7d-20a4c1d9e3b5"
 
-OPTIONS_EXAMPLE = {"threads": 4, "seconds": 3.0, "profile": True, "seed": 0}
+OPTIONS_EXAMPLE = {"threads": 4, "seconds": 3.0, "profile": True, "seed": 0, "binding": 1}
 
 REPORT_EXAMPLE: dict[str, Any] = {
     "options": OPTIONS_EXAMPLE,

@@ -173,7 +173,7 @@ def test_the_value_of_an_input_keeps_its_type(value: float | bool | None) -> Non
         ({"threads": 0}, "threads is 0", "use 1 to 256, or leave it out"),
         ({"seed": -1}, "seed is -1", "use 0 or more"),
         ({"profile": 1}, "option 'profile' is not a boolean", "give a boolean, not 1"),
-        ({"second": 1}, "unknown option 'second'", "known options: profile, seconds, seed, threads"),
+        ({"second": 1}, "unknown option 'second'", "known options: binding, profile, seconds, seed, threads"),
     ],
 )
 def test_benchmarks_refuse_likewise(asked: dict[str, Any], said: str, fix: str) -> None:
