@@ -312,6 +312,8 @@ def joined_axis(outer: Axis, inner: Axis) -> Axis:
 
 def _join(outer: Axis, inner: Axis) -> tuple[Axis, Mapping[Axis, Index]]:
     joined = joined_axis(outer, inner)
+    if not inner.extent:
+        return joined, {outer: Index.of(0), inner: Index.of(0)}  # no point has positions
     whole = Index.of(joined)
     return joined, {outer: whole // inner.extent, inner: whole % inner.extent}
 

@@ -6,8 +6,11 @@ It is run, through its own loader, against the reference on the graph before rew
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+
+import numpy as np
 
 from compiler.errors import Disagreement
 from compiler.ir.graph import Graph
@@ -15,7 +18,7 @@ from compiler.ir.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
-from compiler.prove.agree import LARGEST, Agreement, agree
+from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree
 from compiler.prove.bisect import bisect
 from compiler.session import Session
 from compiler.steps.building import Built
@@ -47,7 +50,7 @@ def prove(session: Session, graph: Graph, built: Built) -> Proof:
     with ExitStack() as opened:
         model, *others = (opened.enter_context(Model(built.packed.path, plan=number)) for number in built.plans.numbers)
         verdict = agree(
-            model.run_flat,
+            _in_declared_types(model, graph),
             graph,
             OPERATORS,
             options.tolerance,
@@ -55,7 +58,7 @@ def prove(session: Session, graph: Graph, built: Built) -> Proof:
             precision=options.precision,
             largest=LARGEST.get(precision, math.inf),
             budget_s=AGREE_SECONDS,
-            others=[other.run_flat for other in others],
+            others=[_in_declared_types(other, graph) for other in others],
         )
         if verdict.beyond_range:
             fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
@@ -79,6 +82,16 @@ def prove(session: Session, graph: Graph, built: Built) -> Proof:
 
         latency = model_latency(run_once, LATENCY_SECONDS)
     return Proof(verdict, latency.median)
+
+
+def _in_declared_types(model: Model, graph: Graph) -> ModelRunner:
+    """What runs an artifact, whose outputs of bfloat16 are their bits, with outputs of the graph's types."""
+    dtypes = [graph.type(value).dtype.numpy for value in graph.outputs]
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [array.view(dtype) for array, dtype in zip(model.run_flat(inputs), dtypes, strict=True)]
+
+    return run
 
 
 def blame(error: Disagreement) -> str:
