@@ -17,6 +17,7 @@ from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import weigh_choices
+from compiler.steps.foreseeing import foreseen, proof_notices
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
@@ -32,6 +33,7 @@ def compile_model(
     hurry: Hurry = unhurried,
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
+    memory_bytes: int | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -43,12 +45,12 @@ def compile_model(
 
     What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
     left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
-    the model; None: beside the model.
+    the model; None: beside the model. `memory_bytes` is what this process may use; None: as much as the machine has.
 
     Raises the errors of `compiler.errors`.
     """
     session = Session.of(options, records, Trace(observe, dump), hurry, measure, artifact.parent)
-    front = front_of(session, model, data)
+    front = front_of(session, model, data, memory_bytes)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
@@ -56,7 +58,7 @@ def compile_model(
         measured += built.tiles.tiled.measured
         try:
             with session.trace.step("agree"):
-                proof = prove(session, front.loaded.graph, built)
+                proof = prove(session, front, built)
                 os.replace(unproven, artifact)
             return report(session, front, built, proof, measured)
         except Disagreement as error:
@@ -69,12 +71,14 @@ def compile_model(
     raise InternalError("the round that rounds nothing has an algorithm that could round less")
 
 
-def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> Front:
+def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, memory_bytes: int | None = None) -> Front:
     """The steps that do not depend on the rounding policy."""
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
-        for notice in loaded.notices:
+        is_here = session.backend.target.is_here
+        effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
+        for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
             trace.notice(notice)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):
@@ -92,7 +96,7 @@ def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> 
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, rewritten, weighed, fused)
+    return Front(loaded, effort, rewritten, weighed, fused)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:

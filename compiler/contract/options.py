@@ -161,6 +161,13 @@ class CompileOptions:
         json_schema_extra=_show_schedulers,
     )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
+    proof_limit_s: Annotated[float, Strict(), AS_GIVEN] = Field(
+        default=600.0,
+        gt=0,
+        le=MAX_BUDGET_SECONDS,
+        description="seconds that one evaluation of the float64 reference may take, as estimated from the model: one "
+        "that would take longer is refused before anything is built",
+    )
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
         description="rules of rewriting, families of them and steps of fusion to leave out, by name; "

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,15 +32,24 @@ class Pieces:
     dtype: np.dtype
     parts: Iterator[tuple[Region, np.ndarray]]
 
-    def assembled(self, watch: Callable[[float], None] = lambda part: None) -> np.ndarray:
-        """The result; `watch` is told after each part how much of the result there is, from 0 to 1."""
-        result = np.empty(self.shape, self.dtype)
+    @cached_property
+    def result(self) -> np.ndarray:
+        """As far as it is assembled."""
+        return np.empty(self.shape, self.dtype)
+
+    def assembly(self) -> Iterator[float]:
+        """After each part how much of the result there is, from 0 to 1."""
         written = 0
         for region, part in self.parts:
-            result[region] = part
+            self.result[region] = part
             written += part.size
-            watch(written / max(result.size, 1))
-        return result
+            yield written / max(self.result.size, 1)
+
+    def assembled(self) -> np.ndarray:
+        """The whole result."""
+        for _ in self.assembly():
+            pass
+        return self.result
 
 
 @dataclass(frozen=True)

@@ -91,3 +91,9 @@ def test_an_attribute_that_names_nothing_is_refused_by_node_with_the_names_that_
     assert (refusal.node, refusal.operator) == ("node", op)
     assert repr([*attrs.values()][-1]) in refusal.reason
     assert refusal.fix.startswith("use ")
+
+
+def test_a_model_that_gives_no_finite_number_is_refused_as_such(tmp_path: Path) -> None:
+    model = one_node("Mul", TensorProto.FLOAT, [4], {}, {"by": np.array(np.nan, np.float32)})
+    with pytest.raises(UnsupportedModel, match="no finite number"):
+        compiled(model, tmp_path)

@@ -53,12 +53,11 @@ def test_regions_cover_every_position_once_and_hold_no_more_than_there_is_room_f
     assert np.all(seen == 1)
 
 
-def test_who_watches_hears_how_much_of_the_result_there_is() -> None:
+def test_whoever_assembles_pieces_hears_how_much_of_the_result_there_is() -> None:
     parts = iter([((slice(0, 1),), np.zeros(1)), ((slice(1, 4),), np.ones(3))])
-    heard: list[float] = []
-    result = Pieces((4,), np.dtype(np.float64), parts).assembled(heard.append)
-    assert result.tolist() == [0, 1, 1, 1]
-    assert heard == [0.25, 1]
+    pieces = Pieces((4,), np.dtype(np.float64), parts)
+    assert [*pieces.assembly()] == [0.25, 1]
+    assert pieces.result.tolist() == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
