@@ -210,6 +210,17 @@ def rename_slots(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     return replace(kernel, blocks=blocks, inputs=inputs, temps=temps, outputs=outputs)
 
 
+def in_normal_form(workload: Workload, has_form: Callable[[Kernel], bool]) -> tuple[Kernel, Slots] | None:
+    """A workload's kernel with its temporaries contracted and without unit axes, and its slots.
+
+    None where it is a routine, or has another form.
+    """
+    if not isinstance(workload.kernel, Kernel):
+        return None
+    kernel = without_unit_axes(contract_temps(workload.kernel))
+    return (kernel, Slots(workload)) if has_form(kernel) else None
+
+
 def substitute(block: Block, mapping: Mapping[Axis, Index]) -> Block:
     """A block with axes replaced in its values and stores."""
     return replace(
