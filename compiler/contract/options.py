@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -104,7 +104,25 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class CompileOptions:
+class _Refusing:
+    """What all options share: whoever makes them is told all that is wrong, and what to write instead."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(given)
+        except ValidationError as error:
+            raise refusal(error, cls) from None
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Self:
+        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
+        return TypeAdapter(cls).validate_python(plain)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class CompileOptions(_Refusing):
     """What to compile for. Every field takes part in the cache key."""
 
     target: StrictStr = Field(
@@ -175,14 +193,6 @@ class CompileOptions:
         examples=[["weights"]],
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[CompileOptions]) -> CompileOptions:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
-
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
             known = ", ".join([*map(repr, kinds.names()), *(f"'{name}:<profile>'" for name in kinds.names())])
@@ -209,11 +219,6 @@ class CompileOptions:
         plain["without"] = list(self.without)
         return plain
 
-    @classmethod
-    def from_json(cls, plain: Any) -> CompileOptions:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)
-
     def cache_key(self, model_digest: str) -> str:
         """SHA-256 (hex) over the model's digest, these options and the compiler's version."""
         text = json.dumps([COMPILER_VERSION, model_digest, self.to_json()], sort_keys=True, separators=(",", ":"))
@@ -234,7 +239,7 @@ def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, 
 
 
 @dataclass(frozen=True, config=CONFIG)
-class BenchmarkOptions:
+class BenchmarkOptions(_Refusing):
     """How artifacts are timed against each other on one device."""
 
     threads: StrictInt | None = Field(
@@ -251,19 +256,6 @@ class BenchmarkOptions:
     )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs and of the order")
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[BenchmarkOptions]) -> BenchmarkOptions:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
-
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, plain: Any) -> BenchmarkOptions:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)
