@@ -168,18 +168,7 @@ class CpuBackend:
         seed: int,
     ) -> CpuStageClock:
         return CpuStageClock(
-            machine if isinstance(machine, CpuMachine) else None,
-            staged.kernels,
-            staged.workloads,
-            staged.keys,
-            self.target,
-            staged.setting,
-            known,
-            staged.state,
-            share,
-            staged.lanes,
-            learn,
-            seed,
+            machine if isinstance(machine, CpuMachine) else None, staged, self.target, known, share, learn, seed
         )
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
