@@ -69,7 +69,6 @@ class Agreement:
     cases: tuple[str, ...]
     undecided: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    failing_case: str = ""
     failing_inputs: Mapping[int, np.ndarray] | None = None
     failing_way: int = 0
     beyond_range: str = ""
@@ -131,7 +130,7 @@ def agree(
                 continue
             worst = _worst(found.errors)
             cases = (*names,), (*undecided,), ()
-            return Agreement(found.errors, worst, False, found.tolerance, *cases, name, inputs, found.furthest, beyond)
+            return Agreement(found.errors, worst, False, found.tolerance, *cases, inputs, found.furthest, beyond)
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
     return Agreement(
