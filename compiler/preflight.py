@@ -31,6 +31,8 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
+from compiler.prove.effort import Effort, reference_effort
+from compiler.steps.foreseeing import proof_notices, proof_problem
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -67,6 +69,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     null
                      unless every node is supported
     gflop            `value` (null unless every node is supported) and what it `counts`
+    proof            estimates of one evaluation of the float64 reference, by which the artifact is proved: wall
+                     `seconds`, `bytes` of memory; null unless every node is supported
     memory_bytes     estimates of resident memory: `compile`, `run`; null unless every node is supported
     notices          what the user should know
     corrected        options under which no option and no dimension is in the way; null when those given are so
@@ -112,10 +116,14 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
     """The answer for a file that was read, under the options as they were given, but for the corrected ones."""
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
+    effort = reference_effort(graph) if graph else None
     uses = [_operator(use, refused) for use in found.uses]
     refusals = [*found.refusals, *refused]
     problem = (
-        found.problem or (_target_problem(options) if target["name"] is None else None) or _without_problem(options)
+        found.problem
+        or (_target_problem(options) if target["name"] is None else None)
+        or _without_problem(options)
+        or (proof_problem(effort, options) if effort else None)
     )
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
@@ -131,11 +139,15 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
         "weight_bytes": weights,
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
+        "proof": {
+            "seconds": round(effort.seconds, 3) if effort else None,
+            "bytes": effort.bytes if effort else None,
+        },
         "memory_bytes": {
-            "compile": None if activations is None else _compile_bytes(weights, activations),
+            "compile": None if activations is None or effort is None else _compile_bytes(weights, activations, effort),
             "run": None if activations is None else RUN_BASE_BYTES + weights + activations,
         },
-        "notices": list(found.notices),
+        "notices": [*found.notices, *(proof_notices(effort) if effort else ())],
         "target": target,
     }
 
@@ -153,6 +165,7 @@ def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]
         "weight_bytes": 0,
         "activation_bytes": None,
         "gflop": {"value": None, "counts": GFLOP_COUNTS},
+        "proof": {"seconds": None, "bytes": None},
         "memory_bytes": {"compile": None, "run": None},
         "corrected": None,
         "target": dict(target),
@@ -244,8 +257,9 @@ def _bytes(array: np.ndarray) -> int:
     return int(math.prod(taken)) * array.itemsize
 
 
-def _compile_bytes(weights: int, activations: int) -> int:
-    return COMPILE_BASE_BYTES + COMPILE_WEIGHTS * weights + COMPILE_ACTIVATIONS * activations
+def _compile_bytes(weights: int, activations: int, effort: Effort) -> int:
+    fitted = COMPILE_WEIGHTS * weights + COMPILE_ACTIVATIONS * activations
+    return COMPILE_BASE_BYTES + max(fitted, weights + effort.bytes)
 
 
 def _peak(graph: Graph) -> int:

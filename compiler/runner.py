@@ -10,15 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from compiler.contract import BenchmarkOptions, Event
 from compiler.devices.cpu.target import CpuTarget, this_machine
-from compiler.devices.cuda.measure.driver import bus_id, gpu_here
-from compiler.devices.cuda.measure.nvml import Clock, sensors
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
@@ -145,9 +145,9 @@ def benchmark(
                 opened.callback(entries[-1].close)
                 progress.part("open", (at + 1) / len(artifacts))
             on_gpu = any(entry.model.on_gpu for entry in entries)
-            started, cool = conditions(), _gpu_clock() if on_gpu else None
+            started, cool = conditions(), _gpu().clock_now() if on_gpu else None
             timed = _timed(entries, options, progress)
-            after, hot = conditions(), _gpu_clock() if on_gpu else None
+            after, hot = conditions(), _gpu().clock_now() if on_gpu else None
             during = between(started, after)
             progress.phase("profile")
             described = []
@@ -168,11 +168,11 @@ def benchmark(
                 "before": before.to_json(),
                 "after": after.to_json(),
                 "during": during,
-                "gpu": _gpu(cool, hot) if on_gpu else None,
+                "gpu": _gpu().gpu_report(cool, hot) if on_gpu else None,
             },
             "artifacts": described,
             "comparisons": _comparisons(entries, timed),
-            "notices": [*disturbances(during), *_held_down(hot), *_notices(entries, here)],
+            "notices": [*disturbances(during), *(_gpu().held_down(hot) if on_gpu else ()), *_notices(entries, here)],
         }
 
 
@@ -362,34 +362,16 @@ def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any
     return {"max_relative": largest, "unlike": unlike}
 
 
-def _gpu_clock() -> Clock | None:
-    with sensors(bus_id(0) or 0) as found:
-        return found.clock() if found else None
-
-
-def _gpu(before: Clock | None, after: Clock | None) -> dict[str, Any]:
-    """What the report says of the GPU that artifacts ran on."""
-    gpu = gpu_here()
-    major, minor = gpu.capability if gpu else (0, 0)
-    return {
-        "name": gpu.name if gpu else "",
-        "target": f"cuda:sm_{major}{minor}",
-        "hardware": gpu.fingerprint if gpu else "",
-        "before": before.to_json() if before else None,
-        "after": after.to_json() if after else None,
-    }
-
-
-def _held_down(clock: Clock | None) -> list[str]:
-    return [f"the GPU's clocks were held down: {', '.join(clock.throttled)}"] if clock and clock.throttled else []
+def _gpu() -> ModuleType:
+    """What tells of this machine's GPU. It is loaded, with the driver, where an artifact runs on one."""
+    return import_module("compiler.devices.cuda.measure.around_runs")
 
 
 def _hardware(target: str, here: CpuTarget) -> str:
     """Fingerprint of what artifacts for a target run on here: this machine's cores, or its GPU."""
     if not target.startswith("cuda"):
         return here.hardware
-    gpu = gpu_here()
-    return gpu.fingerprint if gpu else ""
+    return str(_gpu().fingerprint())
 
 
 def _notices(entries: Sequence[_Contender], here: CpuTarget) -> list[str]:

@@ -146,6 +146,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         hurry=lambda: os.path.exists(finish),
         measure=spec.measures,
         data=dict(data),
+        memory_bytes=spec.limits.memory_bytes,
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -144,7 +144,25 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class CompileOptions:
+class _Refusing:
+    """What all options share: whoever makes them is told all that is wrong, and what to write instead."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(given)
+        except ValidationError as error:
+            raise refusal(error, cls) from None
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Self:
+        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
+        return TypeAdapter(cls).validate_python(plain)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class CompileOptions(_Refusing):
     """What to compile for. Every field takes part in the cache key."""
 
     target: StrictStr = Field(
@@ -205,20 +223,19 @@ class CompileOptions:
         json_schema_extra=_show_schedulers,
     )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
+    proof_limit_s: Annotated[float, Strict(), AS_GIVEN] = Field(
+        default=600.0,
+        gt=0,
+        le=MAX_BUDGET_SECONDS,
+        description="seconds that one evaluation of the float64 reference may take, as estimated from the model: one "
+        "that would take longer is refused before anything is built",
+    )
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
         description="rules of rewriting, families of them and steps of fusion to leave out, by name; "
         "order and repetition mean nothing",
         examples=[["weights"]],
     )
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[CompileOptions]) -> CompileOptions:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
@@ -264,11 +281,6 @@ class CompileOptions:
         plain["without"] = list(self.without)
         return plain
 
-    @classmethod
-    def from_json(cls, plain: Any) -> CompileOptions:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)
-
     def cache_key(self, model_digest: str) -> str:
         """SHA-256 (hex) over the model's digest, these options and the compiler's version."""
         text = json.dumps([COMPILER_VERSION, model_digest, self.to_json()], sort_keys=True, separators=(",", ":"))
@@ -289,7 +301,7 @@ def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, 
 
 
 @dataclass(frozen=True, config=CONFIG)
-class BenchmarkOptions:
+class BenchmarkOptions(_Refusing):
     """How artifacts are timed against each other on one device."""
 
     threads: StrictInt | None = Field(
@@ -312,19 +324,6 @@ class BenchmarkOptions:
         description="which binding of artifacts that hold several, from 1; null: the first of each",
     )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[BenchmarkOptions]) -> BenchmarkOptions:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
-
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, plain: Any) -> BenchmarkOptions:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -28,19 +27,28 @@ JOBS = 2
 """Compilers at a time."""
 
 
-@dataclass(frozen=True)
-class Staged:
-    """What stages are cut from: kernels with their workloads and keys, in call order, for so many lanes in a setting.
+class Staged(Protocol):
+    """What stages are cut from: kernels with workloads and keys, in call order, for so many lanes in a setting."""
 
-    state  whether the cores are `near` to each other or `far`
-    """
+    @property
+    def kernels(self) -> KernelGraph: ...
 
-    kernels: KernelGraph
-    workloads: Sequence[Workload]
-    keys: Sequence[str]
-    lanes: int
-    setting: Setting
-    state: str
+    @property
+    def workloads(self) -> Sequence[Workload]: ...
+
+    @property
+    def keys(self) -> Sequence[str]: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    @property
+    def setting(self) -> Setting: ...
+
+    @property
+    def state(self) -> str:
+        """Whether the cores are `near` to each other or `far`."""
+        ...
 
 
 class RecordingClock(StageClock, Protocol):

@@ -17,6 +17,7 @@ from compiler.ir.program import Program
 from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.pack import PackedArtifact, pack
+from compiler.prove.effort import Effort
 from compiler.rewrite.rewrite import Rewritten
 from compiler.session import Session
 from compiler.steps.choosing import Weighed
@@ -27,9 +28,13 @@ from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 
 @dataclass(frozen=True)
 class Front:
-    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused."""
+    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
+
+    effort  what proving takes; None for a target that does not run here, on which nothing is proved
+    """
 
     loaded: Loaded
+    effort: Effort | None
     rewritten: Rewritten
     weighed: Weighed
     fused: Fused

@@ -41,9 +41,9 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "agreement: the reference is evaluated on the rewritten graph",
-        "compiler/pipeline.py",
-        "prove(session, front.loaded.graph, ",
-        "prove(session, front.rewritten.graph, ",
+        "compiler/steps/proving.py",
+        "session.options, front.loaded.graph",
+        "session.options, front.rewritten.graph",
         ("tests/compiler/test_pipeline.py::test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched",),
     ),
     # Memory and waits of plans.

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from compiler.codegen.build import environment_compiler
+from compiler.codegen.calls import operands_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
@@ -221,16 +222,12 @@ class CudaBackend:
 def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
     """A candidate as it is launched, with its operands in order: what is packed as it is packed."""
     lowered = candidate.lowered
-    operands = []
-    for position, buffer in enumerate((*workload.inputs, *workload.outputs)):
-        packing = lowered.packings.get(position)
-        operands.append((packing.dtype, packing.elements) if packing else (buffer.dtype, buffer.span))
     return BuiltKernel(
         image=candidate.image,
         name=lowered.name,
         grid=lowered.grid,
         block=lowered.block,
-        operands=tuple(operands),
+        operands=operands_of(workload, lowered.packings),
         shared_bytes=lowered.shared_bytes,
         scratch_bytes=lowered.scratch_bytes,
         counters=lowered.counters,

@@ -134,9 +134,7 @@ def test_halves_are_added_up_in_f32() -> None:
 def test_a_large_convolution_is_unfolded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [normal(1, 2, 3, 9, 7), normal(2, 5, 3, 3, 3)]
     whole = check(CONV, arrays)[0]
-    from compiler.ops import convolution
-
-    monkeypatch.setattr(convolution, "COLUMNS", 500)
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 500)
     np.testing.assert_allclose(check(CONV, arrays)[0], whole, rtol=1e-6)
 
 
