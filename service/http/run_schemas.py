@@ -13,6 +13,7 @@ from compiler.contract import BenchmarkOptions, CompileOptions
 from service.db.models import Attempt, Job, JobState
 from service.http.schemas import JOB_EXAMPLE, JobOut, span, utc
 from service.jobs.outcomes import Outcome
+from service.jobs.problems import without_stacks
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 MOST_ARTIFACTS = 8
@@ -284,7 +285,7 @@ class AttemptOut(BaseModel):
             ended_at=None if row.ended_at is None else utc(row.ended_at),
             seconds=span(row.started_at, row.ended_at),
             outcome=row.outcome,
-            log=row.log,
+            log=without_stacks(row.log),
         )
 
 

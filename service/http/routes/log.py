@@ -17,6 +17,7 @@ from service.http.run_schemas import AttemptOut, LogOut
 from service.http.schemas import event_json, span, utc
 from service.http.state import Here
 from service.jobs.logbook import Logbook, open_log
+from service.jobs.problems import without_stacks
 
 LOG_EXAMPLE = """job 019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11 is SUCCEEDED
 
@@ -74,7 +75,7 @@ def _lines(book: Logbook) -> Iterator[str]:
         yield _event_line(event)
     for attempt in book.attempts:
         if attempt.log:
-            yield f"\nattempt {attempt.attempt} printed:\n{attempt.log.rstrip()}\n"
+            yield f"\nattempt {attempt.attempt} printed:\n{without_stacks(attempt.log).rstrip()}\n"
 
 
 def _attempt_line(attempt: Attempt) -> str:
