@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from service.db.models import Attempt, Event
 from service.db.plain import dumps
 from service.http.auth import Reader
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import JobId
 from service.http.run_schemas import AttemptOut, LogOut
 from service.http.schemas import event_json, span, utc
@@ -29,7 +30,7 @@ attempt 1 by worker-1/811: 2026-11-21T04:00:00.180000+00:00 to 2026-11-21T04:00:
 
 TEXT = "text/plain; charset=utf-8"
 
-router = APIRouter(tags=["jobs"])
+router = Gated(tags=["jobs"])
 
 
 @router.get(
