@@ -24,8 +24,9 @@ LOOK_EVERY_S = 0.5
 MOST_HEAD_BYTES = 64 << 10
 LEAST_BODY_BYTES = 16 << 10
 """Of a body that must arrive within `stalled_s`, or its end."""
-LINGER_S = 5.0
-"""How long what is still sent of a body is thrown away after the answer, so that the peer can read the answer."""
+LINGER_S, LINGER_IDLE_S = 30.0, 5.0
+"""How long what is still sent of a body is thrown away after the answer, so that the peer can read the answer; and how
+long nothing of it may come."""
 OF_APP_STATE = "connections"
 """Under which the app's lifespan hands `Connections` to the protocol."""
 
@@ -122,7 +123,7 @@ class Connection(HttpToolsProtocol):
         self.of: Connections = self.app_state[OF_APP_STATE]
         self.address = ""
         self.stage = Stage.HEAD
-        self._since = self.of.clock()
+        self._since = self._last = self.of.clock()
         self._bytes = 0
         self._stuck: tuple[float, int] | None = None
 
@@ -145,6 +146,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes in, no more of a head than `MOST_HEAD_BYTES`."""
         if self.stage is Stage.LINGERING:
+            self._last = self.of.clock()
             return
         if self.stage is Stage.BETWEEN:
             self._enter(Stage.HEAD)
@@ -195,7 +197,7 @@ class Connection(HttpToolsProtocol):
             self._look_at_reader(now, *self._stuck)
         elif self.stage is Stage.HEAD and took > self.of.head_s:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
-        elif self.stage is Stage.LINGERING and took > LINGER_S:
+        elif self.stage is Stage.LINGERING and (took > LINGER_S or now - self._last > LINGER_IDLE_S):
             self.transport.abort()
         elif self.stage is Stage.BODY:
             self._look_at_body(now, took)
@@ -223,7 +225,8 @@ class Connection(HttpToolsProtocol):
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
-        self._since, self._bytes = self.of.clock(), 0
+        self._since = self._last = self.of.clock()
+        self._bytes = 0
         self.of.idles(self, stage in (Stage.HEAD, Stage.BETWEEN))
 
     def _linger(self) -> None:

@@ -250,8 +250,32 @@ def test_what_is_left_of_a_body_after_the_answer_is_thrown_away_for_a_moment(ser
         peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         assert answer(peer).startswith(b"HTTP/1.1 200"), "it can be read although the body is not"
         assert peer.recv(1) == b"", "the server says nothing more"
-        peer.sendall(bytes(1000))
+        for _ in range(3):
+            (one,) = server.of._open
+            before = one._last
+            server.clock.now += 4.0
+            peer.sendall(bytes(1000))
+            server.until(lambda before=before, one=one: one._last > before)  # type: ignore[misc]
+            server.pass_(0.0)
+            assert len(server.of) == 1, "what goes on is not cut off"
         server.pass_(6.0)
+        server.until(lambda: len(server.of) == 0)
+
+
+def test_a_body_that_goes_on_for_ever_after_the_answer_is_cut_off(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        answer(peer)
+        for _ in range(8):
+            (one,) = server.of._open
+            before = one._last
+            server.clock.now += 4.0
+            with contextlib.suppress(ConnectionError):
+                peer.sendall(bytes(1000))
+            server.until(lambda before=before, one=one: one._last > before)  # type: ignore[misc]
+            server.pass_(0.0)
+            if not server.of._open:
+                break
         server.until(lambda: len(server.of) == 0)
 
 
