@@ -27,6 +27,8 @@ LEAST_BODY_BYTES = 16 << 10
 LINGER_S, LINGER_IDLE_S = 30.0, 5.0
 """How long what is still sent of a body is thrown away after the answer, so that the peer can read the answer; and how
 long nothing of it may come."""
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
+CLOSES, END_OF_HEAD = b"\r\nconnection: close", b"\r\n\r\n"
 OF_APP_STATE = "connections"
 """Under which the app's lifespan hands `Connections` to the protocol."""
 
@@ -171,6 +173,8 @@ class Connection(HttpToolsProtocol):
         """The head is whole; what follows is the body."""
         self._enter(Stage.BODY)
         super().on_headers_complete()
+        if any(name in BODY_HEADERS for name, _ in self.headers):
+            self.cycle.transport = _Outlet(self)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The body is whole."""
@@ -181,12 +185,24 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The answer is whole. What is left of the body is not worth reading: the connection ends."""
         newest = self.cycle.response_complete  # else this was the answer to one of several that were sent at once
-        unread = newest and self.stage is Stage.BODY and not self.transport.is_closing()
         super().on_response_complete()
-        if unread:
-            self._linger()
-        elif newest:
+        if newest and self.stage is Stage.BODY:
+            self.end()
+        elif newest and self.stage is not Stage.LINGERING:
             self._enter(Stage.BETWEEN)
+
+    def end(self) -> None:
+        """Hang up after an answer. Our side ends first where the body still comes.
+
+        What comes is thrown away for a moment: closing at once would have the peer's system throw away the answer.
+        """
+        if self.stage is not Stage.BODY:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._enter(Stage.LINGERING)
+            with contextlib.suppress(OSError, RuntimeError):
+                self.transport.write_eof()
 
     # What `Connections` calls
 
@@ -229,19 +245,37 @@ class Connection(HttpToolsProtocol):
         self._bytes = 0
         self.of.idles(self, stage in (Stage.HEAD, Stage.BETWEEN))
 
-    def _linger(self) -> None:
-        """End our side of the connection, and throw away what still comes for a moment.
-
-        Closing at once would have the peer's system throw away the answer with the connection.
-        """
-        self._unset_keepalive_if_required()
-        self._enter(Stage.LINGERING)
-        with contextlib.suppress(OSError, RuntimeError):
-            self.transport.write_eof()
-
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer what is no whole request, and hang up; nothing is said where nothing was asked."""
         if self._bytes or status is HTTPStatus.SERVICE_UNAVAILABLE:
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-length: 0\r\n"
             self.transport.write(f"{head}retry-after: 5\r\n\r\n".encode())
         self.transport.close()
+
+
+class _Outlet:
+    """The transport as an answer has it whose request has a body.
+
+    An answer that begins before the body has ended says that the connection will not be used again.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._begun = False
+
+    def write(self, data: bytes) -> None:
+        """Send; the head of an answer comes in one piece."""
+        if not self._begun and self._connection.stage is Stage.BODY and data.startswith(b"HTTP/1.1 "):
+            head, _, rest = data.partition(END_OF_HEAD)
+            self._begun = not data.startswith(b"HTTP/1.1 100 ")
+            if self._begun and CLOSES not in head:
+                data = head + CLOSES + END_OF_HEAD + rest
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._connection.transport.is_closing()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.end()

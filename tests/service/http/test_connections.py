@@ -245,10 +245,14 @@ def test_a_body_that_the_app_does_not_read_yet_loses_no_time(server: Running) ->
         assert answer(peer).startswith(b"HTTP/1.1 200")
 
 
-def test_what_is_left_of_a_body_after_the_answer_is_thrown_away_for_a_moment(server: Running) -> None:
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n", b"Transfer-Encoding: chunked\r\n"])
+def test_what_is_left_of_a_body_after_the_answer_is_thrown_away_for_a_moment(server: Running, more: bytes) -> None:
+    length = b"" if b"chunked" in more else b"Content-Length: 1000000000\r\n"
     with server.connect() as peer:
-        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
-        assert answer(peer).startswith(b"HTTP/1.1 200"), "it can be read although the body is not"
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n" + length + more + b"\r\n")
+        said = answer(peer)
+        assert said.startswith(b"HTTP/1.1 200"), "it can be read although the body is not"
+        assert said.count(b"connection: close") == 1
         assert peer.recv(1) == b"", "the server says nothing more"
         for _ in range(3):
             (one,) = server.of._open
@@ -260,6 +264,39 @@ def test_what_is_left_of_a_body_after_the_answer_is_thrown_away_for_a_moment(ser
             assert len(server.of) == 1, "what goes on is not cut off"
         server.pass_(6.0)
         server.until(lambda: len(server.of) == 0)
+
+
+def test_a_connection_whose_body_was_read_or_had_come_is_used_again(server: Running) -> None:
+    with server.connect() as peer:
+        for path in (b"/read", b"/", b"/read"):
+            peer.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+            said = answer(peer)
+            assert said.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" not in said
+        peer.sendall(b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+        assert peer.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        peer.sendall(b"abc")
+        assert answer(peer).startswith(b"HTTP/1.1 200")
+        assert is_open(peer)
+
+
+def test_a_body_that_waits_to_be_asked_for_is_never_sent_to_an_answer_that_needs_none(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+        said = rest(peer)
+        assert said.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in said
+
+
+def test_requests_that_are_sent_at_once_are_answered_in_turn(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(REQUEST * 3 + b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
+        said = b""
+        while said.count(b"HTTP/1.1 200") < 3:
+            said += peer.recv(65536)
+        peer.sendall(b"abc")
+        assert answer(peer).startswith(b"HTTP/1.1 200")
+        server.until(lambda: [one.stage for one in server.of._open] == [Stage.BETWEEN])
 
 
 def test_a_body_that_goes_on_for_ever_after_the_answer_is_cut_off(server: Running) -> None:
