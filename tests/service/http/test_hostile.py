@@ -47,7 +47,13 @@ class Place:
 
 @pytest.fixture
 def place(settings: Settings, db: Database, ring: RecordingRing) -> Iterator[Place]:
-    update = {"max_connections": 50, "max_uploads_per_owner": 3, "max_model_bytes": 8 << 20, "head_s": 3600.0}
+    update = {
+        "max_connections": 50,
+        "max_uploads_per_owner": 3,
+        "max_streams_per_owner": 2,
+        "max_model_bytes": 8 << 20,
+        "head_s": 3600.0,
+    }
     app = create_app(settings.model_copy(update=update), ring=ring, oracle=Oracle(ready=0))
     port = free_port()
     config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical", access_log=False)
@@ -126,3 +132,24 @@ def test_an_honest_caller_is_always_answered(place: Place, zipped: Callable[...,
     assert heard["empty PATCH", 429] > 0
     assert {what for what in heard if what[0] == "empty PATCH"} <= {("empty PATCH", 429), ("empty PATCH", 400)}
     assert {status for what, status in heard if what == "keyless"} == {401}
+
+
+@any_database
+def test_an_owner_has_so_many_streams_open_and_who_leaves_makes_room(place: Place) -> None:
+    with place.client(place.honest) as http, ExitStack() as following:
+        job = http.post("/compile", files={"model": b"m"}).json()["id"]
+        streams = [following.enter_context(http.stream("GET", f"/jobs/{job}/events")) for _ in range(2)]
+        lines = [stream.iter_lines() for stream in streams]  # an iterator that is dropped closes its stream
+        assert [next(one) for one in lines] == ["event: state"] * 2
+        refused = http.get(f"/jobs/{job}/events")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_at_once")
+        assert refused.json()["details"] == {"limit": 2, "of": "event streams"}
+        assert int(refused.headers["retry-after"]) > 0
+        assert http.get(f"/jobs/{job}").status_code == 200
+        streams[0].close()
+        for _ in range(int(GUARD_S / 0.05)):  # the server hears a moment later that the peer has left
+            with http.stream("GET", f"/jobs/{job}/events") as stream:
+                if stream.status_code == 200:
+                    break
+            threading.Event().wait(0.05)
+        assert stream.status_code == 200
