@@ -188,7 +188,7 @@ def test_a_key_without_the_scope_has_no_body_read(operation: Operation, client: 
 
 
 READS = {
-    (method.lower(), route.path)
+    (method.lower(), route.path_format)
     for router in ROUTERS
     for route in router.routes
     if isinstance(route, GatedRoute) and route.demands == "read"
