@@ -27,6 +27,8 @@ from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
+from service.http import descriptors
+from service.http.connections import Connection
 from service.jobs import access, reconcile, retention
 from service.jobs.doorbell import CeleryRing
 
@@ -72,9 +74,11 @@ def _serve(settings: Settings) -> None:
     log.info("serving", host=settings.host, port=settings.port, processes=processes, data_dir=str(settings.data_dir))
     if processes > 1:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_emptied(settings.data_dir / f"metrics-{settings.port}"))
+    descriptors.raise_limit()
     uvicorn.run(
         "service.http.app:from_environment",
         factory=True,
+        http=Connection,
         workers=processes,
         host=settings.host,
         port=settings.port,

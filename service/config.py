@@ -62,6 +62,27 @@ class Settings(BaseSettings):
     max_model_bytes: int = Field(default=2 << 30, gt=0)
     max_queued_per_owner: int = Field(default=100, gt=0)
 
+    requests_per_s: float = Field(default=2000.0, gt=0)
+    """Requests of one key, for each API process; over `requests_burst` at once they are refused with 429."""
+    requests_burst: int = Field(default=4000, ge=1)
+    max_queries_per_owner: int = Field(default=8, ge=1)
+    """Requests of one owner that ask the database at once, for each API process; others wait."""
+    max_uploads_per_owner: int = Field(default=8, ge=1)
+    """Bodies with files that one owner sends at once, for each API process; one more is refused with 429."""
+    max_preflights_per_owner: int = Field(default=2, ge=1)
+    max_streams_per_owner: int = Field(default=256, ge=1)
+    max_downloads_per_owner: int = Field(default=32, ge=1)
+
+    max_connections: int = Field(default=4000, ge=8)
+    """Open connections of each API process; over it the one that is idle longest is closed for a new one."""
+    max_connections_per_address: int = Field(default=2000, ge=4)
+    head_s: float = Field(default=10.0, gt=0)
+    """How long the head of a request may take to arrive."""
+    stalled_s: float = Field(default=30.0, gt=0)
+    """A body of which less than 16 KiB arrives in this time is given up, and so is an answer that nobody reads."""
+    probes_stand_s: float = Field(default=1.0, ge=0)
+    """How long the answers of `/readyz` and `/metrics` stand before the next one is made."""
+
     lease_s: float = Field(default=30.0, gt=0)
     """How long a claimed job stays with a worker that does not report; workers report every third of it."""
     max_lost_leases: int = Field(default=3, gt=0)

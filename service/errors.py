@@ -10,6 +10,8 @@
         │   │   └── SourceUnknown            a tuning record whose workload's text was never recorded
         │   ├── BodyTooLarge             the upload exceeds the stated limit
         │   ├── QueueFull                the owner has too many jobs waiting
+        │   ├── TooManyAtOnce            the owner has too many requests of this kind open
+        │   ├── RateLimited              the key has sent too many requests
         │   ├── IdempotencyKeyReused     the key was used with another body
         │   ├── JobFinished              the job has ended and cannot be changed
         │   ├── JobNotFinished           what was asked for exists only after the job has ended
@@ -22,6 +24,7 @@
         │   └── Removed                  it was kept for as long as the service keeps such things
         ├── ArtifactUnreadable       an artifact is not the archive that it should be
         └── UnavailableError         the service is at fault, and trying again later may help
+            ├── Busy                     it does as much of this at a time as it may; nothing is broken
             ├── DatabaseUnavailable      the database does not answer
             ├── StorageUnavailable       a blob cannot be read or written (disk full, file gone)
             └── NotReady                 a part of the service that is needed is not up
@@ -76,6 +79,14 @@ class QueueFull(RequestError):
     code = "queue_full"
 
 
+class TooManyAtOnce(RequestError):
+    code = "too_many_at_once"
+
+
+class RateLimited(RequestError):
+    code = "rate_limited"
+
+
 class IdempotencyKeyReused(RequestError):
     code = "idempotency_key_reused"
 
@@ -123,6 +134,10 @@ class ArtifactUnreadable(ServiceError):
 class UnavailableError(ServiceError):
     code = "unavailable"
     fault = "machine"
+
+
+class Busy(UnavailableError):
+    code = "busy"
 
 
 class DatabaseUnavailable(UnavailableError):

@@ -118,6 +118,8 @@ class Upload(Row):
     """Of the whole."""
     sha256: Mapped[str | None] = mapped_column(sa.String(64))
     """Of the whole, if the caller announced it."""
+    found_sha256: Mapped[str | None] = mapped_column(sa.String(64))
+    """Of the bytes of a whole zip, once they were hashed; what arrived does not change any more."""
     received: Mapped[int] = mapped_column(default=0)
     parts: Mapped[list[dict[str, Any]]]
     """`key` and `bytes` of each piece, in order."""

@@ -39,6 +39,12 @@ def append(
     return made is not None
 
 
+def hashed(session: Session, upload_id: uuid.UUID, digest: str) -> None:
+    """Note the SHA-256 of a whole upload."""
+    update = sa.update(Upload).where(Upload.id == upload_id, Upload.received == Upload.bytes)
+    session.execute(update.values(found_sha256=digest), execution_options={"synchronize_session": False})
+
+
 def become(session: Session, upload_id: uuid.UUID, digest: str) -> bool:
     """Note which model a whole upload became, and let go of its pieces; False when that was done, or it is gone."""
     update = sa.update(Upload).where(

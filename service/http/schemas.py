@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
@@ -56,6 +57,12 @@ WORKER_EXAMPLE: dict[str, Any] = {
     "started_at": "2026-11-21T03:00:00.000Z",
     "last_seen": "2026-11-21T04:00:01.000Z",
 }
+
+
+class RequestBody(BaseModel):
+    """What a body of a request is made of: nothing unknown, and every field of just its type ("5" is no number)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Problem(BaseModel):
@@ -335,7 +342,7 @@ class Readiness(BaseModel):
     checks: list[CheckOut]
 
     @classmethod
-    def of(cls, checks: list[Check]) -> Self:
+    def of(cls, checks: Sequence[Check]) -> Self:
         """From the checks."""
         return cls(ready=all(check.ok for check in checks), checks=[CheckOut(**vars(check)) for check in checks])
 

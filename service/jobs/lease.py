@@ -21,7 +21,7 @@ from service.db import artifacts, attempts, events, jobs, needs, records, result
 from service.db.engine import Database, clock
 from service.db.models import Artifact, Job, JobKind, JobState
 from service.db.plain import storable
-from service.jobs import life
+from service.jobs import life, problems
 from service.jobs.records import records_for, to_row
 
 __all__ = [
@@ -201,9 +201,12 @@ def inferred(db: Database, claim: Claim, *, outputs: StoredBlob, report: Mapping
 def fail(
     db: Database, claim: Claim, problem: Mapping[str, Any], *, measured: Measured = NOTHING, log: str = ""
 ) -> bool:
-    """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then are kept."""
+    """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then are kept.
+
+    Of a fault of ours the owner is told what `service.jobs.problems.told` says.
+    """
     with db.write() as session:
-        why = {"problem": dict(problem)}
+        why = {"problem": problems.told(problem, claim.job_id)}
         if not life.move(session, claim.job_id, JobState.FAILED, fence=claim.fence, said=why, also=why, log=log):
             return _ended_as(session, claim, JobState.FAILED)
         _keep(session, claim, measured)

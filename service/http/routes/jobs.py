@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
+from fastapi import BackgroundTasks, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 
@@ -19,6 +19,7 @@ from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import JobId
 from service.http.run_schemas import CloneIn
 from service.http.schemas import JobOut, JobPage, ReportOut, event_json
@@ -42,7 +43,7 @@ EVENT_SCHEMA = {
     },
 }
 
-router = APIRouter(tags=["jobs"])
+router = Gated(tags=["jobs"])
 
 
 @router.get("/jobs", summary="List jobs", responses=problem_responses(400))
