@@ -61,12 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(settings: Settings) -> None:
     """Migrate the database, make the local key, answer HTTP."""
     _migrate(settings)
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     access.ensure_local_key(db, settings.api_key_file)
-    if settings.api_key is not None:
-        access.register(
-            db, access.LOCAL_OWNER, settings.api_key.get_secret_value(), access.SCOPES, "TILEWRIGHT_API_KEY"
-        )
+    given = None if settings.api_key is None else settings.api_key.get_secret_value()
+    access.replace(db, access.LOCAL_OWNER, given, access.SCOPES, "TILEWRIGHT_API_KEY")
     db.dispose()
     processes = settings.api_processes
     log.info("serving", host=settings.host, port=settings.port, processes=processes, data_dir=str(settings.data_dir))
@@ -101,7 +99,7 @@ def _reconcile(settings: Settings) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     sweeper = threading.Thread(
         target=retention.loop,
         args=(db, open_blobs(settings), stop),
@@ -123,7 +121,7 @@ def _reconcile(settings: Settings) -> None:
 
 def _sweep(settings: Settings) -> None:
     """Remove once what is kept for a time only, and bytes that nothing refers to."""
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
     db.dispose()
     for what, count in vars(swept).items():
@@ -131,7 +129,7 @@ def _sweep(settings: Settings) -> None:
 
 
 def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     print(access.make_key(db, owner, scopes, label))
     db.dispose()
 

@@ -26,6 +26,14 @@ class Settings(BaseSettings):
     """Folder of the SQLite database, the blobs and the generated API key; made with mode 0700 when missing."""
     database_url: str = ""
     """SQLAlchemy URL; empty: SQLite in `data_dir`."""
+    database_connect_s: int = Field(default=5, ge=1)
+    """How long a connection to PostgreSQL may take to stand."""
+    database_statement_s: float = Field(default=30.0, ge=1)
+    """How long PostgreSQL may take for one statement; a server that says nothing is given up five seconds later."""
+    database_lock_s: float = Field(default=15.0, gt=0)
+    """How much of that a statement waits for others' locks."""
+    database_idle_s: float = Field(default=60.0, ge=1)
+    """How long PostgreSQL keeps a transaction open in which nothing is asked."""
     broker_url: str = "redis://127.0.0.1:6379/0"
     """Where doorbells are sent: `redis://...` or `redis+socket:///path`."""
     blob_dir: Path | None = None

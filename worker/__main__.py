@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
 
 def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     hardware = device.facts(serving.held)
     return Desk(
         name=name,

@@ -16,6 +16,8 @@ from service import logs
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.db.migrate import require_current
+from service.errors import ServiceError
 from service.http import errors, openapi
 from service.http.metrics import Meter, answers
 from service.http.requests import RequestIds
@@ -27,6 +29,8 @@ from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
 from service.jobs.oracle import Oracle
+
+log = logs.logger(__name__)
 
 DESCRIPTION = """Send an ONNX model, get back one file that runs it fast.
 
@@ -40,7 +44,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
     `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
     """
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     state = State(
         settings=settings,
         db=db,
@@ -71,13 +75,28 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
 
 def from_environment() -> FastAPI:
-    """The app that the settings describe: what each of several API processes serves."""
+    """The app that the settings describe: what each of several API processes serves.
+
+    Ends the process with status 1 over a database at another step than this program's, which it could only harm.
+    """
     settings = Settings()
     logs.configure(json_lines=settings.log_json)
+    _demand_current(settings)
     app = create_app(settings)
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it again and again would hold up answers
     return app
+
+
+def _demand_current(settings: Settings) -> None:
+    db = Database.of(settings)
+    try:
+        require_current(db)
+    except ServiceError as error:
+        log.error("not served", error=error.message, fix=error.fix)
+        raise SystemExit(1) from error
+    finally:
+        db.dispose()
 
 
 @asynccontextmanager

@@ -231,6 +231,17 @@ def test_a_database_that_is_behind_is_not_ready(url: str, db: Database) -> None:
     migrate.require_current(db)
 
 
+def test_a_database_of_a_newer_program_is_told_apart_from_one_that_is_behind(url: str, db: Database) -> None:
+    migrate.upgrade(url)
+    with db.write() as session:
+        session.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(NotReady, match="9999") as newer:
+        migrate.require_current(db)
+    assert "the version that migrated it" in newer.value.fix
+    with pytest.raises(NotReady, match="9999"):
+        migrate.upgrade(url)
+
+
 def test_a_step_that_fails_leaves_nothing(url: str, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     from alembic.operations import Operations
 
