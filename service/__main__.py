@@ -24,11 +24,15 @@ from pydantic import ValidationError
 from compiler.errors import TilewrightError
 from service import logs
 from service.blobs.open_blobs import open_blobs
+from service.blobs.private import OTHERS, private_folder
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
 from service.jobs import access, reconcile, retention
 from service.jobs.doorbell import CeleryRing
+
+DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
+"""Some of these a data folder holds that was used."""
 
 log = logs.logger(__name__)
 
@@ -47,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings()
         logs.configure(json_lines=settings.log_json)
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.umask(OTHERS)  # what SQLite makes is the owner's alone too, in whatever folder its URL names
+        private_folder(settings.data_dir, DATA_NAMES)
         if given.command == "key":
             _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
         else:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+from service.blobs.private import FOLDER, private_folder
 from service.blobs.spool import Spool
 from service.blobs.store import KEY_PATTERN, key_of, storage_errors
 from service.errors import StorageUnavailable
@@ -28,8 +29,8 @@ class Cache:
         self.root = root
         self.temporary = root / "tmp"
         self._limit = limit
-        with storage_errors():
-            self.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(root, (self.temporary.name,))
+        private_folder(self.temporary, (), whole=True)
 
     @contextlib.contextmanager
     def holding(self, key: str, fetch: Fetch) -> Iterator[Path]:
@@ -62,7 +63,7 @@ class Cache:
                     fix="restore the blob from its backup; a proxy before the store may also have changed it",
                 )
             with storage_errors():
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(exist_ok=True, mode=FOLDER)
                 with contextlib.suppress(FileExistsError):  # another reader was faster
                     os.link(spool.path, path)
         finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from service.blobs import spool
+from service.blobs.private import FOLDER, private_folder
 from service.blobs.spool import Spool, SpoolWriter
 from service.blobs.store import CHUNK, KEY_PATTERN, StoredBlob, key_of, not_found, storage_errors
 
@@ -25,8 +26,8 @@ class LocalBlobs:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.temporary = root / "tmp"
-        with storage_errors():
-            self.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(root, (self.temporary.name,))
+        private_folder(self.temporary, (), whole=True)
 
     def writer(self, limit: int | None = None) -> SpoolWriter:
         """Begin a blob of at most `limit` bytes."""
@@ -81,7 +82,7 @@ class LocalBlobs:
         final = self.root / key
         with storage_errors():
             if not final.parent.is_dir():
-                final.parent.mkdir(exist_ok=True)
+                final.parent.mkdir(exist_ok=True, mode=FOLDER)
                 sync_folder(self.root)
             try:
                 os.utime(final)
