@@ -4,12 +4,14 @@ serve      (default) migrate the database, make the local key, answer HTTP
 migrate    bring the database to its newest step and end
 reconcile  mend expired leases and lost doorbells, and sweep, in a process of its own; the API does this too
 sweep      remove once what is kept for a time only, and bytes that nothing refers to; print what was removed
+scrub      compare all that is kept with its digests, print what is lost or damaged; status 1 where something is
 key        make an API key for an owner and print it, once
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -28,8 +30,9 @@ from service.blobs.private import OTHERS, private_folder
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
-from service.jobs import access, reconcile, retention
+from service.jobs import access, integrity, reconcile, retention
 from service.jobs.doorbell import CeleryRing
+from service.jobs.integrity import Scrubbed
 
 DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
 """Some of these a data folder holds that was used."""
@@ -43,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     for name, chore in CHORES.items():
         commands.add_parser(name, help=(chore.__doc__ or "").split(".")[0])
+    commands.choices["scrub"].add_argument("--json", action="store_true", help="print one JSON object")
     key = commands.add_parser("key", help="Make an API key and print it")
     key.add_argument("owner")
     key.add_argument("--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile")
@@ -55,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         private_folder(settings.data_dir, DATA_NAMES)
         if given.command == "key":
             _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
+        elif given.command == "scrub":
+            return _report(_scrubbed(settings), as_json=given.json)
         else:
             CHORES[given.command or "serve"](settings)
     except (TilewrightError, ValidationError) as error:
@@ -133,6 +139,31 @@ def _sweep(settings: Settings) -> None:
         print(f"{what} {count}")
 
 
+def _scrub(settings: Settings) -> None:
+    """Compare all that is kept with its digests."""
+    _report(_scrubbed(settings), as_json=False)
+
+
+def _scrubbed(settings: Settings) -> Scrubbed:
+    db = Database.of(settings)
+    try:
+        return integrity.scrub_all(db, open_blobs(settings))
+    finally:
+        db.dispose()
+
+
+def _report(found: Scrubbed, *, as_json: bool) -> int:
+    """Print what was found; the exit status, 1 where something is lost or damaged."""
+    if as_json:
+        print(json.dumps(vars(found)))
+    else:
+        print(f"blobs {found.blobs}\nbytes {found.bytes}")
+        for what in ("damaged", "lost", "mended"):
+            for key in getattr(found, what):
+                print(f"{what} {key}")
+    return 1 if found.damaged or found.lost else 0
+
+
 def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
     db = Database.of(settings)
     print(access.make_key(db, owner, scopes, label))
@@ -144,6 +175,7 @@ CHORES: dict[str, Callable[[Settings], None]] = {
     "migrate": _migrate,
     "reconcile": _reconcile,
     "sweep": _sweep,
+    "scrub": _scrub,
 }
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from service.jobs.access import Door
 from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
+from service.jobs.integrity import Watched
 from service.jobs.oracle import Oracle
 
 log = logs.logger(__name__)
@@ -48,7 +49,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
     state = State(
         settings=settings,
         db=db,
-        blobs=open_blobs(settings),
+        blobs=Watched(open_blobs(settings), db),
         ring=ring or CeleryRing(settings.broker_url),
         feed=Feed(db, settings.events_poll_s),
         board=Board(db),

@@ -112,7 +112,7 @@ def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str,
         check=True,
     )
     assert dict(line.split() for line in swept.stdout.splitlines()) == dict.fromkeys(
-        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary"), "0"
+        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary", "models"), "0"
     )
 
 
