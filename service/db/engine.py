@@ -23,8 +23,8 @@ from service.db.plain import dumps
 from service.db.postgres import PATIENT, Patience, postgres_engine
 from service.errors import DatabaseUnavailable
 
-PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON")
-"""FULL: an accepted job survives a power cut."""
+PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON", "secure_delete=ON")
+"""FULL: an accepted job survives a power cut. Secure: what is deleted leaves the file, not the tables alone."""
 
 DISPOSE_WITHIN_S = 10.0
 """A connection that is in use when its pool goes is closed by nobody."""
@@ -92,6 +92,19 @@ class Database:
             yield session
             for last in session.info.pop(AT_COMMIT, ()):
                 last(session)
+
+    def forget(self) -> None:
+        """Let what was deleted leave SQLite's log of writes too, unless somebody reads; PostgreSQL's vacuum does that.
+
+        Raises `DatabaseUnavailable`.
+        """
+        if self.engine.dialect.name != "sqlite":
+            return
+        with self._busy(), unavailable(), contextlib.closing(self.engine.raw_connection()) as connection:
+            cursor = connection.cursor()
+            for pragma in ("busy_timeout=200", "wal_checkpoint(TRUNCATE)", "busy_timeout=30000"):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.close()
 
     def dispose(self) -> None:
         """Close the connections.
