@@ -5,6 +5,8 @@ migrate    bring the database to its newest step and end
 reconcile  mend expired leases and lost doorbells, and sweep, in a process of its own; the API does this too
 sweep      remove once what is kept for a time only, and bytes that nothing refers to; print what was removed
 scrub      compare all that is kept with its digests, print what is lost or damaged; status 1 where something is
+backup     copy into a folder what must be kept, while all runs; of PostgreSQL the blobs alone
+restore    put a backup back, with nothing running
 key        make an API key for an owner and print it, once
 """
 
@@ -20,6 +22,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import sqlalchemy as sa
 import uvicorn
 from pydantic import ValidationError
 
@@ -30,7 +33,8 @@ from service.blobs.private import OTHERS, private_folder
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
-from service.jobs import access, integrity, reconcile, retention
+from service.jobs import access, backup, integrity, reconcile, retention
+from service.jobs.backup import Saved
 from service.jobs.doorbell import CeleryRing
 from service.jobs.integrity import Scrubbed
 
@@ -47,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, chore in CHORES.items():
         commands.add_parser(name, help=(chore.__doc__ or "").split(".")[0])
     commands.choices["scrub"].add_argument("--json", action="store_true", help="print one JSON object")
+    for name, purpose in (("backup", "Copy what must be kept, while all runs"), ("restore", "Put a backup back")):
+        commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
     key = commands.add_parser("key", help="Make an API key and print it")
     key.add_argument("owner")
     key.add_argument("--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile")
@@ -59,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         private_folder(settings.data_dir, DATA_NAMES)
         if given.command == "key":
             _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
+        elif given.command in ("backup", "restore"):
+            return (_backup if given.command == "backup" else _restore)(settings, given.folder)
         elif given.command == "scrub":
             return _report(_scrubbed(settings), as_json=given.json)
         else:
@@ -162,6 +170,35 @@ def _report(found: Scrubbed, *, as_json: bool) -> int:
             for key in getattr(found, what):
                 print(f"{what} {key}")
     return 1 if found.damaged or found.lost else 0
+
+
+def _backup(settings: Settings, folder: Path) -> int:
+    """Exit status 1 where bytes that a row names are lost or damaged; the rest is saved then too."""
+    db = Database.of(settings)
+    try:
+        saved = backup.backup(
+            db, open_blobs(settings), folder, key_file=settings.api_key_file, grace_s=settings.gc_grace_s
+        )
+    finally:
+        db.dispose()
+    return _tell(saved)
+
+
+def _restore(settings: Settings, folder: Path) -> int:
+    url = sa.make_url(settings.sqlalchemy_url)
+    sqlite = url.get_backend_name() == "sqlite"
+    file = Path(str(url.database)) if sqlite else None
+    restored = backup.restore(folder, open_blobs(settings), database=file, key_file=settings.api_key_file)
+    return _tell(restored)
+
+
+def _tell(saved: Saved) -> int:
+    for what in ("blobs", "bytes", "copied"):
+        print(f"{what} {getattr(saved, what)}")
+    print(f"database {'yes' if saved.database else 'no: dump it with its own tools'}")
+    for key in saved.missing:
+        print(f"missing {key}")
+    return 1 if saved.missing else 0
 
 
 def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
