@@ -215,7 +215,7 @@ class Client(Artifacts):
 
     def purge(self, job: Work | str) -> dict[str, Any]:
         """Delete a job with all that it made; what the server says of that. While it is `stopping`, ask again."""
-        return self._http.json("POST", f"/jobs/{id_of(job)}/purge", repeat=True)
+        return self._http.json("POST", f"/jobs/{id_of(job)}/purge")
 
     def report(self, job: Work | str) -> dict[str, Any]:
         """What an ended job says of itself."""
