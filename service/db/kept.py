@@ -13,6 +13,9 @@ from sqlalchemy.orm import Session
 from service.db.engine import clock
 from service.db.models import Artifact, Blob, BlobFault, Job, JobKind, JobState
 
+BATCH = 500
+"""Keys that are named in one statement."""
+
 
 def name(session: Session, lengths: Mapping[str, int]) -> None:
     """Note that a row names these keys, whose bytes were written a moment ago: nothing is wrong with them any more.
@@ -68,9 +71,12 @@ def faulty(session: Session) -> Mapping[BlobFault, int]:
 
 
 def forget(session: Session, keys: Collection[str], older_than_s: float) -> None:
-    """Forget keys that no row names; one that a row began to name within this time stays."""
-    gone = sa.delete(Blob).where(Blob.key.in_(keys), Blob.named_at < clock() - older_than_s)
-    session.execute(gone.execution_options(synchronize_session=False))
+    """Forget keys that no row names; one that a row began to name within this time, or begins to now, stays."""
+    ordered = sorted(keys)
+    for at in range(0, len(ordered), BATCH):
+        free = sa.select(Blob.key).where(Blob.key.in_(ordered[at : at + BATCH]), Blob.named_at < clock() - older_than_s)
+        gone = sa.delete(Blob).where(Blob.key.in_(free.with_for_update(skip_locked=True)))
+        session.execute(gone.execution_options(synchronize_session=False))
 
 
 @dataclass(frozen=True)
@@ -81,17 +87,16 @@ class Due:
     bytes: int
 
 
-def take(session: Session, most_bytes: int, limit: int, *, before: float | None = None) -> list[Due]:
-    """The keys that were checked longest ago, up to so many bytes or this many, at least one; checked from now on.
+def take(session: Session, most_bytes: int, limit: int, *, before: float, at_least: int = 0) -> list[Due]:
+    """The keys that were checked longest ago, and before this time; they count as checked from now on.
 
-    Whoever else takes some meanwhile gets others. With `before`, only those that were last checked before that time.
+    As many as have no more than so many bytes together, but `at_least` this many, and `limit` at most. Whoever else
+    takes some meanwhile gets others.
     """
-    query = sa.select(Blob).order_by(Blob.checked_at, Blob.key).limit(limit).with_for_update(skip_locked=True)
-    if before is not None:
-        query = query.where(Blob.checked_at < before)
+    query = sa.select(Blob).where(Blob.checked_at < before).order_by(Blob.checked_at, Blob.key)
     due: list[Due] = []
-    for blob in session.scalars(query):
-        if due and sum(one.bytes for one in due) + blob.bytes > most_bytes:
+    for blob in session.scalars(query.limit(limit).with_for_update(skip_locked=True)):
+        if len(due) >= at_least and sum(one.bytes for one in due) + blob.bytes > most_bytes:
             break
         due.append(Due(blob.key, blob.bytes))
     update = sa.update(Blob).where(Blob.key.in_([one.key for one in due])).values(checked_at=clock())

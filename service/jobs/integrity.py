@@ -23,6 +23,8 @@ from service.logs import logger
 
 AT_ONCE = 100
 """Keys that are taken to be checked in one transaction."""
+EVERYTHING = 1 << 62
+"""More bytes than there are."""
 
 log = logger(__name__)
 
@@ -152,22 +154,23 @@ def scrub(db: Database, blobs: Blobs, most_bytes: int, stop: threading.Event | N
 
     Raises `DatabaseUnavailable` and `StorageUnavailable`.
     """
-    with db.write() as session:
-        due = kept.take(session, most_bytes, AT_ONCE)
-    return _check(db, blobs, due, stop or threading.Event())
+    found, stop = Scrubbed(), stop or threading.Event()
+    with db.read() as session:
+        began = kept.now(session)
+    left, first = most_bytes, 1
+    while not stop.is_set():
+        with db.write() as session:
+            due = kept.take(session, left, AT_ONCE, before=began, at_least=first)
+        if not due:
+            break
+        found += _check(db, blobs, due, stop)
+        left, first = left - sum(one.bytes for one in due), 0
+    return found
 
 
 def scrub_all(db: Database, blobs: Blobs) -> Scrubbed:
     """The same of everything that rows name."""
-    found = Scrubbed()
-    with db.read() as session:
-        began = kept.now(session)
-    while True:
-        with db.write() as session:
-            due = kept.take(session, 1 << 62, AT_ONCE, before=began)
-        if not due:
-            return found
-        found += _check(db, blobs, due, threading.Event())
+    return scrub(db, blobs, EVERYTHING)
 
 
 def _check(db: Database, blobs: Blobs, due: list[kept.Due], stop: threading.Event) -> Scrubbed:

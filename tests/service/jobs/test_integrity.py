@@ -149,6 +149,28 @@ def test_what_was_checked_longest_ago_is_checked_first_and_some_at_a_time(
     assert set(first) == set(keys[:2])
 
 
+@any_database
+def test_small_blobs_are_checked_until_the_bytes_are_spent(
+    db: Database, blobs: LocalBlobs, owner: uuid.UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(7):
+        models.keep(db, owner, blobs.put_bytes(bytes([n])))
+    monkeypatch.setattr(integrity, "AT_ONCE", 2)
+    assert scrub(db, blobs, 5) == Scrubbed(5, 5)
+    assert scrub(db, blobs, 99) == Scrubbed(7, 7)
+
+
+@any_database
+def test_more_keys_than_one_statement_names_are_forgotten_but_none_that_is_named_anew(db: Database) -> None:
+    many = [f"{n:02x}/{n:064x}" for n in range(2 * kept.BATCH + 3)]
+    with db.write() as session:
+        kept.name(session, dict.fromkeys(many, 1))
+        session.execute(sa.update(Blob).values(named_at=5.0))
+        kept.name(session, {many[7]: 1})
+        kept.forget(session, many, 60.0)
+        assert session.scalars(sa.select(Blob.key)).all() == [many[7]]
+
+
 def test_bytes_that_are_whole_again_are_found_and_the_job_says_no_more_of_them(
     db: Database, blobs: LocalBlobs, owner: uuid.UUID, made: tuple[Job, str]
 ) -> None:
