@@ -13,6 +13,7 @@ from compiler.errors import TilewrightError
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.jobs.integrity import Watched
 from service.logs import configure, logger
 from worker import device, group, kernel, queues, sandbox, scratch
 from worker.app import make_app, serve
@@ -78,7 +79,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
 
 def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     hardware = device.facts(serving.held)
     return Desk(
         name=name,
@@ -86,7 +87,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         device=serving.device,
         hardware=hardware,
         db=db,
-        blobs=open_blobs(settings),
+        blobs=Watched(open_blobs(settings), db),
         scratch=_scratch(own.scratch_dir),
         presence=Presence(db, name, serving.names, hardware, own.seen_every_s, published),
         limits=own.limits,

@@ -18,7 +18,7 @@ def lay_out(claim: Claim, blobs: Blobs, folder: Path, opened: ExitStack) -> Laid
     """Put a claim's inputs into `folder`, which is empty; each with its name, in the claim's order.
 
     The files are called by their positions: no name that a user gave becomes a path. They may be read until `opened` is
-    closed. Raises `NotFound` for one that is gone, `StorageUnavailable`, `OSError` (disk full).
+    closed. Raises `BlobLost`, `BlobDamaged`, `StorageUnavailable`, `OSError` (disk full).
     """
     laid = []
     for position, file in enumerate(claim.inputs):
@@ -28,7 +28,7 @@ def lay_out(claim: Claim, blobs: Blobs, folder: Path, opened: ExitStack) -> Laid
 
 def _link(file: Input, blobs: Blobs, path: Path, opened: ExitStack) -> Path:
     """A hard link where one can be made, so that the job keeps the file when the store forgets it meanwhile."""
-    source = opened.enter_context(blobs.local(file.key)).absolute()
+    source = opened.enter_context(blobs.local(file.key, file.bytes)).absolute()
     try:
         path.hardlink_to(source)
     except OSError:

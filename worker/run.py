@@ -12,7 +12,7 @@ from typing import Any
 from compiler.contract import Event, kinds
 from compiler.errors import TilewrightError
 from service.db.models import JobKind
-from service.errors import NotFound, StorageUnavailable
+from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
 from service.jobs import lease
 from service.jobs.lease import Claim
 from worker import device, holder, outcome, problems
@@ -92,9 +92,9 @@ def _attempt(
                 # Dead already, or no space to say whose it is: `supervise` ends it all the same.
                 place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
             return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind])
-    except NotFound as error:
+    except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
-            "what the job works with is gone from the blob store",
+            "what the job works with is gone from the blob store, or damaged there",
             fix="upload the model again, or compile the artifact again",
             details=error.details,
         )

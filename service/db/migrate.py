@@ -14,6 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from service.db.engine import Database, unavailable
+from service.db.postgres import UNHURRIED
 from service.errors import NotReady
 
 LOCK = 0x7469_6C65
@@ -21,8 +22,14 @@ LOCK = 0x7469_6C65
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Apply what is missing up to `revision`. Raises `DatabaseUnavailable`."""
+    """Apply what is missing up to `revision`.
+
+    Raises `DatabaseUnavailable`, and `NotReady` when the database is at a step of a newer program.
+    """
     with connected(url) as connection:
+        present = MigrationContext.configure(connection).get_current_revision()
+        if present is not None and present not in _known():
+            raise _newer(present)
         command.upgrade(_config(connection), revision)
 
 
@@ -37,8 +44,22 @@ def require_current(db: Database) -> None:
     newest = ScriptDirectory.from_config(_config(None)).get_current_head()
     with db.read() as session:
         present = MigrationContext.configure(session.connection()).get_current_revision()
+    if present is not None and present not in _known():
+        raise _newer(present)
     if present != newest:
         raise NotReady(f"the database is at step {present}, not {newest}", fix="run python -m service migrate")
+
+
+def _known() -> frozenset[str]:
+    """Every step of this program's history."""
+    return frozenset(step.revision for step in ScriptDirectory.from_config(_config(None)).walk_revisions())
+
+
+def _newer(present: str) -> NotReady:
+    return NotReady(
+        f"the database is at step {present}, which this version of the program does not know",
+        fix="start the version that migrated it, or restore the backup that was made before",
+    )
 
 
 @contextlib.contextmanager
@@ -48,7 +69,7 @@ def connected(url: str) -> Iterator[sa.Connection]:
     On SQLite foreign keys are off meanwhile, because changing a table means replacing it; they are checked
     before the commit.
     """
-    database = Database(url)
+    database = Database(url, UNHURRIED)
     try:
         with unavailable(), database.writer.connect() as connection:
             if connection.dialect.name == "sqlite":

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service.db import kept
 from service.db.engine import clock
 from service.db.models import Upload
 
@@ -36,6 +37,8 @@ def append(
     update = sa.update(Upload).where(Upload.id == upload_id, Upload.received == offset)
     update = update.values(received=offset + part["bytes"], parts=[*parts, part], updated_at=clock())
     made = session.scalar(update.returning(Upload.id).execution_options(synchronize_session=False))
+    if made is not None:
+        kept.name(session, {str(part["key"]): int(part["bytes"])})
     return made is not None
 
 

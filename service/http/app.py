@@ -17,6 +17,8 @@ from service import logs
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.db.migrate import require_current
+from service.errors import ServiceError
 from service.http import descriptors, errors, openapi
 from service.http.connections import OF_APP_STATE, Connections
 from service.http.kept import Kept
@@ -33,8 +35,11 @@ from service.jobs.access import Door
 from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
+from service.jobs.integrity import Watched
 from service.jobs.numbers import Number, numbers
 from service.jobs.oracle import Oracle
+
+log = logs.logger(__name__)
 
 DESCRIPTION = """Send an ONNX model, get back one file that runs it fast.
 
@@ -70,7 +75,8 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
 
 def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
-    db, blobs = Database(settings.sqlalchemy_url), open_blobs(settings)
+    db = Database.of(settings)
+    blobs = Watched(open_blobs(settings), db)
     alive_s, stands_s = settings.worker_alive_s, settings.probes_stand_s
     return State(
         settings=settings,
@@ -95,13 +101,28 @@ def _numbers(db: Database, alive_s: float) -> list[Number]:
 
 
 def from_environment() -> FastAPI:
-    """The app that the settings describe: what each of several API processes serves."""
+    """The app that the settings describe: what each of several API processes serves.
+
+    Ends the process with status 1 over a database at another step than this program's, which it could only harm.
+    """
     settings = Settings()
     logs.configure(json_lines=settings.log_json)
+    _demand_current(settings)
     app = create_app(settings)
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it again and again would hold up answers
     return app
+
+
+def _demand_current(settings: Settings) -> None:
+    db = Database.of(settings)
+    try:
+        require_current(db)
+    except ServiceError as error:
+        log.error("not served", error=error.message, fix=error.fix)
+        raise SystemExit(1) from error
+    finally:
+        db.dispose()
 
 
 @asynccontextmanager

@@ -47,7 +47,7 @@ def blob_response(
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=media_type)
-    return Chunks(ahead(blobs.read(key, start, end)), pool, status, headers, media_type)
+    return Chunks(ahead(blobs.read(key, start, end, length=size)), pool, status, headers, media_type)
 
 
 class Chunks(StreamingResponse):

@@ -41,6 +41,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.DigestMismatch: 422,
     errors.WrongOffset: 409,
     errors.ModelInUse: 409,
+    errors.JobInUse: 409,
     errors.Removed: 410,
     errors.UnavailableError: 503,
     errors.StorageUnavailable: 507,

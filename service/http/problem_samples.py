@@ -33,6 +33,7 @@ SAMPLES: tuple[TilewrightError, ...] = (
     errors.ModelInUse(
         "2 jobs of this model wait or run", fix="wait for them, or cancel them with cancel=true", details={"jobs": 2}
     ),
+    errors.JobInUse("2 benchmarks or inferences of its artifact wait or run", fix="wait for them, or cancel them"),
     errors.ArtifactNeverMade(
         f"job {JOB} is FAILED: operator Foo is not supported", fix=f"see /jobs/{JOB}/report", details={"job": JOB}
     ),

@@ -47,6 +47,8 @@ class Input:
 
     name: str
     key: str
+    bytes: int | None = None
+    """Its length, as its row says; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -275,13 +277,16 @@ def _inputs(session: Session, job: Job) -> tuple[Input, ...]:
     if job.model_digest is not None:
         model = artifacts.model(session, job.owner_id, job.model_digest)
         assert model is not None, "a foreign key holds the model"
-        return (Input("model", model.blob_key), *(Input(file["path"], file["key"]) for file in model.files))
+        return (
+            Input("model", model.blob_key, artifacts.onnx_bytes(model)),
+            *(Input(file["path"], file["key"], file["bytes"]) for file in model.files),
+        )
     made = needs.artifacts(session, job.id)
-    inputs = [Input(str(artifact.id), artifact.blob_key) for artifact in made]
+    inputs = [Input(str(artifact.id), artifact.blob_key, artifact.bytes) for artifact in made]
     if job.kind == JobKind.INFERENCE:
         given = results.inference(session, job.id)
         assert given is not None, "it was made with the job"
-        inputs.append(Input("inputs", given.input_key))
+        inputs.append(Input("inputs", given.input_key, given.input_bytes))
     return tuple(inputs)
 
 

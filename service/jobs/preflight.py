@@ -13,6 +13,7 @@ from compiler.contract import CompileOptions
 from compiler.errors import InternalError, OptionsError
 from service.blobs.store import Blobs
 from service.db import estimates, jobs, workers
+from service.db.artifacts import onnx_bytes
 from service.db.engine import Database
 from service.db.models import Model
 from service.db.plain import storable
@@ -111,9 +112,10 @@ def _ask(blobs: Blobs, oracle: Oracle, model: Model, options: CompileOptions) ->
     with ExitStack() as opened:
         order = {
             "order": "preflight",
-            "model": str(opened.enter_context(blobs.local(model.blob_key)).absolute()),
+            "model": str(opened.enter_context(blobs.local(model.blob_key, onnx_bytes(model))).absolute()),
             "data": {
-                file["path"]: str(opened.enter_context(blobs.local(file["key"])).absolute()) for file in model.files
+                file["path"]: str(opened.enter_context(blobs.local(file["key"], file["bytes"])).absolute())
+                for file in model.files
             },
             "options": options.to_json(),
         }

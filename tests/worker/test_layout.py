@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from service.blobs.local import LocalBlobs
 from service.db.models import JobKind, new_id
-from service.errors import NotFound
+from service.errors import BlobDamaged, BlobLost
 from service.jobs.lease import Claim, Input
 from worker.layout import lay_out
 
@@ -72,11 +73,17 @@ def test_the_arrays_of_an_inference_follow_its_artifact(blobs: LocalBlobs, folde
         assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact"), ("inputs", b"npz")]
 
 
-def test_a_blob_that_is_gone_is_not_found(blobs: LocalBlobs, folder: Path) -> None:
+def test_a_blob_that_is_gone_is_lost(blobs: LocalBlobs, folder: Path) -> None:
     lost = file(blobs, "data")
     given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), lost)
     blobs.delete(lost.key)
-    with ExitStack() as opened, pytest.raises(NotFound):
+    with ExitStack() as opened, pytest.raises(BlobLost):
+        lay_out(given, blobs, folder, opened)
+
+
+def test_a_blob_of_another_length_than_its_row_says_is_damaged(blobs: LocalBlobs, folder: Path) -> None:
+    given = claim(JobKind.COMPILE, replace(file(blobs, "model", b"onnx"), bytes=5))
+    with ExitStack() as opened, pytest.raises(BlobDamaged):
         lay_out(given, blobs, folder, opened)
 
 

@@ -118,7 +118,7 @@ def get_model(here: Here, caller: Reader, digest: Digest) -> ModelOut:
 )
 def has_model(here: Here, caller: Reader, digest: Digest) -> Response:
     """200 or 404: whether it needs to be sent at all."""
-    models.row(here.db, caller.owner, digest)
+    models.present(here.db, caller.owner, digest)
     return Response()
 
 

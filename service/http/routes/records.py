@@ -64,7 +64,13 @@ async def _wanted(
         str | None,
         Query(max_length=100, description="`kernel`, `machine`, `handover`, `pair`, `stage`, `search` or `plan`."),
     ] = None,
-    operator: Annotated[str | None, Query(max_length=1000, description="Exactly, as in `Conv+Relu`.")] = None,
+    operator: Annotated[
+        str | None,
+        Query(
+            max_length=1000,
+            description="One that the kernel contains, as `Conv`; or the kernel's whole name, as `Conv+Relu`.",
+        ),
+    ] = None,
     workload: Annotated[str | None, Query(max_length=1000, description="The workload's key.")] = None,
     target: Annotated[
         str | None, Query(max_length=1000, description="What was measured on.", examples=["cpu:x86-64-v4"])
