@@ -22,6 +22,8 @@ from worker.presence import Presence
 from worker.published import published
 from worker.queues import Queues
 from worker.reap import reap
+from worker.rounds import Rounds
+from worker.tasks import drain
 
 _PRESENCE_PATIENCE_S = 0.1
 
@@ -70,8 +72,9 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     removed = reap(desk.scratch)
     log.info("worker starts", queues=desk.queues, leftovers_removed=removed)
     desk.presence.start()
+    rounds = Rounds(desk, drain, own.look_every_s)
     try:
-        return serve(make_app(settings.broker_url, desk, own.look_every_s), desk)
+        return serve(make_app(settings.broker_url, desk, rounds), desk, rounds)
     finally:
         desk.presence.stop(_PRESENCE_PATIENCE_S)
 

@@ -80,6 +80,10 @@ class Stop:
         """True from the first request on."""
         return self._requested
 
+    def fileno(self) -> int:
+        """For `select`: readable from the first request on."""
+        return self._reader
+
     def wait(self, seconds: float) -> bool:
         """Sleep, but not past a request; True when there was one."""
         select.select([self._reader], [], [], seconds)
