@@ -95,6 +95,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         limits=own.limits,
         lease_s=settings.lease_s,
         max_attempts=own.max_attempts,
+        max_lost_leases=settings.max_lost_leases,
         command=command,
     )
 

@@ -19,13 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from worker import frames
 from worker.kind import Kind
-from worker.limits import Limits
+from worker.limits import BEHIND_OTHERS, Limits
 
 if TYPE_CHECKING:
     from compiler.contract import Event
-
-BEHIND_OTHERS = 10
-"""How nice a compilation is: where an API shares its cores, answers go first. What is timed for a user is not nice."""
 
 NOT_MEASURED = (
     "built by a worker that does not measure: tiles were chosen by the cost model and by earlier measurements"

@@ -52,7 +52,12 @@ def run(desk: Desk, claim: Claim, lock: int = -1) -> str:
 def _attended(desk: Desk, claim: Claim, place: Folder) -> Iterator[tuple[Bell, Heartbeat]]:
     """The claim is kept alive, and whoever wants the job stopped is heard."""
     bell = Bell()
-    heartbeat = Heartbeat(desk.db, claim, bell, place.ask_to_finish)
+
+    def finish() -> None:
+        place.ask_to_finish()
+        bell.ask_to_finish()
+
+    heartbeat = Heartbeat(desk.db, claim, bell, finish)
     desk.stop.attend(bell)
     desk.presence.busy_with(claim.job_id)
     heartbeat.start()
@@ -82,6 +87,7 @@ def _attempt(
     limits = _limits(desk, claim)
     if claim.finish:
         place.ask_to_finish()
+        bell.ask_to_finish()
     try:
         with ExitStack() as opened:
             laid = lay_out(claim, desk.blobs, place.inputs, opened)
