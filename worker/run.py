@@ -89,15 +89,14 @@ def _attempt(
         place.ask_to_finish()
         bell.ask_to_finish()
     try:
-        with ExitStack() as opened:
-            laid = lay_out(claim, desk.blobs, place.inputs, opened)
-            spec = _spec(desk, claim, place, laid, limits)
-            seen = holder.environment(desk.device)
-            group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
-            with contextlib.suppress(OSError):
-                # Dead already, or no space to say whose it is: `supervise` ends it all the same.
-                place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
-            return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind])
+        laid = lay_out(claim, desk.blobs, place.inputs)
+        spec = _spec(desk, claim, place, laid, limits)
+        seen = holder.environment(desk.device)
+        group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
+        with contextlib.suppress(OSError):
+            # Dead already, or no space to say whose it is: `supervise` ends it all the same.
+            place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
+        return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind])
     except NotFound as error:
         missing = problems.InputsMissing(
             "what the job works with is gone from the blob store",
