@@ -10,6 +10,7 @@ key        make an API key for an owner and print it, once
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
+from service.errors import DatabaseUnavailable
 from service.jobs import access, reconcile, retention
 from service.jobs.doorbell import CeleryRing
 
@@ -102,6 +104,8 @@ def _reconcile(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     db = Database(settings.sqlalchemy_url)
+    with contextlib.suppress(DatabaseUnavailable):  # the loop waits for it
+        migrate.require_current(db)
     sweeper = threading.Thread(
         target=retention.loop,
         args=(db, open_blobs(settings), stop),
@@ -124,6 +128,7 @@ def _reconcile(settings: Settings) -> None:
 def _sweep(settings: Settings) -> None:
     """Remove once what is kept for a time only, and bytes that nothing refers to."""
     db = Database(settings.sqlalchemy_url)
+    migrate.require_current(db)
     swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
     db.dispose()
     for what, count in vars(swept).items():
