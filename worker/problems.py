@@ -10,6 +10,7 @@ MachineError
 ├── ProcessLimit           too many processes at once
 ├── DiskLimit              one file, or all files of the job, above their limit
 ├── DiskFull               no space
+├── WallsMissing           a wall of the sandbox that the operator demands does not stand
 └── JobKilled              somebody else killed the process
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import errno
 import signal
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 from compiler.errors import InternalError, MachineError, TilewrightError
@@ -55,6 +57,10 @@ class DiskLimit(MachineError):
 
 class DiskFull(MachineError):
     code = "disk_full"
+
+
+class WallsMissing(MachineError):
+    code = "walls_missing"
 
 
 class JobKilled(MachineError):
@@ -119,6 +125,16 @@ def out_of_disk(limits: Limits, written: int | None, phase: str) -> DiskLimit:
         f"the job wrote {much} in phase {_named(phase)}; the limit of a job is {limits.disk_bytes / GIB:.1f} GiB",
         fix="use a smaller model, or ask the operator to raise the disk limit of jobs",
         details={"limit_bytes": limits.disk_bytes, "phase": phase},
+    )
+
+
+def walls_missing(missing: Iterable[str]) -> WallsMissing:
+    """Walls that `TILEWRIGHT_REQUIRE_WALLS` names and that do not stand around a job."""
+    names = ", ".join(missing)
+    return WallsMissing(
+        f"the worker cannot raise all walls around a job that its operator demands: {names}",
+        fix="ask the operator to mend the worker, or to take the names from TILEWRIGHT_REQUIRE_WALLS",
+        details={"missing": names},
     )
 
 

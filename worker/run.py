@@ -131,6 +131,7 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, limits: Limits) -
         limits=limits,
         measures=device.measures(_target(claim), desk.device) if claim.kind == JobKind.COMPILE else desk.measures,
         gpu=kinds.CUDA.index_of(desk.device) is not None,
+        walls=desk.walls,
     )
 
 

@@ -247,6 +247,28 @@ def test_a_worker_that_never_met_its_broker_works_and_gives_its_job_back_when_it
     assert (job.state, job.lost_leases, job.lease_owner) == (JobState.QUEUED, 0, None)
 
 
+def test_a_worker_refuses_a_database_that_a_newer_program_has_changed(
+    office: Any, start_worker: Callable[..., Any], broker: str
+) -> None:
+    with office.db.write() as session:
+        session.execute(sa.text("UPDATE alembic_version SET version_num = 'of a later day'"))
+    job_id = office.submit()
+    worker = start_worker("succeed()", broker)
+    assert worker.process.wait(GUARD_S) == 1
+    assert "of a later day" in worker.text()
+    assert "python -m service migrate" in worker.text()
+    assert office.job(job_id).state == JobState.QUEUED
+    assert alive(office) == []
+
+
+def test_a_worker_refuses_to_start_without_the_walls_that_are_demanded(
+    start_worker: Callable[..., Any], broker: str
+) -> None:
+    worker = start_worker("succeed()", broker, TILEWRIGHT_REQUIRE_WALLS="limits,moat")
+    assert worker.process.wait(GUARD_S) == 1
+    assert "there is no wall moat" in worker.text()
+
+
 def test_a_job_whose_worker_is_killed_is_done_by_another(
     office: Any,
     start_worker: Callable[..., Any],
