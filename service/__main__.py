@@ -13,6 +13,7 @@ key        make an API key for an owner and print it, once
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ from service.blobs.private import OTHERS, private_folder
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
+from service.errors import DatabaseUnavailable
 from service.http import descriptors
 from service.http.connections import Connection
 from service.jobs import access, backup, integrity, reconcile, retention
@@ -123,6 +125,8 @@ def _reconcile(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     db = Database.of(settings)
+    with contextlib.suppress(DatabaseUnavailable):  # the loop waits for it
+        migrate.require_current(db)
     sweeper = threading.Thread(
         target=retention.loop,
         args=(db, open_blobs(settings), stop),
@@ -145,6 +149,7 @@ def _reconcile(settings: Settings) -> None:
 def _sweep(settings: Settings) -> None:
     """Remove once what is kept for a time only, and bytes that nothing refers to."""
     db = Database.of(settings)
+    migrate.require_current(db)
     swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
     db.dispose()
     for what, count in vars(swept).items():

@@ -21,15 +21,14 @@ LOCK = 0x7469_6C65
 """PostgreSQL's advisory lock under which the schema changes."""
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Apply what is missing up to `revision`.
+class UnknownStep(NotReady):
+    """A newer program has changed the database: no waiting and no migration of this one mends that."""
 
-    Raises `DatabaseUnavailable`, and `NotReady` when the database is at a step of a newer program.
-    """
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Apply what is missing up to `revision`. Raises `DatabaseUnavailable`, and `NotReady` for an unknown step."""
     with connected(url) as connection:
-        present = MigrationContext.configure(connection).get_current_revision()
-        if present is not None and present not in _known():
-            raise _newer(present)
+        _step(connection)
         command.upgrade(_config(connection), revision)
 
 
@@ -43,23 +42,22 @@ def require_current(db: Database) -> None:
     """Raises `NotReady` unless the database is at the newest step of this program's history."""
     newest = ScriptDirectory.from_config(_config(None)).get_current_head()
     with db.read() as session:
-        present = MigrationContext.configure(session.connection()).get_current_revision()
-    if present is not None and present not in _known():
-        raise _newer(present)
+        present = _step(session.connection())
     if present != newest:
         raise NotReady(f"the database is at step {present}, not {newest}", fix="run python -m service migrate")
 
 
-def _known() -> frozenset[str]:
-    """Every step of this program's history."""
-    return frozenset(step.revision for step in ScriptDirectory.from_config(_config(None)).walk_revisions())
-
-
-def _newer(present: str) -> NotReady:
-    return NotReady(
-        f"the database is at step {present}, which this version of the program does not know",
-        fix="start the version that migrated it, or restore the backup that was made before",
-    )
+def _step(connection: sa.Connection) -> str | None:
+    """Where the database is. Raises `UnknownStep` for a step that this program's history does not have."""
+    present = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
+    if present is not None and present not in known:
+        raise UnknownStep(
+            f"the database is at step {present}, which this program does not know: a newer one has been here",
+            fix="start the newer version of Tilewright, which knows python -m service migrate to that step, "
+            "or restore the backup that was made before it",
+        )
+    return present
 
 
 @contextlib.contextmanager
