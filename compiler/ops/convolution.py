@@ -160,6 +160,15 @@ def _check_bias(types: Types, position: int, filters: int) -> None:
         raise Unsupported(f"the bias has shape {list(bias.shape)}, not [{filters}]", "give one bias for each filter")
 
 
+def _check_channels(types: Types, positions: Sequence[int], filters: int) -> None:
+    """Raises Unsupported where a scale or zero point has neither one element nor one for each filter."""
+    for position in positions:
+        type = types[position] if position < len(types) else None
+        if type is not None and type.elements not in (1, filters):
+            reason = f"a scale or zero point has {type.elements} elements for {filters} filters"
+            raise Unsupported(reason, "give one, or one for each filter")
+
+
 def _define_conv(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
     loops = _conv_loops(node, given(types, 0).dims, given(types, 1).dims)
     return _float_kernel("Conv", loops, types, outputs)
@@ -191,6 +200,7 @@ def _integer_product(loops: _Loops, types: Types, positions: tuple[int, int, int
 
 
 def _infer_integer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    _check_channels(types, (3,), given(types, 1).dims[0])
     return (TensorType(DType.I32, _infer_conv(node, types[:2])[0].shape),)
 
 
@@ -205,7 +215,9 @@ def _define_integer(node: Node, types: Types, outputs: tuple[TensorType, ...]) -
 def _infer_quantised(node: Node, types: Types) -> tuple[TensorType, ...]:
     """Inputs: x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias."""
     shape = _infer_conv(node, (types[0], types[3]))[0].shape
-    _check_bias(types, 8, given(types, 3).dims[0])
+    filters = given(types, 3).dims[0]
+    _check_bias(types, 8, filters)
+    _check_channels(types, (1, 2, 4, 5, 6, 7), filters)
     return (TensorType(given(types, 7).dtype, shape),)
 
 

@@ -22,8 +22,6 @@ from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
 from compiler.ops.traits import PLAIN, Trait
 
-Define = Callable[[Node, Types, tuple[TensorType, ...]], Kernel]
-
 
 def broadcast_shape(types: Types) -> Shape:
     """The shape numpy's rules give several tensors. Raises Unsupported when they do not broadcast."""

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from compiler.errors import InternalError, TilewrightError
+from compiler.errors import InternalError, Refusal, TilewrightError, UnsupportedModel
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Arrays, Operator
@@ -45,7 +45,7 @@ def evaluate_graph(
 
     `watch` is told how far the evaluation is. A value is dropped after its last reader, so memory stays near the
     model's own. Raises InternalError, naming the node, when an operator has no record, its reference fails, or a result
-    does not have the declared shape.
+    does not have the declared shape; UnsupportedModel for an index of the model's that lies outside of its tensor.
     """
     wanted = {*graph.outputs, *keep}
     last = {value: position for position, node in enumerate(graph.nodes) for value in node.used}
@@ -80,7 +80,7 @@ def _results(
         results: tuple[np.ndarray, ...] = (arrays[0].astype(np.float64),)
     else:
         reference = operators[node.op].reference
-        with np.errstate(all="ignore"), _blamed(node):
+        with np.errstate(all="ignore"), _blamed(node, reads_indices=bool(operators[node.op].indices)):
             made = reference.pieces(node, arrays) if isinstance(reference, InPieces) else reference(node, arrays)
         results = (_assembled(node, made, watch),) if isinstance(made, Pieces) else made
     return [_checked(graph, node, value, result, wide) for value, result in zip(node.outputs, results, strict=False)]
@@ -90,7 +90,7 @@ def _assembled(node: Node, pieces: Pieces, watch: Callable[[float], None]) -> np
     """The result. What `watch` raises is not the node's fault."""
     assembly = pieces.assembly()
     while True:
-        with np.errstate(all="ignore"), _blamed(node):
+        with np.errstate(all="ignore"), _blamed(node, reads_indices=False):
             part = next(assembly, None)
         if part is None:
             return pieces.result
@@ -98,17 +98,27 @@ def _assembled(node: Node, pieces: Pieces, watch: Callable[[float], None]) -> np
 
 
 @contextmanager
-def _blamed(node: Node) -> Iterator[None]:
-    """What a reference raises is our fault, at a node; but for a want of memory."""
+def _blamed(node: Node, *, reads_indices: bool) -> Iterator[None]:
+    """What a reference raises is our fault, at a node; but for a want of memory, and for an index of the model's."""
     try:
         yield
     except (MemoryError, TilewrightError):
         raise
+    except IndexError as error:
+        if not reads_indices:
+            raise _ours(node, error) from error
+        fix = "export the model with indices that lie within the tensor that they are of"
+        refusal = Refusal(f"an index lies outside of its tensor: {error}", fix, node.source, node.op)
+        raise UnsupportedModel("1 of the model's nodes cannot be computed", refusals=(refusal,)) from error
     except Exception as error:
-        raise InternalError(
-            f"the reference of {node.op} failed at node {node.source!r}: {type(error).__name__}: {error}",
-            details={"node": node.source, "operator": node.op},
-        ) from error
+        raise _ours(node, error) from error
+
+
+def _ours(node: Node, error: Exception) -> InternalError:
+    return InternalError(
+        f"the reference of {node.op} failed at node {node.source!r}: {type(error).__name__}: {error}",
+        details={"node": node.source, "operator": node.op},
+    )
 
 
 def _checked(graph: Graph, node: Node, value: int, result: np.ndarray, wide: bool) -> np.ndarray:

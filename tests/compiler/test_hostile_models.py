@@ -97,3 +97,11 @@ def test_a_model_that_gives_no_finite_number_is_refused_as_such(tmp_path: Path) 
     model = one_node("Mul", TensorProto.FLOAT, [4], {}, {"by": np.array(np.nan, np.float32)})
     with pytest.raises(UnsupportedModel, match="no finite number"):
         compiled(model, tmp_path)
+
+
+@pytest.mark.parametrize("op", ["Gather", "GatherElements", "GatherND"])
+def test_an_index_outside_of_its_tensor_is_refused_by_node(op: str, tmp_path: Path) -> None:
+    indices = {"at": np.array([[7]] if op != "GatherElements" else [[7, 0]])}
+    with pytest.raises(UnsupportedModel, match="outside of its tensor") as refused:
+        compiled(one_node(op, TensorProto.FLOAT, [2, 2], {}, indices), tmp_path)
+    assert refused.value.refusals[0].node == "node"
