@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
@@ -221,6 +222,26 @@ def convolution_cases() -> list[tuple[Case, Tile]]:
 @needs_double
 def test_every_strategy_multiplies_operands_that_are_constants_and_that_are_not() -> None:
     check(every_way())
+
+
+@needs_double
+@pytest.mark.parametrize("sign", [True, False])
+def test_three_tf32_products_are_as_exact_as_fp32_however_long_the_sum_is(sign: bool) -> None:
+    """Tensor cores cut off what they add, so that a long sum in them would drift: at k = 4608 by 4e-5."""
+    tile = tile_of("mma_3xtf32", 16, 32, 16, (16, 16))
+    found = []
+    for k in (64, 576, 2304, 4608):
+        case = matrix(16, k, 32, None)
+        random = np.random.default_rng(k)
+        spread = (random.uniform(-1 if sign else 0, 1, array.shape).astype(np.float32) for array in case.inputs[:2])
+        case = replace(case, inputs=(*spread, *(np.zeros_like(array) for array in case.inputs[2:])))
+        one = lowered("k", case, tile)
+        with Device(compile_kernels(PREAMBLE + one.text), MODES[0]) as device:
+            (result,) = on_double.run(device, Subject(case, one))
+        x, w = (array.astype(np.float64) for array in case.inputs[:2])
+        want = np.maximum(x @ w, 0)
+        found.append(float(np.linalg.norm(result - want) / np.linalg.norm(want)))
+    assert max(found) < 1e-6, found
 
 
 @needs_double
