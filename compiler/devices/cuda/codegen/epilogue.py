@@ -47,8 +47,9 @@ class Epilogue:
     total: DType = DType.F32
     """What sums are."""
     parts: int = 1
-    """Blocks of a cluster, each of which has a part of every sum, at `parts[rank]`; they share out the vectors, of which
-    each first gathers its own."""
+    """Blocks of a cluster, each of which has a part of every sum, at `parts[rank]`.
+
+    They share out the vectors, of which each first gathers its own."""
 
     @cached_property
     def _outputs(self) -> tuple[Store, ...]:

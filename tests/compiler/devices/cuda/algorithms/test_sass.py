@@ -53,7 +53,9 @@ def sass_of(lowered: Sequence[CudaLowered], folder: Path) -> dict[str, str]:
 
 def found(precision: str, monkeypatch: pytest.MonkeyPatch) -> list[kernels.Subject]:
     """Of kernels of a small network, the cheapest tile of each algorithm, with clusters and without."""
-    monkeypatch.setattr(kernels, "NETWORKS", (("mobilenet_v2", {"size": 64}), ("tiny_mobile", {}), ("tiny_transformer", {})))
+    monkeypatch.setattr(
+        kernels, "NETWORKS", (("mobilenet_v2", {"size": 64}), ("tiny_mobile", {}), ("tiny_transformer", {}))
+    )
     monkeypatch.setattr(kernels, "MOST_POINTS", 2**22)
     monkeypatch.setattr(kernels, "TILES", 8)
     kernels._workloads.cache_clear()
