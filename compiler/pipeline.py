@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import Disagreement, InternalError
 from compiler.frontend import load
@@ -14,11 +15,13 @@ from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
-from compiler.prove.samples import read_samples
+from compiler.prove.samples import read_samples, share_out, specs_of
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import weigh_choices
+from compiler.steps.foreseeing import foreseen, proof_notices
+from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
@@ -35,6 +38,7 @@ def compile_model(
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
     samples: Mapping[str, Path] | None = None,
+    memory_bytes: int | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -44,26 +48,75 @@ def compile_model(
     fraction of a second and the best found so far is emitted; what proves the artifact is never left out. Without
     `measure` earlier records and the cost model decide.
 
+    A model that is bound in several ways (`options.bindings`) goes through all steps once for each, with the records of
+    those before; each is proved by itself, and one artifact holds them.
+
     What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
     left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
-    the model; None: beside the model. `samples` are .npz archives of inputs, by what the caller calls them: the
-    artifact is judged on each, and timed on the first.
+    the model; None: beside the model. `memory_bytes` is what this process may use; None: as much as the machine has.
+    `samples` are .npz archives of inputs, by what the caller calls them: the artifact is judged on each, and timed on
+    the first; of several bindings, the one whose shapes a sample has.
 
     Raises the errors of `compiler.errors`.
     """
-    session = Session.of(options, records, Trace(observe, dump), hurry, measure, artifact.parent)
-    front = front_of(session, model, data, samples or {})
+    trace = Trace(observe, dump)
+    bindings = options.bindings
+    if len(bindings) == 1:
+        session = Session.of(options, records, trace, hurry, measure, artifact.parent)
+        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
+        return come
+    shares = samples_of_bindings(trace, model, bindings, data, samples or {})
+    known = [*records]
+    weights: Weights | None = None
+    alone = artifact.with_name(f".{artifact.name}.binding")
+    each = []
+    try:
+        for turn, (one, share) in enumerate(zip(bindings, shares, strict=True)):
+            trace.turn, trace.turns = turn, len(bindings)
+            session = Session.of(one, known, trace, hurry, measure, artifact.parent)
+            front, built, come = compile_binding(session, model, alone, data, memory_bytes, share, weights)
+            each.append(proved(session, built, come, alone, front.timed_inputs(options.seed)))
+            known, weights = [record.to_json() for record in session.records], built.weights
+        return joined(trace, each, built.program.weights, options, artifact)
+    finally:
+        alone.unlink(missing_ok=True)
+
+
+def samples_of_bindings(
+    trace: Trace,
+    model: Path,
+    bindings: Sequence[CompileOptions],
+    data: Mapping[str, Path] | None,
+    samples: Mapping[str, Path],
+) -> list[dict[str, Path]]:
+    """Of each binding the samples that have its shapes. Raises InputsError for one that has those of none."""
+    if not samples:
+        return [{} for _ in bindings]
+    with trace.step("load"):
+        return share_out(samples, [specs_of(load(model, one, OPERATORS, data=data).graph) for one in bindings])
+
+
+def compile_binding(
+    session: Session,
+    model: Path,
+    artifact: Path,
+    data: Mapping[str, Path] | None,
+    memory_bytes: int | None,
+    samples: Mapping[str, Path],
+    earlier: Weights | None = None,
+) -> tuple[Front, Built, CompileReport]:
+    """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
+    front = front_of(session, model, data, memory_bytes, samples)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
-        built = build(session, front, rounding, unproven)
+        built = build(session, front, rounding, unproven, earlier)
         measured += built.tiles.tiled.measured
         try:
             with session.trace.step("agree"):
-                timed = front.timed_inputs(options.seed)
-                proof = prove(session, front.loaded.graph, built, front.samples, timed)
+                proof = prove(session, front, built)
                 os.replace(unproven, artifact)
-            return report(session, front, built, proof, measured)
+            return front, built, report(session, front, built, proof, measured)
         except Disagreement as error:
             if not (inexact := built.rounded(session)):
                 raise
@@ -75,13 +128,19 @@ def compile_model(
 
 
 def front_of(
-    session: Session, model: Path, data: Mapping[str, Path] | None, samples: Mapping[str, Path] | None = None
+    session: Session,
+    model: Path,
+    data: Mapping[str, Path] | None,
+    memory_bytes: int | None = None,
+    samples: Mapping[str, Path] | None = None,
 ) -> Front:
     """The steps that do not depend on the rounding policy."""
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
-        for notice in loaded.notices:
+        is_here = session.backend.target.is_here
+        effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
+        for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
             trace.notice(notice)
         given = read_samples(samples or {}, loaded.graph)
         derived = derive(loaded.graph)
@@ -101,7 +160,7 @@ def front_of(
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, rewritten, weighed, fused, derived, given)
+    return Front(loaded, effort, rewritten, weighed, fused, derived, given)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:

@@ -15,7 +15,7 @@ from compiler.contract.options import (
     CompileOptions,
     InputSpec,
 )
-from compiler.contract.report import CompileReport, DemandedRange, OutputError, PlanReached
+from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.contract.schema import properties, schema
 from compiler.contract.version import COMPILER_VERSION
@@ -28,6 +28,7 @@ __all__ = [
     "MOST_SAMPLES",
     "PHASES",
     "BenchmarkOptions",
+    "BindingReport",
     "CompileOptions",
     "CompileReport",
     "DemandedRange",

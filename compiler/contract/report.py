@@ -75,8 +75,30 @@ class PlanReached:
 
 
 @dataclass(frozen=True)
+class BindingReport:
+    """What came of one binding, of an artifact that holds several.
+
+    dims       the values of the model's symbolic dimensions
+    latency_s  as in CompileReport, and so are all others
+    """
+
+    dims: Mapping[str, int]
+    threads: int
+    kernels: int
+    arena_bytes: int
+    latency_s: float
+    errors: tuple[OutputError, ...]
+    tolerance: float
+    input_ranges: tuple[DemandedRange, ...] = ()
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class CompileReport:
-    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON."""
+    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON.
+
+    Of an artifact for several bindings, what is not of the whole (as the weights are) is of the first binding.
+    """
 
     model_digest: str
     artifact_digest: str
@@ -112,7 +134,10 @@ class CompileReport:
     input_ranges: tuple[DemandedRange, ...] = ()
     """Of the inputs of which the model demands something: random inputs are drawn from there."""
     samples: tuple[str, ...] = ()
-    """SHA-256 (hex) of the samples that the artifact was judged on, in order; it was timed on the first."""
+    """SHA-256 (hex) of the samples that the artifact was judged on, in order; it was timed on the first. Of several
+    bindings those of each after the other."""
+    bindings: tuple[BindingReport, ...] = ()
+    """Each binding of an artifact that holds several."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -18,6 +18,8 @@ LARGE = 100.0
 products."""
 CLEAR = 0.1
 """How far random floats stay from the one bound that they have."""
+EDGES = ("zeros", "ones", "negative", "large")
+"""Cases."""
 
 
 def sample_inputs(graph: Graph, seed: int) -> dict[int, np.ndarray]:
@@ -27,25 +29,36 @@ def sample_inputs(graph: Graph, seed: int) -> dict[int, np.ndarray]:
     return {value: _random(graph.type(value), ranges[value], random) for value in graph.inputs}
 
 
-def edge_inputs(graph: Graph, seed: int) -> dict[str, dict[int, np.ndarray]]:
-    """Named edge cases: every input zero, one, negative, large; those with a range stay in it (at its two ends)."""
-    random = np.random.default_rng(seed + 1)
+def edge_inputs(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+    """Named edge cases, one at a time: every input zero, one, negative, large.
+
+    Those with a range stay in it (at its two ends).
+    """
     ranges = _ranges(graph)
-    cases: dict[str, dict[int, np.ndarray]] = {"zeros": {}, "ones": {}, "negative": {}, "large": {}}
-    for value in graph.inputs:
-        type, allowed = graph.type(value), ranges[value]
-        base = _random(type, allowed, random)
-        if type.dtype.is_float and not allowed.is_finite:
-            wide = base.astype(np.float64)
-            negative = np.abs(wide) if allowed.low >= 0 else -np.abs(wide)
-            made = [np.zeros_like(wide), np.ones_like(wide), negative, wide * LARGE]
-        else:
-            low, high = _ends(type.dtype, allowed)
-            numbers = [min(max(number, low), high) for number in (0, 1, low, high)]
-            made = [np.full(type.dims, number, np.float64 if type.dtype.is_float else np.int64) for number in numbers]
-        for name, array in zip(cases, made, strict=True):
-            cases[name][value] = _within(array, type, allowed)
-    return cases
+    for name in EDGES:
+        random = np.random.default_rng(seed + 1)
+        yield name, {value: _edge(graph.type(value), ranges[value], name, random) for value in graph.inputs}
+
+
+def _edge(type: TensorType, allowed: Interval, name: str, random: np.random.Generator) -> np.ndarray:
+    """An input in an edge case; as much is drawn for each name."""
+    base = _random(type, allowed, random)
+    if type.dtype.is_float and not allowed.is_finite:
+        wide = base.astype(np.float64)
+        match name:
+            case "zeros":
+                made = np.zeros_like(wide)
+            case "ones":
+                made = np.ones_like(wide)
+            case "negative":
+                made = np.asarray(np.abs(wide) if allowed.low >= 0 else -np.abs(wide))
+            case _:
+                made = np.asarray(wide * LARGE)
+    else:
+        low, high = _ends(type.dtype, allowed)
+        number = min(max({"zeros": 0, "ones": 1, "negative": low, "large": high}[name], low), high)
+        made = np.full(type.dims, number, np.float64 if type.dtype.is_float else np.int64)
+    return _within(made, type, allowed)
 
 
 def _ranges(graph: Graph) -> Mapping[int, Interval]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from compiler.contract.samples import MOST_SAMPLES
 from compiler.errors import InputsError
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
-from compiler.measure.npz import read_inputs
+from compiler.measure.npz import Spec, read_fitting, read_inputs
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,31 @@ def read_samples(files: Mapping[str, Path], graph: Graph) -> tuple[Sample, ...]:
 
     Raises InputsError with every input that does not fit, of all samples.
     """
+    return tuple(_of_each(files, lambda name, path: _read(name, path, graph)))
+
+
+def share_out(files: Mapping[str, Path], bindings: Sequence[Sequence[Spec]]) -> list[dict[str, Path]]:
+    """Of each binding the samples that have its inputs' shapes; of several such bindings the first has them.
+
+    Raises InputsError with every sample that has those of none, and what it was found to have.
+    """
+    fitting = _of_each(files, lambda name, path: (name, read_fitting(path, bindings)[0]))
+    return [{name: files[name] for name, its in fitting if its == at} for at in range(len(bindings))]
+
+
+def specs_of(graph: Graph) -> list[Spec]:
+    """A graph's inputs as archives of arrays know them."""
+    return [_spec(graph, value) for value in graph.inputs]
+
+
+def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> list[Made]:
+    """What is made of each sample's name and path. Raises InputsError with all that is wrong with any."""
     if len(files) > MOST_SAMPLES:
         raise InputsError(f"there are {len(files)} samples, at most {MOST_SAMPLES} are taken", fix="give fewer")
-    samples, problems = [], []
+    made, problems = [], []
     for name, path in files.items():
         try:
-            samples.append(_read(name, path, graph))
+            made.append(make(name, path))
         except InputsError as error:
             problems.append((name, error))
     if problems:
@@ -58,11 +80,11 @@ def read_samples(files: Mapping[str, Path], graph: Graph) -> tuple[Sample, ...]:
                 for refusal in error.refusals
             ),
         )
-    return tuple(samples)
+    return made
 
 
 def _read(name: str, path: Path, graph: Graph) -> Sample:
-    arrays = read_inputs(path, [_spec(graph, value) for value in graph.inputs])
+    arrays = read_inputs(path, specs_of(graph))
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     typed = {value: _typed(graph, value, array) for value, array in zip(graph.inputs, arrays, strict=True)}

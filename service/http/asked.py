@@ -42,13 +42,7 @@ async def asked_for(
     if media_type(request) == JSON:
         asked = compile_in(await small_body(request, MAX_OPTIONS_BYTES))
         return Asked(asked, _one_of(given, None if asked.options is None else options_of(asked.options)))
-    upload = await receive(
-        request,
-        here.blobs,
-        limit=here.settings.max_model_bytes,
-        patience_s=here.settings.gc_grace_s / 2,
-        parts=parts,
-    )
+    upload = await receive(request, here, caller, parts=parts)
     wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
     if upload.bundle is None:
         return Asked(CompileIn(model=_digest(upload.digest or b"")), wanted, upload.samples)

@@ -163,3 +163,27 @@ def test_inputs_that_lead_outside_are_at_fault_and_the_node_is_named() -> None:
         evaluate_graph(graph, given, OPERATORS)
     assert "samples" in caught.value.fix
     assert evaluate_graph(graph, {**given, 0: np.array([-3])}, OPERATORS)[2].tolist() == [[1, 1]]
+
+
+def test_who_watches_is_told_of_every_node_and_of_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 2 * (18 + 4) * 6)
+    heard: list[tuple[int, float]] = []
+    evaluate_graph(parse_graph(GRAPH), arrays(), OPERATORS, watch=lambda at, part: heard.append((at, part)))
+    assert [at for at, _ in heard] == sorted(at for at, _ in heard)
+    assert [part for at, part in heard if at == 0] == pytest.approx([0.4, 0.8, 1.0, 1.0])
+    assert [(at, part) for at, part in heard if at] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)]
+
+
+class Stop(Exception):
+    pass
+
+
+def test_what_a_watch_raises_between_pieces_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 1)
+
+    def stop(position: int, part: float) -> None:
+        assert part < 1
+        raise Stop
+
+    with pytest.raises(Stop):
+        evaluate_graph(parse_graph(GRAPH), arrays(), OPERATORS, watch=stop)

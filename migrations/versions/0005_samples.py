@@ -1,6 +1,6 @@
 """Samples of compilations, which jobs name.
 
-Revision 0003, after 0002. Going down forgets them: queued jobs are compiled without.
+Revision 0005, after 0004. Going down forgets them: queued jobs are compiled without.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision = "0003"
-down_revision = "0002"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 

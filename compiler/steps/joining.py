@@ -1,0 +1,104 @@
+"""The last steps of an artifact for several bindings of a model's dimensions: packed into one, and run from there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from compiler.contract import BindingReport, CompileOptions, CompileReport
+from compiler.errors import InternalError
+from compiler.pack.join import Part, join
+from compiler.pack.loader import Model
+from compiler.session import Session
+from compiler.steps.building import Built
+from compiler.trace import Trace
+
+PLAN = 1
+"""Of the plans of a binding, the one that is run: its results are the same bits each time."""
+
+
+@dataclass(frozen=True)
+class Proved:
+    """One binding's artifact, which agreed with the reference, and what came of it.
+
+    inputs   by name, those that the binding was timed on
+    results  the SHA-256 of each output on these; None for a target that does not run here
+    """
+
+    part: Part
+    report: CompileReport
+    inputs: Mapping[str, np.ndarray]
+    results: tuple[str, ...] | None
+
+
+def proved(
+    session: Session, built: Built, report: CompileReport, artifact: Path, inputs: Mapping[str, np.ndarray]
+) -> Proved:
+    """What is kept of a binding's artifact, which lies at `artifact` and was timed on `inputs`."""
+    part = Part.of(artifact, session.options.binding)
+    if not session.backend.target.is_here:
+        return Proved(part, report, inputs, None)
+    with Model(artifact, plan=PLAN, verify=False) as model:
+        return Proved(part, report, inputs, _results(model, inputs))
+
+
+def joined(
+    trace: Trace, each: Sequence[Proved], weights: bytes, options: CompileOptions, artifact: Path
+) -> CompileReport:
+    """Packs the bindings into one artifact at `artifact`, which appears once each gives from there what it gave alone.
+
+    Raises InternalError for one that does not.
+    """
+    unproven = artifact.with_name(f".{artifact.name}.unproven")
+    try:
+        with trace.step("pack"):
+            packed = join([one.part for one in each], weights, options, unproven)
+        with trace.step("agree"):
+            for number, one in enumerate(each, 1):
+                _demand_same(unproven, number, one)
+            os.replace(unproven, artifact)
+    finally:
+        unproven.unlink(missing_ok=True)
+    reports = [one.report for one in each]
+    return replace(
+        reports[0],
+        artifact_digest=packed.digest,
+        artifact_bytes=packed.bytes,
+        weight_bytes=len(weights),
+        phase_seconds=trace.seconds,
+        records_measured=sum(one.records_measured for one in reports),
+        notices=tuple(trace.notices),
+        samples=tuple(digest for one in reports for digest in one.samples),
+        bindings=tuple(
+            BindingReport(
+                dict(one.part.dims),
+                one.report.threads,
+                one.report.kernels,
+                one.report.arena_bytes,
+                one.report.latency_s,
+                one.report.errors,
+                one.report.tolerance,
+                one.report.input_ranges,
+                one.report.samples,
+            )
+            for one in each
+        ),
+    )
+
+
+def _demand_same(artifact: Path, number: int, alone: Proved) -> None:
+    if alone.results is None:
+        return
+    with Model(artifact, plan=PLAN, binding=number) as model:
+        if _results(model, alone.inputs) != alone.results:
+            raise InternalError(f"binding {number} gives other results in the artifact of all bindings than alone")
+
+
+def _results(model: Model, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    outputs = model.run_flat([inputs[spec.name] for spec in model.inputs])
+    return tuple(hashlib.sha256(output.tobytes()).hexdigest() for output in outputs)
