@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from compiler.contract.samples import MOST_SAMPLES
-from compiler.errors import InputsError
+from compiler.errors import InputsError, Refusal
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
 from compiler.measure.npz import Spec, read_fitting, read_inputs
@@ -77,7 +77,7 @@ def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> li
             refusals=tuple(
                 replace(refusal, reason=f"sample {name!r:.200}: {refusal.reason}")
                 for name, error in problems
-                for refusal in error.refusals
+                for refusal in error.refusals or (Refusal(error.message, error.fix),)
             ),
         )
     return made

@@ -22,7 +22,9 @@ from compiler.errors import InputsError
 from compiler.measure.latency import model_latency
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.prove.agree import agree
 from compiler.steps import proving
+from compiler.steps.building import Front
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 
@@ -190,3 +192,98 @@ def test_the_command_takes_samples_and_names_the_file_that_is_wrong(
     assert "y.npz': input 'y' is unknown" in capsys.readouterr().err
     assert main([*command, "--json", "--samples", str(tmp_path / "x.npz")]) == 0
     assert len(json.loads(capsys.readouterr().out)["samples"]) == 1
+
+
+PICKED = """<ir_version: 10, opset_import: ["": 21]>
+g (float[count, 8] nodes, int64[5] picks) => (float[5, 8] y) {
+  sent = Gather<axis = 0>(nodes, picks)
+  y = MatMul(sent, w)
+}"""
+"""How far its positions reach is a matter of the binding."""
+BOTH = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": {"count": [4, 20]}})
+
+
+def picked(path: Path, count: int, first: int = 0) -> Path:
+    """A sample for a binding of PICKED; its positions are `first` and those behind it."""
+    np.savez(path, nodes=np.full((count, 8), 0.5, np.float32), picks=np.arange(first, first + 5))
+    return path
+
+
+def test_each_binding_has_its_own_ranges_and_its_random_inputs_are_drawn_from_there(tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", PICKED)
+    report = compile_model(model, tmp_path / "model.tw", BOTH)
+    assert [[(one.input, one.low, one.high) for one in each.input_ranges] for each in report.bindings] == [
+        [("picks", 0, 3)],
+        [("picks", 0, 19)],
+    ]
+    with Model(tmp_path / "model.tw") as ours:
+        listed = [{one["name"]: one.get("range") for one in each["inputs"]} for each in ours.manifest["bindings"]]
+        assert listed == [{"nodes": None, "picks": [0, 3]}, {"nodes": None, "picks": [0, 19]}]
+        assert ours.manifest["inputs"] == ours.manifest["bindings"][0]["inputs"]
+        for number, high in ((1, 3), (2, 19)):
+            drawn = np.concatenate([ours.at(number).random_inputs(seed)["picks"] for seed in range(40)])
+            assert (drawn.min(), drawn.max()) == (0, high)
+
+
+def test_a_sample_is_judged_at_the_binding_that_has_its_shapes_and_the_others_draw_as_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = saved(tmp_path / "model.onnx", PICKED)
+    sample = picked(tmp_path / "large.npz", 20, 15)
+    cases: list[list[str]] = []
+    timed: list[dict[str, np.ndarray]] = []
+    judge, timed_inputs = agree, Front.timed_inputs
+
+    def noted(*arguments: Any, samples: Any, **named: Any) -> Any:
+        cases.append([*samples])
+        return judge(*arguments, samples=samples, **named)
+
+    def on(front: Front, seed: int) -> dict[str, np.ndarray]:
+        timed.append(timed_inputs(front, seed))
+        return timed[-1]
+
+    monkeypatch.setattr(proving, "agree", noted)
+    monkeypatch.setattr(Front, "timed_inputs", on)
+    compile_model(model, tmp_path / "without.tw", BOTH)
+    without = [given for given in timed if len(given["nodes"]) == 4]
+    assert cases == [[], []]
+    cases.clear()
+    timed.clear()
+    report = compile_model(model, tmp_path / "model.tw", BOTH, samples={"large.npz": sample})
+    digest = hashlib.sha256(sample.read_bytes()).hexdigest()
+    assert cases == [[], ["sample 'large.npz'"]]
+    assert report.samples == (digest,)
+    assert [one.samples for one in report.bindings] == [(), (digest,)]
+    with zipfile.ZipFile(tmp_path / "model.tw") as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    assert manifest["samples"] == [digest]
+    assert [one.get("samples") for one in manifest["bindings"]] == [None, [digest]]
+    small, large = ([given for given in timed if len(given["nodes"]) == count] for count in (4, 20))
+    assert small
+    assert large
+    assert all(np.array_equal(given[name], without[0][name]) for given in small for name in given)
+    assert all(np.array_equal(given["picks"], np.arange(15, 20)) for given in large)
+
+
+def test_samples_that_fit_no_binding_are_refused_before_anything_is_built(tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", PICKED)
+    (tmp_path / "torn.npz").write_bytes(b"no archive")
+    samples = {
+        "fits": picked(tmp_path / "fits.npz", 4),
+        "seven": picked(tmp_path / "seven.npz", 7),
+        "torn": tmp_path / "torn.npz",
+    }
+    events: list[Any] = []
+    with pytest.raises(InputsError) as caught:
+        compile_model(model, tmp_path / "model.tw", BOTH, observe=events.append, samples=samples)
+    said = str(caught.value)
+    assert "sample 'seven', sample 'torn' cannot be used: the inputs fit none of the model's 2 bindings" in said
+    assert "sample 'seven': input 'nodes' has shape [7, 8], not [4, 8]" in said
+    assert "sample 'torn': the inputs are not a whole .npz archive" in said
+    assert "[4, 8]" in caught.value.fix
+    assert "[20, 8]" in caught.value.fix
+    assert {event.phase for event in events} == {"load"}
+    assert not (tmp_path / "model.tw").exists()
+    torn = {"torn": tmp_path / "torn.npz"}
+    with pytest.raises(InputsError, match=r"not a whole \.npz archive"):
+        compile_model(model, tmp_path / "model.tw", BOTH, samples=torn)

@@ -19,7 +19,8 @@ import sys, types
 from compiler import contract, errors
 pipeline = types.ModuleType("compiler.pipeline")
 def compile_model(
-    model, artifact, options, records=(), observe=None, hurry=None, measure=True, data=None, samples=None
+    model, artifact, options, records=(), observe=None, hurry=None, measure=True, data=None, samples=None,
+    memory_bytes=None,
 ):
 {body}
 pipeline.compile_model = compile_model

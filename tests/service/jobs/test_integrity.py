@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from compiler.contract import BenchmarkOptions
 from service.blobs.local import LocalBlobs
 from service.config import Settings
-from service.db import kept
+from service.db import kept, snapshot
 from service.db.engine import Database
 from service.db.models import Blob, Job, JobState
 from service.errors import ArtifactLost, BlobDamaged, BlobLost
@@ -45,6 +45,10 @@ def spoil(blobs: LocalBlobs, key: str, data: bytes | None) -> None:
         (blobs.root / key).unlink()
     else:
         (blobs.root / key).write_bytes(data)
+
+
+def key_of(digest: str) -> str:
+    return f"{digest[:2]}/{digest}"
 
 
 def notices(db: Database, owner: uuid.UUID, job: Job) -> list[str]:
@@ -130,6 +134,24 @@ def test_a_model_whose_bytes_are_lost_or_damaged_is_whole_again_when_it_is_sent_
     assert client.head(f"/models/{digest}").status_code == 200
     assert client.get(f"/models/{digest}/file").content == b"model"
     assert client.post("/compile", json={"model": digest, "options": {}}).status_code == 202
+    assert scrub_all(db, blobs).damaged == ()
+
+
+@pytest.mark.parametrize("data", [None, b"shorter than it was"])
+def test_samples_whose_bytes_are_lost_or_damaged_are_whole_again_when_they_are_sent_again(
+    client: TestClient, db: Database, blobs: LocalBlobs, data: bytes | None
+) -> None:
+    files = [("model", ("m.onnx", b"model")), ("samples", ("a.npz", b"a sample of inputs"))]
+    made = client.post("/compile", files=files).json()
+    (sample,) = made["samples"]
+    assert snapshot.named(db)[key_of(sample["sha256"])] == len(b"a sample of inputs")
+    spoil(blobs, key_of(sample["sha256"]), data)
+    scrub_all(db, blobs)
+    refused = client.post(f"/jobs/{made['id']}/clone", json={"options": {"seed": 2}})
+    assert (refused.status_code, refused.json()["code"]) == (507, "blob_lost")
+    assert "samples 'a.npz' are " in refused.json()["detail"]
+    assert client.post("/compile", files=files, params={"fresh": "true"}).status_code == 202
+    assert client.post(f"/jobs/{made['id']}/clone", json={"options": {"seed": 2}}).status_code == 202
     assert scrub_all(db, blobs).damaged == ()
 
 
