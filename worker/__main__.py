@@ -13,6 +13,7 @@ from compiler.errors import TilewrightError
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.jobs import quotas
 from service.logs import configure, logger
 from worker import device, group, kernel, queues, sandbox, scratch
 from worker.app import make_app, serve
@@ -91,6 +92,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         presence=Presence(db, name, serving.names, hardware, own.seen_every_s, published),
         limits=own.limits,
         lease_s=settings.lease_s,
+        owner_limits=quotas.Limits.of(settings),
         max_attempts=own.max_attempts,
         command=command,
     )

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
 from service.db.engine import clock
-from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Need, TuningRecord, Upload
+from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Need, Owner, TuningRecord, Upload
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 BATCH = 500
@@ -63,6 +63,24 @@ def delete_model(session: Session, owner_id: uuid.UUID, digest: str) -> None:
     session.execute(
         sa.delete(Model).where(Model.owner_id == owner_id, Model.digest == digest), execution_options=_UNSYNCED
     )
+
+
+def some_jobs(session: Session, owner_id: uuid.UUID) -> Sequence[uuid.UUID]:
+    """Some of the owner's jobs."""
+    query = sa.select(Job.id).where(Job.owner_id == owner_id).order_by(Job.id.desc()).limit(BATCH)
+    return session.scalars(query).all()
+
+
+def delete_records(session: Session, owner_id: uuid.UUID) -> int:
+    """Delete some of the owner's tuning records; how many."""
+    some = sa.select(TuningRecord.id).where(TuningRecord.owner_id == owner_id).limit(FETCH)
+    gone = sa.delete(TuningRecord).where(TuningRecord.id.in_(some)).returning(TuningRecord.id)
+    return len(session.scalars(gone.execution_options(synchronize_session=False)).all())
+
+
+def delete_owner(session: Session, owner_id: uuid.UUID) -> None:
+    """Delete an owner who has no jobs: models, uploads, keys and all else that is its own go with the row."""
+    session.execute(sa.delete(Owner).where(Owner.id == owner_id), execution_options=_UNSYNCED)
 
 
 def records_of(session: Session, owner_id: uuid.UUID, digest: str) -> int:

@@ -21,8 +21,7 @@ from service.http.metrics import Meter, answers
 from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
-from service.jobs import reconcile, retention
-from service.jobs.access import Door
+from service.jobs import access, reconcile, retention
 from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
@@ -48,7 +47,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         ring=ring or CeleryRing(settings.broker_url),
         feed=Feed(db, settings.events_poll_s),
         board=Board(db),
-        door=Door(db),
+        door=access.Door(db),
         metrics=CollectorRegistry(),
         oracle=oracle or Oracle(),
     )
@@ -108,6 +107,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         daemon=True,
     )
     sweeper.start()
+    settler = threading.Thread(
+        target=access.settle_all_along,
+        args=(state.door, stop),
+        kwargs={"every_s": access.SETTLE_EVERY_S},
+        name="keys",
+        daemon=True,
+    )
+    settler.start()
     await to_thread.run_sync(state.oracle.warm)
     try:
         yield
@@ -116,4 +123,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await to_thread.run_sync(state.oracle.close)
         await to_thread.run_sync(thread.join)
         await to_thread.run_sync(sweeper.join)
+        await to_thread.run_sync(settler.join)
         state.db.dispose()

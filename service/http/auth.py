@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.errors import NotAuthenticated
 from service.http.state import Here
+from service.jobs import audit
 from service.jobs.access import Caller
 
 KEY_HELP = (
@@ -25,7 +26,9 @@ async def _caller(here: Here, given: Annotated[HTTPAuthorizationCredentials | No
         raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
     key = given.credentials
     remembered = here.door.remembered(key)
-    return remembered if remembered is not None else await to_thread.run_sync(here.door.enter, key)
+    caller = remembered if remembered is not None else await to_thread.run_sync(here.door.enter, key)
+    audit.asked_by(caller.owner, caller.key)
+    return caller
 
 
 async def _reader(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
@@ -42,6 +45,9 @@ async def _compiler(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     caller.require("compile")
     return caller
 
+
+AnyCaller = Annotated[Caller, Depends(_caller)]
+"""A caller whose key is valid, whatever it allows."""
 
 Reader = Annotated[Caller, Depends(_reader)]
 """A caller whose key has the scope `read`."""

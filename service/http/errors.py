@@ -26,9 +26,14 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.BadRequest: 400,
     errors.NotAuthenticated: 401,
     errors.NotAllowed: 403,
+    errors.OwnerSuspended: 403,
+    errors.QuotaExceeded: 403,
     errors.NotFound: 404,
     errors.BodyTooLarge: 413,
     errors.QueueFull: 429,
+    errors.DeviceTimeUsed: 429,
+    errors.OwnerExists: 409,
+    errors.KeyEnded: 409,
     errors.IdempotencyKeyReused: 422,
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
@@ -51,8 +56,23 @@ HEADERS: dict[type[TilewrightError], dict[str, str]] = {
     errors.UnavailableError: {"Retry-After": "5"},
 }
 
-REPEATED: dict[type[TilewrightError], dict[str, str]] = {errors.WrongOffset: {"Upload-Offset": "received"}}
+REPEATED: dict[type[TilewrightError], dict[str, str]] = {
+    errors.WrongOffset: {"Upload-Offset": "received"},
+    errors.DeviceTimeUsed: {"Retry-After": "retry_after_s"},
+}
 """Headers that repeat one of the error's details."""
+
+QUOTAS: tuple[type[TilewrightError], ...] = (
+    errors.NotAllowed,
+    errors.OwnerSuspended,
+    errors.QuotaExceeded,
+    errors.QueueFull,
+    errors.DeviceTimeUsed,
+)
+"""What a route may answer that makes jobs, beside what every route does."""
+
+TOLD = (errors.NotAllowed, errors.QuotaExceeded)
+"""Refusals that the audit log tells; keys that are not let in it tells at the door."""
 
 BY_STATUS = {400: "bad_request", 404: "no_such_route", 405: "method_not_allowed"}
 """Codes of what the router itself refuses."""
@@ -85,7 +105,7 @@ def problem_responses(*wanted: int | type[TilewrightError]) -> dict[int | str, d
         response = responses.setdefault(answer.status_code, {"description": HTTPStatus(answer.status_code).phrase})
         media = response.setdefault("content", {}).setdefault(PROBLEM, {"schema": PROBLEM_SCHEMA, "examples": {}})
         media["examples"][sample.code] = {"value": json.loads(bytes(answer.body))}
-        for name in HEADERS.get(type(sample), {}):
+        for name in (*HEADERS.get(type(sample), {}), *REPEATED.get(type(sample), {})):
             response.setdefault("headers", {})[name] = {"schema": {"type": "string"}}
     return responses
 
@@ -118,6 +138,8 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
 def _tilewright(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TilewrightError)
     response = response_to(error, request.url.path)
+    if isinstance(error, TOLD):
+        request.app.state.tilewright.door.refusals.note(request.method.lower(), error.code)
     if response.status_code >= 500:
         log.error("request failed", path=request.url.path, code=error.code, error=error.message)
     return response

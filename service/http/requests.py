@@ -1,4 +1,4 @@
-"""One id for each request: bound to its log lines and sent back as `X-Request-Id`."""
+"""One id for each request: bound to its log lines and audit entries, and sent back as `X-Request-Id`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.db.models import new_id
+from service.jobs.audit import Asking, asking
 
 
 class RequestIds:
@@ -27,5 +28,11 @@ class RequestIds:
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request=request_id):
-            await self.app(scope, receive, send_with_id)
+        client = scope.get("client")
+        address = str(client[0]) if client else ""
+        asked = asking.set(Asking(request_id, address, scope["method"], scope["path"]))
+        try:
+            with structlog.contextvars.bound_contextvars(request=request_id):
+                await self.app(scope, receive, send_with_id)
+        finally:
+            asking.reset(asked)

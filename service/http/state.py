@@ -16,6 +16,7 @@ from service.jobs.board import Board
 from service.jobs.doorbell import Ring
 from service.jobs.events import Feed
 from service.jobs.oracle import Oracle
+from service.jobs.quotas import Limits
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class State:
     door: Door
     metrics: CollectorRegistry
     oracle: Oracle
+
+    @property
+    def limits(self) -> Limits:
+        """What an owner may have to whom the operator granted nothing else."""
+        return Limits.of(self.settings)
 
 
 async def _state(request: Request) -> State:

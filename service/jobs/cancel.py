@@ -8,7 +8,7 @@ from service.db import events, jobs
 from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.errors import JobFinished
-from service.jobs import life
+from service.jobs import audit, life
 from service.jobs.find import required
 
 
@@ -23,7 +23,9 @@ def cancel(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
             raise JobFinished(f"job {job_id} has ended as {job.state}", fix="there is nothing left to cancel")
         if job.state == JobState.QUEUED:
             life.move(session, job_id, JobState.CANCELLED)
+            audit.note(session, "cancel", f"/jobs/{job_id}")
         elif job.state in jobs.HELD and not job.cancel_requested:
             jobs.ask_to_cancel(session, job_id)
             events.append(session, job_id, [("notice", {"message": "cancelling was asked for"})])
+            audit.note(session, "cancel", f"/jobs/{job_id}")
         return jobs.locked(session, job_id)

@@ -10,7 +10,7 @@ from service.db.engine import Database
 from service.db.models import JobState
 from service.db.retention import Gone
 from service.errors import ModelInUse
-from service.jobs import life, models
+from service.jobs import audit, life, models
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,5 @@ def remove(db: Database, owner: uuid.UUID, digest: str, *, cancel: bool) -> Remo
             return Removal(digest, len(held), Gone(), records)
         gone = retention.delete_jobs(session, [job.id for job in hanging])
         retention.delete_model(session, owner, digest)
+        audit.note(session, "delete", f"/models/{digest}")
         return Removal(digest, 0, gone, records)

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 from service.blobs.store import Blobs
 from service.config import Settings
-from service.db import owners, retention
+from service.db import audit, owners, retention
 from service.db.engine import Database
 from service.db.retention import Gone
 from service.errors import DatabaseUnavailable, StorageUnavailable
+from service.jobs.owners import purge_doomed
 from service.logs import logger
 
 KEYS_AT_ONCE = 50_000
@@ -34,12 +35,13 @@ log = logger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """How long what is kept, in seconds; `jobs_s` 0: for ever."""
+    """How long what is kept, in seconds; `jobs_s` and `audit_s` 0: for ever."""
 
     jobs_s: float
     uploads_s: float
     inferences_s: float
     grace_s: float
+    audit_s: float = 0.0
 
     @classmethod
     def of(cls, settings: Settings) -> Rules:
@@ -49,12 +51,16 @@ class Rules:
             uploads_s=settings.keep_uploads_hours * 3600,
             inferences_s=settings.keep_inferences_hours * 3600,
             grace_s=settings.gc_grace_s,
+            audit_s=settings.keep_audit_days * 24 * 3600,
         )
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What one round removed; `inferences` lost their arrays, `temporary` are files of writes that never ended."""
+    """What one round removed; `inferences` lost their arrays, `temporary` are files of writes that never ended.
+
+    `owners` are those whose deletion is complete, `audit` entries of the audit log.
+    """
 
     jobs: int = 0
     artifacts: int = 0
@@ -62,16 +68,21 @@ class Swept:
     inferences: int = 0
     blobs: int = 0
     temporary: int = 0
+    owners: int = 0
+    audit: int = 0
 
 
 def sweep(db: Database, blobs: Blobs, rules: Rules, stop: threading.Event | None = None) -> Swept:
     """One round, which ends early once `stop` is set. Raises `DatabaseUnavailable` and `StorageUnavailable`."""
+    purged = purge_doomed(db)
     gone = _old_jobs(db, rules.jobs_s) if rules.jobs_s > 0 else Gone()
+    entries = _old_entries(db, rules.audit_s) if rules.audit_s > 0 else 0
     with db.write() as session:
         uploads = retention.forget_uploads(session, rules.uploads_s)
         inferences = retention.forget_arrays(session, rules.inferences_s)
     garbage = collect(db, blobs, rules.grace_s, stop)
-    return Swept(gone.jobs, gone.artifacts, uploads, inferences, garbage, blobs.sweep(ABANDONED_S))
+    temporary = blobs.sweep(ABANDONED_S)
+    return Swept(gone.jobs, gone.artifacts, uploads, inferences, garbage, temporary, purged, entries)
 
 
 def collect(db: Database, blobs: Blobs, grace_s: float, stop: threading.Event | None = None) -> int:
@@ -117,3 +128,12 @@ def _old_jobs(db: Database, older_than_s: float) -> Gone:
                 batch = retention.delete_jobs(session, retention.old_jobs(session, owner, older_than_s))
             gone += batch
     return gone
+
+
+def _old_entries(db: Database, older_than_s: float) -> int:
+    removed, batch = 0, audit.BATCH
+    while batch >= audit.BATCH:
+        with db.write() as session:
+            batch = audit.forget(session, older_than_s)
+        removed += batch
+    return removed

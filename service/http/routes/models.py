@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from service.errors import DigestMismatch, ModelInUse
+from service.errors import DigestMismatch, ModelInUse, NotAllowed, QuotaExceeded
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode_moment, encode_moment
 from service.http.download import blob_response
@@ -15,6 +15,7 @@ from service.http.errors import problem_responses
 from service.http.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHEMA
 from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
 from service.http.parts import DATA, MODEL
+from service.http.space import space
 from service.http.state import Here
 from service.http.upload import MULTIPART, RAW_TYPES, receive
 from service.jobs import models, removal
@@ -63,7 +64,7 @@ router = APIRouter(tags=["models"])
     status_code=201,
     summary="Upload a model",
     responses={
-        **problem_responses(413, DigestMismatch, 507),
+        **problem_responses(NotAllowed, QuotaExceeded, 413, DigestMismatch, 507),
         200: {"model": ModelOut, "description": "It was there already."},
     },
     openapi_extra={"requestBody": BODY},
@@ -87,15 +88,16 @@ async def upload_model(
     External data has the path that the model names it by: the filename of a part `data`, or its place in the zip
     relative to the ONNX file. Nothing is read as a model here; one that is malformed fails when it is compiled.
     """
-    upload = await receive(
-        request,
-        here.blobs,
-        limit=here.settings.max_model_bytes,
-        patience_s=here.settings.gc_grace_s / 2,
-        sha256=sha256,
-        model=model,
-    )
-    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
+    async with space(here, caller) as limit:
+        upload = await receive(
+            request,
+            here.blobs,
+            limit=limit,
+            patience_s=here.settings.gc_grace_s / 2,
+            sha256=sha256,
+            model=model,
+        )
+    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
     response.headers["Location"] = f"/models/{kept.model.digest}"
     if not kept.new:
         response.status_code = 200

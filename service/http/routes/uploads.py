@@ -51,6 +51,7 @@ def begin_upload(here: Here, caller: Submitter, response: Response, wanted: Uplo
         media_type=wanted.media_type,
         sha256=wanted.sha256,
         limit=here.settings.max_model_bytes,
+        limits=here.limits,
     )
     response.headers["Location"] = f"/uploads/{upload.id}"
     response.headers.update(_standing(upload))
@@ -95,7 +96,9 @@ async def append_to_upload(
         if now.received < now.bytes:
             response.headers.update(_standing(now))
             return UploadOut.of(now)
-        kept = uploads.finish(here.db, here.blobs, now, model=model, limit=here.settings.max_model_bytes)
+        kept = uploads.finish(
+            here.db, here.blobs, now, model=model, limit=here.settings.max_model_bytes, limits=here.limits
+        )
         response.headers.update(_standing(now))
         return UploadOut.of(now, kept.model)
 

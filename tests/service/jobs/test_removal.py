@@ -13,6 +13,7 @@ from service.db.models import Job, JobState
 from service.db.retention import Gone
 from service.errors import ModelInUse, NotFound
 from service.jobs import find, lease, models, removal, runs
+from service.jobs.quotas import UNLIMITED
 from service.jobs.submit import Submission, submit
 
 
@@ -24,8 +25,8 @@ def test_what_runs_an_artifact_of_the_model_goes_with_it_and_other_models_stay(
     finish()
     assert first.artifact_id is not None
     assert other.artifact_id is not None
-    both = runs.benchmark(db, owner, [other.artifact_id, first.artifact_id], BenchmarkOptions(), max_queued=10).job
-    alone = runs.benchmark(db, owner, [other.artifact_id], BenchmarkOptions(), max_queued=10).job
+    both = runs.benchmark(db, owner, [other.artifact_id, first.artifact_id], BenchmarkOptions(), limits=UNLIMITED).job
+    alone = runs.benchmark(db, owner, [other.artifact_id], BenchmarkOptions(), limits=UNLIMITED).job
     gone = removal.remove(db, owner, str(first.model_digest), cancel=True)
     assert gone.deleted == Gone(jobs=2, artifacts=1, benchmarks=1)
     for job in (first, both):
@@ -84,7 +85,7 @@ def test_a_submission_at_the_same_moment_comes_before_or_after(
         def ask(digest: str = digest, start: threading.Barrier = start, said: list[object] = outcomes) -> None:
             start.wait()
             try:
-                said.append(submit(db, Submission(owner, digest, CompileOptions()), max_queued=100).job)
+                said.append(submit(db, Submission(owner, digest, CompileOptions()), limits=UNLIMITED).job)
             except NotFound as error:
                 said.append(error)
 
