@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,8 +28,12 @@ from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
-from service.jobs import access, reconcile, retention
+from service.jobs import access, audit, reconcile, retention
+from service.jobs.audit import Asking
 from service.jobs.doorbell import CeleryRing
+
+MOST_DAYS = 36500.0
+"""After which a key may end at the latest."""
 
 log = logs.logger(__name__)
 
@@ -41,7 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.add_parser(name, help=(chore.__doc__ or "").split(".")[0])
     key = commands.add_parser("key", help="Make an API key and print it")
     key.add_argument("owner")
-    key.add_argument("--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile")
+    rights = key.add_mutually_exclusive_group()
+    rights.add_argument(
+        "--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile"
+    )
+    rights.add_argument("--role", choices=list(access.ROLES), help="instead of scopes")
+    key.add_argument("--days", type=_days, help="after how many days the key ends; left out: never")
     key.add_argument("--label", default="")
     given = parser.parse_args(arguments)
     try:
@@ -49,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logs.configure(json_lines=settings.log_json)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if given.command == "key":
-            _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
+            scopes = access.ROLES[given.role or "compiler"] if given.scope is None else given.scope
+            _key(settings, given.owner, scopes, given.label, given.days)
         else:
             CHORES[given.command or "serve"](settings)
     except (TilewrightError, ValidationError) as error:
@@ -130,9 +141,19 @@ def _sweep(settings: Settings) -> None:
         print(f"{what} {count}")
 
 
-def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
+def _days(text: str) -> float:
+    """A number of days. Raises `ValueError`, which argparse reports."""
+    days = float(text)
+    if not 0 < days <= MOST_DAYS:
+        raise ValueError(text)
+    return days
+
+
+def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str, days: float | None) -> None:
     db = Database(settings.sqlalchemy_url)
-    print(access.make_key(db, owner, scopes, label))
+    audit.asking.set(Asking(request_id="", address=audit.CONSOLE))
+    expires_at = None if days is None else time.time() + days * 24 * 3600
+    print(access.make_key(db, owner, scopes, label, expires_at=expires_at))
     db.dispose()
 
 

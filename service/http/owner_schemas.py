@@ -161,7 +161,9 @@ class RotationIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"grace_s": 3600}})
 
-    grace_s: float = Field(0.0, ge=0, le=LONGEST_GRACE_S, description="For how long the old one stays valid.")
+    grace_s: float = Field(
+        0.0, strict=True, ge=0, le=LONGEST_GRACE_S, description="For how long the old one stays valid."
+    )
     expires_at: Moment | None = Field(
         None, description="When the new one ends. Left out: when the old one would, but no later than the key used."
     )
@@ -222,10 +224,12 @@ class Grants(BaseModel):
         extra="forbid", json_schema_extra={"example": {"stored_bytes": 10737418240, "device_seconds": 36000}}
     )
 
-    stored_bytes: int | None = Field(None, ge=0, le=MOST)
-    queued_jobs: int | None = Field(None, ge=0, le=MOST)
-    concurrent_jobs: int | None = Field(None, ge=0, le=MOST)
-    device_seconds: float | None = Field(None, ge=0, le=MOST_SECONDS, description="Of a calendar month (UTC).")
+    stored_bytes: int | None = Field(None, strict=True, ge=0, le=MOST)
+    queued_jobs: int | None = Field(None, strict=True, ge=0, le=MOST)
+    concurrent_jobs: int | None = Field(None, strict=True, ge=0, le=MOST)
+    device_seconds: float | None = Field(
+        None, strict=True, ge=0, le=MOST_SECONDS, description="Of a calendar month (UTC)."
+    )
 
     @property
     def given(self) -> dict[str, float | None]:
@@ -294,7 +298,9 @@ class OwnerChange(BaseModel):
         extra="forbid", json_schema_extra={"example": {"suspended": False, "quotas": {"stored_bytes": 10737418240}}}
     )
 
-    suspended: bool | None = Field(None, description="Whether its keys are refused and none of its jobs is started.")
+    suspended: bool | None = Field(
+        None, strict=True, description="Whether its keys are refused and none of its jobs is started."
+    )
     quotas: Grants | None = Field(None, description="What is granted; null takes a grant back.")
 
 

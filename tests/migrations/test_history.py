@@ -291,7 +291,7 @@ def test_on_the_way_back_to_0002_no_key_is_let_in_that_was_barred_or_would_end(u
     free = {"expires_at": None, "revoked_at": None}
     with db.write() as session:
         insert(session, "owners", suspended_at=None, deleted_at=None)
-        insert(session, "owners", **{"owners.id": bob}, name="bob", suspended_at=5.0, deleted_at=None)
+        insert(session, "owners", **{"owners.id": bob, "owners.name": "bob"}, suspended_at=5.0, deleted_at=None)
         for number, label in enumerate(ways, start=20):
             given = free | {"ending": {"expires_at": 9e9}, "revoked": {"revoked_at": 3.0}}.get(label, {})
             whose = bob if label == "barred" else OWNER
