@@ -53,6 +53,20 @@ def add(session: Session, owner_id: uuid.UUID, digest: str, scopes: Sequence[str
     unless_present(session, ApiKey, owner_id=owner_id, digest=digest, scopes=list(scopes), label=label)
 
 
+def replace(session: Session, owner_id: uuid.UUID, digest: str | None, scopes: Sequence[str], label: str) -> None:
+    """Let the owner's key of this label be the one with this digest, and no other; None: there is none any more."""
+    others = sa.update(ApiKey).where(ApiKey.owner_id == owner_id, ApiKey.label == label, ApiKey.revoked_at.is_(None))
+    if digest is not None:
+        others = others.where(ApiKey.digest != digest)
+    session.execute(others.values(revoked_at=clock()).execution_options(synchronize_session=False))
+    if digest is not None:
+        add(session, owner_id, digest, scopes, label)
+        again = sa.update(ApiKey).where(
+            ApiKey.digest == digest, ApiKey.owner_id == owner_id, ApiKey.revoked_at.is_not(None)
+        )
+        session.execute(again.values(revoked_at=None, label=label).execution_options(synchronize_session=False))
+
+
 def make(
     session: Session, owner_id: uuid.UUID, digest: str, scopes: Sequence[str], label: str, expires_at: float | None
 ) -> ApiKey:

@@ -8,7 +8,6 @@ from fastapi import Request
 from compiler.contract import CompileOptions
 from service.errors import BadRequest
 from service.http.parts import DATA, MAX_OPTIONS_BYTES, MODEL, OPTIONS
-from service.http.space import space
 from service.http.state import State
 from service.http.upload import JSON, media_type, receive, small_body
 from service.http.wishes import CompileIn, compile_in, options_of, parse_options
@@ -28,10 +27,7 @@ async def asked_for(request: Request, here: State, caller: Caller, query: str | 
     if media_type(request) == JSON:
         asked = compile_in(await small_body(request, MAX_OPTIONS_BYTES))
         return asked, _one_of(given, None if asked.options is None else options_of(asked.options))
-    async with space(here, caller) as limit:
-        upload = await receive(
-            request, here.blobs, limit=limit, patience_s=here.settings.gc_grace_s / 2, parts=(MODEL, DATA, OPTIONS)
-        )
+    upload = await receive(request, here, caller, parts=(MODEL, DATA, OPTIONS))
     wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
     kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
     return CompileIn(model=kept.model.digest), wanted

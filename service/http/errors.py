@@ -16,6 +16,7 @@ from compiler.errors import Refusal, TilewrightError
 from service import errors
 from service.db.plain import storable
 from service.http.problem_samples import SAMPLES
+from service.http.requests import REQUEST
 from service.logs import logger
 
 STATUS: dict[type[TilewrightError], int] = {
@@ -34,6 +35,8 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.DeviceTimeUsed: 429,
     errors.OwnerExists: 409,
     errors.KeyEnded: 409,
+    errors.TooManyAtOnce: 429,
+    errors.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
@@ -43,6 +46,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.DigestMismatch: 422,
     errors.WrongOffset: 409,
     errors.ModelInUse: 409,
+    errors.JobInUse: 409,
     errors.Removed: 410,
     errors.UnavailableError: 503,
     errors.StorageUnavailable: 507,
@@ -52,6 +56,9 @@ STATUS: dict[type[TilewrightError], int] = {
 HEADERS: dict[type[TilewrightError], dict[str, str]] = {
     errors.NotAuthenticated: {"WWW-Authenticate": "Bearer"},
     errors.QueueFull: {"Retry-After": "30"},
+    errors.TooManyAtOnce: {"Retry-After": "2"},
+    errors.RateLimited: {"Retry-After": "1"},
+    errors.Busy: {"Retry-After": "2"},
     errors.JobNotFinished: {"Retry-After": "2"},
     errors.UnavailableError: {"Retry-After": "5"},
 }
@@ -59,6 +66,7 @@ HEADERS: dict[type[TilewrightError], dict[str, str]] = {
 REPEATED: dict[type[TilewrightError], dict[str, str]] = {
     errors.WrongOffset: {"Upload-Offset": "received"},
     errors.DeviceTimeUsed: {"Retry-After": "retry_after_s"},
+    errors.RateLimited: {"Retry-After": "retry_after_s"},
 }
 """Headers that repeat one of the error's details."""
 
@@ -137,12 +145,26 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
 
 def _tilewright(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TilewrightError)
-    response = response_to(error, request.url.path)
     if isinstance(error, TOLD):
         request.app.state.tilewright.door.refusals.note(request.method.lower(), error.code)
-    if response.status_code >= 500:
+    shown = error
+    if error.code == compiler.InternalError.code:
+        shown = _ours(request)
+        log.error("request broke", path=request.url.path, error=error.message, details=error.details)
+    response = response_to(shown, request.url.path)
+    if response.status_code >= 500 and shown is error and not isinstance(error, errors.Busy):
         log.error("request failed", path=request.url.path, code=error.code, error=error.message)
     return response
+
+
+def _ours(request: Request) -> TilewrightError:
+    """What a caller is told of a fault of ours: the id by which the operator finds the rest in the log."""
+    request_id = request.scope.get(REQUEST, "")
+    return compiler.InternalError(
+        "the service failed; this is our fault",
+        fix=f"try again; if it stays, report it with the request id {request_id}",
+        details={"request": request_id},
+    )
 
 
 def _validation(request: Request, error: Exception) -> JSONResponse:
@@ -169,8 +191,8 @@ def _router(request: Request, error: Exception) -> JSONResponse:
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    log.error("request broke", path=request.url.path, exc_info=error)
-    return response_to(
-        compiler.InternalError("the service failed; this is our fault", fix="retry, and report it if it stays"),
-        request.url.path,
-    )
+    shown = _ours(request)
+    log.error("request broke", path=request.url.path, request=shown.details["request"], exc_info=error)
+    response = response_to(shown, request.url.path)
+    response.headers["X-Request-Id"] = shown.details["request"]  # what adds it elsewhere is broken off
+    return response

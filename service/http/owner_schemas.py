@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.db.models import Owner
 from service.http.moments import Moment
-from service.http.schemas import utc
+from service.http.schemas import RequestBody, utc
 from service.jobs.access import ROLES, role_of
 from service.jobs.keys import LONGEST_GRACE_S, Made, Shown
 from service.jobs.owners import Removal, Seen
@@ -131,11 +131,10 @@ class KeyPage(BaseModel):
     next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last.")
 
 
-class KeyIn(BaseModel):
+class KeyIn(RequestBody):
     """A key that is to be made."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"example": {"label": "laptop", "role": "compiler", "expires_at": "2099-11-20T09:00:00Z"}},
     )
 
@@ -156,14 +155,12 @@ class KeyIn(BaseModel):
         return [scope for scope in ROLES["operator"] if scope in given]
 
 
-class RotationIn(BaseModel):
+class RotationIn(RequestBody):
     """How a key is to be replaced."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"grace_s": 3600}})
+    model_config = ConfigDict(json_schema_extra={"example": {"grace_s": 3600}})
 
-    grace_s: float = Field(
-        0.0, strict=True, ge=0, le=LONGEST_GRACE_S, description="For how long the old one stays valid."
-    )
+    grace_s: float = Field(0.0, ge=0, le=LONGEST_GRACE_S, description="For how long the old one stays valid.")
     expires_at: Moment | None = Field(
         None, description="When the new one ends. Left out: when the old one would, but no later than the key used."
     )
@@ -217,19 +214,15 @@ def _quota(limit: int, used: int | None) -> QuotaOut:
     return QuotaOut(limit=limit or None, used=used)
 
 
-class Grants(BaseModel):
+class Grants(RequestBody):
     """What an operator grants an owner instead of the installation's limits. 0: no limit; null: the installation's."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"stored_bytes": 10737418240, "device_seconds": 36000}}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": {"stored_bytes": 10737418240, "device_seconds": 36000}})
 
-    stored_bytes: int | None = Field(None, strict=True, ge=0, le=MOST)
-    queued_jobs: int | None = Field(None, strict=True, ge=0, le=MOST)
-    concurrent_jobs: int | None = Field(None, strict=True, ge=0, le=MOST)
-    device_seconds: float | None = Field(
-        None, strict=True, ge=0, le=MOST_SECONDS, description="Of a calendar month (UTC)."
-    )
+    stored_bytes: int | None = Field(None, ge=0, le=MOST)
+    queued_jobs: int | None = Field(None, ge=0, le=MOST)
+    concurrent_jobs: int | None = Field(None, ge=0, le=MOST)
+    device_seconds: float | None = Field(None, ge=0, le=MOST_SECONDS, description="Of a calendar month (UTC).")
 
     @property
     def given(self) -> dict[str, float | None]:
@@ -278,12 +271,10 @@ class OwnerPage(BaseModel):
     next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last.")
 
 
-class OwnerIn(BaseModel):
+class OwnerIn(RequestBody):
     """An owner that is to be made."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"name": "ada", "quotas": {"device_seconds": 36000}}}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": {"name": "ada", "quotas": {"device_seconds": 36000}}})
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$", description="1 to 100 letters, digits and `.`, `_`, `@`, `-`."
@@ -291,16 +282,14 @@ class OwnerIn(BaseModel):
     quotas: Grants | None = Field(None, description="What it is granted.")
 
 
-class OwnerChange(BaseModel):
+class OwnerChange(RequestBody):
     """What is to be different of an owner; what is left out stays."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"suspended": False, "quotas": {"stored_bytes": 10737418240}}}
+        json_schema_extra={"example": {"suspended": False, "quotas": {"stored_bytes": 10737418240}}}
     )
 
-    suspended: bool | None = Field(
-        None, strict=True, description="Whether its keys are refused and none of its jobs is started."
-    )
+    suspended: bool | None = Field(None, description="Whether its keys are refused and none of its jobs is started.")
     quotas: Grants | None = Field(None, description="What is granted; null takes a grant back.")
 
 

@@ -1,13 +1,22 @@
-"""One id for each request: bound to its log lines and audit entries, and sent back as `X-Request-Id`."""
+"""What stands on every answer: an id of the request, and what the gate adds.
+
+The id is bound to the request's log lines and audit entries.
+"""
 
 from __future__ import annotations
 
 import structlog
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.db.models import new_id
 from service.jobs.audit import Asking, asking
+
+REQUEST = "tilewright.request"
+"""Under which a request's scope has its id."""
+ADDED = "tilewright.added"
+"""Under which a request's scope has further headers of its answer, as pairs of bytes."""
+
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 
 
 class RequestIds:
@@ -22,10 +31,13 @@ class RequestIds:
             await self.app(scope, receive, send)
             return
         request_id = str(new_id())
+        scope[REQUEST] = request_id
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                given = [header for header in message.get("headers", ()) if header[0].lower() != NO_SNIFFING[0]]
+                added = scope.get(ADDED, ())
+                message["headers"] = [*given, NO_SNIFFING, (b"x-request-id", request_id.encode()), *added]
             await send(message)
 
         client = scope.get("client")

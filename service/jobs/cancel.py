@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
+
+from sqlalchemy.orm import Session
 
 from service.db import events, jobs
 from service.db.engine import Database
@@ -29,3 +32,20 @@ def cancel(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
             events.append(session, job_id, [("notice", {"message": "cancelling was asked for"})])
             audit.note(session, "cancel", f"/jobs/{job_id}")
         return jobs.locked(session, job_id)
+
+
+def stop(session: Session, open_jobs: Iterable[Job], why: str) -> list[Job]:
+    """End the queued jobs at once, and ask the held ones to end; those of them that were told so just now.
+
+    why  what they are stopped for, which the logs of the held ones say
+    """
+    told = []
+    for job in open_jobs:
+        if job.state == JobState.QUEUED:
+            life.move(session, job.id, JobState.CANCELLED)
+            told.append(job)
+        elif job.state in jobs.HELD and not job.cancel_requested:
+            jobs.ask_to_cancel(session, job.id)
+            events.append(session, job.id, [("notice", {"message": f"cancelling was asked for, {why}"})])
+            told.append(job)
+    return told

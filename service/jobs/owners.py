@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.db import events, jobs, owners, retention
+from service.db import jobs, owners, retention
 from service.db.engine import Database
-from service.db.models import JobState, Owner
+from service.db.models import Owner
 from service.db.retention import Gone
 from service.errors import BadRequest, NotAllowed, NotFound, OwnerExists
-from service.jobs import audit, life, quotas
+from service.jobs import audit, quotas
 from service.jobs.access import Caller, demand_name
+from service.jobs.cancel import stop
 from service.jobs.quotas import Limits, Use
 
 
@@ -146,15 +147,9 @@ def _stop(db: Database, owner_id: uuid.UUID) -> int:
     with db.write() as session:
         owners.lock(session, owner_id)
         open_jobs = jobs.open_of(session, owner_id)
-        for job in open_jobs:
-            if job.state == JobState.QUEUED:
-                life.move(session, job.id, JobState.CANCELLED)
-            elif not job.cancel_requested:
-                jobs.ask_to_cancel(session, job.id)
-                events.append(
-                    session, job.id, [("notice", {"message": "cancelling was asked for, to remove its owner"})]
-                )
-        return sum(job.state in jobs.HELD for job in open_jobs)
+        held = sum(job.state in jobs.HELD for job in open_jobs)
+        stop(session, open_jobs, "to remove its owner")
+        return held
 
 
 def _required(session: Session, name: str, *, lock: bool = False) -> Owner:

@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 
 from compiler.codegen.build import environment_compiler
+from compiler.codegen.calls import operands_of
+from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
-from compiler.devices.cuda.emit.program import emit_cuda
+from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
@@ -193,10 +195,15 @@ class CudaBackend:
             programs.append(self.emit(kernels, plan))
         return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
 
-    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+    def weights(self, earlier: Weights | None = None) -> Weights:
+        return Weights(ALIGNMENT, earlier)
+
+    def emit(
+        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+    ) -> Program:
         if others:
             raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
-        return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS)
+        return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS, weights)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
         return CudaStepper(kernels, plan, self.candidates)
@@ -215,16 +222,12 @@ class CudaBackend:
 def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
     """A candidate as it is launched, with its operands in order: what is packed as it is packed."""
     lowered = candidate.lowered
-    operands = []
-    for position, buffer in enumerate((*workload.inputs, *workload.outputs)):
-        packing = lowered.packings.get(position)
-        operands.append((packing.dtype, packing.elements) if packing else (buffer.dtype, buffer.span))
     return BuiltKernel(
         image=candidate.image,
         name=lowered.name,
         grid=lowered.grid,
         block=lowered.block,
-        operands=tuple(operands),
+        operands=operands_of(workload, lowered.packings),
         shared_bytes=lowered.shared_bytes,
         scratch_bytes=lowered.scratch_bytes,
         counters=lowered.counters,

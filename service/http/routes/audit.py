@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from service.db.audit import Wanted
 from service.errors import NotAllowed
 from service.http.auth import Reader
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.moments import Moment, seconds_of
 from service.http.owner_schemas import NAME_PATTERN, AuditOut, AuditPage
 from service.http.state import Here
@@ -19,7 +20,7 @@ from service.jobs import trail
 
 WORD = r"^[a-z_]{1,64}$"
 
-router = APIRouter(tags=["audit"])
+router = Gated(tags=["audit"])
 
 
 @router.get("/audit", summary="Who did what", responses=problem_responses(400, NotAllowed, 404))
@@ -33,8 +34,8 @@ def list_audit(
         str | None,
         Query(
             pattern=WORD,
-            description="`create`, `append`, `cancel`, `finish`, `delete`, `import`, `rotate`, `expire`, `revoke`, "
-            "`suspend`, `resume`, `limit`, `login`; of other refusals the method: `get`, `post`, ...",
+            description="`create`, `append`, `cancel`, `finish`, `delete`, `purge`, `import`, `rotate`, `expire`, "
+            "`revoke`, `suspend`, `resume`, `limit`, `login`; of other refusals the method: `get`, `post`, ...",
         ),
     ] = None,
     outcome: Annotated[str | None, Query(pattern=WORD, description="`done`, or the code of a problem.")] = None,

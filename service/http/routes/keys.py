@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from service.errors import KeyEnded, NotAllowed
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import KeyId
 from service.http.moments import seconds_of
 from service.http.owner_schemas import NAME_PATTERN, KeyIn, KeyOut, KeyPage, NewKeyOut, RotationIn
 from service.http.state import Here
 from service.jobs import keys
 
-router = APIRouter(tags=["keys"])
+router = Gated(tags=["keys"])
 
 
 @router.get("/keys", summary="List keys", responses=problem_responses(400, NotAllowed, 404))

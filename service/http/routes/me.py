@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from service.http.auth import AnyCaller
+from service.http.gate import Gated
 from service.http.owner_schemas import KeyOut, MeOut, QuotasOut
 from service.http.state import Here
 from service.jobs import keys
 
-router = APIRouter(tags=["keys"])
+router = Gated(tags=["keys"])
 
 
 @router.get("/me", summary="Whose key is this?")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from service.errors import NotAllowed, OwnerExists
 from service.http.auth import Administrator
 from service.http.cursors import Cursor, Limit, decode_text, encode_text
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.owner_schemas import NAME_PATTERN, OwnerChange, OwnerIn, OwnerOut, OwnerPage, OwnerRemovalOut
 from service.http.state import Here
 from service.jobs import owners
 
 Name = Annotated[str, Path(pattern=NAME_PATTERN, description="Of an owner.", examples=["ada"])]
 
-router = APIRouter(tags=["owners"])
+router = Gated(tags=["owners"])
 
 
 @router.get("/owners", summary="List owners", responses=problem_responses(400))

@@ -181,6 +181,7 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         ),
         ("DELETE", "/uploads/{upload_id}"): ("delete", lambda: client.delete(f"/uploads/{upload()}")),
         ("DELETE", "/jobs/{job_id}"): ("cancel", lambda: client.delete(f"/jobs/{compiled()['id']}")),
+        ("POST", "/jobs/{job_id}/purge"): ("purge", lambda: client.post(f"/jobs/{compiled()['id']}/purge")),
         ("POST", "/jobs/{job_id}/finish"): ("finish", lambda: client.post(f"/jobs/{compiled()['id']}/finish")),
         ("POST", "/jobs/{job_id}/clone"): (
             "create",

@@ -32,8 +32,17 @@ ALIGNMENT = 256
 """Bytes at a multiple of which every constant begins, as every other storage does."""
 
 
-def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: CudaToolchain, jobs: int) -> Program:
+def emit_cuda(
+    kernels: KernelGraph,
+    plan: Plan,
+    target: CudaTarget,
+    toolchain: CudaToolchain,
+    jobs: int,
+    weights: Weights | None = None,
+) -> Program:
     """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` is.
+
+    Its constants are added to `weights`, which begin with it unless some are given.
 
     Raises ToolchainFailed when a compiler does not take it, VerifyError for a plan with more than one device or with
     copies.
@@ -45,7 +54,7 @@ def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: C
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
     texts = [unit_text(unit) for unit in units]
     images = compile_units(texts, architectures(target, launched), jobs)
-    weights = Weights(ALIGNMENT)
+    weights = weights or Weights(ALIGNMENT)
     given = Given.of(kernels, plan, lowered, nodes, weights)
     host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc)
     headers = files("compiler.devices.cuda.runtime")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.making import kernel_record
 from compiler.measure.pattern import reads_indices
-from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
+from compiler.measure.rounds import clean_rounds, losers
 from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
 
@@ -270,7 +269,8 @@ class CudaMachine:
             if not self._round(runs, turn, over):
                 break
             clocks.append((before, self._clock(runs, over)))
-            _drop_losers(runs)
+            for at in losers((run.trial.key, run.samples.values()) for run in runs):
+                runs[at].is_out = True
             if len(clean_rounds([_rate(one) for one in clocks], CLOCK_LOSS)) >= self.samples:
                 break
         return clocks
@@ -351,15 +351,3 @@ def _clock_of(rounds: Sequence[tuple[Clock | None, Clock | None]]) -> dict[str, 
         **({"clock_mhz": int(np.median(speeds))} if speeds else {}),
         **({"throttled": held} if held else {}),
     }
-
-
-def _drop_losers(runs: Sequence[_Run]) -> None:
-    middles = {
-        at: float(np.median([*run.samples.values()])) for at, run in enumerate(runs) if len(run.samples) >= LEAST_ROUNDS
-    }
-    best: dict[str, float] = {}
-    for at, middle in middles.items():
-        key = runs[at].trial.key
-        best[key] = min(best.get(key, math.inf), middle)
-    for at, middle in middles.items():
-        runs[at].is_out = runs[at].is_out or middle > LOSER * best[runs[at].trial.key]

@@ -1,6 +1,6 @@
 """Owners that are suspended, deleted and limited; keys that expire; device seconds by month; the audit log.
 
-Revision 0003, after 0002.
+Revision 0005, after 0004.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 
