@@ -54,8 +54,7 @@ def _step(connection: sa.Connection) -> str | None:
     if present is not None and present not in known:
         raise UnknownStep(
             f"the database is at step {present}, which this program does not know: a newer one has been here",
-            fix="start the newer version of Tilewright, which knows python -m service migrate to that step, "
-            "or restore the backup that was made before it",
+            fix="start the newer version, which migrated it, or restore the backup that was made before",
         )
     return present
 
