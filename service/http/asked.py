@@ -29,7 +29,7 @@ async def asked_for(request: Request, here: State, caller: Caller, query: str | 
         return asked, _one_of(given, None if asked.options is None else options_of(asked.options))
     upload = await receive(request, here, caller, parts=(MODEL, DATA, OPTIONS))
     wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
-    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
+    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
     return CompileIn(model=kept.model.digest), wanted
 
 

@@ -11,6 +11,7 @@ from service.db.engine import Database
 from service.db.models import JobKind
 from service.errors import BadRequest
 from service.jobs import find
+from service.jobs.quotas import Limits
 from service.jobs.submit import Submission, Submitted, submit
 
 
@@ -23,7 +24,7 @@ def clone(
     fresh: bool = False,
     priority: int = 0,
     idempotency_key: str | None = None,
-    max_queued: int,
+    limits: Limits,
 ) -> Submitted:
     """Submit the model of a compilation with its options, of which `overrides` replaces some, each as a whole.
 
@@ -44,4 +45,4 @@ def clone(
         priority=priority,
         cloned_from=source.id,
     )
-    return submit(db, submission, max_queued=max_queued)
+    return submit(db, submission, limits=limits)
