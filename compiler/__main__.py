@@ -26,6 +26,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--options", default="{}", help='more options as JSON, such as \'{"inputs": {"x": [1, 3, 224, 224]}}\''
     )
     parser.add_argument("--records", type=Path, help="a records.jsonl of earlier measurements to reuse")
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE.npz",
+        help="inputs to judge and, the first, to time on",
+    )
     parser.add_argument("--dump", type=Path, help="a folder for one numbered text file per step")
     parser.add_argument("--explain", action="store_true", help="print what was rewritten, refused and tried, and why")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -36,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
         asked = {"target": given.target, "precision": given.precision}
         options = CompileOptions.from_json({**asked, **json.loads(given.options)})
         records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records else []
-        report = compile_model(given.model, artifact, options, records, _Progress(quiet=given.json), dump)
+        samples = {str(path): path for path in given.samples}
+        progress = _Progress(quiet=given.json)
+        report = compile_model(given.model, artifact, options, records, progress, dump, samples=samples)
     except (TilewrightError, OSError, json.JSONDecodeError) as error:
         print(f"{given.model}: {error}", file=sys.stderr)
         return 1

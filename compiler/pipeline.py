@@ -14,6 +14,8 @@ from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ops import OPERATORS
+from compiler.prove.ranges import derive
+from compiler.prove.samples import read_samples, share_out, specs_of
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
@@ -35,6 +37,7 @@ def compile_model(
     hurry: Hurry = unhurried,
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
+    samples: Mapping[str, Path] | None = None,
     memory_bytes: int | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
@@ -51,6 +54,8 @@ def compile_model(
     What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
     left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
     the model; None: beside the model. `memory_bytes` is what this process may use; None: as much as the machine has.
+    `samples` are .npz archives of inputs, by what the caller calls them: the artifact is judged on each, and timed on
+    the first; of several bindings, the one whose shapes a sample has.
 
     Raises the errors of `compiler.errors`.
     """
@@ -58,22 +63,37 @@ def compile_model(
     bindings = options.bindings
     if len(bindings) == 1:
         session = Session.of(options, records, trace, hurry, measure, artifact.parent)
-        _, come = compile_binding(session, model, artifact, data, memory_bytes)
+        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
         return come
+    shares = samples_of_bindings(trace, model, bindings, data, samples or {})
     known = [*records]
     weights: Weights | None = None
     alone = artifact.with_name(f".{artifact.name}.binding")
     each = []
     try:
-        for turn, one in enumerate(bindings):
+        for turn, (one, share) in enumerate(zip(bindings, shares, strict=True)):
             trace.turn, trace.turns = turn, len(bindings)
             session = Session.of(one, known, trace, hurry, measure, artifact.parent)
-            built, come = compile_binding(session, model, alone, data, memory_bytes, weights)
-            each.append(proved(session, built, come, alone))
+            front, built, come = compile_binding(session, model, alone, data, memory_bytes, share, weights)
+            each.append(proved(session, built, come, alone, front.timed_inputs(options.seed)))
             known, weights = [record.to_json() for record in session.records], built.weights
         return joined(trace, each, built.program.weights, options, artifact)
     finally:
         alone.unlink(missing_ok=True)
+
+
+def samples_of_bindings(
+    trace: Trace,
+    model: Path,
+    bindings: Sequence[CompileOptions],
+    data: Mapping[str, Path] | None,
+    samples: Mapping[str, Path],
+) -> list[dict[str, Path]]:
+    """Of each binding the samples that have its shapes. Raises InputsError for one that has those of none."""
+    if not samples:
+        return [{} for _ in bindings]
+    with trace.step("load"):
+        return share_out(samples, [specs_of(load(model, one, OPERATORS, data=data).graph) for one in bindings])
 
 
 def compile_binding(
@@ -82,10 +102,11 @@ def compile_binding(
     artifact: Path,
     data: Mapping[str, Path] | None,
     memory_bytes: int | None,
+    samples: Mapping[str, Path],
     earlier: Weights | None = None,
-) -> tuple[Built, CompileReport]:
+) -> tuple[Front, Built, CompileReport]:
     """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
-    front = front_of(session, model, data, memory_bytes)
+    front = front_of(session, model, data, memory_bytes, samples)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
@@ -95,7 +116,7 @@ def compile_binding(
             with session.trace.step("agree"):
                 proof = prove(session, front, built)
                 os.replace(unproven, artifact)
-            return built, report(session, front, built, proof, measured)
+            return front, built, report(session, front, built, proof, measured)
         except Disagreement as error:
             if not (inexact := built.rounded(session)):
                 raise
@@ -106,7 +127,13 @@ def compile_binding(
     raise InternalError("the round that rounds nothing has an algorithm that could round less")
 
 
-def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, memory_bytes: int | None = None) -> Front:
+def front_of(
+    session: Session,
+    model: Path,
+    data: Mapping[str, Path] | None,
+    memory_bytes: int | None = None,
+    samples: Mapping[str, Path] | None = None,
+) -> Front:
     """The steps that do not depend on the rounding policy."""
     trace, kept = session.trace, session.kept
     with trace.step("load"):
@@ -115,6 +142,8 @@ def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, mem
         effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
         for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
             trace.notice(notice)
+        given = read_samples(samples or {}, loaded.graph)
+        derived = derive(loaded.graph)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):
         rewritten = rewrite(loaded.graph, rules=kept.rules)
@@ -131,7 +160,7 @@ def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, mem
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, effort, rewritten, weighed, fused)
+    return Front(loaded, effort, rewritten, weighed, fused, derived, given)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
@@ -161,4 +190,6 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         ranked_kernels=tiled.ranking.kernels if tiled.ranking else 0,
         plans=built.plans.choice.reached,
         notices=tuple(session.trace.notices),
+        input_ranges=front.input_ranges,
+        samples=tuple(sample.digest for sample in front.samples),
     )

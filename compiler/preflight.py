@@ -32,6 +32,7 @@ from compiler.ir.kernel import Kernel
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
+from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.steps.foreseeing import proof_notices, proof_problem
 
 COMPILE_BASE_BYTES = 448 << 20
@@ -41,6 +42,9 @@ RUN_BASE_BYTES = 8 << 20
 COMPILE_WEIGHTS, COMPILE_ACTIVATIONS = 6, 16
 """Copies held at once: in the file, in memory, folded, packed, and twice as wide for the float64 reference, which keeps
 more than what is alive. Fitted to what compiling SqueezeNet and ResNet-18 took."""
+
+SHOWN_INPUTS = 4
+"""Of those that a sentence names."""
 
 GFLOP_COUNTS = (
     "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
@@ -61,7 +65,11 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      name was looked at, because they read what a refused call makes)
     refusals         all of them: `reason`, `fix`, `node`, `operator`
     inputs           `name`, `dtype`, `shape` (ints, names of symbolic dimensions, null where the file says nothing;
-                     null for an unknown rank), `bound` (whether the options leave nothing open)
+                     null for an unknown rank), `bound` (whether the options leave nothing open), `range` (what random
+                     inputs are drawn from, [low, high] with null for an end without a bound; null where nothing is
+                     demanded of it), `why` (the nodes that demand it)
+    samples          nodes for whose sake samples should be given, since no range of the inputs is known to keep what
+                     they read inside: `reason`, `fix`, `node`, `operator`, `inputs`
     outputs          `name`, `dtype`, `shape`; as inference finds them, else as the file declares them, with dtype null
     parameters       elements of the file's tensors that are read
     weight_bytes     their bytes
@@ -118,13 +126,15 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
     uses = [_operator(use, refused) for use in found.uses]
-    refusals = [*found.refusals, *refused]
-    problem = (
-        found.problem
-        or (_target_problem(options) if target["name"] is None else None)
-        or _without_problem(options)
-        or (proof_problem(effort, options) if effort else None)
-    )
+    asked = [
+        (_target_problem(options) if target["name"] is None else None),
+        _without_problem(options),
+        (proof_problem(effort, options) if effort else None),
+    ]
+    others = [Refusal(one.message, one.fix) for one in asked if one is not None]
+    refusals = [*found.refusals, *refused, *others]
+    problem = next((one for one in (found.problem, *asked) if one is not None), None)
+    derived = derive(graph) if graph else Derived({}, ())
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
     return {
@@ -133,7 +143,8 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
         "nodes": sum(use.count for use in found.uses),
         "operators": uses,
         "refusals": [asdict(refusal) for refusal in refusals],
-        "inputs": [_input(entry, entry.name not in found.open) for entry in found.model.body.inputs],
+        "inputs": [_input(entry, entry.name not in found.open, graph, derived) for entry in found.model.body.inputs],
+        "samples": [_wanted(graph, open_) for open_ in derived.unproven] if graph else [],
         "outputs": _outputs(found),
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
@@ -154,7 +165,7 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "outputs", "notices")
+    empty = ("operators", "inputs", "samples", "outputs", "notices")
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -224,13 +235,26 @@ def _operator(use: Use, refused: list[Refusal]) -> dict[str, Any]:
     }
 
 
-def _input(entry: Input, bound: bool) -> dict[str, Any]:
+def _input(entry: Input, bound: bool, graph: Graph | None, derived: Derived) -> dict[str, Any]:
+    named = {graph.values[value].name: found for value, found in derived.ranges.items()} if graph else {}
+    drawn = named.get(entry.name)
     return {
         "name": entry.name,
         "dtype": str(entry.dtype) if entry.dtype else None,
         "shape": None if entry.shape is None else list(entry.shape),
         "bound": bound,
+        "range": list(drawn.interval.ends) if drawn else None,
+        "why": drawn.why if drawn else "",
     }
+
+
+def _wanted(graph: Graph, open_: Unproven) -> dict[str, Any]:
+    """Why samples should be given."""
+    demand, names = open_.demand, [graph.values[value].name for value in open_.inputs]
+    shown = ", ".join(map(repr, names[:SHOWN_INPUTS])) + (" and others" if len(names) > SHOWN_INPUTS else "")
+    reason = f"it reads as {demand.why} what is computed from {shown}, and no range of them is known to keep it inside"
+    fix = "give samples of inputs that the model takes, as .npz archives"
+    return {**asdict(Refusal(reason, fix, demand.node.source, demand.node.op)), "inputs": names}
 
 
 def _outputs(found: Survey) -> list[dict[str, Any]]:

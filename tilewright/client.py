@@ -17,6 +17,7 @@ import httpx
 
 from tilewright import download as downloads
 from tilewright import inferences, records
+from tilewright import samples as given_samples
 from tilewright.artifacts import Artifacts
 from tilewright.benchmark import Benchmark
 from tilewright.discover import find_server
@@ -123,6 +124,7 @@ class Client(Artifacts, Owners):
         options: Options | None = None,
         *,
         data: Sequence[str | Path] = (),
+        samples: Sequence[str | Path | Mapping[str, Any]] = (),
         fresh: bool = False,
         priority: int = 0,
         idempotency_key: str = "",
@@ -136,6 +138,7 @@ class Client(Artifacts, Owners):
         options: Sequence[Options],
         *,
         data: Sequence[str | Path] = (),
+        samples: Sequence[str | Path | Mapping[str, Any]] = (),
         fresh: bool = False,
         priority: int = 0,
         idempotency_key: str = "",
@@ -148,6 +151,7 @@ class Client(Artifacts, Owners):
         options: Options | Sequence[Options] | None = None,
         *,
         data: Sequence[str | Path] = (),
+        samples: Sequence[str | Path | Mapping[str, Any]] = (),
         fresh: bool = False,
         priority: int = 0,
         idempotency_key: str = "",
@@ -159,6 +163,8 @@ class Client(Artifacts, Owners):
 
         progress  of the upload, which is skipped when the server has the model
         data      as for `upload`
+        samples   .npz files, or arrays by the names of the model's inputs: the artifact is judged on each, and timed
+                  on the first
 
         Repeated by itself when the connection breaks: the idempotency key keeps that from making a second job.
         Raises `UsageError` for a file that cannot be read.
@@ -173,7 +179,8 @@ class Client(Artifacts, Owners):
             "fresh": fresh,
             "priority": priority,
         }
-        answer = self._submit("/compile", json=body, key=idempotency_key)
+        request = given_samples.form(body, samples) if samples else {"json": body}
+        answer = self._submit("/compile", key=idempotency_key, **request)
         return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
 
     def preflight(

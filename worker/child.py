@@ -41,6 +41,7 @@ class Spec:
     records  earlier measurements of this hardware
     measures whether this worker holds a device of the job's kind; without it nothing is measured
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
+    samples  of a compilation: .npz archives of inputs, by what the caller calls them
     walls    those of the sandbox without which nothing is done
     """
 
@@ -54,6 +55,7 @@ class Spec:
     limits: Limits
     measures: bool = True
     gpu: bool = False
+    samples: tuple[tuple[str, Path], ...] = ()
     walls: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Spec:
             "limits": self.limits.to_json(),
             "measures": self.measures,
             "gpu": self.gpu,
+            "samples": [[name, str(path)] for name, path in self.samples],
             "walls": list(self.walls),
         }
 
@@ -87,13 +90,15 @@ class Spec:
             limits=Limits.from_json(plain["limits"]),
             measures=plain["measures"],
             gpu=plain["gpu"],
+            samples=tuple((name, Path(path)) for name, path in plain["samples"]),
             walls=tuple(plain["walls"]),
         )
 
     @property
     def readable(self) -> list[Path]:
-        """The inputs, where they are links as well, and the folder that holds them."""
-        return list(dict.fromkeys(path for _, given in self.inputs for path in (given, given.parent)))
+        """The inputs and samples, where they are links as well, and the folder that holds them."""
+        files = (*self.inputs, *self.samples)
+        return list(dict.fromkeys(path for _, given in files for path in (given, given.parent)))
 
 
 def main(arguments: list[str]) -> None:
@@ -150,6 +155,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         measure=spec.measures,
         data=dict(data),
         memory_bytes=spec.limits.memory_bytes,
+        samples=dict(spec.samples),
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from service.blobs.store import Blobs
-from service.jobs.lease import Claim
+from service.jobs.lease import Claim, Input
 
 ARRAYS = "inputs"
 """What a claim calls the arrays of an inference."""
@@ -26,9 +27,18 @@ def lay_out(claim: Claim, blobs: Blobs, folder: Path) -> Laid:
     The files are called by their positions: no name that a user gave becomes a path. Raises `BlobLost`, `BlobDamaged`,
     `StorageUnavailable`, `OSError` (disk full).
     """
+    return _laid(claim.inputs, blobs, folder, "")
+
+
+def lay_out_samples(claim: Claim, blobs: Blobs, folder: Path) -> Laid:
+    """The same with a claim's samples, beside its inputs."""
+    return _laid(claim.samples, blobs, folder, "sample")
+
+
+def _laid(files: Sequence[Input], blobs: Blobs, folder: Path, prefix: str) -> Laid:
     laid = []
-    for position, file in enumerate(claim.inputs):
-        path = folder / str(position)
+    for position, file in enumerate(files):
+        path = folder / f"{prefix}{position}"
         with blobs.local(file.key, file.bytes) as source:
             _copy(source, path)
         laid.append((file.name, path))

@@ -21,7 +21,7 @@ from worker.child import Spec
 from worker.desk import Desk
 from worker.group import Group
 from worker.heartbeat import Heartbeat
-from worker.layout import ARRAYS, Laid, lay_out
+from worker.layout import ARRAYS, Laid, lay_out, lay_out_samples
 from worker.limits import Limits
 from worker.measured import Intake
 from worker.scratch import Folder, Process, folder
@@ -90,7 +90,8 @@ def _attempt(
         bell.ask_to_finish()
     try:
         laid = lay_out(claim, desk.blobs, place.inputs)
-        spec = _spec(desk, claim, place, laid, limits)
+        samples = lay_out_samples(claim, desk.blobs, place.inputs)
+        spec = _spec(desk, claim, place, laid, samples, limits)
         seen = holder.environment(desk.device)
         group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
         with contextlib.suppress(OSError):
@@ -115,7 +116,7 @@ def _limits(desk: Desk, claim: Claim) -> Limits:
     return desk.limits if claim.kind == JobKind.COMPILE else replace(desk.limits, load_s=desk.limits.wall_s)
 
 
-def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, limits: Limits) -> Spec:
+def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:
     """The orders of the child. Raises `NotFound` when an artifact of a run is gone with its row."""
     artifacts = sum(name != ARRAYS for name, _ in laid)
     if claim.kind != JobKind.COMPILE and artifacts == 0:
@@ -131,6 +132,7 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, limits: Limits) -
         limits=limits,
         measures=device.measures(_target(claim), desk.device) if claim.kind == JobKind.COMPILE else desk.measures,
         gpu=kinds.CUDA.index_of(desk.device) is not None,
+        samples=samples,
         walls=desk.walls,
     )
 

@@ -15,7 +15,8 @@ from compiler.contract.options import (
     CompileOptions,
     InputSpec,
 )
-from compiler.contract.report import BindingReport, CompileReport, OutputError, PlanReached
+from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached
+from compiler.contract.samples import MOST_SAMPLES
 from compiler.contract.schema import properties, schema
 from compiler.contract.version import COMPILER_VERSION
 
@@ -24,11 +25,13 @@ __all__ = [
     "MAX_BENCHMARK_SECONDS",
     "MAX_BUDGET_SECONDS",
     "MAX_THREADS",
+    "MOST_SAMPLES",
     "PHASES",
     "BenchmarkOptions",
     "BindingReport",
     "CompileOptions",
     "CompileReport",
+    "DemandedRange",
     "Event",
     "InputSpec",
     "Kind",

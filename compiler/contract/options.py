@@ -3,8 +3,8 @@
 Each field is defined once, here: its type, default, bounds, help and example. Requests are checked by it, OpenAPI and
 the table of docs/options.md show it, and refusals (`compiler.contract.refusals`) are worded from it.
 
-The whole `CompileOptions` object is the cache key (`cache_key`), together with the model's digest and
-`COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
+The whole `CompileOptions` object is the cache key (`cache_key`), together with the digests of the model and its samples
+and `COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Self
@@ -281,9 +281,10 @@ class CompileOptions(_Refusing):
         plain["without"] = list(self.without)
         return plain
 
-    def cache_key(self, model_digest: str) -> str:
-        """SHA-256 (hex) over the model's digest, these options and the compiler's version."""
-        text = json.dumps([COMPILER_VERSION, model_digest, self.to_json()], sort_keys=True, separators=(",", ":"))
+    def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
+        """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version."""
+        given = [COMPILER_VERSION, model_digest, self.to_json(), *([list(samples)] if samples else [])]
+        text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

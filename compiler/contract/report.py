@@ -23,6 +23,20 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class DemandedRange:
+    """The numbers that an input takes, by what its readers demand; None where an end has no bound. `why` names them."""
+
+    input: str
+    low: float | None
+    high: float | None
+    why: str
+
+    def __str__(self) -> str:
+        low, high = ("any" if end is None else f"{end:g}" for end in (self.low, self.high))
+        return f"{low} to {high}"
+
+
+@dataclass(frozen=True)
 class PlanReached:
     """A schedule that was found for the model, and what it reached.
 
@@ -65,7 +79,7 @@ class BindingReport:
     """What came of one binding, of an artifact that holds several.
 
     dims       the values of the model's symbolic dimensions
-    latency_s  as in CompileReport, and so are `threads`, `kernels`, `arena_bytes`, `errors` and `tolerance`
+    latency_s  as in CompileReport, and so are all others
     """
 
     dims: Mapping[str, int]
@@ -75,6 +89,8 @@ class BindingReport:
     latency_s: float
     errors: tuple[OutputError, ...]
     tolerance: float
+    input_ranges: tuple[DemandedRange, ...] = ()
+    samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,11 @@ class CompileReport:
     plans: tuple[PlanReached, ...] = ()
     """The schedules that were found, the sequential one that the others are compared with first."""
     notices: tuple[str, ...] = ()
+    input_ranges: tuple[DemandedRange, ...] = ()
+    """Of the inputs of which the model demands something: random inputs are drawn from there."""
+    samples: tuple[str, ...] = ()
+    """SHA-256 (hex) of the samples that the artifact was judged on, in order; it was timed on the first. Of several
+    bindings those of each after the other."""
     bindings: tuple[BindingReport, ...] = ()
     """Each binding of an artifact that holds several."""
 

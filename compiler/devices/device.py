@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, Self
+
+import numpy as np
 
 from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Call, KernelGraph
@@ -164,11 +166,12 @@ class Backend(Protocol):
         hurry: Hurry,
         place: Path,
         share: Share | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
         """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off.
 
         `place` is a folder where files may be put meanwhile. Running plans, not building what an artifact needs anyway,
-        is spent from `share`.
+        is spent from `share`. All plans run on `inputs`, by the model's names; None: on random ones of the `seed`.
         """
         ...
 

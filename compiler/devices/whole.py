@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +29,11 @@ def race_programs(
     hurry: Hurry,
     place: Path,
     share: Share | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
 ) -> list[Raced] | None:
     """One plan's program each, laid out in a folder in `place` for the time of the race; equal weights are one file.
+
+    They run on `inputs`, by the model's names; None: on random ones of the `seed`.
 
     One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. All of that is
     spent from `share`, if there is one, and takes as long as it allows. None when `hurry` called it off, or where
@@ -48,7 +51,7 @@ def race_programs(
             """All closed, then all opened anew: where memory comes to lie changes how fast a plan runs."""
             models.close()
             instances = [models.enter_context(Model(at, verify=False, spin_us=SPIN_US)) for at in folders]
-            return [_bound(model, seed) for model in instances]
+            return [_bound(model, inputs or model.random_inputs(seed)) for model in instances]
 
         if len(folders) > 1:
             raced = race_plans(fresh, seed, hurry, left=share.left if share else None)
@@ -58,17 +61,20 @@ def race_programs(
         if raced is None:
             return None
         return [
-            replace(one, spans=_traced(folder, one, seed, hurry)) for one, folder in zip(raced, folders, strict=True)
+            replace(one, spans=_traced(folder, one, inputs, seed, hurry))
+            for one, folder in zip(raced, folders, strict=True)
         ]
 
 
-def _traced(folder: Path, raced: Raced, seed: int, hurry: Hurry) -> tuple[tuple[float, float], ...]:
+def _traced(
+    folder: Path, raced: Raced, inputs: Mapping[str, np.ndarray] | None, seed: int, hurry: Hurry
+) -> tuple[tuple[float, float], ...]:
     """When each of its tasks ran; nothing for a library that does not say, or when there is no time."""
     if hurry():
         return ()
     with Model(folder, verify=False, spin_us=SPIN_US) as model:
         try:
-            return tuple(model.trace(model.random_inputs(seed), traces_of(raced.spread.median)))
+            return tuple(model.trace(inputs or model.random_inputs(seed), traces_of(raced.spread.median)))
         except RunError:
             return ()
 
@@ -88,12 +94,12 @@ def _laid_out(programs: Sequence[Program], plans: Sequence[Plan], target: str, f
     return places
 
 
-def _bound(model: Model, seed: int) -> Run:
-    """Runs of a model on the same inputs.
+def _bound(model: Model, given: Mapping[str, np.ndarray]) -> Run:
+    """Runs of a model on the same inputs, by its names.
 
     On a GPU these and the outputs stay in its memory, so that nothing but kernels is timed.
     """
-    inputs = list(model.random_inputs(seed).values())
+    inputs = [given[spec.name] for spec in model.inputs]
     if model.on_gpu:
         model.run_flat(inputs)
         return model.bind(*model.resident())

@@ -75,16 +75,16 @@ def read_inputs(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
 def read_fitting(path: Path, bindings: Sequence[Sequence[Spec]]) -> tuple[int, list[np.ndarray]]:
     """The position of the first binding whose inputs these are, and the inputs as `read_inputs` gives them.
 
-    Raises InputsError where no binding has such inputs: with every mismatch to the first one.
+    Raises InputsError where no binding has such inputs: with every mismatch to the one that they are nearest to.
     """
-    refused: InputsError | None = None
+    refusals: list[InputsError] = []
     for at, specs in enumerate(bindings):
         try:
             return at, read_inputs(path, specs)
         except InputsError as error:
-            refused = refused or error
-    assert refused is not None, "a model has a binding"
-    if len(bindings) == 1:
+            refusals.append(error)
+    refused = min(refusals, key=lambda error: len(error.refusals))
+    if len(bindings) == 1 or not refused.refusals:
         raise refused
     shapes = ["; ".join(map(_text, specs)) for specs in bindings]
     raise InputsError(

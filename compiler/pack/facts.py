@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.contract import COMPILER_VERSION, PlanReached
+from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
 
@@ -23,7 +23,9 @@ class Facts:
     schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane
     waits for another's result. `predicted` is when each task of the plan begins and ends as its scheduler expects it,
     in the plan's order (empty: as the costs make it), `measured` when they did in traced runs (empty: not traced); both
-    in seconds from the beginning of a run. Texts may quote names from the model: they are escaped where they are shown.
+    in seconds from the beginning of a run. `ranges` are those of inputs of which something is demanded, `samples` the
+    SHA-256s of inputs on which it was judged and, the first, timed. Texts may quote names from the model: they are
+    escaped where they are shown.
     """
 
     model_digest: str
@@ -41,6 +43,8 @@ class Facts:
     handover_s: float = 0.0
     predicted: tuple[tuple[float, float], ...] = ()
     measured: tuple[tuple[float, float], ...] = ()
+    ranges: tuple[DemandedRange, ...] = ()
+    samples: tuple[str, ...] = ()
     compiler_version: str = COMPILER_VERSION
 
     @property

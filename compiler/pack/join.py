@@ -29,6 +29,8 @@ OF_A_BINDING = (
     "predicted_s",
 )
 """What the manifest says of each binding."""
+SAMPLES = "samples"
+"""What it says of those alone that were judged on some, and of the whole."""
 SHARED = ("loader.py", "__main__.py", "chart/")
 """Files that are the same for each binding."""
 
@@ -67,15 +69,20 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
         own = {name: content for name, content in part.members.items() if not name.startswith((*SHARED, RECORDS))}
         members |= {folder_of(number) + name: content for name, content in own.items()}
     members[WEIGHTS] = weights
+    samples = [digest for part in parts for digest in part.manifest.get(SAMPLES, ())]
     described = {
         **parts[0].manifest,
         "options": options.to_json(),
         "weight_bytes": len(weights),
-        "bindings": [
-            {"dims": dict(part.dims), "folder": folder_of(number), **{key: part.manifest[key] for key in OF_A_BINDING}}
-            for number, part in enumerate(parts, 1)
-        ],
+        **({SAMPLES: samples} if samples else {}),
+        "bindings": [_described(number, part) for number, part in enumerate(parts, 1)],
         "files": files_json(members),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
     return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
+
+
+def _described(number: int, part: Part) -> dict[str, Any]:
+    """What the manifest says of a binding."""
+    keys = [*OF_A_BINDING, *({SAMPLES} & part.manifest.keys())]
+    return {"dims": dict(part.dims), "folder": folder_of(number), **{key: part.manifest[key] for key in keys}}

@@ -19,6 +19,7 @@ import ctypes
 import functools
 import hashlib
 import json
+import math
 import os
 import platform
 import statistics
@@ -594,11 +595,17 @@ class Model:
         return inputs, outputs
 
     def random_inputs(self, seed: int = 0) -> dict[str, Array]:
-        """Standard normal floats; integers and booleans of 0 and 1, which are valid indices into most things."""
+        """Inputs in the ranges that the manifest states (`range`, of what the model demands something of).
+
+        Others are standard normal floats, and integers and booleans of 0 and 1.
+        """
         random = np.random.default_rng(seed)
         made: dict[str, Array] = {}
+        ranges = {one["name"]: one["range"] for one in self._described()["inputs"] if "range" in one}
         for spec in self.inputs:
-            if spec.dtype == "bfloat16":
+            if spec.name in ranges:
+                made[spec.name] = _in_range(spec, ranges[spec.name], random)
+            elif spec.dtype == "bfloat16":
                 made[spec.name] = (random.standard_normal(spec.shape, np.float32).view(np.uint32) >> 16).astype(
                     np.uint16
                 )
@@ -607,6 +614,11 @@ class Model:
             else:
                 made[spec.name] = np.asarray(random.integers(0, 2, spec.shape)).astype(spec.numpy)
         return made
+
+    def _described(self) -> Mapping[str, Any]:
+        """What the manifest says of this model's binding."""
+        listed: Sequence[Mapping[str, Any]] = self.manifest.get("bindings") or (self.manifest,)
+        return listed[self.binding.number - 1]
 
     def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
         """When each task of the running plan begins and ends, in seconds since the run began.
@@ -820,6 +832,35 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
         except ValueError:
             return None
     return None if shape is None else tuple(int(dim) for dim in shape)
+
+
+def _in_range(spec: TensorSpec, ends: Sequence[float | None], random: np.random.Generator) -> Array:
+    """Numbers between two ends, both included, None where there is no bound; whole ones where there are two."""
+    low, high = ends
+    if spec.dtype != "bfloat16" and spec.numpy.kind != "f":
+        first, last = _whole_ends(spec, low, high)
+        return np.asarray(random.integers(first, last, spec.shape, endpoint=True)).astype(spec.numpy)
+    if low is None or high is None:
+        away = np.abs(np.asarray(random.standard_normal(spec.shape))) + 0.1
+        drawn = away + low if low is not None else (high or 0) - away
+    elif math.ceil(low) < math.floor(high):
+        drawn = np.asarray(random.integers(math.ceil(low), math.floor(high), spec.shape, endpoint=True))
+    else:
+        drawn = np.asarray(random.uniform(low, high, spec.shape))
+    if spec.dtype == "bfloat16":
+        return (drawn.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return drawn.astype(spec.numpy)
+
+
+def _whole_ends(spec: TensorSpec, low: float | None, high: float | None) -> tuple[int, int]:
+    """The least and the greatest integer; a byte's worth of them, not negative if possible, where an end is missing."""
+    most = 1 if spec.dtype == "bool" else int(np.iinfo(spec.numpy).max)
+    if low is None:
+        low = 0 if high is None or high >= 0 else high - 255
+    if high is None:
+        low = max(low, 0)
+        high = max(low, 0) + 255
+    return math.ceil(low), math.floor(min(high, most, 2**63 - 1))
 
 
 def _tensors(specs: Sequence[TensorSpec]) -> tuple[Any, list[Any]]:

@@ -38,7 +38,8 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "arena_bytes": plan.arena_bytes,
         "weight_bytes": len(program.weights),
         "predicted_s": predicted_seconds(plan, facts),
-        "inputs": [port_json(port) for port in program.inputs],
+        **({"samples": list(facts.samples)} if facts.samples else {}),
+        "inputs": [{**port_json(port), **_range(port, facts)} for port in program.inputs],
         "outputs": [port_json(port) for port in program.outputs],
         "files": files_json(members),
     }
@@ -109,6 +110,11 @@ def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict
         "reads": [kernels.buffers[buffer].storage for buffer in call.inputs],
         "writes": [kernels.buffers[buffer].storage for buffer in call.outputs],
     }
+
+
+def _range(port: Port, facts: Facts) -> dict[str, Any]:
+    """The numbers that an input takes, as `[low, high]`, where something is demanded; null for an end without bound."""
+    return next(({"range": [one.low, one.high]} for one in facts.ranges if one.input == port.name), {})
 
 
 def port_json(port: Port) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def report_html(
         _families(rows),
         _calls(rows),
         section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
-        _ports(program),
+        _ports(program, facts),
         *_explained(facts),
         _records(records),
         _provenance(program, facts),
@@ -235,14 +235,24 @@ def _memory_words(program: Program, plan: Plan) -> str:
     )
 
 
-def _ports(program: Program) -> str:
-    def rows(kind: str, ports: Iterable[Port]) -> list[tuple[str, ...]]:
-        return [(kind, f"<code>{escaped(port.name)}</code>", escaped(str(port.type))) for port in ports]
+def _ports(program: Program, facts: Facts) -> str:
+    ranges = {one.input: one for one in facts.ranges}
 
-    head = (("", ""), ("name", ""), ("type", ""))
-    return section(
-        "Inputs and outputs", "", table(head, rows("input", program.inputs) + rows("output", program.outputs))
-    )
+    def rows(kind: str, ports: Iterable[Port]) -> list[tuple[str, ...]]:
+        return [
+            (
+                kind,
+                f"<code>{escaped(port.name)}</code>",
+                escaped(str(port.type)),
+                escaped(f"{ranges[port.name]}: {ranges[port.name].why}", LONGEST_LINE) if port.name in ranges else "",
+            )
+            for port in ports
+        ]
+
+    head = (("", ""), ("name", ""), ("type", ""), ("range of random inputs, and who demands it", "from"))
+    words = f"Timed on the first of {plural(len(facts.samples), 'sample')}." if facts.samples else ""
+    lines = [*rows("input", program.inputs), *((*row[:3], "") for row in rows("output", program.outputs))]
+    return section("Inputs and outputs", words, table(head, lines))
 
 
 def _records(records: Sequence[Record]) -> str:

@@ -1,7 +1,8 @@
 """Whether an artifact computes what the model says.
 
 reference  the model evaluated operator by operator in float64
-inputs     random and edge inputs
+inputs     random and edge inputs, in the ranges (`ranges`) that their readers demand (`demands`)
+samples    inputs that the caller gave
 agree      an artifact beside the reference
 bisect     the first node that diverges
 

@@ -12,6 +12,7 @@ from functools import partial, reduce
 import numpy as np
 
 from compiler.contract import OutputError
+from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
 from compiler.ops import having
 from compiler.ops.traits import Trait
@@ -92,15 +93,18 @@ def agree(
     largest: float = math.inf,
     budget_s: float = math.inf,
     others: Sequence[ModelRunner] = (),
+    samples: Mapping[str, Mapping[int, np.ndarray]] | None = None,
     watch: Watch = unwatched,
 ) -> Agreement:
-    """Runs the program on random inputs, then on edge cases, and judges each against the unrewritten graph's reference.
+    """Runs the program on random inputs, samples and edge cases, each judged against the unrewritten graph's reference.
 
     `others` are other ways to run it, judged with it: of each output the largest error of all of them counts. With
     `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is
-    granted. The random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first
-    case that fails. An edge case that fails where the reference has values beyond `largest`, the largest number that
-    the program can keep, decides nothing. `watch` is told of every evaluation of the graph how far it is.
+    granted. The random case and the `samples`, inputs by name of the sample, are always judged; edge cases begin while
+    `budget_s` wall seconds last. Stops at the first case that fails. An edge case that fails where the reference has
+    values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
+    lead the model outside of what it indexes. `watch` is told of every evaluation of the graph how far it is. Raises
+    InputsError where a sample leads outside, or where drawn inputs do and there are no samples.
     """
     evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch)
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
@@ -111,13 +115,20 @@ def agree(
     granted = accepted
     is_finite = False
     end = time.monotonic() + budget_s
-    for name, inputs in _cases(graph, seed):
-        if names and time.monotonic() >= end:
+    certain = {RANDOM, *(samples or {})}
+    for name, inputs in _cases(graph, seed, samples or {}):
+        if names and name not in certain and time.monotonic() >= end:
             skipped.append(name)
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
         runners = model_runner, *others
-        found = _judge(runners, graph, evaluate, inputs, accepted, bits, grant_noise=tolerance is None)
+        found: _Verdict | _Undecided
+        try:
+            found = _judge(runners, graph, evaluate, inputs, accepted, bits, grant_noise=tolerance is None)
+        except InputsError as error:
+            if name in certain and (name != RANDOM or not samples):
+                raise InputsError(f"{name} inputs: {error.message}", error.fix, details=error.details) from error
+            found = _Undecided.OUTSIDE
         if not isinstance(found, _Verdict):
             undecided.append(name)
             is_finite |= found is _Undecided.ROUNDING
@@ -125,7 +136,7 @@ def agree(
         names.append(name)
         if not found.passed:
             beyond = _beyond(graph, inputs, evaluate, largest) if math.isfinite(largest) else ""
-            if beyond and name != RANDOM:
+            if beyond and name not in certain:
                 undecided.append(names.pop())
                 continue
             worst = _worst(found.errors)
@@ -169,8 +180,11 @@ def distance(value: Value, error: OutputError) -> float:
     return min(error.max_relative, error.max_ulp / value.type.elements)
 
 
-def _cases(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+def _cases(
+    graph: Graph, seed: int, samples: Mapping[str, Mapping[int, np.ndarray]]
+) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
     yield RANDOM, sample_inputs(graph, seed)
+    yield from ((name, dict(inputs)) for name, inputs in samples.items())
     if graph.inputs:
         yield from edge_inputs(graph, seed)
 
@@ -186,10 +200,15 @@ class _Verdict:
 
 
 class _Undecided(Enum):
-    """Why a case shows nothing: the reference has no finite number, or rounding alone exceeds what may be granted."""
+    """Why a case shows nothing.
+
+    The reference has no finite number, rounding alone exceeds what may be granted, or the inputs lead outside of what
+    the model indexes.
+    """
 
     NOT_FINITE = auto()
     ROUNDING = auto()
+    OUTSIDE = auto()
 
 
 def _judge(

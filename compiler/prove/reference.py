@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 
-from compiler.errors import InternalError, Refusal, TilewrightError, UnsupportedModel
+from compiler.errors import InputsError, InternalError, Refusal, TilewrightError, UnsupportedModel
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Arrays, Operator
@@ -45,7 +45,8 @@ def evaluate_graph(
 
     `watch` is told how far the evaluation is. A value is dropped after its last reader, so memory stays near the
     model's own. Raises InternalError, naming the node, when an operator has no record, its reference fails, or a result
-    does not have the declared shape; UnsupportedModel for an index of the model's that lies outside of its tensor.
+    does not have the declared shape; UnsupportedModel for an index of the model's that lies outside of its tensor,
+    InputsError for one that is computed from its inputs.
     """
     wanted = {*graph.outputs, *keep}
     last = {value: position for position, node in enumerate(graph.nodes) for value in node.used}
@@ -80,17 +81,17 @@ def _results(
         results: tuple[np.ndarray, ...] = (arrays[0].astype(np.float64),)
     else:
         reference = operators[node.op].reference
-        with np.errstate(all="ignore"), _blamed(node, reads_indices=bool(operators[node.op].indices)):
+        with np.errstate(all="ignore"), _blamed(graph, node, operators[node.op].indices):
             made = reference.pieces(node, arrays) if isinstance(reference, InPieces) else reference(node, arrays)
-        results = (_assembled(node, made, watch),) if isinstance(made, Pieces) else made
+        results = (_assembled(graph, node, made, watch),) if isinstance(made, Pieces) else made
     return [_checked(graph, node, value, result, wide) for value, result in zip(node.outputs, results, strict=False)]
 
 
-def _assembled(node: Node, pieces: Pieces, watch: Callable[[float], None]) -> np.ndarray:
+def _assembled(graph: Graph, node: Node, pieces: Pieces, watch: Callable[[float], None]) -> np.ndarray:
     """The result. What `watch` raises is not the node's fault."""
     assembly = pieces.assembly()
     while True:
-        with np.errstate(all="ignore"), _blamed(node, reads_indices=False):
+        with np.errstate(all="ignore"), _blamed(graph, node, ()):
             part = next(assembly, None)
         if part is None:
             return pieces.result
@@ -98,20 +99,45 @@ def _assembled(node: Node, pieces: Pieces, watch: Callable[[float], None]) -> np
 
 
 @contextmanager
-def _blamed(node: Node, *, reads_indices: bool) -> Iterator[None]:
-    """What a reference raises is our fault, at a node; but for a want of memory, and for an index of the model's."""
+def _blamed(graph: Graph, node: Node, indices: Sequence[int]) -> Iterator[None]:
+    """What a reference raises is our fault, at a node; but for a want of memory, and for an index that lies outside.
+
+    `indices` are the positions of those among what the node reads. The model is to blame for constant ones, and its
+    inputs for others.
+    """
     try:
         yield
     except (MemoryError, TilewrightError):
         raise
     except IndexError as error:
-        if not reads_indices:
+        read = [node.inputs[place] for place in indices if place < len(node.inputs)]
+        if not read:
             raise _ours(node, error) from error
+        if _from_inputs(graph, read):
+            raise InputsError(
+                f"these inputs lead node {node.source!r} ({node.op}) to a position that is not there: {error}",
+                fix="give samples of inputs that the model takes",
+                details={"node": node.source, "operator": node.op},
+            ) from error
         fix = "export the model with indices that lie within the tensor that they are of"
         refusal = Refusal(f"an index lies outside of its tensor: {error}", fix, node.source, node.op)
         raise UnsupportedModel("1 of the model's nodes cannot be computed", refusals=(refusal,)) from error
     except Exception as error:
         raise _ours(node, error) from error
+
+
+def _from_inputs(graph: Graph, values: Iterable[int | None]) -> bool:
+    """Whether any of these values is computed from an input of the graph's."""
+    waiting = [value for value in values if value is not None]
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = graph.producer.get(value)
+        waiting += node.used if node else ()
+    return not seen.isdisjoint(graph.inputs)
 
 
 def _ours(node: Node, error: Exception) -> InternalError:

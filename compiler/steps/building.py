@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from compiler.codegen.weights import Weights
+from compiler.contract import DemandedRange
 from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
@@ -18,6 +21,9 @@ from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.prove.effort import Effort
+from compiler.prove.inputs import sample_inputs
+from compiler.prove.ranges import Derived
+from compiler.prove.samples import Sample
 from compiler.rewrite.rewrite import Rewritten
 from compiler.session import Session
 from compiler.steps.choosing import Weighed
@@ -30,7 +36,9 @@ from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 class Front:
     """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
 
-    effort  what proving takes; None for a target that does not run here, on which nothing is proved
+    effort   what proving takes; None for a target that does not run here, on which nothing is proved
+    derived  the ranges of its inputs
+    samples  inputs that the caller gave, of those that have the shapes of this binding
     """
 
     loaded: Loaded
@@ -38,6 +46,22 @@ class Front:
     rewritten: Rewritten
     weighed: Weighed
     fused: Fused
+    derived: Derived
+    samples: tuple[Sample, ...] = ()
+
+    def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
+        """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
+        graph = self.loaded.graph
+        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed)
+        return {graph.values[value].name: array for value, array in arrays.items()}
+
+    @property
+    def input_ranges(self) -> tuple[DemandedRange, ...]:
+        graph = self.loaded.graph
+        return tuple(
+            DemandedRange(graph.values[value].name, *found.interval.ends, found.why)
+            for value, found in self.derived.ranges.items()
+        )
 
     def explained(self, tiles: TiledKernels) -> Explanation:
         """With the joins that tiling settled."""
@@ -93,7 +117,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         trace.show("joins", lines(tiles.settled.log))
         trace.show("explanation", explanation)
     with trace.step("schedule"):
-        plans = _planned(session, tiles)
+        plans = _planned(session, tiles, front)
         for plan in (plans.plan, *plans.others):
             trace.show("schedule", plan)
         trace.show("schedules", lines(plans.choice.reached))
@@ -120,7 +144,7 @@ def generated(program: Program) -> str:
     return lines([f"// {name}\n{text}" for name, text in made])
 
 
-def _planned(session: Session, tiles: TiledKernels) -> Planned:
+def _planned(session: Session, tiles: TiledKernels, front: Front) -> Planned:
     kernels, backend = tiles.kernels, session.backend
     workloads = tuple(backend.workload_of(kernels, call) for call in kernels.calls)
     scheduled = Scheduled(
@@ -135,6 +159,7 @@ def _planned(session: Session, tiles: TiledKernels) -> Planned:
         hurry=session.budget.hurry,
         place=session.place,
         share=session.budget.share("plans"),
+        inputs=front.timed_inputs(session.options.seed),
     )
     return planned(scheduled, session, tiles.machine, race)
 
@@ -160,4 +185,6 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         measured=plans.choice.spans,
         explanation=explanation,
         notices=loaded.notices,
+        ranges=front.input_ranges,
+        samples=tuple(sample.digest for sample in front.samples),
     )

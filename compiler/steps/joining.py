@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from compiler.contract import BindingReport, CompileOptions, CompileReport
 from compiler.errors import InternalError
@@ -24,21 +26,25 @@ PLAN = 1
 class Proved:
     """One binding's artifact, which agreed with the reference, and what came of it.
 
-    results  the SHA-256 of each output on random inputs; None for a target that does not run here
+    inputs   by name, those that the binding was timed on
+    results  the SHA-256 of each output on these; None for a target that does not run here
     """
 
     part: Part
     report: CompileReport
+    inputs: Mapping[str, np.ndarray]
     results: tuple[str, ...] | None
 
 
-def proved(session: Session, built: Built, report: CompileReport, artifact: Path) -> Proved:
-    """What is kept of a binding's artifact, which lies at `artifact`."""
+def proved(
+    session: Session, built: Built, report: CompileReport, artifact: Path, inputs: Mapping[str, np.ndarray]
+) -> Proved:
+    """What is kept of a binding's artifact, which lies at `artifact` and was timed on `inputs`."""
     part = Part.of(artifact, session.options.binding)
     if not session.backend.target.is_here:
-        return Proved(part, report, None)
+        return Proved(part, report, inputs, None)
     with Model(artifact, plan=PLAN, verify=False) as model:
-        return Proved(part, report, _results(model, session.options.seed))
+        return Proved(part, report, inputs, _results(model, inputs))
 
 
 def joined(
@@ -54,8 +60,7 @@ def joined(
             packed = join([one.part for one in each], weights, options, unproven)
         with trace.step("agree"):
             for number, one in enumerate(each, 1):
-                if one.results is not None:
-                    _demand_same(unproven, number, one.results, options.seed)
+                _demand_same(unproven, number, one)
             os.replace(unproven, artifact)
     finally:
         unproven.unlink(missing_ok=True)
@@ -68,6 +73,7 @@ def joined(
         phase_seconds=trace.seconds,
         records_measured=sum(one.records_measured for one in reports),
         notices=tuple(trace.notices),
+        samples=tuple(digest for one in reports for digest in one.samples),
         bindings=tuple(
             BindingReport(
                 dict(one.part.dims),
@@ -77,18 +83,22 @@ def joined(
                 one.report.latency_s,
                 one.report.errors,
                 one.report.tolerance,
+                one.report.input_ranges,
+                one.report.samples,
             )
             for one in each
         ),
     )
 
 
-def _demand_same(artifact: Path, number: int, results: tuple[str, ...], seed: int) -> None:
+def _demand_same(artifact: Path, number: int, alone: Proved) -> None:
+    if alone.results is None:
+        return
     with Model(artifact, plan=PLAN, binding=number) as model:
-        if _results(model, seed) != results:
+        if _results(model, alone.inputs) != alone.results:
             raise InternalError(f"binding {number} gives other results in the artifact of all bindings than alone")
 
 
-def _results(model: Model, seed: int) -> tuple[str, ...]:
-    outputs = model.run_flat(list(model.random_inputs(seed).values()))
+def _results(model: Model, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    outputs = model.run_flat([inputs[spec.name] for spec in model.inputs])
     return tuple(hashlib.sha256(output.tobytes()).hexdigest() for output in outputs)

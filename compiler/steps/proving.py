@@ -47,7 +47,8 @@ class Proof:
 def prove(session: Session, front: Front, built: Built) -> Proof:
     """Runs the artifact under each of its plans against the reference on the unrewritten graph.
 
-    Raises Disagreement that names the first diverging node, and UnsupportedModel for a model without a finite result.
+    Raises Disagreement that names the first diverging node, InputsError for inputs that the model does not take, and
+    UnsupportedModel for a model without a finite result.
     """
     backend, options, graph = session.backend, session.options, front.loaded.graph
     if not backend.target.is_here or front.effort is None:
@@ -65,6 +66,7 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
             largest=LARGEST.get(precision, math.inf),
             budget_s=AGREE_SECONDS,
             others=[_in_declared_types(other, graph) for other in others],
+            samples={f"sample {sample.name!r:.200}": sample.arrays for sample in front.samples},
             watch=Progress(session.trace, session.budget.hurry, front.effort),
         )
         if verdict.beyond_range:
@@ -87,7 +89,8 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
                 f"every case ({', '.join(verdict.undecided)})",
                 fix='state how much error is acceptable, such as {"tolerance": 0.05}',
             )
-        inputs = list(model.random_inputs(options.seed).values())
+        timed = front.timed_inputs(options.seed)
+        inputs = [timed[spec.name] for spec in model.inputs]
 
         def run_once() -> None:
             model.run_flat(inputs)

@@ -175,6 +175,8 @@ class Job(Row):
     """Of a compilation."""
     options: Mapped[dict[str, Any]]
     """`CompileOptions`, `BenchmarkOptions`, or for an inference `{"threads"}`."""
+    samples: Mapped[list[dict[str, Any]] | None]
+    """Of a compilation that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
     cache_key: Mapped[str | None] = mapped_column(sa.String(64))
     """Of a compilation."""
     cached: Mapped[bool] = mapped_column(default=False)

@@ -215,10 +215,10 @@ def referenced(session: Session) -> Iterator[str]:
     for column in plain:
         for key in session.scalars(sa.select(column).where(column.is_not(None)).execution_options(yield_per=FETCH)):
             yield str(key)
-    for several in (Model.files, Upload.parts):
-        lists = sa.select(several).where(sa.cast(several, sa.String) != "[]")
+    for several in (Model.files, Upload.parts, Job.samples):
+        lists = sa.select(several).where(several.is_not(None), sa.cast(several, sa.String) != "[]")
         for entries in session.scalars(lists.execution_options(yield_per=FETCH)):
-            yield from (str(entry["key"]) for entry in entries)
+            yield from (str(entry["key"]) for entry in entries or ())
 
 
 def named(session: Session, keys: Collection[str]) -> set[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 from anyio import to_thread
 from fastapi import Request
 
@@ -13,12 +16,24 @@ from service.http.upload import JSON, media_type, receive, small_body
 from service.http.wishes import CompileIn, compile_in, options_of, parse_options
 from service.jobs import models
 from service.jobs.access import Caller
+from service.jobs.samples import SampleFile
 
 Wanted = list[CompileOptions] | CompileOptions
 
 
-async def asked_for(request: Request, here: State, caller: Caller, query: str | None) -> tuple[CompileIn, Wanted]:
-    """The model's digest with the wishes beside it, and the options, of the body or of the query parameter `options`.
+@dataclass(frozen=True)
+class Asked:
+    """The model's digest with the wishes beside it, the options, and the samples that were sent along."""
+
+    wishes: CompileIn
+    options: Wanted
+    samples: tuple[SampleFile, ...] = ()
+
+
+async def asked_for(
+    request: Request, here: State, caller: Caller, query: str | None, parts: tuple[str, ...] = (MODEL, DATA, OPTIONS)
+) -> Asked:
+    """What the body asks for; options may be in the query parameter `options` too. `parts` are those of a form.
 
     A model that is sent along is kept, once its options are known to be sound. Raises `BadRequest`, `OptionsError`, and
     what `service.http.upload.receive` raises.
@@ -26,11 +41,21 @@ async def asked_for(request: Request, here: State, caller: Caller, query: str | 
     given = None if query is None else parse_options(query.encode("utf-8", "surrogatepass"))
     if media_type(request) == JSON:
         asked = compile_in(await small_body(request, MAX_OPTIONS_BYTES))
-        return asked, _one_of(given, None if asked.options is None else options_of(asked.options))
-    upload = await receive(request, here, caller, parts=(MODEL, DATA, OPTIONS))
+        return Asked(asked, _one_of(given, None if asked.options is None else options_of(asked.options)))
+    upload = await receive(request, here, caller, parts=parts)
     wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
+    if upload.bundle is None:
+        return Asked(CompileIn(model=_digest(upload.digest or b"")), wanted, upload.samples)
     kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
-    return CompileIn(model=kept.model.digest), wanted
+    return Asked(CompileIn(model=kept.model.digest), wanted, upload.samples)
+
+
+def _digest(text: bytes) -> str:
+    """Raises `BadRequest` for what is no digest."""
+    found = text.decode("ascii", "replace").strip()
+    if not re.fullmatch(r"[0-9a-f]{64}", found):
+        raise BadRequest("the part 'digest' is no SHA-256 in hex", fix="give the digest that POST /models answered")
+    return found
 
 
 def _one_of(query: Wanted | None, body: Wanted | None) -> Wanted:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.http.model_schemas import DIGEST
+from compiler.contract import MOST_SAMPLES
+from service.http.model_schemas import DIGEST as DIGEST_PATTERN
 from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
-from service.http.parts import DATA, MODEL, OPTIONS
+from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
 from service.http.upload import JSON, MULTIPART, RAW_TYPES
 from service.http.wishes import MOST_AT_ONCE
 from service.jobs.uploads import ZIP
@@ -27,14 +28,29 @@ DATA_SCHEMA = {
     "items": {"type": "string", "format": "binary"},
     "description": "files of external data; the filename of each is its path relative to the model",
 }
+SAMPLES_SCHEMA = {
+    "type": "array",
+    "items": {"type": "string", "format": "binary"},
+    "maxItems": MOST_SAMPLES,
+    "description": ".npz archives of inputs, by the model's names; the filename of each is what it is called",
+}
 ZIP_SCHEMA = {"type": "string", "format": "binary", "description": "one ONNX file and its external data"}
 
 
 def model_body(
-    options: Mapping[str, Any], more: Mapping[str, Any], examples: Mapping[str, Mapping[str, Any]]
+    options: Mapping[str, Any],
+    more: Mapping[str, Any],
+    examples: Mapping[str, Mapping[str, Any]],
+    *,
+    with_samples: bool = False,
 ) -> dict[str, Any]:
-    """A request body with a model and `options` (a schema); `more` are further properties of its JSON form."""
-    named = {"type": "string", "pattern": DIGEST, "description": "digest of an uploaded model"}
+    """A request body with a model and `options` (a schema); `more` are further properties of its JSON form.
+
+    With samples, its multipart form takes those, and the digest of a model that was uploaded.
+    """
+    named = {"type": "string", "pattern": DIGEST_PATTERN, "description": "digest of an uploaded model"}
+    only_model = {"required": [MODEL]}
+    further = {DIGEST: named, SAMPLES: SAMPLES_SCHEMA} if with_samples else {}
     return {
         "required": True,
         "content": {
@@ -50,8 +66,8 @@ def model_body(
             MULTIPART: {
                 "schema": {
                     "type": "object",
-                    "required": [MODEL],
-                    "properties": {MODEL: BINARY, DATA: DATA_SCHEMA, OPTIONS: options},
+                    **({"oneOf": [{"required": [MODEL]}, {"required": [DIGEST]}]} if with_samples else only_model),
+                    "properties": {MODEL: BINARY, DATA: DATA_SCHEMA, OPTIONS: options, **further},
                 },
                 "encoding": {OPTIONS: {"contentType": JSON}},
                 "example": {MODEL: MODEL_BYTES, OPTIONS: OPTIONS_EXAMPLE},

@@ -36,7 +36,17 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
         }
     ],
     "refusals": [],
-    "inputs": [{"name": "image", "dtype": "f32", "shape": ["batch", 3, "height", 224], "bound": False}],
+    "inputs": [
+        {
+            "name": "image",
+            "dtype": "f32",
+            "shape": ["batch", 3, "height", 224],
+            "bound": False,
+            "range": None,
+            "why": "",
+        }
+    ],
+    "samples": [],
     "outputs": [{"name": "scores", "dtype": "f32", "shape": [1, 16, 224, 224]}],
     "parameters": 880,
     "weight_bytes": 3520,
@@ -99,6 +109,18 @@ class InputOut(OutputOut):
     """An input of the model; a dimension is a number, a symbol's name, or null where the file says nothing."""
 
     bound: bool = Field(description="Whether the options leave no dimension of it open.")
+    range: list[float | None] | None = Field(
+        default=None,
+        description="What random inputs are drawn from: the least and the greatest number, null where there is no "
+        "bound; null where the model demands nothing of it.",
+    )
+    why: str = Field(default="", description="The nodes that demand this range.")
+
+
+class WantedOut(NodeRefusalOut):
+    """A node that reads positions which are computed, so that random inputs may lead it outside."""
+
+    inputs: list[str] = Field(description="From which they are computed.")
 
 
 class GflopOut(BaseModel):
@@ -165,6 +187,7 @@ class ModelAnswer(BaseModel):
     operators: list[VerdictOut]
     refusals: list[NodeRefusalOut] = Field(description="All of them.")
     inputs: list[InputOut]
+    samples: list[WantedOut] = Field(default=[], description="Nodes for whose sake samples should be given.")
     outputs: list[OutputOut]
     parameters: int
     weight_bytes: int
@@ -232,6 +255,7 @@ def _unanswered(found: Foretold) -> ModelAnswer:
         operators=[],
         refusals=[],
         inputs=[],
+        samples=[],
         outputs=[],
         parameters=0,
         weight_bytes=0,

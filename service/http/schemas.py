@@ -23,6 +23,7 @@ JOB_EXAMPLE: dict[str, Any] = {
     "artifact_id": "019aa1f0-7c2e-7a4b-9d0e-5b2a4c7e9f02",
     "model": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "options": {"target": "cpu", "precision": "fp32", "threads": 4},
+    "samples": [],
     "cached": False,
     "attempt": 1,
     "cancel_requested": False,
@@ -98,6 +99,14 @@ class Problem(BaseModel):
     details: dict[str, Any]
 
 
+class SampleOut(BaseModel):
+    """An .npz archive of inputs."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
 class JobOut(BaseModel):
     """A job."""
 
@@ -113,6 +122,7 @@ class JobOut(BaseModel):
     )
     model: str | None = Field(description="The model's digest; null for what compiles nothing.")
     options: dict[str, Any] = Field(description="The whole options, defaults filled in.")
+    samples: list[SampleOut] = Field([], description="Inputs that it is judged on, and timed on the first of them.")
     cached: bool = Field(description="Answered with an artifact that was there already.")
     attempt: int
     cancel_requested: bool
@@ -144,6 +154,9 @@ class JobOut(BaseModel):
             artifact_id=job.artifact_id,
             model=job.model_digest,
             options=job.options,
+            samples=[
+                SampleOut(**{name: one[name] for name in ("name", "sha256", "bytes")}) for one in job.samples or ()
+            ],
             cached=job.cached,
             attempt=job.attempts,
             cancel_requested=job.cancel_requested,

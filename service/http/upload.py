@@ -18,13 +18,14 @@ from starlette.requests import ClientDisconnect
 
 from service.errors import BadRequest, BodyTooLarge
 from service.http.limits import ENVELOPE_BYTES, Lane
-from service.http.parts import DATA, MAX_OPTIONS_BYTES, MODEL, Parts, too_large
+from service.http.parts import DATA, DIGEST, MAX_OPTIONS_BYTES, MODEL, OPTIONS, Parts, too_large
 from service.http.pools import Pool
 from service.http.space import space
 from service.http.state import State
 from service.jobs.access import Caller
 from service.jobs.bundle import Bundle
 from service.jobs.pieces import Piece
+from service.jobs.samples import SampleFile
 from service.jobs.unpack import unpack
 from service.jobs.uploads import ZIP, demand_digest
 
@@ -42,10 +43,15 @@ _SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)")
 
 @dataclass(frozen=True)
 class Upload:
-    """A model in the blob store, and the text of the part `options` that came with it."""
+    """A model in the blob store, and what came with it: the text of the part `options`, samples.
 
-    bundle: Bundle
+    There is no `bundle` where `digest` names a model that was uploaded before.
+    """
+
+    bundle: Bundle | None
     options: bytes | None = None
+    digest: bytes | None = None
+    samples: tuple[SampleFile, ...] = ()
 
 
 def media_type(request: Request) -> str:
@@ -134,7 +140,8 @@ async def _multipart(
         tally = Tally(parts.feed, most, limit, hashed=bool(demanded))
         await pour(request, tally, here.pools.bodies)
         tally.demand(demanded)
-        return Upload(await here.pools.bodies.run(parts.keep), parts.options)
+        bundle = await here.pools.bodies.run(parts.keep)
+        return Upload(bundle, parts.text(OPTIONS), parts.text(DIGEST), parts.samples)
 
 
 async def small_body(request: Request, limit: int) -> bytes:

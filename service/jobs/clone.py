@@ -12,6 +12,7 @@ from service.db.models import JobKind
 from service.errors import BadRequest
 from service.jobs import find
 from service.jobs.quotas import Limits
+from service.jobs.samples import of_row
 from service.jobs.submit import Submission, Submitted, submit
 
 
@@ -26,7 +27,7 @@ def clone(
     idempotency_key: str | None = None,
     limits: Limits,
 ) -> Submitted:
-    """Submit the model of a compilation with its options, of which `overrides` replaces some, each as a whole.
+    """Submit the model and the samples of a compilation with its options, of which `overrides` replaces some as wholes.
 
     Raises `NotFound`, `BadRequest` for what is no compilation, `OptionsError`, and the errors of `submit`.
     """
@@ -44,5 +45,6 @@ def clone(
         idempotency_key=idempotency_key,
         priority=priority,
         cloned_from=source.id,
+        samples=of_row(source.samples),
     )
     return submit(db, submission, limits=limits)

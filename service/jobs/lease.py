@@ -37,6 +37,7 @@ from service.db.plain import storable
 from service.jobs import life, problems, quotas
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.records import records_for, to_row
+from service.jobs.samples import of_row
 
 __all__ = [
     "Claim",
@@ -73,6 +74,7 @@ class Claim:
              an inference: the artifacts by their ids; of an inference then the arrays, named `inputs`
     options  as the kind's options say in `to_json`
     finish   the owner wants the best that is known already, from the start
+    samples  of a compilation: its .npz archives by their names
     """
 
     job_id: uuid.UUID
@@ -86,6 +88,7 @@ class Claim:
     """1 for the first."""
     lease_s: float
     finish: bool
+    samples: tuple[Input, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -297,6 +300,7 @@ def _claim(session: Session, job: Job, lease_s: float) -> Claim:
         attempt=job.attempts,
         lease_s=lease_s,
         finish=job.finish_requested,
+        samples=tuple(Input(sample.name, sample.blob.key, sample.blob.bytes) for sample in of_row(job.samples)),
     )
 
 

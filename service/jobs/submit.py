@@ -17,9 +17,10 @@ from service.db import artifacts, catalogue, events, jobs, owners, shares, total
 from service.db.engine import Database, clock
 from service.db.models import Job, JobKind, JobState, new_id
 from service.errors import IdempotencyKeyReused, NotFound
-from service.jobs import audit, quotas
+from service.jobs import audit, quotas, samples
 from service.jobs.models import demand_bytes
 from service.jobs.quotas import Limits
+from service.jobs.samples import SampleFile
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
 
@@ -37,14 +38,25 @@ class Submission:
     idempotency_key: str | None = None
     priority: int = 0
     cloned_from: uuid.UUID | None = None
+    samples: tuple[SampleFile, ...] = ()
     whole: str = ""
     """Fingerprint of the request, of one that asks for several jobs."""
 
     @property
     def body_hash(self) -> str:
-        """What two requests with one idempotency key must share: model, all options and `fresh` (SHA-256, hex)."""
-        parts = (self.model, self.options.to_json(), self.fresh)
+        """What two requests with one idempotency key must share: model, options, `fresh`, samples (SHA-256, hex)."""
+        parts = (self.model, self.options.to_json(), self.fresh, *([self.digests] if self.samples else []))
         return fingerprint(*parts, self.whole) if self.whole else fingerprint(*parts)
+
+    @property
+    def digests(self) -> list[str]:
+        """Of the samples."""
+        return [sample.blob.sha256 for sample in self.samples]
+
+    @property
+    def cache_key(self) -> str:
+        """What artifacts that may answer it share."""
+        return self.options.cache_key(self.model, self.digests)
 
     @property
     def queue(self) -> str:
@@ -129,7 +141,8 @@ def _submit(session: Session, submission: Submission, limits: Limits) -> Submitt
         artifact_id=new_id(),
         model_digest=digest,
         options=submission.options.to_json(),
-        cache_key=submission.options.cache_key(digest),
+        samples=[sample.to_json() for sample in submission.samples] or None,
+        cache_key=submission.cache_key,
         idempotency_key=submission.idempotency_key,
         body_hash=submission.body_hash,
         cloned_from=submission.cloned_from,
@@ -138,10 +151,13 @@ def _submit(session: Session, submission: Submission, limits: Limits) -> Submitt
         state=JobState.QUEUED,
     )
     _demand_known(session, submission.options.target)
-    source = None if submission.fresh else jobs.cached(session, owner, submission.options.cache_key(digest))
+    if submission.cloned_from is None:
+        samples.name(session, submission.samples)
+    source = None if submission.fresh else jobs.cached(session, owner, submission.cache_key)
     artifacts.use_model(session, owner, digest)
     if source is None:
         demand_bytes(session, model)
+        samples.demand_bytes(session, submission.samples)
         enqueue(session, job, limits)
     else:
         _answer_from(job, source)

@@ -21,7 +21,6 @@ ALLOWED = {
         "compiler/fuse/layouts.py",
         "UNTIED",
     ): "which operators gain nothing from channels innermost, though their axes stay",
-    ("compiler/prove/inputs.py", "KEEPS_VALUES"): "what rounds or narrows an integer that ends up as an index",
     ("compiler/rewrite/measure.py", "WEIGHTS"): "the measure by which rewriting ends",
     ("compiler/rewrite/measure.py", "PRODUCTS"): "the measure by which rewriting ends",
     ("compiler/rewrite/rules/attention.py", "MAPS"): "scales and masks, the maps that the fused form has a place for",

@@ -148,7 +148,14 @@ def test_open_dimensions_are_told_and_a_correction_is_offered_under_which_the_mo
     assert not answer["ok"]
     assert answer["problem"]["code"] == "unbound_dimension"
     assert answer["inputs"] == [
-        {"name": "image", "dtype": "f32", "shape": ["batch", 3, "height", "width"], "bound": False}
+        {
+            "name": "image",
+            "dtype": "f32",
+            "shape": ["batch", 3, "height", "width"],
+            "bound": False,
+            "range": None,
+            "why": "",
+        }
     ]
     assert answer["corrected"]["dims"] == {"height": 224, "width": 224}
     assert answer["operators"][0]["verdict"] == "supported"
@@ -270,3 +277,45 @@ def test_external_data_is_taken_from_where_the_caller_says_and_from_nowhere_else
     assert found["weight_bytes"] == 4 * 64 * 32
     other = preflight(tmp_path / "model.onnx", CompileOptions(), {"other.bin": tmp_path / "apart" / "blob"})
     assert "none of the files that came with the model (other.bin)" in other["problem"]["message"]
+
+
+def test_ranges_of_inputs_are_told_with_the_nodes_that_demand_them(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="lookup"),
+        helper.make_node("Log", ["x"], ["logs"], name="log"),
+    ]
+    model = model_of(nodes, {"ids": [5], "x": [2]}, ["rows", "logs"], {"table": np.zeros((9, 4), np.float32)})
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    answer = looked_at(model, tmp_path)
+    assert {one["name"]: (one["range"], one["why"]) for one in answer["inputs"]} == {
+        "ids": ([0, 8], "Gather 'lookup' reads it as a position among 9"),
+        "x": ([0, None], "Log 'log' reads it as a number that is not below zero"),
+    }
+    assert answer["samples"] == []
+
+
+def test_samples_are_asked_for_where_positions_are_computed(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="product"),
+        helper.make_node("Cast", ["product"], ["index"], name="whole", to=TensorProto.INT64),
+        helper.make_node("Gather", ["table", "index"], ["y"], name="lookup"),
+    ]
+    weights = {"table": np.zeros((9, 4), np.float32), "w": np.ones((3, 3), np.float32)}
+    answer = looked_at(model_of(nodes, {"x": [2, 3]}, ["y"], weights), tmp_path)
+    assert answer["ok"]
+    (wanted,) = answer["samples"]
+    assert (wanted["node"], wanted["operator"], wanted["inputs"]) == ("lookup", "Gather", ["x"])
+    assert "computed from 'x'" in wanted["reason"]
+    assert "samples" in wanted["fix"]
+
+
+def test_wrong_options_are_told_beside_open_dimensions_and_refused_nodes(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mystery", ["image"], ["y"], name="alien", domain="com.acme")]
+    model = model_of(nodes, {"image": ["batch", 3, "height", 8]}, ["y"], domains=("com.acme",))
+    answer = looked_at(model, tmp_path, {"target": "cpu:nothing", "without": ["no_such_rule"]})
+    assert answer["problem"]["code"] == "unbound_dimension"
+    told = " ".join(f"{one['node']} {one['reason']}" for one in answer["refusals"])
+    for part in ("height", "alien", "cpu:nothing", "no_such_rule"):
+        assert part in told
+    assert all(one["fix"] for one in answer["refusals"])
+    assert answer["corrected"]["dims"] == {"height": 8}

@@ -9,6 +9,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.message import Message
+from email.parser import BytesParser
 from typing import Any
 
 import httpx
@@ -19,6 +21,20 @@ OTHER = "019aa1f1-5a00-7b21-8c7d-20a4c1d9e3b5"
 BENCHMARK = "019aa1f2-11c0-7d3e-9a51-3c1b7c2f4e90"
 INFERENCE = "019aa1f3-02b4-7f10-8a6e-6f4f1f3f2b77"
 UPLOAD = "019aa1f4-0000-7000-8000-000000000000"
+
+
+def parts_of(request: httpx.Request) -> list[tuple[str, str | None, bytes]]:
+    """Of a form: name, filename and content of each part, in order."""
+    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+    parts = BytesParser().parsebytes(head + request.content).get_payload()
+    assert isinstance(parts, list)
+    found = []
+    for part in parts:
+        assert isinstance(part, Message)
+        name, content = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
+        assert isinstance(content, bytes)
+        found.append((str(name), part.get_filename(), content))
+    return found
 
 
 def timed(artifact: str, median: float) -> dict[str, Any]:
@@ -145,7 +161,7 @@ class FakeServer:
         body = json.loads(request.content) if request.headers.get("content-type") == "application/json" else {}
         match request.method, request.url.path.split("/")[1:]:
             case "POST", ["compile"]:
-                options = body["options"]
+                options = body["options"] if body else json.loads(parts_of(request)[1][2])
                 jobs = [self.job(options=one) for one in options] if isinstance(options, list) else None
                 return httpx.Response(202, json={"jobs": jobs} if jobs else self.job())
             case _, ["models", *_] | ["uploads", *_]:

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT
+from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT, parts_of
 from tilewright.arrays import read_npz, write_npz
 from tilewright.client import Client
 from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, ServerUnreachable, UsageError
@@ -44,6 +44,37 @@ def test_a_model_is_sent_once_and_compiled_by_its_digest(client: Client, server:
     client.compile(digest)
     assert len(server.sent("/models")) == 1
     assert len(server.sent("/compile")) == 3
+
+
+def test_samples_go_in_a_form_beside_the_digest(client: Client, server: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"of a file")
+    arrays = {"x": np.arange(3.0)}
+    job = client.compile(b"onnx", {"threads": 2}, samples=[tmp_path / "a.npz", arrays], fresh=True, priority=-1)
+    assert job.id == ID
+    (asked,) = server.sent("/compile")
+    assert dict(asked.url.params) == {"fresh": "true", "priority": "-1"}
+    digest, options, first, second = parts_of(asked)
+    assert digest == ("digest", None, hashlib.sha256(b"onnx").hexdigest().encode())
+    assert options[:2] == ("options", None)
+    assert json.loads(options[2]) == {"threads": 2}
+    assert first == ("samples", "1 a.npz", b"of a file")
+    assert second[:2] == ("samples", "2.npz")
+    assert read_npz(io.BytesIO(second[2]))["x"].tolist() == [0, 1, 2]
+
+
+def test_a_submission_with_samples_is_repeated_under_one_idempotency_key(client: Client, server: Any) -> None:
+    client.upload(b"onnx")
+    server.seen, server.refusals = [], [0, 1, 503, 0, 0]
+    client.compile(b"onnx", samples=[{"x": np.zeros(2)}])
+    tried = server.sent("/compile")
+    assert len(tried) == 3
+    assert len({request.headers["idempotency-key"] for request in tried}) == 1
+    assert {len(parts_of(request)) for request in tried} == {3}
+
+
+def test_a_sample_that_cannot_be_read_is_named(client: Client) -> None:
+    with pytest.raises(UsageError, match=r"cannot read /no/such\.npz"):
+        client.compile(b"onnx", samples=["/no/such.npz"])
 
 
 def test_several_options_make_one_request_and_a_job_each(client: Client, server: Any) -> None:

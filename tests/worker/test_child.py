@@ -18,7 +18,9 @@ WITH_PIPELINE = """
 import sys, types
 from compiler import contract, errors
 pipeline = types.ModuleType("compiler.pipeline")
-def compile_model(model, artifact, options, records=(), observe=None, hurry=None, measure=True, data=None):
+def compile_model(
+    model, artifact, options, records=(), observe=None, hurry=None, measure=True, data=None, samples=None
+):
 {body}
 pipeline.compile_model = compile_model
 sys.modules["compiler.pipeline"] = pipeline
@@ -43,7 +45,10 @@ def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spe
     """The real child, around a `compile_model` with this body."""
 
     def run(
-        body: str, options: dict[str, Any] | None = None, walls: tuple[str, ...] = ()
+        body: str,
+        options: dict[str, Any] | None = None,
+        walls: tuple[str, ...] = (),
+        samples: tuple[tuple[str, Path], ...] = (),
     ) -> tuple[Ending, list[Event], Spec]:
         scratch = tmp_path / "job" / "work"
         scratch.mkdir(parents=True)
@@ -62,6 +67,7 @@ def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spe
             records=({"workload": "earlier"},),
             limits=limits,
             walls=walls,
+            samples=samples,
         )
         seen: list[Event] = []
         bell = Bell()
@@ -104,8 +110,19 @@ def test_a_spec_survives_the_pipe(tmp_path: Path) -> None:
         limits=Limits(wall_s=1.5),
         measures=False,
         walls=("files",),
+        samples=(("my sample.npz", tmp_path / "sample0"),),
     )
     assert Spec.from_json(spec.to_json()) == spec
+    assert tmp_path / "sample0" in spec.readable
+
+
+def test_samples_are_read_behind_the_walls(compile_with: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "sample0").write_bytes(b"arrays")
+    body = "    assert {name: path.read_bytes() for name, path in samples.items()} == {'my.npz': b'arrays'}\n"
+    ending, _, _ = compile_with(body + SUCCESS, samples=(("my.npz", folder / "sample0"),))
+    assert ending.kind == "report", ending
 
 
 def test_the_compiler_is_told_to_hurry_once_the_file_is_there(compile_with: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from service.db.models import JobKind, new_id
 from service.errors import BlobDamaged, BlobLost
 from service.jobs.lease import Claim, Input
 from worker import layout
-from worker.layout import lay_out
+from worker.layout import lay_out, lay_out_samples
 
 
 def claim(kind: JobKind, *inputs: Input) -> Claim:
@@ -48,6 +48,19 @@ def test_a_model_comes_first_and_external_data_by_its_paths_follows(blobs: Local
     ]
     for file_of_job, (_, path) in zip(given.inputs, laid, strict=True):
         assert not path.samefile(blobs.path(file_of_job.key))
+
+
+def test_samples_lie_beside_the_inputs_under_names_of_ours(blobs: LocalBlobs, folder: Path) -> None:
+    given = replace(
+        claim(JobKind.COMPILE, file(blobs, "model", b"onnx")),
+        samples=(file(blobs, "../a.npz", b"1"), file(blobs, "model", b"2")),
+    )
+    lay_out(given, blobs, folder)
+    laid = lay_out_samples(given, blobs, folder)
+    assert [(name, path.read_bytes()) for name, path in laid] == [("../a.npz", b"1"), ("model", b"2")]
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "sample0", "sample1"]
+    for sample, (_, path) in zip(given.samples, laid, strict=True):
+        assert not path.samefile(blobs.path(sample.key))
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../x", "", "a//b", "./a", "a\0b"])

@@ -43,6 +43,10 @@ def compile_model(
     precision: given.Precision = None,
     option: given.Others = None,
     data: given.Data = None,
+    samples: Annotated[
+        list[Path] | None,
+        typer.Option("--samples", help="An .npz of inputs to judge on, and the first to time on; repeatable."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
     priority: given.Priority = 0,
     preflight: Annotated[bool, typer.Option("--preflight", help="Queue nothing that would be refused.")] = False,
@@ -67,9 +71,10 @@ def compile_model(
             if preflight:
                 for one in wanted:
                     _check(client, source, one, as_json)
-            jobs = client.compile(source, wanted, fresh=fresh, priority=priority) if len(wanted) > 1 else None
+            common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority}
+            jobs = client.compile(source, wanted, **common) if len(wanted) > 1 else None
             if jobs is None:
-                jobs = [client.compile(source, wanted[0], fresh=fresh, priority=priority)]
+                jobs = [client.compile(source, wanted[0], **common)]
             if not wait:
                 _print([job.said for job in jobs], as_json) if as_json else print(*(job.id for job in jobs), sep="\n")
                 return

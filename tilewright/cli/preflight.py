@@ -71,6 +71,9 @@ def show(found: Preflight) -> None:
         out.print(line, markup=False)
     for notice in found.said.get("notices") or ():
         out.print(f"note: {notice}", markup=False)
+    for wanted in found.said.get("samples") or ():
+        reason = f"{wanted.get('operator')} {wanted.get('node')!r}: {wanted.get('reason')}. Fix: {wanted.get('fix')}"
+        out.print(f"samples are wanted: {reason}", markup=False)
     if found.ok:
         out.print("ok: it would be compiled", style="bold green")
         return
@@ -89,7 +92,9 @@ def _facts(said: Any) -> list[str]:
     for tensor in said.get("inputs") or ():
         shape = tensor.get("shape")
         text = "of unknown rank" if shape is None else "x".join("?" if dim is None else str(dim) for dim in shape)
-        lines.append(f"input {tensor.get('name')}: {tensor.get('dtype')} {text or 'scalar'}")
+        ends = ["any" if end is None else f"{end:g}" for end in tensor.get("range") or ()]
+        drawn = f", drawn from {ends[0]} to {ends[1]}: {tensor.get('why')}" if len(ends) == 2 else ""
+        lines.append(f"input {tensor.get('name')}: {tensor.get('dtype')} {text or 'scalar'}{drawn}")
     memory = said.get("memory_bytes") or {}
     known = {name: memory[name] for name in ("compile", "run") if memory.get(name) is not None}
     if known:

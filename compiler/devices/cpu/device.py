@@ -186,6 +186,7 @@ class CpuBackend:
         hurry: Hurry,
         place: Path,
         share: Share | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
         """Kernels are compiled once for all plans, which share one weights file.
 
@@ -197,7 +198,7 @@ class CpuBackend:
             programs = emit_each(kernels, plans, self.target, self.toolchain, JOBS, self.objects, hurry)
         except Stopped:
             return None
-        return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
+        return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         return Weights(earlier=earlier)

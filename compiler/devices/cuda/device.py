@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from compiler.codegen.build import environment_compiler
 from compiler.codegen.calls import operands_of
 from compiler.codegen.weights import Weights
@@ -197,6 +199,7 @@ class CudaBackend:
         hurry: Hurry,
         place: Path,
         share: Share | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
         """Each plan is run as artifacts are.
 
@@ -209,7 +212,7 @@ class CudaBackend:
             if hurry():
                 return None
             programs.append(self.emit(kernels, plan))
-        return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
+        return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         return Weights(ALIGNMENT, earlier)

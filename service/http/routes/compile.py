@@ -19,6 +19,7 @@ from service.http.gate import Gated
 from service.http.model_bodies import SEVERAL_SCHEMA, model_body
 from service.http.model_schemas import DIGEST_EXAMPLE, JobList
 from service.http.options_schemas import OPTIONS_EXAMPLE
+from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
 from service.http.schemas import JobOut
 from service.http.state import Here, State
 from service.jobs import priority as priorities
@@ -35,6 +36,7 @@ BODY = model_body(
         "one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE},
         "several targets": {"model": DIGEST_EXAMPLE, "options": [{"target": "cpu"}, {"target": "cpu:x86-64-v3"}]},
     },
+    with_samples=True,
 )
 
 router = Gated(tags=["compile"])
@@ -71,12 +73,15 @@ async def compile_model(
     """Send a model, or name one that was uploaded; the answer is a job that names the artifact it will make.
 
     The body is JSON with the digest of an uploaded model, or multipart (part `model`, external data as parts `data`,
-    options as JSON in the part `options`), or the model itself, or a zip. A list of options makes a job for each,
-    answered as `{"jobs": [...]}`. The model is not read here: a malformed one is accepted and fails as a job. The same
-    model with the same options is answered at once by a job that has SUCCEEDED, unless `fresh`.
+    options as JSON in the part `options`; instead of `model` the `digest` of an uploaded one), or the model itself, or
+    a zip. Parts `samples` are .npz archives of inputs: the artifact is judged on each, and timed on the first. A list
+    of options makes a job for each, answered as `{"jobs": [...]}`. Neither model nor samples are read here: malformed
+    ones are accepted and fail as a job. The same model with the same options and samples is answered at once by a job
+    that has SUCCEEDED, unless `fresh`.
     """
     priorities.allowed(caller, priority)
-    asked, wanted = await asked_for(request, here, caller, options)
+    sent = await asked_for(request, here, caller, options, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
+    asked, wanted = sent.wishes, sent.options
     submission = Submission(
         owner=caller.owner,
         model=asked.model,
@@ -84,6 +89,7 @@ async def compile_model(
         fresh=fresh or asked.fresh,
         idempotency_key=idempotency_key,
         priority=priorities.allowed(caller, priority if asked.priority is None else asked.priority),
+        samples=sent.samples,
     )
     submitted = await to_thread.run_sync(_submit, here, submission, wanted)
     for one in submitted:

@@ -89,6 +89,7 @@ async def upload_model(
     relative to the ONNX file. Nothing is read as a model here; one that is malformed fails when it is compiled.
     """
     upload = await receive(request, here, caller, sha256=sha256, model=model)
+    assert upload.bundle is not None, "no digest is taken here"
     kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
     response.headers["Location"] = f"/models/{kept.model.digest}"
     if not kept.new:

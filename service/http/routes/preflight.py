@@ -47,12 +47,13 @@ async def preflight_model(
     sealed process and kept, so that `request` can be sent to `POST /compile` as it is. No job is made, and a model that
     cannot be compiled is no error: `ok` is false.
     """
-    asked, chosen = await asked_for(request, here, caller, options)
+    asked = await asked_for(request, here, caller, options)
+    chosen = asked.options
     if isinstance(chosen, list):
         raise BadRequest("several options are looked at one at a time", fix="give one object, not a list")
 
     def foretell() -> Foretold:
         alive_s = here.settings.worker_alive_s
-        return preflight(here.db, here.blobs, here.oracle, caller.owner, asked.model, chosen, alive_s=alive_s)
+        return preflight(here.db, here.blobs, here.oracle, caller.owner, asked.wishes.model, chosen, alive_s=alive_s)
 
     return PreflightOut.of(await here.pools.preflight.run(foretell))

@@ -259,3 +259,10 @@ def test_what_is_left_out_is_a_set_of_names_whatever_their_order() -> None:
 def test_what_is_no_list_of_names_is_refused(without: Any, said: str) -> None:
     with pytest.raises(OptionsError, match=said):
         CompileOptions.from_json({"without": without})
+
+
+def test_samples_and_their_order_are_part_of_the_cache_key() -> None:
+    options = CompileOptions()
+    keys = [options.cache_key("model", samples) for samples in ((), ("a",), ("b",), ("a", "b"), ("b", "a"))]
+    assert len({*keys}) == 5
+    assert keys[0] == options.cache_key("model")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_every_plan_is_run_by_the_loader_and_computes_the_same(
     outputs: list[np.ndarray] = []
     once = whole._bound
 
-    def bound(model: Model, seed: int) -> Run:
+    def bound(model: Model, given: Mapping[str, np.ndarray]) -> Run:
         bind = model.bind
 
         def kept(inputs: Sequence[np.ndarray], out: Sequence[np.ndarray]) -> Run:
@@ -113,7 +113,7 @@ def test_every_plan_is_run_by_the_loader_and_computes_the_same(
             return run
 
         monkeypatch.setattr(model, "bind", kept)
-        return once(model, seed)
+        return once(model, given)
 
     monkeypatch.setattr(whole, "_bound", bound)
     monkeypatch.setattr(whole, "race_plans", race_plans)

@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.contract import DemandedRange
+from tests.compiler.pack.conftest import Parts
+
 SOURCE = Path(__file__).parents[3] / "compiler" / "pack" / "loader.py"
 X = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
 N = np.array(7, np.int64)
@@ -471,6 +474,45 @@ def test_random_inputs_are_those_of_the_seed_and_of_the_right_types(loader: Modu
     }
     np.testing.assert_array_equal(one["x"], two["x"])
     assert not np.array_equal(one["x"], other["x"])
+
+
+def test_random_inputs_lie_in_the_ranges_of_the_manifest(loader: ModuleType, parts: Parts, tmp_path: Path) -> None:
+    ranges = (DemandedRange("x", 0.5, None, "a logarithm"), DemandedRange("n", 7, 9, "rows"))
+    path = replace(parts, facts=replace(parts.facts, ranges=ranges)).pack(tmp_path / "m.tw").path
+    with loader.Model(path) as model:
+        drawn = [model.random_inputs(seed) for seed in range(40)]
+        assert [one.get("range") for one in model.manifest["inputs"]] == [[0.5, None], [7, 9]]
+    assert {int(one["n"]) for one in drawn} == {7, 8, 9}
+    assert min(one["x"].min() for one in drawn) > 0.5
+
+
+RANGES = [
+    ("int64", (None, 29), 0, 29),
+    ("int32", (None, -300), -555, -300),
+    ("int64", (1, None), 1, 256),
+    ("uint8", (1, None), 1, 255),
+    ("int64", (-5, 24), -5, 24),
+    ("bool", (0, 0), 0, 0),
+    ("float32", (0, 29), 0, 29),
+    ("bfloat16", (0, 3), 0, 3),
+    ("float32", (0.25, 0.75), 0.25, 0.75),
+    ("float32", (None, -1.0), -9, -1.0),
+    ("float64", (0, None), 0, 9),
+]
+
+
+@pytest.mark.parametrize(("dtype", "ends", "least", "most"), RANGES)
+def test_numbers_of_every_type_stay_between_both_ends_or_on_one_side(
+    loader: ModuleType, dtype: str, ends: tuple[float | None, float | None], least: float, most: float
+) -> None:
+    spec = loader.TensorSpec("x", dtype, (4000,))
+    drawn = loader._in_range(spec, ends, np.random.default_rng(1))
+    assert (drawn.dtype, drawn.shape) == (spec.numpy, (4000,))
+    real = (drawn.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else drawn
+    assert least <= real.min() <= least + 0.05 * (most - least) + 0.2 or None in ends
+    assert least <= real.min() <= real.max() <= most
+    if (None not in ends and dtype not in ("float32", "float64")) or dtype == "bfloat16":
+        assert (real.min(), real.max()) == (least, most)
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

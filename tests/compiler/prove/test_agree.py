@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from compiler.contract import OutputError
+from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
 from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType, TensorType
@@ -304,3 +305,58 @@ def test_an_edge_case_beyond_the_range_shows_nothing() -> None:
     assert (verdict.undecided, verdict.beyond_range) == (("large",), "")
     unlimited = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16")
     assert (unlimited.passed, unlimited.cases[-1], unlimited.beyond_range) == (False, "large", "")
+
+
+ROWS = """graph(%0: i64[3], %1: f32[4, 2]) -> (%3)
+  %2: i64[3] = Identity(%0)
+  %3: f32[3, 2] "y" = Gather(%1, %2) axis=0 from "rows"
+"""
+OPEN = """graph(%0: f32[3, 3], %1: f32[4, 2]) -> (%4)
+  %2: f32[3, 3] = MatMul(%0, %0)
+  %3: i64[3, 3] = Cast(%2) to=7
+  %4: f32[3, 3, 2] "y" = Gather(%1, %3) axis=0 from "rows"
+"""
+"""What it reads is computed, and no range of its input is known to lead inside."""
+
+
+def test_samples_are_judged_beside_the_random_and_the_edge_cases() -> None:
+    graph = parse_graph(ROWS)
+    table = np.arange(8, dtype=np.float32).reshape(4, 2)
+    samples = {"sample 'a'": {0: np.array([1, 2, 3]), 1: table}, "sample 'b'": {0: np.array([-1, -4, 0]), 1: table}}
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0, samples=samples, budget_s=0)
+    assert verdict.cases == ("random", "sample 'a'", "sample 'b'")
+    assert verdict.skipped == ("zeros", "ones", "negative", "large")
+
+
+def test_a_program_that_is_wrong_on_a_sample_alone_fails_on_it() -> None:
+    graph = parse_graph(DENSE)
+    shapes = {value: graph.type(value).dims for value in graph.inputs}
+    given = {value: np.full(dims, 0.125, np.float32) for value, dims in shapes.items()}
+    right = numpy_model(graph)
+
+    def wrong(inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        is_sample = all(np.all(array == 0.125) for array in inputs)
+        return [result * 1.01 if is_sample else result for result in right(inputs)]
+
+    assert agree(wrong, graph, OPERATORS, None, 0).passed
+    verdict = agree(wrong, graph, OPERATORS, None, 0, samples={"sample 'x'": given})
+    assert (verdict.passed, verdict.cases[-1]) == (False, "sample 'x'")
+
+
+def test_a_sample_that_leads_outside_is_at_fault_and_named() -> None:
+    graph = parse_graph(ROWS)
+    given = {0: np.array([0, 4, 0]), 1: np.ones((4, 2), np.float32)}
+    with pytest.raises(InputsError, match="sample 'x' inputs: these inputs lead node 'rows'"):
+        agree(numpy_model(graph), graph, OPERATORS, None, 0, samples={"sample 'x'": given})
+
+
+def test_drawn_inputs_that_lead_outside_ask_for_samples_and_decide_nothing_beside_them() -> None:
+    graph = parse_graph(OPEN)
+    with pytest.raises(InputsError, match="random inputs: these inputs lead node 'rows'") as caught:
+        agree(numpy_model(graph), graph, OPERATORS, None, 3)
+    assert caught.value.fix == "give samples of inputs that the model takes"
+    given = {0: np.eye(3, dtype=np.float32), 1: np.ones((4, 2), np.float32)}
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 3, samples={"sample 'x'": given})
+    assert verdict.passed
+    assert verdict.cases[0] == "sample 'x'"
+    assert {"random", "large"} <= {*verdict.undecided}

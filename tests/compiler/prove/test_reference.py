@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from compiler.errors import InternalError
+from compiler.errors import InputsError, InternalError
 from compiler.ir.graph import Node
 from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType
@@ -153,6 +153,16 @@ def test_values_are_rounded_to_a_mantissa_as_the_short_floats_round(mantissa: in
     np.testing.assert_array_equal(rounded, x.astype(dtype.numpy).astype(np.float32))
     (large,) = evaluate_graph(graph, {0: np.full(600, 1e6, np.float32)}, OPERATORS, mantissa=mantissa).values()
     assert abs(large[0] / 1e6 - 1) < 2.0**-mantissa
+
+
+def test_inputs_that_lead_outside_are_at_fault_and_the_node_is_named() -> None:
+    text = 'graph(%0: i64[1], %1: f32[3, 2]) -> (%2)\n%2: f32[1, 2] = Gather(%1, %0) axis=0 from "rows"'
+    graph = parse_graph(text)
+    given = {0: np.array([3]), 1: np.ones((3, 2), np.float32)}
+    with pytest.raises(InputsError, match=r"lead node 'rows' \(Gather\) to a position that is not there") as caught:
+        evaluate_graph(graph, given, OPERATORS)
+    assert "samples" in caught.value.fix
+    assert evaluate_graph(graph, {**given, 0: np.array([-3])}, OPERATORS)[2].tolist() == [[1, 1]]
 
 
 def test_who_watches_is_told_of_every_node_and_of_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT
+from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT, parts_of
 from tilewright.arrays import read_npz, write_npz
 from tilewright.benchmark import Comparison
 from tilewright.cli.bench import verdict
@@ -35,6 +35,17 @@ def test_several_targets_make_one_request_and_a_file_each(command: Command, serv
     assert body(server, "/compile")["options"] == [
         {"threads": 2, "precision": "fp32", "target": target} for target in targets[1::2]
     ]
+
+
+def test_compile_sends_samples_with_every_target(command: Command, server: Any, model: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.npz").write_bytes(name.encode())
+    samples = [part for name in "ab" for part in ("--samples", str(tmp_path / f"{name}.npz"))]
+    done = command("compile", model, *samples, "--target", "cpu:x86-64-v2", "--no-wait")
+    assert done.exit_code == 0, done.output
+    parts = parts_of(server.sent("/compile")[-1])
+    assert [(name, content) for name, _, content in parts[2:]] == [("samples", b"a"), ("samples", b"b")]
+    assert json.loads(parts[1][2]) == {"target": "cpu:x86-64-v2"}
 
 
 def test_of_several_targets_one_failure_is_exit_status_1(command: Command, server: Any, model: Path) -> None:
@@ -104,6 +115,19 @@ def test_preflight_shows_verdicts_reasons_memory_and_estimate(command: Command, 
     assert "Odd 'n7': it is unknown; use Relu" in shown
     assert body(server, "/preflight")["options"] == {"dims": {"batch": 1}}
     assert json.loads(command("preflight", model, "--json").stdout) == PREFLIGHT
+
+
+def test_preflight_shows_ranges_of_inputs_and_for_whose_sake_samples_are_wanted(
+    command: Command, server: Any, model: Path
+) -> None:
+    drawn = {"name": "ids", "dtype": "i64", "shape": [5], "bound": True, "range": [0, 8], "why": "Gather 'lookup'"}
+    half = {"name": "x", "dtype": "f32", "shape": [2], "bound": True, "range": [0, None], "why": "Log 'log'"}
+    wanted = {"node": "n3", "operator": "Gather", "reason": "it is computed", "fix": "give samples", "inputs": ["x"]}
+    server.answers["/preflight"] = {**PREFLIGHT, "inputs": [drawn, half], "samples": [wanted]}
+    shown = command("preflight", model).stdout
+    assert "input ids: i64 5, drawn from 0 to 8: Gather 'lookup'" in shown
+    assert "input x: f32 2, drawn from 0 to any: Log 'log'" in shown
+    assert "samples are wanted: Gather 'n3': it is computed. Fix: give samples" in shown
 
 
 def test_a_preflight_without_objection_is_exit_status_0(command: Command, server: Any, model: Path) -> None:

@@ -1,0 +1,103 @@
+"""Samples: inputs that the caller gives beside the model, to judge and to time it on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from compiler.contract.samples import MOST_SAMPLES
+from compiler.errors import InputsError
+from compiler.ir.graph import Graph
+from compiler.ir.tensor import DType
+from compiler.measure.npz import Spec, read_fitting, read_inputs
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One: what the caller calls it, the SHA-256 of its file, and arrays by value id, in declared dtype and shape."""
+
+    name: str
+    digest: str
+    arrays: Mapping[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Spec:
+    """An input as archives of arrays know it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    numpy: np.dtype
+
+
+def read_samples(files: Mapping[str, Path], graph: Graph) -> tuple[Sample, ...]:
+    """The samples in .npz archives, by what the caller calls them, whose arrays have the names of the graph's inputs.
+
+    Raises InputsError with every input that does not fit, of all samples.
+    """
+    return tuple(_of_each(files, lambda name, path: _read(name, path, graph)))
+
+
+def share_out(files: Mapping[str, Path], bindings: Sequence[Sequence[Spec]]) -> list[dict[str, Path]]:
+    """Of each binding the samples that have its inputs' shapes; of several such bindings the first has them.
+
+    Raises InputsError with every sample that has those of none, and what it was found to have.
+    """
+    fitting = _of_each(files, lambda name, path: (name, read_fitting(path, bindings)[0]))
+    return [{name: files[name] for name, its in fitting if its == at} for at in range(len(bindings))]
+
+
+def specs_of(graph: Graph) -> list[Spec]:
+    """A graph's inputs as archives of arrays know them."""
+    return [_spec(graph, value) for value in graph.inputs]
+
+
+def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> list[Made]:
+    """What is made of each sample's name and path. Raises InputsError with all that is wrong with any."""
+    if len(files) > MOST_SAMPLES:
+        raise InputsError(f"there are {len(files)} samples, at most {MOST_SAMPLES} are taken", fix="give fewer")
+    made, problems = [], []
+    for name, path in files.items():
+        try:
+            made.append(make(name, path))
+        except InputsError as error:
+            problems.append((name, error))
+    if problems:
+        raise InputsError(
+            f"{', '.join(f'sample {name!r:.200}' for name, _ in problems)} cannot be used: {problems[0][1].message}",
+            fix=problems[0][1].fix,
+            refusals=tuple(
+                replace(refusal, reason=f"sample {name!r:.200}: {refusal.reason}")
+                for name, error in problems
+                for refusal in error.refusals
+            ),
+        )
+    return made
+
+
+def _read(name: str, path: Path, graph: Graph) -> Sample:
+    arrays = read_inputs(path, specs_of(graph))
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    typed = {value: _typed(graph, value, array) for value, array in zip(graph.inputs, arrays, strict=True)}
+    return Sample(name, digest, typed)
+
+
+def _spec(graph: Graph, value: int) -> _Spec:
+    dtype = graph.type(value).dtype
+    carried = np.dtype(np.uint16) if dtype is DType.BF16 else dtype.numpy
+    return _Spec(graph.values[value].name, dtype.numpy.name, graph.type(value).dims, carried)
+
+
+def _typed(graph: Graph, value: int, array: np.ndarray) -> np.ndarray:
+    """bfloat16 travels as its bits."""
+    dtype = graph.type(value).dtype
+    return array.view(dtype.numpy) if dtype is DType.BF16 else array

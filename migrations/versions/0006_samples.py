@@ -1,0 +1,29 @@
+"""Samples of compilations, which jobs name.
+
+Revision 0006, after 0005. Going down forgets them: queued jobs are compiled without.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+PLAIN = sa.JSON().with_variant(JSONB(), "postgresql")
+
+
+def upgrade() -> None:
+    """Jobs that are there have none."""
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.add_column(sa.Column("samples", PLAIN))
+
+
+def downgrade() -> None:
+    """Their blobs are named by no row then, and are removed in time."""
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.drop_column("samples")

@@ -1,0 +1,44 @@
+"""Samples: inputs that go to the server with a model."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.arrays import write_npz
+from tilewright.errors import UsageError
+
+NPZ = "application/x-npz"
+
+
+def form(body: Mapping[str, Any], samples: Sequence[str | Path | Mapping[str, Any]]) -> dict[str, Any]:
+    """The request of a compilation with samples, as httpx takes it: a form instead of the JSON `body`.
+
+    Raises `UsageError` for a file that cannot be read, or arrays that are none.
+    """
+    files = [("samples", (_name(sample, at), _bytes(sample), NPZ)) for at, sample in enumerate(samples)]
+    query = {"fresh": "true" if body["fresh"] else "false", "priority": body["priority"]}
+    return {
+        "params": query,
+        "data": {"digest": body["model"], "options": json.dumps(body["options"])},
+        "files": files,
+    }
+
+
+def _name(sample: str | Path | Mapping[str, Any], at: int) -> str:
+    """The file's own name; numbered, since several folders may hold files of one name."""
+    return f"{at + 1}.npz" if isinstance(sample, Mapping) else f"{at + 1} {Path(sample).name}"
+
+
+def _bytes(sample: str | Path | Mapping[str, Any]) -> bytes:
+    if isinstance(sample, Mapping):
+        written = io.BytesIO()
+        write_npz(written, sample)
+        return written.getvalue()
+    try:
+        return Path(sample).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {sample}: {error.strerror}", fix="name an .npz file of inputs") from error
