@@ -42,8 +42,8 @@ def stop(session: Session, open_jobs: Iterable[Job], why: str) -> list[Job]:
     told = []
     for job in open_jobs:
         if job.state == JobState.QUEUED:
-            life.move(session, job.id, JobState.CANCELLED)
-            told.append(job)
+            if life.move(session, job.id, JobState.CANCELLED):  # else it ended with one before
+                told.append(job)
         elif job.state in jobs.HELD and not job.cancel_requested:
             jobs.ask_to_cancel(session, job.id)
             events.append(session, job.id, [("notice", {"message": f"cancelling was asked for, {why}"})])

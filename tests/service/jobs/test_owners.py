@@ -14,7 +14,7 @@ from service.config import Settings
 from service.db import owners as rows
 from service.db import workloads
 from service.db.engine import Database
-from service.db.models import JobState, Owner, Row
+from service.db.models import Blob, JobState, Owner, Row
 from service.errors import (
     BadRequest,
     NotAllowed,
@@ -57,7 +57,7 @@ def mentions(db: Database, blobs: Path, *words: str) -> dict[str, int]:
     for folder, _, files in os.walk(blobs):
         for file in files:
             if any(word.encode() in (Path(folder) / file).read_bytes() for word in words):
-                found["blobs"] = found.get("blobs", 0) + 1
+                found["files"] = found.get("files", 0) + 1
     return found
 
 
@@ -99,15 +99,20 @@ def test_an_owner_is_deleted_with_everything_and_nothing_of_others(
         eve = rows.named(session, "eve")
     shared = models.keep(db, eve, blobs.put_bytes(b"model " + SECRET.encode()))
     hers = submit(db, Submission(eve, shared.digest, CompileOptions()), limits=UNLIMITED).job
+    with db.read() as session:
+        known = len(session.scalars(sa.select(Blob.key)).all())
+    assert known >= 4, "model, artifact, inputs, piece"
     before = mentions(db, settings.blob_root, SECRET, str(owner))
     assert before.keys() >= {
         "owners", "api_keys", "models", "jobs", "artifacts", "uploads", "workloads", "tuning_records", "audit", "usage",
-        "shares", "blobs",
+        "shares", "files", "record_operators",
     }  # fmt: skip
     removed = owners.remove(db, operator, "ada", "ada")
     assert (removed.stopping, removed.deleted.jobs, removed.deleted.artifacts) == (0, 3, 1)
     sweep(db, blobs, AT_ONCE)
-    assert mentions(db, settings.blob_root, SECRET, str(owner), str(rich.job_id)) == {"blobs": 1}
+    assert mentions(db, settings.blob_root, SECRET, str(owner), str(rich.job_id)) == {"files": 1}
+    with db.read() as session:
+        assert session.scalars(sa.select(Blob.key)).all() == [shared.blob_key], "no digest of what was ada's alone"
     assert blobs.size(shared.blob_key) == len(SECRET) + 6, "eve has the same model"
     assert find.job(db, eve, hers.id).job.state == JobState.QUEUED
     assert owners.make(db, UNLIMITED, "ada", {}).row.id != owner
