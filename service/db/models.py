@@ -176,6 +176,7 @@ class Job(Row):
     options: Mapped[dict[str, Any]]
     """`CompileOptions`, `BenchmarkOptions`, or for an inference `{"threads"}`."""
     samples: Mapped[list[dict[str, Any]] | None]
+    samples_bytes: Mapped[int] = mapped_column(default=0)
     """Of a compilation that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
     cache_key: Mapped[str | None] = mapped_column(sa.String(64))
     """Of a compilation."""

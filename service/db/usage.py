@@ -46,7 +46,7 @@ def device_s(session: Session, owner_id: uuid.UUID, month: str) -> float:
 
 
 def stored_bytes(session: Session, owner_id: uuid.UUID) -> int:
-    """Bytes of models, artifacts, of arrays of inferences that are still kept, and of uploads under way.
+    """Bytes of models, artifacts, samples, of arrays of inferences that are still kept, and of uploads under way.
 
     An upload counts with the size that was announced until it has become a model.
     """
@@ -54,6 +54,7 @@ def stored_bytes(session: Session, owner_id: uuid.UUID) -> int:
     parts = (
         sa.select(sa.func.sum(Model.bytes)).where(Model.owner_id == owner_id),
         sa.select(sa.func.sum(Artifact.bytes)).where(Artifact.owner_id == owner_id),
+        sa.select(sa.func.sum(Job.samples_bytes)).where(Job.owner_id == owner_id),
         sa.select(sa.func.sum(Upload.bytes)).where(Upload.owner_id == owner_id, Upload.model_digest.is_(None)),
         sa.select(sa.func.sum(Inference.input_bytes)).where(Inference.job_id.in_(mine), Inference.input_key != ""),
         sa.select(sa.func.sum(Inference.output_bytes)).where(

@@ -15,7 +15,7 @@ from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
 from service.db import artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
-from service.db.models import Job, JobKind, JobState, new_id
+from service.db.models import Job, JobKind, JobState, Owner, new_id
 from service.errors import IdempotencyKeyReused, NotFound
 from service.jobs import audit, quotas, samples
 from service.jobs.models import demand_bytes
@@ -54,6 +54,11 @@ class Submission:
         return [sample.blob.sha256 for sample in self.samples]
 
     @property
+    def samples_bytes(self) -> int:
+        """Of all samples together."""
+        return sum(sample.blob.bytes for sample in self.samples)
+
+    @property
     def cache_key(self) -> str:
         """What artifacts that may answer it share."""
         return self.options.cache_key(self.model, self.digests)
@@ -84,8 +89,8 @@ def submit(db: Database, submission: Submission, *, limits: Limits) -> Submitted
 def submit_all(db: Database, submissions: Sequence[Submission], *, limits: Limits) -> list[Submitted]:
     """Make the rows of one owner's jobs, all or none; the errors of `submit`."""
     with db.write() as session:
-        quotas.opened(session, submissions[0].owner)
-        return [_submit(session, submission, limits) for submission in submissions]
+        owner = quotas.opened(session, submissions[0].owner)
+        return [_submit(session, owner, submission, limits) for submission in submissions]
 
 
 def fingerprint(*parts: object) -> str:
@@ -127,7 +132,7 @@ def begin(session: Session, job: Job) -> None:
     session.refresh(job)
 
 
-def _submit(session: Session, submission: Submission, limits: Limits) -> Submitted:
+def _submit(session: Session, opened: Owner, submission: Submission, limits: Limits) -> Submitted:
     owner, digest = submission.owner, submission.model
     if (known := earlier(session, owner, submission.idempotency_key, submission.body_hash)) is not None:
         return Submitted(known, replayed=True)
@@ -142,6 +147,7 @@ def _submit(session: Session, submission: Submission, limits: Limits) -> Submitt
         model_digest=digest,
         options=submission.options.to_json(),
         samples=[sample.to_json() for sample in submission.samples] or None,
+        samples_bytes=submission.samples_bytes,
         cache_key=submission.cache_key,
         idempotency_key=submission.idempotency_key,
         body_hash=submission.body_hash,
@@ -151,6 +157,8 @@ def _submit(session: Session, submission: Submission, limits: Limits) -> Submitt
         state=JobState.QUEUED,
     )
     _demand_known(session, submission.options.target)
+    if submission.samples:
+        quotas.demand_room(session, opened, submission.samples_bytes, limits)
     if submission.cloned_from is None:
         samples.name(session, submission.samples)
     source = None if submission.fresh else jobs.cached(session, owner, submission.cache_key)

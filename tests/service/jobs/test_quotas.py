@@ -21,6 +21,7 @@ from service.jobs import lease, models, quotas, runs, uploads
 from service.jobs.bundle import Bundle
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.reconcile import reconcile
+from service.jobs.samples import SampleFile
 from service.jobs.submit import Submission, submit
 from tests.service.conftest import RecordingRing
 
@@ -124,6 +125,20 @@ def test_what_counts_as_stored_is_models_artifacts_uploads_and_arrays_that_are_k
     assert claim is not None
     assert lease.inferred(db, claim, outputs=blobs.put_bytes(b"out"), report={})
     assert stored() == 5 + 8 + 6 + 3
+
+
+def test_samples_of_a_job_count_as_stored_and_are_refused_past_the_limit(
+    db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    limits = Limits(stored_bytes=100)
+    model = store(db, blobs, owner, b"m" * 50, limits).model.digest
+    sample = SampleFile("a.npz", blobs.put_bytes(b"s" * 30))
+    with pytest.raises(QuotaExceeded) as refused:
+        submit(db, Submission(owner, model, CompileOptions(), samples=(sample, sample)), limits=limits)
+    assert refused.value.details == {"limit": 100, "used": 50, "asked": 60}
+    submit(db, Submission(owner, model, CompileOptions(), samples=(sample,)), limits=limits)
+    with db.read() as session:
+        assert usage.stored_bytes(session, owner) == 80
 
 
 def test_an_upload_that_became_a_model_counts_once(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> None:
