@@ -52,7 +52,7 @@ replay: environment ## what a change of the compiler changes in its output: REF=
 	@$(if $(REF),,$(error replay needs REF=<commit>))
 	$(BIN)/python -m bench replay $(REF) $(ARGS)
 
-gpu-check: ## what needs a GPU, on a machine that has one: ARGS='tests' or tune, plans, bench, all; see docs/gpu-check.md
+gpu-check: ## what needs a GPU, on a machine that has one: ARGS='first', then tests, tune, plans, bench, all; see docs/gpu-check.md
 	@$(GPU_PYTHON) -m bench gpu $(ARGS)
 
 lock: ## write requirements*.txt anew from pyproject.toml

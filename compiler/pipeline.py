@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import Disagreement, InternalError
 from compiler.frontend import load
@@ -17,6 +18,8 @@ from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import weigh_choices
+from compiler.steps.foreseeing import foreseen, proof_notices
+from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
@@ -32,6 +35,7 @@ def compile_model(
     hurry: Hurry = unhurried,
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
+    memory_bytes: int | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -41,24 +45,57 @@ def compile_model(
     fraction of a second and the best found so far is emitted; what proves the artifact is never left out. Without
     `measure` earlier records and the cost model decide.
 
+    A model that is bound in several ways (`options.bindings`) goes through all steps once for each, with the records of
+    those before; each is proved by itself, and one artifact holds them.
+
     What spends a part of the tolerance (Winograd, 24-bit weights), or rounds because the job's precision permits it, is
     left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
-    the model; None: beside the model.
+    the model; None: beside the model. `memory_bytes` is what this process may use; None: as much as the machine has.
 
     Raises the errors of `compiler.errors`.
     """
-    session = Session.of(options, records, Trace(observe, dump), hurry, measure, artifact.parent)
-    front = front_of(session, model, data)
+    trace = Trace(observe, dump)
+    bindings = options.bindings
+    if len(bindings) == 1:
+        session = Session.of(options, records, trace, hurry, measure, artifact.parent)
+        _, come = compile_binding(session, model, artifact, data, memory_bytes)
+        return come
+    known = [*records]
+    weights: Weights | None = None
+    alone = artifact.with_name(f".{artifact.name}.binding")
+    each = []
+    try:
+        for turn, one in enumerate(bindings):
+            trace.turn, trace.turns = turn, len(bindings)
+            session = Session.of(one, known, trace, hurry, measure, artifact.parent)
+            built, come = compile_binding(session, model, alone, data, memory_bytes, weights)
+            each.append(proved(session, built, come, alone))
+            known, weights = [record.to_json() for record in session.records], built.weights
+        return joined(trace, each, built.program.weights, options, artifact)
+    finally:
+        alone.unlink(missing_ok=True)
+
+
+def compile_binding(
+    session: Session,
+    model: Path,
+    artifact: Path,
+    data: Mapping[str, Path] | None,
+    memory_bytes: int | None,
+    earlier: Weights | None = None,
+) -> tuple[Built, CompileReport]:
+    """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
+    front = front_of(session, model, data, memory_bytes)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
-        built = build(session, front, rounding, unproven)
+        built = build(session, front, rounding, unproven, earlier)
         measured += built.tiles.tiled.measured
         try:
             with session.trace.step("agree"):
-                proof = prove(session, front.loaded.graph, built)
+                proof = prove(session, front, built)
                 os.replace(unproven, artifact)
-            return report(session, front, built, proof, measured)
+            return built, report(session, front, built, proof, measured)
         except Disagreement as error:
             if not (inexact := built.rounded(session)):
                 raise
@@ -69,12 +106,14 @@ def compile_model(
     raise InternalError("the round that rounds nothing has an algorithm that could round less")
 
 
-def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> Front:
+def front_of(session: Session, model: Path, data: Mapping[str, Path] | None, memory_bytes: int | None = None) -> Front:
     """The steps that do not depend on the rounding policy."""
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
-        for notice in loaded.notices:
+        is_here = session.backend.target.is_here
+        effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
+        for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
             trace.notice(notice)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):
@@ -92,7 +131,7 @@ def front_of(session: Session, model: Path, data: Mapping[str, Path] | None) -> 
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, rewritten, weighed, fused)
+    return Front(loaded, effort, rewritten, weighed, fused)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:

@@ -24,12 +24,15 @@ from compiler.errors import (
     UnsupportedModel,
 )
 from compiler.frontend import Survey, Use, survey
+from compiler.frontend.correct import correct
 from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
+from compiler.prove.effort import Effort, reference_effort
+from compiler.steps.foreseeing import proof_notices, proof_problem
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -66,6 +69,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     null
                      unless every node is supported
     gflop            `value` (null unless every node is supported) and what it `counts`
+    proof            estimates of one evaluation of the float64 reference, by which the artifact is proved: wall
+                     `seconds`, `bytes` of memory; null unless every node is supported
     memory_bytes     estimates of resident memory: `compile`, `run`; null unless every node is supported
     notices          what the user should know
     corrected        options under which no option and no dimension is in the way; null when those given are so
@@ -73,12 +78,15 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      accelerator's kind alone (`cuda`) this name itself: only a worker that holds one can say what it
                      is
 
-    Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too.
+    Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too. Of options
+    for several bindings the one with the largest dimensions is judged, and all are corrected.
     """
     target, chosen = _target(options)
     chosen = replace(chosen, without=tuple(name for name in chosen.without if name in known()))
+    judged = _largest(options)
     try:
-        return _answer(survey(model, chosen, OPERATORS, data), options, target)
+        found = survey(model, replace(chosen, dims=judged.dims), OPERATORS, data)
+        return _answer(found, judged, target) | {"corrected": _corrected(found, options)}
     except TilewrightError as error:
         return _unread(error, target)
     except MemoryError:
@@ -88,14 +96,34 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         return _unread(InternalError(said, fix="report this model: it is our fault"), target)
 
 
+def _largest(options: CompileOptions) -> CompileOptions:
+    """For the binding whose dimensions are largest, multiplied."""
+    largest = max(options.bindings, key=lambda one: math.prod(one.binding.values()))
+    return replace(options, dims=largest.dims)
+
+
+def _corrected(found: Survey, options: CompileOptions) -> dict[str, Any] | None:
+    """The options for each of their bindings, corrected; None where nothing had to be."""
+    if not isinstance(options.dims, tuple):
+        return None if found.options == options else found.options.to_json()
+    inputs = found.model.body.inputs
+    each = tuple(correct(inputs, replace(found.options, dims=one)).binding for one in options.dims)
+    corrected = replace(found.options, dims=each)
+    return None if corrected == options else corrected.to_json()
+
+
 def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> dict[str, Any]:
-    """The answer for a file that was read, under the options as they were given."""
+    """The answer for a file that was read, under the options as they were given, but for the corrected ones."""
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
+    effort = reference_effort(graph) if graph else None
     uses = [_operator(use, refused) for use in found.uses]
     refusals = [*found.refusals, *refused]
     problem = (
-        found.problem or (_target_problem(options) if target["name"] is None else None) or _without_problem(options)
+        found.problem
+        or (_target_problem(options) if target["name"] is None else None)
+        or _without_problem(options)
+        or (proof_problem(effort, options) if effort else None)
     )
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
@@ -111,12 +139,15 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
         "weight_bytes": weights,
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
+        "proof": {
+            "seconds": round(effort.seconds, 3) if effort else None,
+            "bytes": effort.bytes if effort else None,
+        },
         "memory_bytes": {
-            "compile": None if activations is None else _compile_bytes(weights, activations),
+            "compile": None if activations is None or effort is None else _compile_bytes(weights, activations, effort),
             "run": None if activations is None else RUN_BASE_BYTES + weights + activations,
         },
-        "notices": list(found.notices),
-        "corrected": None if found.options == options else found.options.to_json(),
+        "notices": [*found.notices, *(proof_notices(effort) if effort else ())],
         "target": target,
     }
 
@@ -134,6 +165,7 @@ def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]
         "weight_bytes": 0,
         "activation_bytes": None,
         "gflop": {"value": None, "counts": GFLOP_COUNTS},
+        "proof": {"seconds": None, "bytes": None},
         "memory_bytes": {"compile": None, "run": None},
         "corrected": None,
         "target": dict(target),
@@ -225,8 +257,9 @@ def _bytes(array: np.ndarray) -> int:
     return int(math.prod(taken)) * array.itemsize
 
 
-def _compile_bytes(weights: int, activations: int) -> int:
-    return COMPILE_BASE_BYTES + COMPILE_WEIGHTS * weights + COMPILE_ACTIVATIONS * activations
+def _compile_bytes(weights: int, activations: int, effort: Effort) -> int:
+    fitted = COMPILE_WEIGHTS * weights + COMPILE_ACTIVATIONS * activations
+    return COMPILE_BASE_BYTES + max(fitted, weights + effort.bytes)
 
 
 def _peak(graph: Graph) -> int:

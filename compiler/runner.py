@@ -10,21 +10,21 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from compiler.contract import BenchmarkOptions, Event
 from compiler.devices.cpu.target import CpuTarget, this_machine
-from compiler.devices.cuda.measure.driver import bus_id, gpu_here
-from compiler.devices.cuda.measure.nvml import Clock, sensors
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
-from compiler.measure.npz import read_inputs, write_outputs
-from compiler.pack.loader import ArtifactError, Model, RunError, TensorSpec, WrongMachine
+from compiler.measure.npz import read_fitting, write_outputs
+from compiler.pack.loader import ArtifactError, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
 from compiler.trace import Observer, ignore
 
 SPIN_US = 2000
@@ -45,11 +45,11 @@ class _Contender:
 
     def __init__(self, artifact: str, path: Path, options: BenchmarkOptions) -> None:
         """Opens it, several times over to see how long that takes, and runs it once."""
-        self.artifact, self.path, self.threads = artifact, path, options.threads
+        self.artifact, self.path, self.threads, self.binding = artifact, path, options.threads, options.binding
         loads = []
         for _ in range(1 + WARM_LOADS):
             # One at a time: two instances of a large model may not fit.
-            with _opened(f"artifact {artifact}", path, self.threads) as model:
+            with _opened(f"artifact {artifact}", path, self.threads, self.binding) as model:
                 loads.append(model.load_seconds)
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
         self.sha256 = _digest(artifact, path)
@@ -64,7 +64,7 @@ class _Contender:
         back.
         """
         # Its bytes were compared with their digests when it was first opened.
-        self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, verify=False)
+        self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, self.binding, verify=False)
         self.outputs = _blank(self.model.outputs)
         whole = self.model.bind([array.copy() for array in self.given], self.outputs)
         if not self.model.on_gpu:
@@ -107,7 +107,8 @@ def benchmark(
                       time), cores (busy and steal of each), cgroup_held_s and heat_events (null where the machine does
                       not say); `gpu`: null unless an artifact ran on one, else its name, target and hardware, and
                       clocks, throttling, temperature and power `before` and `after` (null where NVML does not say)
-        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; load: first_s, warm_s;
+        artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; dims, those of the binding
+                      that ran (empty for an artifact with one); load: first_s, warm_s;
                       first_run_s; samples_s, at most 10,000 single runs in the order taken, evenly spaced over each
                       block; rounds, how many samples each round gave; round_median_s, of all runs of each round; runs,
                       how many were timed; median_s mean_s min_s p10_s p90_s p99_s of the samples; compute_s (inputs and
@@ -144,9 +145,9 @@ def benchmark(
                 opened.callback(entries[-1].close)
                 progress.part("open", (at + 1) / len(artifacts))
             on_gpu = any(entry.model.on_gpu for entry in entries)
-            started, cool = conditions(), _gpu_clock() if on_gpu else None
+            started, cool = conditions(), _gpu().clock_now() if on_gpu else None
             timed = _timed(entries, options, progress)
-            after, hot = conditions(), _gpu_clock() if on_gpu else None
+            after, hot = conditions(), _gpu().clock_now() if on_gpu else None
             during = between(started, after)
             progress.phase("profile")
             described = []
@@ -167,11 +168,11 @@ def benchmark(
                 "before": before.to_json(),
                 "after": after.to_json(),
                 "during": during,
-                "gpu": _gpu(cool, hot) if on_gpu else None,
+                "gpu": _gpu().gpu_report(cool, hot) if on_gpu else None,
             },
             "artifacts": described,
             "comparisons": _comparisons(entries, timed),
-            "notices": [*disturbances(during), *_held_down(hot), *_notices(entries, here)],
+            "notices": [*disturbances(during), *(_gpu().held_down(hot) if on_gpu else ()), *_notices(entries, here)],
         }
 
 
@@ -185,8 +186,9 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
     """
     if threads is not None and threads < 1:
         raise OptionsError(f"threads is {threads}", fix="use 1 or more, or leave it out")
-    with _opened("the artifact", artifact, threads) as model:
-        arrays = read_inputs(inputs, model.inputs)
+    with _opened("the artifact", artifact, threads) as opened:
+        at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
+        model = opened.at(1 + at)
         results = _blank(model.outputs)
         try:
             seconds = model.bind(arrays, results)()
@@ -250,9 +252,13 @@ def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: _
     )
 
 
-def _opened(artifact: str, path: Path, threads: int | None, *, verify: bool = True) -> Model:
+def _opened(
+    artifact: str, path: Path, threads: int | None, binding: int | None = None, *, verify: bool = True
+) -> Model:
     try:
-        return Model(path, threads, verify=verify, spin_us=SPIN_US)
+        return Model(path, threads, verify=verify, spin_us=SPIN_US, binding=binding)
+    except NoSuchBinding as reason:
+        raise OptionsError(f"{artifact}: {reason.message}", fix=reason.fix) from reason
     except WrongMachine as reason:
         raise TargetUnavailable(f"{artifact} cannot run on this machine: {reason.message}", fix=reason.fix) from reason
     except ArtifactError as reason:
@@ -289,6 +295,7 @@ def _described(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> di
         "target": entry.model.manifest["target"],
         "hardware": entry.model.manifest["hardware"],
         "lanes": entry.model.lanes,
+        "dims": dict(entry.model.binding.dims),
         "load": {"first_s": entry.first_load_s, "warm_s": entry.warm_load_s},
         "first_run_s": entry.first_run_s,
         "samples_s": list(timed.samples),
@@ -355,34 +362,16 @@ def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any
     return {"max_relative": largest, "unlike": unlike}
 
 
-def _gpu_clock() -> Clock | None:
-    with sensors(bus_id(0) or 0) as found:
-        return found.clock() if found else None
-
-
-def _gpu(before: Clock | None, after: Clock | None) -> dict[str, Any]:
-    """What the report says of the GPU that artifacts ran on."""
-    gpu = gpu_here()
-    major, minor = gpu.capability if gpu else (0, 0)
-    return {
-        "name": gpu.name if gpu else "",
-        "target": f"cuda:sm_{major}{minor}",
-        "hardware": gpu.fingerprint if gpu else "",
-        "before": before.to_json() if before else None,
-        "after": after.to_json() if after else None,
-    }
-
-
-def _held_down(clock: Clock | None) -> list[str]:
-    return [f"the GPU's clocks were held down: {', '.join(clock.throttled)}"] if clock and clock.throttled else []
+def _gpu() -> ModuleType:
+    """What tells of this machine's GPU. It is loaded, with the driver, where an artifact runs on one."""
+    return import_module("compiler.devices.cuda.measure.around_runs")
 
 
 def _hardware(target: str, here: CpuTarget) -> str:
     """Fingerprint of what artifacts for a target run on here: this machine's cores, or its GPU."""
     if not target.startswith("cuda"):
         return here.hardware
-    gpu = gpu_here()
-    return gpu.fingerprint if gpu else ""
+    return str(_gpu().fingerprint())
 
 
 def _notices(entries: Sequence[_Contender], here: CpuTarget) -> list[str]:

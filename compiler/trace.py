@@ -48,6 +48,9 @@ class Trace:
     seconds: dict[str, float] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     phase: str = PHASES[0]
+    turn: int = 0
+    turns: int = 1
+    """How often all steps are taken, once for each binding of the model's dimensions, and which time this is."""
     _shown: int = 0
     _part: float = 0.0
     _reached: float = 0.0
@@ -78,7 +81,9 @@ class Trace:
         self.observe(Event("progress", self.phase, self._fraction(), message))
 
     def notice(self, message: str) -> None:
-        """A remark for the user; it is kept for the report."""
+        """A remark for the user; it is kept for the report, once."""
+        if message in self.notices:
+            return
         self.notices.append(message)
         self.observe(Event("notice", self.phase, self._fraction(), message))
 
@@ -93,5 +98,6 @@ class Trace:
     def _fraction(self) -> float:
         """How far everything is; steps that are taken again do not take it back."""
         before = sum(PHASE_SHARE[phase] for phase in PHASES[: PHASES.index(self.phase)])
-        self._reached = max(self._reached, round(min(1.0, before + PHASE_SHARE[self.phase] * self._part), 4))
+        whole = (self.turn + min(1.0, before + PHASE_SHARE[self.phase] * self._part)) / self.turns
+        self._reached = max(self._reached, round(whole, 4))
         return self._reached

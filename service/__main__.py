@@ -4,12 +4,17 @@ serve      (default) migrate the database, make the local key, answer HTTP
 migrate    bring the database to its newest step and end
 reconcile  mend expired leases and lost doorbells, and sweep, in a process of its own; the API does this too
 sweep      remove once what is kept for a time only, and bytes that nothing refers to; print what was removed
+scrub      compare all that is kept with its digests, print what is lost or damaged; status 1 where something is
+backup     copy into a folder what must be kept, while all runs; of PostgreSQL the blobs alone
+restore    put a backup back, with nothing running
 key        make an API key for an owner and print it, once
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -18,17 +23,27 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import sqlalchemy as sa
 import uvicorn
 from pydantic import ValidationError
 
 from compiler.errors import TilewrightError
 from service import logs
 from service.blobs.open_blobs import open_blobs
+from service.blobs.private import OTHERS, private_folder
 from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
-from service.jobs import access, reconcile, retention
+from service.errors import DatabaseUnavailable
+from service.http import descriptors
+from service.http.connections import Connection
+from service.jobs import access, backup, integrity, reconcile, retention
+from service.jobs.backup import Saved
 from service.jobs.doorbell import CeleryRing
+from service.jobs.integrity import Scrubbed
+
+DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
+"""Some of these a data folder holds that was used."""
 
 log = logs.logger(__name__)
 
@@ -39,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     for name, chore in CHORES.items():
         commands.add_parser(name, help=(chore.__doc__ or "").split(".")[0])
+    commands.choices["scrub"].add_argument("--json", action="store_true", help="print one JSON object")
+    for name, purpose in (("backup", "Copy what must be kept, while all runs"), ("restore", "Put a backup back")):
+        commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
     key = commands.add_parser("key", help="Make an API key and print it")
     key.add_argument("owner")
     key.add_argument("--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile")
@@ -47,9 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings()
         logs.configure(json_lines=settings.log_json)
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.umask(OTHERS)  # what SQLite makes is the owner's alone too, in whatever folder its URL names
+        private_folder(settings.data_dir, DATA_NAMES)
         if given.command == "key":
             _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
+        elif given.command in ("backup", "restore"):
+            return (_backup if given.command == "backup" else _restore)(settings, given.folder)
+        elif given.command == "scrub":
+            return _report(_scrubbed(settings), as_json=given.json)
         else:
             CHORES[given.command or "serve"](settings)
     except (TilewrightError, ValidationError) as error:
@@ -61,20 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(settings: Settings) -> None:
     """Migrate the database, make the local key, answer HTTP."""
     _migrate(settings)
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     access.ensure_local_key(db, settings.api_key_file)
-    if settings.api_key is not None:
-        access.register(
-            db, access.LOCAL_OWNER, settings.api_key.get_secret_value(), access.SCOPES, "TILEWRIGHT_API_KEY"
-        )
+    given = None if settings.api_key is None else settings.api_key.get_secret_value()
+    access.replace(db, access.LOCAL_OWNER, given, access.SCOPES, "TILEWRIGHT_API_KEY")
     db.dispose()
     processes = settings.api_processes
     log.info("serving", host=settings.host, port=settings.port, processes=processes, data_dir=str(settings.data_dir))
     if processes > 1:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_emptied(settings.data_dir / f"metrics-{settings.port}"))
+    descriptors.raise_limit()
     uvicorn.run(
         "service.http.app:from_environment",
         factory=True,
+        http=Connection,
         workers=processes,
         host=settings.host,
         port=settings.port,
@@ -101,7 +124,9 @@ def _reconcile(settings: Settings) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
+    with contextlib.suppress(DatabaseUnavailable):  # the loop waits for it
+        migrate.require_current(db)
     sweeper = threading.Thread(
         target=retention.loop,
         args=(db, open_blobs(settings), stop),
@@ -123,15 +148,70 @@ def _reconcile(settings: Settings) -> None:
 
 def _sweep(settings: Settings) -> None:
     """Remove once what is kept for a time only, and bytes that nothing refers to."""
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
+    migrate.require_current(db)
     swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
     db.dispose()
     for what, count in vars(swept).items():
         print(f"{what} {count}")
 
 
+def _scrub(settings: Settings) -> None:
+    """Compare all that is kept with its digests."""
+    _report(_scrubbed(settings), as_json=False)
+
+
+def _scrubbed(settings: Settings) -> Scrubbed:
+    db = Database.of(settings)
+    try:
+        return integrity.scrub_all(db, open_blobs(settings))
+    finally:
+        db.dispose()
+
+
+def _report(found: Scrubbed, *, as_json: bool) -> int:
+    """Print what was found; the exit status, 1 where something is lost or damaged."""
+    if as_json:
+        print(json.dumps(vars(found)))
+    else:
+        print(f"blobs {found.blobs}\nbytes {found.bytes}")
+        for what in ("damaged", "lost", "mended"):
+            for key in getattr(found, what):
+                print(f"{what} {key}")
+    return 1 if found.damaged or found.lost else 0
+
+
+def _backup(settings: Settings, folder: Path) -> int:
+    """Exit status 1 where bytes that a row names are lost or damaged; the rest is saved then too."""
+    db = Database.of(settings)
+    try:
+        saved = backup.backup(
+            db, open_blobs(settings), folder, key_file=settings.api_key_file, grace_s=settings.gc_grace_s
+        )
+    finally:
+        db.dispose()
+    return _tell(saved)
+
+
+def _restore(settings: Settings, folder: Path) -> int:
+    url = sa.make_url(settings.sqlalchemy_url)
+    sqlite = url.get_backend_name() == "sqlite"
+    file = Path(str(url.database)) if sqlite else None
+    restored = backup.restore(folder, open_blobs(settings), database=file, key_file=settings.api_key_file)
+    return _tell(restored)
+
+
+def _tell(saved: Saved) -> int:
+    for what in ("blobs", "bytes", "copied"):
+        print(f"{what} {getattr(saved, what)}")
+    print(f"database {'yes' if saved.database else 'no: dump it with its own tools'}")
+    for key in saved.missing:
+        print(f"missing {key}")
+    return 1 if saved.missing else 0
+
+
 def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     print(access.make_key(db, owner, scopes, label))
     db.dispose()
 
@@ -141,6 +221,7 @@ CHORES: dict[str, Callable[[Settings], None]] = {
     "migrate": _migrate,
     "reconcile": _reconcile,
     "sweep": _sweep,
+    "scrub": _scrub,
 }
 
 if __name__ == "__main__":

@@ -26,6 +26,14 @@ class Settings(BaseSettings):
     """Folder of the SQLite database, the blobs and the generated API key; made with mode 0700 when missing."""
     database_url: str = ""
     """SQLAlchemy URL; empty: SQLite in `data_dir`."""
+    database_connect_s: int = Field(default=5, ge=1)
+    """How long a connection to PostgreSQL may take to stand."""
+    database_statement_s: float = Field(default=30.0, ge=1)
+    """How long PostgreSQL may take for one statement; a server that says nothing is given up five seconds later."""
+    database_lock_s: float = Field(default=15.0, gt=0)
+    """How much of that a statement waits for others' locks."""
+    database_idle_s: float = Field(default=60.0, ge=1)
+    """How long PostgreSQL keeps a transaction open in which nothing is asked."""
     broker_url: str = "redis://127.0.0.1:6379/0"
     """Where doorbells are sent: `redis://...` or `redis+socket:///path`."""
     blob_dir: Path | None = None
@@ -62,6 +70,27 @@ class Settings(BaseSettings):
     max_model_bytes: int = Field(default=2 << 30, gt=0)
     max_queued_per_owner: int = Field(default=100, gt=0)
 
+    requests_per_s: float = Field(default=2000.0, gt=0)
+    """Requests of one key, for each API process; over `requests_burst` at once they are refused with 429."""
+    requests_burst: int = Field(default=4000, ge=1)
+    max_queries_per_owner: int = Field(default=8, ge=1)
+    """Requests of one owner that ask the database at once, for each API process; others wait."""
+    max_uploads_per_owner: int = Field(default=8, ge=1)
+    """Bodies with files that one owner sends at once, for each API process; one more is refused with 429."""
+    max_preflights_per_owner: int = Field(default=2, ge=1)
+    max_streams_per_owner: int = Field(default=256, ge=1)
+    max_downloads_per_owner: int = Field(default=32, ge=1)
+
+    max_connections: int = Field(default=4000, ge=8)
+    """Open connections of each API process; over it the one that is idle longest is closed for a new one."""
+    max_connections_per_address: int = Field(default=2000, ge=4)
+    head_s: float = Field(default=10.0, gt=0)
+    """How long the head of a request may take to arrive."""
+    stalled_s: float = Field(default=30.0, gt=0)
+    """A body of which less than 16 KiB arrives in this time is given up, and so is an answer that nobody reads."""
+    probes_stand_s: float = Field(default=1.0, ge=0)
+    """How long the answers of `/readyz` and `/metrics` stand before the next one is made."""
+
     lease_s: float = Field(default=30.0, gt=0)
     """How long a claimed job stays with a worker that does not report; workers report every third of it."""
     max_lost_leases: int = Field(default=3, gt=0)
@@ -74,6 +103,8 @@ class Settings(BaseSettings):
 
     keep_jobs_days: float = Field(default=0.0, ge=0)
     """An ended job is removed after this time with its artifact, unless a younger job names that; 0: kept for ever."""
+    keep_models_days: float = Field(default=0.0, ge=0)
+    """A model that no job names any more is removed when it was not used for this long; 0: kept for ever."""
     keep_uploads_hours: float = Field(default=24.0, gt=0)
     """A resumable upload that nothing was added to for this long is removed."""
     keep_inferences_hours: float = Field(default=24.0, gt=0)
@@ -81,6 +112,8 @@ class Settings(BaseSettings):
     gc_grace_s: float = Field(default=3600.0, ge=60)
     """Bytes that nothing refers to are removed once they are this old; a multipart body must arrive in half of it."""
     retention_every_s: float = Field(default=600.0, gt=0)
+    scrub_bytes: int = Field(default=1 << 30, ge=0)
+    """So much of what is kept is compared with its digests each time, what waited longest first; 0: nothing."""
 
     sse_keepalive_s: float = Field(default=15.0, gt=0)
     events_poll_s: float = Field(default=0.1, gt=0)

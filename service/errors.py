@@ -10,6 +10,8 @@
         │   │   └── SourceUnknown            a tuning record whose workload's text was never recorded
         │   ├── BodyTooLarge             the upload exceeds the stated limit
         │   ├── QueueFull                the owner has too many jobs waiting
+        │   ├── TooManyAtOnce            the owner has too many requests of this kind open
+        │   ├── RateLimited              the key has sent too many requests
         │   ├── IdempotencyKeyReused     the key was used with another body
         │   ├── JobFinished              the job has ended and cannot be changed
         │   ├── JobNotFinished           what was asked for exists only after the job has ended
@@ -19,11 +21,16 @@
         │   ├── DigestMismatch           the bytes are not those that were announced
         │   ├── WrongOffset              a piece of an upload begins elsewhere than the last one ended
         │   ├── ModelInUse               jobs of the model are queued or run
+        │   ├── JobInUse                 benchmarks or inferences of the job's artifact wait or run
         │   └── Removed                  it was kept for as long as the service keeps such things
         ├── ArtifactUnreadable       an artifact is not the archive that it should be
         └── UnavailableError         the service is at fault, and trying again later may help
+            ├── Busy                     it does as much of this at a time as it may; nothing is broken
             ├── DatabaseUnavailable      the database does not answer
-            ├── StorageUnavailable       a blob cannot be read or written (disk full, file gone)
+            ├── StorageUnavailable       a blob cannot be read or written (disk full, store away)
+            │   ├── BlobLost                 bytes that a row names are not in the store
+            │   │   └── ArtifactLost             those of an artifact that was made
+            │   └── BlobDamaged              bytes that a row names are others than were kept
             └── NotReady                 a part of the service that is needed is not up
 
 Status codes are decided in `service.http.errors` alone.
@@ -76,6 +83,14 @@ class QueueFull(RequestError):
     code = "queue_full"
 
 
+class TooManyAtOnce(RequestError):
+    code = "too_many_at_once"
+
+
+class RateLimited(RequestError):
+    code = "rate_limited"
+
+
 class IdempotencyKeyReused(RequestError):
     code = "idempotency_key_reused"
 
@@ -112,6 +127,10 @@ class ModelInUse(RequestError):
     code = "model_in_use"
 
 
+class JobInUse(RequestError):
+    code = "job_in_use"
+
+
 class Removed(RequestError):
     code = "removed"
 
@@ -125,12 +144,28 @@ class UnavailableError(ServiceError):
     fault = "machine"
 
 
+class Busy(UnavailableError):
+    code = "busy"
+
+
 class DatabaseUnavailable(UnavailableError):
     code = "database_unavailable"
 
 
 class StorageUnavailable(UnavailableError):
     code = "storage_unavailable"
+
+
+class BlobLost(StorageUnavailable):
+    code = "blob_lost"
+
+
+class ArtifactLost(BlobLost):
+    code = "artifact_lost"
+
+
+class BlobDamaged(StorageUnavailable):
+    code = "blob_damaged"
 
 
 class NotReady(UnavailableError):

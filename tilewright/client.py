@@ -213,6 +213,10 @@ class Client(Artifacts):
         """Ask for the end of a job; one that runs is stopped within seconds."""
         return Job.from_json(self._http.json("DELETE", f"/jobs/{id_of(job)}"))
 
+    def purge(self, job: Work | str) -> dict[str, Any]:
+        """Delete a job with all that it made; what the server says of that. While it is `stopping`, ask again."""
+        return self._http.json("POST", f"/jobs/{id_of(job)}/purge")
+
     def report(self, job: Work | str) -> dict[str, Any]:
         """What an ended job says of itself."""
         return self._http.json("GET", f"/jobs/{id_of(job)}/report")
@@ -259,7 +263,7 @@ class Client(Artifacts):
     ) -> Benchmark:
         """Queue a benchmark of artifacts, made or in the making, against each other; `wait` for it.
 
-        options  threads, seconds (timed per artifact), profile (each kernel's time), seed
+        options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1)
         """
         body = {
             "artifacts": [artifact_of(artifact) for artifact in artifacts],

@@ -38,6 +38,25 @@ class TensorSpec(Protocol):
     def numpy(self) -> np.dtype[Any]: ...
 
 
+class Binding(Protocol):
+    """Shapes that a model runs."""
+
+    @property
+    def number(self) -> int:
+        """From 1."""
+        ...
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Values of the model's symbolic dimensions."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+
+
 class Model(Protocol):
     """What an artifact's loader gives; `docs/artifact.md` describes it."""
 
@@ -55,6 +74,15 @@ class Model(Protocol):
     def inputs(self) -> tuple[TensorSpec, ...]: ...
     @property
     def outputs(self) -> tuple[TensorSpec, ...]: ...
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """The bindings of its dimensions that it runs; artifacts of earlier compilers lack it."""
+        ...
+
+    def at(self, number: int) -> Model:
+        """The model at one of its bindings, closed with this one."""
+        ...
+
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
         """Outputs by name, for inputs by name; `out` gives arrays for some or all outputs. Raises one of `errors`."""
         ...
@@ -99,8 +127,8 @@ def load(path: str | os.PathLike[str], lanes: int | None = None, **options: Any)
     """The model in an artifact, ready to run; it executes code out of the file, so load none from strangers.
 
     `lanes` is the number of threads, None for what the plan was made for; `options` go to the artifact's own `Model`
-    (`verify`, `spin_us`, `plan`, `pin`). Raises `UsageError`, with the fix, for what is missing, damaged, of another
-    format version, or not for this machine.
+    (`verify`, `spin_us`, `plan`, `pin`, `binding`). Raises `UsageError`, with the fix, for what is missing, damaged, of
+    another format version, or not for this machine.
     """
     where = Path(path)
     manifest = read_manifest(where)

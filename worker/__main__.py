@@ -8,13 +8,17 @@ import socket
 import sys
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from compiler.contract import kinds
 from compiler.errors import TilewrightError
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.errors import NotReady
+from service.jobs.integrity import Watched
 from service.logs import configure, logger
-from worker import device, group, kernel, queues, sandbox, scratch
+from worker import device, group, kernel, queues, sandbox, schema, scratch, walls
 from worker.app import make_app, serve
 from worker.config import WorkerSettings
 from worker.desk import Desk
@@ -22,6 +26,8 @@ from worker.presence import Presence
 from worker.published import published
 from worker.queues import Queues
 from worker.reap import reap
+from worker.rounds import Rounds
+from worker.tasks import drain
 
 _PRESENCE_PATIENCE_S = 0.1
 
@@ -31,7 +37,8 @@ log = logger(__name__)
 def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group.CHILD) -> int:
     """Parse, clear away what dead workers left, serve; the exit status. `command` is what does each job.
 
-    1 for a queue that cannot be served, such as `cuda:0` without a GPU.
+    1 for a queue that cannot be served, such as `cuda:0` without a GPU, for walls that are demanded and cannot be
+    raised, and for a database at another step than this program's.
     """
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run the jobs of some queues, one at a time.")
     parser.add_argument(
@@ -45,13 +52,14 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     )
     parser.add_argument("--name", default="", help="name in the workers' table (default: made of queue, host, process)")
     chosen = parser.parse_args(arguments)
-    settings, own = Settings(), WorkerSettings()
     try:
+        settings, own = Settings(), WorkerSettings()
         asked = tuple(dict.fromkeys(chosen.queue or [kinds.CPU.device()]))
         serving = queues.resolve(asked, os.environ.get("CC", ""))
-    except TilewrightError as error:
-        print(f"python -m worker: {error}", file=sys.stderr)
-        return 1
+        on_gpu = kinds.CUDA.index_of(serving.device) is not None
+        walls.demand(own.require_walls, gpu=on_gpu)
+    except (TilewrightError, ValidationError) as error:
+        return _refuse(error)
     if kernel.LINUX:
         kernel.prctl(
             kernel.PR_SET_DUMPABLE, 0
@@ -59,7 +67,10 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     name = chosen.name or f"{'+'.join(asked)[:100]}@{socket.gethostname()[:60]}:{os.getpid()}"
     configure(json_lines=settings.log_json, worker=name)
     desk = open_desk(settings, own, serving, name=name, command=command)
-    on_gpu = kinds.CUDA.index_of(serving.device) is not None
+    try:
+        schema.wait_for(desk.db)
+    except NotReady as error:
+        return _refuse(error)
     for folder in sandbox.exposed([settings.data_dir, settings.blob_root, own.scratch_dir], gpu=on_gpu):
         log.warning(
             "every job can read this folder: it lies among Python's, a compiler's or a driver's files",
@@ -70,15 +81,21 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     removed = reap(desk.scratch)
     log.info("worker starts", queues=desk.queues, leftovers_removed=removed)
     desk.presence.start()
+    rounds = Rounds(desk, drain, own.look_every_s)
     try:
-        return serve(make_app(settings.broker_url, desk, own.look_every_s), desk)
+        return serve(make_app(settings.broker_url, desk, rounds), desk, rounds)
     finally:
         desk.presence.stop(_PRESENCE_PATIENCE_S)
 
 
+def _refuse(error: Exception) -> int:
+    print(f"python -m worker: {error}", file=sys.stderr)
+    return 1
+
+
 def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     hardware = device.facts(serving.held)
     return Desk(
         name=name,
@@ -86,12 +103,14 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         device=serving.device,
         hardware=hardware,
         db=db,
-        blobs=open_blobs(settings),
+        blobs=Watched(open_blobs(settings), db),
         scratch=_scratch(own.scratch_dir),
         presence=Presence(db, name, serving.names, hardware, own.seen_every_s, published),
         limits=own.limits,
         lease_s=settings.lease_s,
         max_attempts=own.max_attempts,
+        walls=own.require_walls,
+        max_lost_leases=settings.max_lost_leases,
         command=command,
     )
 

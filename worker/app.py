@@ -1,7 +1,8 @@
 """The Celery side of a worker: a doorbell, no more. What to do is in the database.
 
 Messages are acknowledged before they are acted upon and never prefetched, so the broker's visibility timeout plays
-no part and a job may run for hours. One worker is one process with one thread that runs jobs (`solo`).
+no part and a job may run for hours. One worker is one process with one thread that runs jobs (`worker.rounds`); the
+main thread is Celery's, waits while a job runs that it was rung for (`solo`), and handles signals.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from celery import Celery, bootsteps, signals
+from celery import Celery, signals
 
-from service.logs import logger
 from worker.desk import Desk
-from worker.tasks import TASKS, drain
+from worker.rounds import Rounds, Task
+from worker.tasks import TASKS
 
-log = logger(__name__)
 
-
-def make_app(broker_url: str, desk: Desk, look_every_s: float) -> Celery:
-    """The application of one worker: `TASKS` bound to its desk, and a look into the database every `look_every_s`."""
+def make_app(broker_url: str, desk: Desk, rounds: Rounds) -> Celery:
+    """The application of one worker: a message has one of `TASKS` carried out in the thread of `rounds`."""
     app = Celery("tilewright", broker=broker_url, set_as_current=False)
     app.conf.update(
         task_serializer="json",
@@ -43,13 +42,15 @@ def make_app(broker_url: str, desk: Desk, look_every_s: float) -> Celery:
         broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10},
     )
     for name, task in TASKS.items():
-        app.task(name=name, shared=False)(_bound(task, desk))
-    app.steps["worker"].add(_looking(desk, look_every_s))
+        app.task(name=name, shared=False)(_bound(task, rounds))
     return app
 
 
-def serve(app: Celery, desk: Desk) -> int:
-    """Run the worker until SIGTERM or SIGINT; its exit status. A job under way is given back within half a second."""
+def serve(app: Celery, desk: Desk, rounds: Rounds) -> int:
+    """Run the worker until SIGTERM or SIGINT; its exit status. A job under way is given back within half a second.
+
+    To be called in the main thread.
+    """
 
     def going_down(**_: Any) -> None:
         desk.stop.request()
@@ -66,33 +67,16 @@ def serve(app: Celery, desk: Desk) -> int:
         without_mingle=True,
         without_heartbeat=True,
     )
-    worker.start()
+    rounds.start()
+    try:
+        worker.start()
+    finally:
+        rounds.stop()
     return int(worker.exitcode or 0)
 
 
-def _bound(task: Callable[[Desk, str], int], desk: Desk) -> Callable[[str], int]:
-    def run(queue: str) -> int:
-        return task(desk, queue)
+def _bound(task: Task, rounds: Rounds) -> Callable[[str], None]:
+    def run(queue: str) -> None:
+        rounds.make(task, queue)
 
     return run
-
-
-def _looking(desk: Desk, every_s: float) -> type[bootsteps.StartStopStep]:
-    """A step of the worker that drains the queues from time to time, in the one thread that runs jobs."""
-
-    class Look(bootsteps.StartStopStep):  # type: ignore[misc]
-        requires = frozenset({"celery.worker.components:Timer"})
-
-        def start(self, worker: Any) -> None:
-            self.timer = worker.timer.call_repeatedly(every_s, look)
-
-        def stop(self, worker: Any) -> None:
-            self.timer.cancel()
-
-    def look() -> None:
-        try:
-            drain(desk, desk.queues[0])
-        except Exception:
-            log.exception("looking for jobs failed")
-
-    return Look

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
+import time
 from typing import Literal
 
 Reason = Literal["stop", "cancel", "lost"]
@@ -22,6 +24,7 @@ class Bell:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._reasons: set[Reason] = set()
+        self._finish_asked_at = math.inf
         self._open = True
         self._lock = threading.RLock()
 
@@ -31,6 +34,15 @@ class Bell:
         with self._lock, contextlib.suppress(BlockingIOError):  # full: whoever listens is awake
             if self._open:
                 os.write(self._writer, b"!")
+
+    def ask_to_finish(self) -> None:
+        """Note that the owner wants the best found so far: no reason to stop the job, but to watch that it ends."""
+        self._finish_asked_at = min(self._finish_asked_at, time.monotonic())
+
+    @property
+    def finish_asked_at(self) -> float:
+        """The monotonic clock at the first `ask_to_finish`; infinite before."""
+        return self._finish_asked_at
 
     @property
     def reasons(self) -> frozenset[Reason]:
@@ -79,6 +91,10 @@ class Stop:
     def requested(self) -> bool:
         """True from the first request on."""
         return self._requested
+
+    def fileno(self) -> int:
+        """For `select`: readable from the first request on."""
+        return self._reader
 
     def wait(self, seconds: float) -> bool:
         """Sleep, but not past a request; True when there was one."""

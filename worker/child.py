@@ -12,20 +12,17 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import frames
 from worker.kind import Kind
-from worker.limits import Limits
+from worker.limits import BEHIND_OTHERS, Limits
 
 if TYPE_CHECKING:
     from compiler.contract import Event
-
-BEHIND_OTHERS = 10
-"""How nice a compilation is: where an API shares its cores, answers go first. What is timed for a user is not nice."""
 
 NOT_MEASURED = (
     "built by a worker that does not measure: tiles were chosen by the cost model and by earlier measurements"
@@ -44,6 +41,7 @@ class Spec:
     records  earlier measurements of this hardware
     measures whether this worker holds a device of the job's kind; without it nothing is measured
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
+    walls    those of the sandbox without which nothing is done
     """
 
     kind: Kind
@@ -56,6 +54,7 @@ class Spec:
     limits: Limits
     measures: bool = True
     gpu: bool = False
+    walls: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, the frame that SPEC carries; paths become strings."""
@@ -71,6 +70,7 @@ class Spec:
             "limits": self.limits.to_json(),
             "measures": self.measures,
             "gpu": self.gpu,
+            "walls": list(self.walls),
         }
 
     @classmethod
@@ -87,6 +87,7 @@ class Spec:
             limits=Limits.from_json(plain["limits"]),
             measures=plain["measures"],
             gpu=plain["gpu"],
+            walls=tuple(plain["walls"]),
         )
 
     @property
@@ -110,17 +111,19 @@ def main(arguments: list[str]) -> None:
     standing = sandbox.enter(spec.limits, spec.scratch, readable=spec.readable, keep=keep, gpu=spec.gpu)
     outbox = _Outbox(frames_descriptor)
     outbox.send({"kind": "sandbox", "standing": list(standing)})
-    outbox.send(_outcome(spec, outbox))
+    outbox.send(_outcome(spec, outbox, [wall for wall in spec.walls if wall not in standing]))
     # Leave at once: exit handlers of native libraries may crash after the work is done.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _outcome(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
-    """The last frame: the report, or the problem."""
+def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, Any]:
+    """The last frame: the report, or the problem. Nothing is read where walls are missing."""
     from worker import problems
 
+    if missing:
+        return {"kind": "problem", "problem": problems.walls_missing(missing).to_json()}
     work = {"compile": _compile, "benchmark": _benchmark, "inference": _infer}[spec.kind]
     try:
         return {"kind": "report", "report": work(spec, outbox)}
@@ -146,6 +149,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         hurry=lambda: os.path.exists(finish),
         measure=spec.measures,
         data=dict(data),
+        memory_bytes=spec.limits.memory_bytes,
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]

@@ -31,6 +31,11 @@ class Desk:
     limits: Limits = field(default_factory=Limits)
     lease_s: float = 30.0
     max_attempts: int = 3
+    """Tries of a job that fails because of this machine's state."""
+    walls: tuple[str, ...] = ()
+    """Walls of the sandbox without which no job is done."""
+    max_lost_leases: int = 3
+    """Tries of a job whose process somebody else killed."""
     command: tuple[str, ...] = group.CHILD
     """What is started for each job, with the descriptors of its spec and frames appended."""
     stop: Stop = field(default_factory=Stop)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker import frames, launch, leftovers
+from worker import frames, launch, leftovers, usage
+from worker.usage import Usage
 
 CHILD = (sys.executable, "-P", "-m", "worker.child")
 """The job's command; the descriptors of the spec and of the frames are appended."""
@@ -22,17 +23,22 @@ CHILD = (sys.executable, "-P", "-m", "worker.child")
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "CC", "CXX")
 _KILL_GRACE_S = 0.3
 _POLL_S = 0.005
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 LOG_TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Group:
-    """A running job. `frames` is the reading end of its pipe, non-blocking; `log` its standard output and error."""
+    """A running job.
+
+    frames   the reading end of its pipe, non-blocking
+    scratch  its working and temporary folder
+    log      its standard output and error
+    """
 
     launcher: subprocess.Popen[bytes]
     frames: int
     watch: int
+    scratch: Path
     log: Path
 
     @classmethod
@@ -66,7 +72,7 @@ class Group:
             os.close(frames_write)
             os.close(watch_read)
         os.set_blocking(frames_read, False)
-        return cls(launcher, frames_read, watch_write, log)
+        return cls(launcher, frames_read, watch_write, scratch, log)
 
     def end(self) -> int:
         """Kill whatever is left, close the descriptors; the exit status, negative for a signal."""
@@ -92,10 +98,14 @@ class Group:
         end = os.waitid(os.P_PID, self.launcher.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return end is not None and end.si_code == os.CLD_EXITED
 
-    def usage(self) -> tuple[int, int]:
-        """Bytes resident and number of processes, over the launcher's descendants; zeros where there is no /proc."""
-        pids = launch.descendants(self.launcher.pid)
-        return sum(map(_resident, pids)), len(pids)
+    def usage(self) -> Usage:
+        """What the launcher's descendants take together."""
+        return usage.of(self.launcher.pid, launch.descendants(self.launcher.pid))
+
+    def disk_bytes(self) -> int | None:
+        """Bytes of the files that the job wrote, its log among them; None where nobody can count them."""
+        found = usage.disk_bytes(self.scratch)
+        return None if found is None else found + self.log.stat().st_size
 
     def log_tail(self, limit: int = LOG_TAIL_BYTES) -> str:
         """The last `limit` bytes that the job printed."""
@@ -132,13 +142,6 @@ def _popen(
             pass_fds=[watch, *keep, *([lock] if lock >= 0 else [])],
             process_group=0,
         )
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _environment(scratch: Path) -> dict[str, str]:

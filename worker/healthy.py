@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", default="", help="of a worker that was started with --name")
     chosen = parser.parse_args(arguments)
     settings = Settings()
-    db = Database(settings.sqlalchemy_url)
+    db = Database.of(settings)
     try:
         with db.read() as session:
             names = [worker.name for worker in workers.alive(session, settings.worker_alive_s)]

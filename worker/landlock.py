@@ -1,8 +1,11 @@
 """A view of the file system for one process and all it starts: some paths to read, one to write, nothing else.
 
 Landlock (kernel 5.13 and later) needs no privilege and cannot be undone. What a kernel does not know is left
-out of the rule set, so each version gives as much as it can: TCP from version 4, signals and abstract Unix
-sockets of others from version 6.
+out of the rule set, so each version gives as much as it can: emptying a file by opening it from version 3, TCP from
+version 4, signals and abstract Unix sockets of others from version 6. Who asks is told which of it stands.
+
+Landlock has no say in `stat`: whether a path exists, its size, times and owner can be found out for every file that the
+user of the process can reach.
 """
 
 from __future__ import annotations
@@ -67,8 +70,15 @@ def version() -> int:
         return 0
 
 
-def restrict(readable: Iterable[Path], writable: Iterable[Path], changeable: Iterable[Path] = ()) -> bool:
-    """Leave this process only the paths beneath these; False where the kernel has no Landlock.
+def walls(known: int) -> tuple[str, ...]:
+    """What stands under this version, out of `worker.sandbox.WALLS`: before 3, files that are read can be emptied."""
+    if known < 1:
+        return ()
+    return ("files_partly" if known < 3 else "files", *(("signals",) if known >= 6 else ()))
+
+
+def restrict(readable: Iterable[Path], writable: Iterable[Path], changeable: Iterable[Path] = ()) -> tuple[str, ...]:
+    """Leave this process only the paths beneath these; the walls that stand then, none where there is no Landlock.
 
     changeable  its files can be opened to be read and written; none is made, run or removed there
 
@@ -76,7 +86,7 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], changeable: Ite
     """
     known = version()
     if known < 1:
-        return False
+        return ()
     files = _ALL_OF_VERSION_1 | (_REFER if known >= 2 else 0) | (_TRUNCATE if known >= 3 else 0)
     wanted = _Ruleset(
         files,
@@ -95,7 +105,7 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], changeable: Ite
         kernel.syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-    return True
+    return walls(known)
 
 
 def _allow(ruleset: int, path: Path, access: int) -> None:

@@ -26,12 +26,11 @@ from worker import problems
 from worker.desk import Desk
 from worker.heartbeat import Heartbeat
 from worker.kind import Kind
-from worker.problems import DiskFull
+from worker.problems import DiskFull, JobKilled, TimeLimit
 from worker.supervise import Ending
 
-RETRIED = frozenset({DiskFull.code, StorageUnavailable.code})
-"""Faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise. Limits, missing tools
-and targets are not among them: they would only fail again, later."""
+LOAD_TRIES = 2
+"""Attempts at a job of which the model was not read in time: the machine may have been too busy, once."""
 
 WORDS: Mapping[JobKind, Kind] = {
     JobKind.COMPILE: "compile",
@@ -94,7 +93,7 @@ def settle(desk: Desk, claim: Claim, heartbeat: Heartbeat, ending: Ending, made:
         heartbeat.stop(STOP_PATIENCE_S)
         return _give_back(desk, claim, heartbeat, "released", "the worker is shutting down", said)
     heartbeat.stop(_BEAT_PATIENCE_S)
-    if ending.kind == "problem" and ending.problem.get("code") in RETRIED and claim.attempt < desk.max_attempts:
+    if ending.kind == "problem" and claim.attempt < _tries(desk, ending.problem):
         log.warning("job is tried again", job=str(claim.job_id), attempt=claim.attempt, problem=ending.problem)
         fault = str(ending.problem["code"]).replace("_", " ")
         return _give_back(desk, claim, heartbeat, "retried", f"this machine was at fault: {fault}; tried again", said)
@@ -111,6 +110,26 @@ def settle(desk: Desk, claim: Claim, heartbeat: Heartbeat, ending: Ending, made:
             problem = ending.problem
             written = persist(desk, lambda: lease.fail(desk.db, claim, problem, measured=measured, log=said))
     return became if written else "lost"
+
+
+def _tries(desk: Desk, problem: Mapping[str, Any]) -> int:
+    """How often a job is tried that ends with this problem.
+
+    More than once for faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise.
+    Limits, missing tools and targets are not among them: they would only fail again, later.
+    """
+    match problem.get("code"):
+        case DiskFull.code | StorageUnavailable.code:
+            return desk.max_attempts
+        case JobKilled.code:
+            return desk.max_lost_leases
+        case TimeLimit.code if _mapping(problem.get("details")).get("phase") == problems.LOAD:
+            return LOAD_TRIES
+    return 1
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, measured: Measured, said: str) -> bool:

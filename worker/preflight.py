@@ -31,7 +31,7 @@ from compiler.errors import InternalError
 from compiler.preflight import preflight
 from compiler.source import source_of
 from worker import problems, sandbox
-from worker.limits import Limits, lower
+from worker.limits import BEHIND_OTHERS, LAST_WORDS_S, Limits, lower
 
 MAX_ORDER_BYTES = MAX_ANSWER_BYTES = 32 << 20
 TASKS = Path("/proc/self/task")
@@ -50,6 +50,7 @@ class Held:
 
 def main() -> None:
     """One order, one answer."""
+    os.nice(BEHIND_OTHERS)
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no answer
     line = sys.stdin.buffer.readline(MAX_ORDER_BYTES)
@@ -81,7 +82,8 @@ def _enter(held: Held, readable: list[Path], answers: int) -> None:
         )
     limits = Limits(wall_s=held.cpu_s, memory_bytes=held.memory_bytes, file_bytes=MAX_ANSWER_BYTES, processes=1)
     sandbox.enter(limits, None, readable=readable, keep=[answers])
-    lower(resource.RLIMIT_CPU, max(1, round(held.cpu_s)))
+    cpu_s = max(1, round(held.cpu_s))
+    lower(resource.RLIMIT_CPU, cpu_s, hard=cpu_s + LAST_WORDS_S)
     # Private memory only: weights beside the model are mapped, and a mapped file takes none.
     lower(resource.RLIMIT_DATA, _private_bytes() + held.memory_bytes)
 

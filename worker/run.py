@@ -12,7 +12,7 @@ from typing import Any
 from compiler.contract import Event, kinds
 from compiler.errors import TilewrightError
 from service.db.models import JobKind
-from service.errors import NotFound, StorageUnavailable
+from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
 from service.jobs import lease
 from service.jobs.lease import Claim
 from worker import device, holder, outcome, problems
@@ -52,7 +52,12 @@ def run(desk: Desk, claim: Claim, lock: int = -1) -> str:
 def _attended(desk: Desk, claim: Claim, place: Folder) -> Iterator[tuple[Bell, Heartbeat]]:
     """The claim is kept alive, and whoever wants the job stopped is heard."""
     bell = Bell()
-    heartbeat = Heartbeat(desk.db, claim, bell, place.ask_to_finish)
+
+    def finish() -> None:
+        place.ask_to_finish()
+        bell.ask_to_finish()
+
+    heartbeat = Heartbeat(desk.db, claim, bell, finish)
     desk.stop.attend(bell)
     desk.presence.busy_with(claim.job_id)
     heartbeat.start()
@@ -82,19 +87,19 @@ def _attempt(
     limits = _limits(desk, claim)
     if claim.finish:
         place.ask_to_finish()
+        bell.ask_to_finish()
     try:
-        with ExitStack() as opened:
-            laid = lay_out(claim, desk.blobs, place.inputs, opened)
-            spec = _spec(desk, claim, place, laid, limits)
-            seen = holder.environment(desk.device)
-            group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
-            with contextlib.suppress(OSError):
-                # Dead already, or no space to say whose it is: `supervise` ends it all the same.
-                place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
-            return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind])
-    except NotFound as error:
+        laid = lay_out(claim, desk.blobs, place.inputs)
+        spec = _spec(desk, claim, place, laid, limits)
+        seen = holder.environment(desk.device)
+        group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
+        with contextlib.suppress(OSError):
+            # Dead already, or no space to say whose it is: `supervise` ends it all the same.
+            place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
+        return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind])
+    except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
-            "what the job works with is gone from the blob store",
+            "what the job works with is gone from the blob store, or damaged there",
             fix="upload the model again, or compile the artifact again",
             details=error.details,
         )
@@ -126,6 +131,7 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, limits: Limits) -
         limits=limits,
         measures=device.measures(_target(claim), desk.device) if claim.kind == JobKind.COMPILE else desk.measures,
         gpu=kinds.CUDA.index_of(desk.device) is not None,
+        walls=desk.walls,
     )
 
 

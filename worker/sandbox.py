@@ -2,20 +2,24 @@
 
 Always: resource limits, no new privileges, no core dumps, no descriptors but the named ones. Where the kernel
 offers it: a view of the file system with one writable folder (`worker.landlock`) and no sockets (`worker.seccomp`).
+Root gives up all capabilities but that of reading: Python and the compiler may lie in another user's closed folder, and
+what may be read is Landlock's business.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from worker import kernel, landlock, seccomp
 from worker.limits import Limits, hold_process
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt", "/nix", "/sys")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/nix", "/sys")
 _PROC = ("self", "cpuinfo", "meminfo", "stat", "loadavg", "filesystems", "version", "sys")
 """Not all of /proc: the environments of other processes, where passwords may be, are in it."""
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
@@ -27,7 +31,24 @@ _GPU_WRITTEN = ("nvidia*", "dxg")
 asked the driver."""
 _OOM_FIRST = "1000"
 
-WALLS = ("limits", "no_new_privileges", "no_dumps", "files", "system_calls")
+_OPT = Path("/opt")
+_PARTS_OF_PREFIX = ("bin", "lib", "lib64", "libexec", "include")
+_COMPILERS = ("CC", "CXX")
+_COMPILER_NAMES = ("gcc", "cc", "clang", "g++", "c++", "clang++")
+
+WALLS: Mapping[str, str] = MappingProxyType(
+    {
+        "limits": "run the worker on a POSIX system",
+        "no_new_privileges": "run the worker on Linux",
+        "no_dumps": "run the worker on Linux",
+        "capabilities": "run the worker on Linux",
+        "files": "run the worker on Linux 6.2 or newer with Landlock switched on (lsm=...,landlock)",
+        "signals": "run the worker on Linux 6.12 or newer with Landlock switched on (lsm=...,landlock)",
+        "system_calls": "run the worker on x86-64 or arm64, on a Linux that has seccomp filters",
+    }
+)
+"""What each takes. The receipt may name `files_partly` in place of `files`: that has no entry, since it is none that
+anybody could rely on."""
 
 
 def enter(
@@ -49,10 +70,11 @@ def enter(
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         standing += ["no_new_privileges", "no_dumps"]
+        if kernel.give_up_capabilities(but=kernel.CAP_DAC_READ_SEARCH):
+            standing.append("capabilities")
     writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
     readable = [*_own_paths(), *readable, *(gpu_paths() if gpu else [])]
-    if landlock.restrict(readable, writable, [*gpu_devices(), *_thread_names()] if gpu else []):
-        standing.append("files")
+    standing += landlock.restrict(readable, writable, [*gpu_devices(), *_thread_names()] if gpu else [])
     with contextlib.suppress(OSError):  # the kernel was built without seccomp filters
         if seccomp.restrict(gpu=gpu):
             standing.append("system_calls")
@@ -100,7 +122,24 @@ def _own_paths() -> list[Path]:
     named += [sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(os.pathsep)]
     # An editable install is found by an import hook, not through sys.path.
     packages = (Path(__file__).parent.parent / package for package in ("worker", "compiler", "tilewright"))
-    return [*(Path(name) for name in dict.fromkeys(named) if name), *packages]
+    return [*(Path(name) for name in dict.fromkeys(named) if name), *packages, *_parts_of_opt()]
+
+
+def _parts_of_opt(opt: Path = _OPT, linker: Path = Path("/etc/ld.so.conf.d")) -> list[Path]:
+    """Of `/opt`, where anybody's data may lie, only compilers and the folders that the dynamic linker searches.
+
+    A compiler's files lie beside the folder of its program.
+    """
+    found = []
+    for name in (*(os.environ.get(variable, "") for variable in _COMPILERS), *_COMPILER_NAMES):
+        program = shutil.which(name) if name else None
+        if program is not None and (place := Path(program).resolve()).is_relative_to(opt):
+            prefix = place.parent.parent
+            found += [prefix] if prefix != opt else [opt / part for part in _PARTS_OF_PREFIX]
+    for listed in sorted(linker.glob("*.conf")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found += [Path(line) for line in listed.read_text().split() if Path(line).is_relative_to(opt)]
+    return found
 
 
 def _close_all_but(keep: set[int]) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import selectors
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from worker.frames import Decoder, GarbledFrame
 from worker.group import Group
 from worker.kind import Kind
 from worker.limits import Limits
+from worker.watch import Watch
 
 WATCH_EVERY_S = 0.2
 CLOSING_EVERY_S = 0.005
@@ -84,10 +86,8 @@ class _Attendance:
         self.observe = observe
         self.kind = kind
         self.decoder = Decoder(MAX_MESSAGE_BYTES)
-        self.started = time.monotonic()
+        self.watch = Watch(group, limits, kind)
         self.closed_at = 0.0
-        self.phase = ""
-        self.loaded = False
         self.messages = 0
         self.standing: tuple[str, ...] = ()
         self.result: Ending | None = None
@@ -112,7 +112,7 @@ class _Attendance:
                     return _problem(problems.garbled(self.kind, str(error)))
                 if now - watched >= WATCH_EVERY_S:
                     watched = now
-                    if broken := self._broken_limit(now):
+                    if broken := self._broken_limit(bell, now):
                         return _problem(broken)
         return None
 
@@ -122,8 +122,10 @@ class _Attendance:
             return self.result
         if code == 0 and self.decoder.pending:
             return _problem(problems.garbled(self.kind, "the last message is cut short"))
+        if code == -signal.SIGKILL:
+            return _problem(self.watch.killed())
         tail = self.group.log_tail(LOG_TAIL_BYTES)
-        return _problem(problems.from_exit(self.kind, code, self.limits, self.phase, tail))
+        return _problem(problems.from_exit(self.kind, code, self.limits, self.watch.phase, tail))
 
     def _is_over(self) -> bool:
         """Whether the job has ended, and all that it sent is taken in.
@@ -155,9 +157,7 @@ class _Attendance:
         match message["kind"]:
             case "event":
                 event = to_event(message.get("event"))
-                if event.phase != self.phase:
-                    self.loaded = self.loaded or self.phase == "load"
-                    self.phase = event.phase
+                self.watch.enter(event.phase)
                 self.observe(event)
             case "sandbox":
                 self.standing = _standing(message, first=self.messages == 1)
@@ -168,21 +168,10 @@ class _Attendance:
             case kind:
                 raise GarbledFrame(f"the kind {kind[:40]!r} is unknown")
 
-    def _broken_limit(self, now: float) -> TilewrightError | None:
-        elapsed = now - self.started
+    def _broken_limit(self, bell: Bell, now: float) -> TilewrightError | None:
         if self.closed_at and now - self.closed_at > CLOSING_S:
             return problems.garbled(self.kind, "it closed its pipe and went on")
-        if elapsed > self.limits.wall_s:
-            return problems.out_of_time(self.limits)
-        loading = self.kind == "compile" and not self.loaded and self.phase in ("", "load")
-        if loading and elapsed > self.limits.load_s:
-            return problems.out_of_load_time(self.limits)
-        resident, processes = self.group.usage()
-        if resident > self.limits.memory_bytes:
-            return problems.out_of_memory(self.limits, f"the job held {resident >> 20} MiB of memory")
-        if processes > self.limits.processes:
-            return problems.out_of_processes(self.limits)
-        return None
+        return self.watch.broken_limit(bell.finish_asked_at)
 
 
 def to_event(plain: object) -> Event:

@@ -1,4 +1,4 @@
-"""What messages can make a worker do, and which failures are tried again (`worker.outcome.RETRIED`)."""
+"""What messages can make a worker do, and how often a failure is tried again (`worker.outcome`)."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def tests(asked: Asked) -> bool:
         verdict = asked.out / "verdict.json"
         verdict.unlink(missing_ok=True)
         ended = asked.run("tests.gpu", [name, "--json", str(verdict)], limit)
-        row = _verdict(verdict, ended, limit)
+        row = verdict_of(verdict, ended, limit)
         if row is None:
             return False
         notes.put(name, row)
@@ -91,7 +91,7 @@ def tests(asked: Asked) -> bool:
     return True
 
 
-def _verdict(file: Path, ended: Ended, limit: float) -> Row | None:
+def verdict_of(file: Path, ended: Ended, limit: float) -> Row | None:
     """What a family's process wrote, or what became of it; None where only the time of this call was over."""
     if ended.status in (0, 1) and file.exists():
         (row,) = json.loads(file.read_text())

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.server import server
-from bench.service import reads, streams, transfer
+from bench.service import hostile, reads, streams, transfer
 from bench.service.wire import Server
 from bench.subjects import from_zoo
 from tilewright import Client
@@ -38,17 +39,19 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench service", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each load of status reads")
     parser.add_argument("--mib", type=int, default=1024, help="size of the file that is sent and fetched")
+    parser.add_argument("--hostile", action="store_true", help="only: an honest caller beside hostile ones")
     parser.add_argument("--out", type=Path, default=OUT, help="where the server's data goes (default: build)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there too")
     given = parser.parse_args(arguments)
     try:
-        figures = measure(given.out.resolve() / "service-data", given.seconds, given.mib << 20)
+        data = given.out.resolve() / "service-data"
+        figures = measure_beset(data, given.seconds) if given.hostile else measure(data, given.seconds, given.mib << 20)
     except ClientError as error:
         print(f"{error.message}\nFix: {error.fix}", file=sys.stderr)
         return error.exit_status
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
-    show(figures)
+    (show_beset if given.hostile else show)(figures)
     return 0
 
 
@@ -79,6 +82,36 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
         with console.status("preflights"):
             figures["preflight"] = _preflights(here, large)
     return figures
+
+
+def measure_beset(data: Path, seconds: float) -> dict[str, Any]:
+    """An honest caller beside hostile ones. Raises `ClientError` when there is no server."""
+    with server(data) as client:
+        pid = _api(json.loads((data / "ready.json").read_text())["pid"])
+        honest = Server(client.url, (data / "api_key").read_text().strip())
+        other = Server(client.url, _key(data, "mallory"))
+        found = asdict(hostile.beset(honest, other, pid, seconds))
+    return {"load_average": os.getloadavg()[0], "cores": os.cpu_count(), "beset": found}
+
+
+def show_beset(figures: Mapping[str, Any]) -> None:
+    """The table that people read."""
+    one = figures["beset"]
+    table = Table("what", "figure")
+    table.add_row("honest requests answered", f"{one['answered']} of {one['asked']}")
+    table.add_row("from due to answer", f"p50 {one['p50_ms']:.0f} ms, p99 {one['p99_ms']:.0f} ms")
+    table.add_row("memory of the API", f"{one['before_mib']:.0f} MiB before, {one['peak_mib']:.0f} MiB at its peak")
+    for what, count in one["hostile"].items():
+        table.add_row(what, str(count))
+    Console().print(table)
+
+
+def _key(data: Path, owner: str) -> str:
+    """A key for another owner of the server with this data folder."""
+    command = [sys.executable, "-P", "-m", "service", "key", owner]
+    environment = {**os.environ, "TILEWRIGHT_DATA_DIR": str(data), "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return made.stdout.strip()
 
 
 def show(figures: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +12,9 @@ from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.encoding import DENSE
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
 from compiler.ir.plan import Plan
+from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
 T = TypeVar("T")
@@ -47,6 +49,18 @@ def lower_each(
             known[key] = lowered(function_name(workload, len(known)), workload, tile)
         result.append(known[key])
     return result
+
+
+def operands_of(workload: Workload, packings: Mapping[int, Packing]) -> tuple[tuple[DType, int], ...]:
+    """Element type and number of elements of each operand in memory, inputs before outputs.
+
+    `packings` are those of the operands that are packed, by position.
+    """
+    buffers = enumerate((*workload.inputs, *workload.outputs))
+    return tuple(
+        (packings[at].dtype, packings[at].elements) if at in packings else (buffer.dtype, buffer.span)
+        for at, buffer in buffers
+    )
 
 
 def geometry(buffer: Buffer) -> Buffer:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import cached_property
+
 import numpy as np
 
 from compiler.ir.buffers import Buffer
@@ -12,13 +15,17 @@ ALIGNMENT = 64
 
 
 class Weights:
-    """Collects constants; `place` returns the byte offset of one, adding it at first use."""
+    """Collects constants; `place` returns the byte offset of one, adding it at first use.
 
-    def __init__(self, alignment: int = ALIGNMENT) -> None:
+    earlier  another program's, with which the file begins: what that holds is not stored a second time
+    """
+
+    def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None) -> None:
         self._alignment = alignment
+        self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
-        self._pieces: list[bytes] = []
-        self.size = 0
+        self._pieces: dict[int, bytes] = {}
+        self.size: int = earlier.size if earlier else 0
         """Bytes so far."""
 
     def place(self, buffer: Buffer, array: np.ndarray, packing: Packing | None) -> int:
@@ -30,15 +37,31 @@ class Weights:
                 if packing
                 else physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
             )
-            piece = data.tobytes()
-            self._at[key] = self.size
-            self._pieces.append(piece + bytes(-len(piece) % self._alignment))
-            self.size += len(self._pieces[-1])
+            self._at[key] = self._place(data.tobytes())
         return self._at[key]
+
+    def _place(self, content: bytes) -> int:
+        piece = content + bytes(-len(content) % self._alignment)
+        if self._earlier and (known := self._earlier.held.get(_digest(piece))) is not None:
+            return known
+        at = self.size
+        self._pieces[at] = piece
+        self.size += len(piece)
+        return at
+
+    @cached_property
+    def held(self) -> dict[bytes, int]:
+        """Where each piece lies, by its digest; asked once all are placed."""
+        earlier = self._earlier.held if self._earlier else {}
+        return {**{_digest(piece): at for at, piece in self._pieces.items()}, **earlier}
 
     def bytes(self) -> bytes:
         """The whole file."""
-        return b"".join(self._pieces)
+        return (self._earlier.bytes() if self._earlier else b"") + b"".join(self._pieces.values())
+
+
+def _digest(piece: bytes) -> bytes:
+    return hashlib.sha256(piece).digest()
 
 
 def physical_array(array: np.ndarray, layout: Layout) -> np.ndarray:

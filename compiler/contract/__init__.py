@@ -15,7 +15,7 @@ from compiler.contract.options import (
     CompileOptions,
     InputSpec,
 )
-from compiler.contract.report import CompileReport, OutputError, PlanReached
+from compiler.contract.report import BindingReport, CompileReport, OutputError, PlanReached
 from compiler.contract.schema import properties, schema
 from compiler.contract.version import COMPILER_VERSION
 
@@ -26,6 +26,7 @@ __all__ = [
     "MAX_THREADS",
     "PHASES",
     "BenchmarkOptions",
+    "BindingReport",
     "CompileOptions",
     "CompileReport",
     "Event",

@@ -10,12 +10,14 @@ The whole `CompileOptions` object is the cache key (`cache_key`), together with 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -35,6 +37,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
 
 from compiler.contract import kinds
 from compiler.contract.kinds import Kind
@@ -47,6 +50,8 @@ MAX_RANK = 8
 """Of the value of an input."""
 MAX_BUDGET_SECONDS = 24 * 3600.0
 MAX_BENCHMARK_SECONDS = 600.0
+MAX_BINDINGS = 32
+"""Of one artifact: each is compiled, proved and stored as a program of its own."""
 
 CONFIG = ConfigDict(extra="forbid")
 
@@ -87,6 +92,37 @@ def _unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(given))
 
 
+def _bindings(value: Any) -> Any:
+    """One binding as a mapping; several, spelled out, as a tuple of mappings without repetition."""
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    found: list[Mapping[str, int]] = []
+    for spelled in itertools.chain.from_iterable(map(_spelled_out, given)):
+        bound = _unchangeable(_BINDING.validate_python(spelled))
+        if bound not in found:
+            found.append(bound)
+        if len(found) > MAX_BINDINGS:
+            raise _too_many(len(found))
+    if not found:
+        fix = 'give a value for each name, such as {"batch": [1, 8]}, or leave dims out'
+        raise PydanticCustomError("bindings", "nothing is bound by an empty list", {"fix": fix})
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _spelled_out(binding: Any) -> list[Any]:
+    """Every combination of the values listed for each name, the last name's values changing first."""
+    if not isinstance(binding, Mapping) or not any(isinstance(value, list | tuple) for value in binding.values()):
+        return [binding]
+    lists = [list(value) if isinstance(value, list | tuple) else [value] for value in binding.values()]
+    if (count := math.prod(map(len, lists))) > MAX_BINDINGS:
+        raise _too_many(count)
+    return [dict(zip(binding, values, strict=True)) for values in itertools.product(*lists)]
+
+
+def _too_many(count: int) -> PydanticCustomError:
+    said = f"there are {count} or more bindings, and an artifact holds {MAX_BINDINGS} at most"
+    return PydanticCustomError("bindings", said, {"fix": "bind fewer values, or compile several artifacts"})
+
+
 def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
@@ -95,6 +131,10 @@ AS_GIVEN = WrapValidator(_as_given)
 """Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not
 20.0."""
 Dimension = Annotated[StrictInt, Field(ge=0)]
+Binding = Mapping[str, Dimension]
+"""By name of a symbolic dimension: its value."""
+GivenBinding = Mapping[str, Dimension | list[Dimension]]
+_BINDING: TypeAdapter[Binding] = TypeAdapter(Binding)
 Name = Annotated[StrictStr, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
 Numbers = Annotated[
     float | int | bool | tuple[Any, ...] | None,
@@ -133,7 +173,25 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class CompileOptions:
+class _Refusing:
+    """What all options share: whoever makes them is told all that is wrong, and what to write instead."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(given)
+        except ValidationError as error:
+            raise refusal(error, cls) from None
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Self:
+        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
+        return TypeAdapter(cls).validate_python(plain)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class CompileOptions(_Refusing):
     """What to compile for. Every field takes part in the cache key."""
 
     target: StrictStr = Field(
@@ -168,10 +226,14 @@ class CompileOptions:
         "`value` fixes an input that selects a branch or says a shape",
         examples=[{"x": [1, 3, 224, 224]}],
     )
-    dims: Annotated[Mapping[str, Dimension], AfterValidator(_unchangeable)] = Field(
+    dims: Annotated[
+        Binding | tuple[Binding, ...],
+        PlainValidator(_bindings, json_schema_input_type=GivenBinding | list[GivenBinding]),
+    ] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of a symbolic dimension: its value",
+        description="by name of a symbolic dimension: its value, or a list of values; or a list of such objects. "
+        "Several make one artifact that runs each of these bindings, and the first is its main one",
         examples=[{"batch": 1}],
     )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
@@ -190,20 +252,19 @@ class CompileOptions:
         json_schema_extra=_show_schedulers,
     )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
+    proof_limit_s: Annotated[float, Strict(), AS_GIVEN] = Field(
+        default=600.0,
+        gt=0,
+        le=MAX_BUDGET_SECONDS,
+        description="seconds that one evaluation of the float64 reference may take, as estimated from the model: one "
+        "that would take longer is refused before anything is built",
+    )
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
         description="rules of rewriting, families of them and steps of fusion to leave out, by name; "
         "order and repetition mean nothing",
         examples=[["weights"]],
     )
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[CompileOptions]) -> CompileOptions:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
@@ -223,18 +284,31 @@ class CompileOptions:
         """Of the target: the name of one of `kinds.KINDS`."""
         return kinds.name_of(self.target)
 
+    @property
+    def binding(self) -> Binding:
+        """Of options for a single one. Raises ValueError for those of several."""
+        if isinstance(self.dims, tuple):
+            raise ValueError(f"these are options for {len(self.dims)} bindings: see `bindings`")
+        return self.dims
+
+    @property
+    def bindings(self) -> tuple[CompileOptions, ...]:
+        """Options for each binding alone, in order, each with an equal part of the tuning budget."""
+        if not isinstance(self.dims, tuple):
+            return (self,)
+        count = len(self.dims)
+        seconds = self.tuning_budget_s / count
+        trials = None if self.tuning_trials is None else -(-self.tuning_trials // count)
+        return tuple(replace(self, dims=one, tuning_budget_s=seconds, tuning_trials=trials) for one in self.dims)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
-        plain["dims"] = dict(sorted(self.dims.items()))
+        sorted_dims = [dict(sorted(one.binding.items())) for one in self.bindings]
+        plain["dims"] = sorted_dims if isinstance(self.dims, tuple) else sorted_dims[0]
         plain["without"] = list(self.without)
         return plain
-
-    @classmethod
-    def from_json(cls, plain: Any) -> CompileOptions:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)
 
     def cache_key(self, model_digest: str) -> str:
         """SHA-256 (hex) over the model's digest, these options and the compiler's version."""
@@ -256,7 +330,7 @@ def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, 
 
 
 @dataclass(frozen=True, config=CONFIG)
-class BenchmarkOptions:
+class BenchmarkOptions(_Refusing):
     """How artifacts are timed against each other on one device."""
 
     threads: StrictInt | None = Field(
@@ -272,20 +346,13 @@ class BenchmarkOptions:
         default=True, description="whether the time of each kernel is taken too, in runs of their own"
     )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs and of the order")
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[BenchmarkOptions]) -> BenchmarkOptions:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
+    binding: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_BINDINGS,
+        description="which binding of artifacts that hold several, from 1; null: the first of each",
+    )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, plain: Any) -> BenchmarkOptions:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)

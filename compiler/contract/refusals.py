@@ -51,6 +51,8 @@ def _refusal(fault: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) 
     if not loc:
         return Refusal("options are not a JSON object", fix='send an object such as {"seed": 1}')
     name = str(loc[0])
+    if fix := (fault.get("ctx") or {}).get("fix"):
+        return Refusal(f"{_path(loc)} is {value}: {fault['msg']}", fix=fix)
     if kind == "unexpected_keyword_argument":
         if len(loc) == 1:
             return Refusal(f"unknown option {name!r}", fix=f"known options: {', '.join(sorted(fields))}")

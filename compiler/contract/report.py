@@ -61,8 +61,28 @@ class PlanReached:
 
 
 @dataclass(frozen=True)
+class BindingReport:
+    """What came of one binding, of an artifact that holds several.
+
+    dims       the values of the model's symbolic dimensions
+    latency_s  as in CompileReport, and so are `threads`, `kernels`, `arena_bytes`, `errors` and `tolerance`
+    """
+
+    dims: Mapping[str, int]
+    threads: int
+    kernels: int
+    arena_bytes: int
+    latency_s: float
+    errors: tuple[OutputError, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True)
 class CompileReport:
-    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON."""
+    """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON.
+
+    Of an artifact for several bindings, what is not of the whole (as the weights are) is of the first binding.
+    """
 
     model_digest: str
     artifact_digest: str
@@ -95,6 +115,8 @@ class CompileReport:
     plans: tuple[PlanReached, ...] = ()
     """The schedules that were found, the sequential one that the others are compared with first."""
     notices: tuple[str, ...] = ()
+    bindings: tuple[BindingReport, ...] = ()
+    """Each binding of an artifact that holds several."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

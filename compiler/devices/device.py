@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Machine, Record, Setting, Workload
@@ -27,19 +27,28 @@ JOBS = 2
 """Compilers at a time."""
 
 
-@dataclass(frozen=True)
-class Staged:
-    """What stages are cut from: kernels with their workloads and keys, in call order, for so many lanes in a setting.
+class Staged(Protocol):
+    """What stages are cut from: kernels with workloads and keys, in call order, for so many lanes in a setting."""
 
-    state  whether the cores are `near` to each other or `far`
-    """
+    @property
+    def kernels(self) -> KernelGraph: ...
 
-    kernels: KernelGraph
-    workloads: Sequence[Workload]
-    keys: Sequence[str]
-    lanes: int
-    setting: Setting
-    state: str
+    @property
+    def workloads(self) -> Sequence[Workload]: ...
+
+    @property
+    def keys(self) -> Sequence[str]: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    @property
+    def setting(self) -> Setting: ...
+
+    @property
+    def state(self) -> str:
+        """Whether the cores are `near` to each other or `far`."""
+        ...
 
 
 class RecordingClock(StageClock, Protocol):
@@ -163,8 +172,17 @@ class Backend(Protocol):
         """
         ...
 
-    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
-        """`others` are for cores between which a hand-over costs something else (`compiler.ir.guards`)."""
+    def weights(self, earlier: Weights | None = None) -> Weights:
+        """Where constants are placed as the device wants them, after those of an `earlier` program of the artifact."""
+        ...
+
+    def emit(
+        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+    ) -> Program:
+        """Its constants are added to `weights`, which begin with it unless some are given.
+
+        `others` are for cores between which a hand-over costs something else (`compiler.ir.guards`).
+        """
         ...
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]: ...

@@ -22,11 +22,10 @@ from compiler.forms.contraction import is_constant, output_strides
 from compiler.forms.normal_form import (
     Slots,
     block_positions,
-    contract_temps,
+    in_normal_form,
     join_shared,
     reduces_then_maps,
     substitute,
-    without_unit_axes,
 )
 from compiler.forms.windowed import Sweep, as_image
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjuncts
@@ -124,12 +123,10 @@ class ChannelWindow:
 
 def as_channel_window(workload: Workload) -> ChannelWindow | None:
     """The form of a kernel, or None when it has another."""
-    if not isinstance(workload.kernel, Kernel):
+    found = in_normal_form(workload, _has_form)
+    if found is None:
         return None
-    kernel = without_unit_axes(contract_temps(workload.kernel))
-    if not _has_form(kernel):
-        return None
-    slots = Slots(workload)
+    kernel, slots = found
     kernel, members = _grouped(_in_memory_order(kernel, slots))
     product = kernel.blocks[0]
     channel = _channel(kernel, slots, workload)

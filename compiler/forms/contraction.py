@@ -16,13 +16,12 @@ from math import prod
 from compiler.forms.normal_form import (
     Address,
     Slots,
-    contract_temps,
+    in_normal_form,
     join_reduction,
     join_shared,
     joined_axis,
     reduces_then_maps,
     substitute,
-    without_unit_axes,
 )
 from compiler.ir.expr import Apply, Expr, Load
 from compiler.ir.index import Axis, Index, flatten
@@ -75,12 +74,10 @@ class Contraction:
 @lru_cache(maxsize=256)
 def as_contraction(workload: Workload) -> Contraction | None:
     """The matrix form of a kernel; None if it is not an fp32 sum of products and maps, or too narrow to pay."""
-    if not isinstance(workload.kernel, Kernel):
+    found = in_normal_form(workload, _has_form)
+    if found is None:
         return None
-    kernel = without_unit_axes(contract_temps(workload.kernel))
-    if not _has_form(kernel):
-        return None
-    slots = Slots(workload)
+    kernel, slots = found
     sides = [sorted_axes(kernel, at, slots) for at in (0, 1)]
     options = [option for option in sides if option and _repays_packing(option, workload)]
     return max(options, key=lambda option: merit(option, workload, slots), default=None)

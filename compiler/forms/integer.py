@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.contraction import MIN_COLUMNS, MIN_ROWS, Contraction, merit, packing_of, sorted_axes, sums_products
 from compiler.forms.groups import LANE_BYTES
-from compiler.forms.normal_form import Slots, contract_temps, without_unit_axes
+from compiler.forms.normal_form import Slots, in_normal_form
 from compiler.forms.operand import guarded
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.kernel import Kernel
@@ -66,12 +66,10 @@ class IntegerContraction:
 
 def as_integer(workload: Workload) -> IntegerContraction | None:
     """This form of a kernel; None if it is no int32 sum of products of bytes and maps, or too narrow to pay."""
-    if not isinstance(workload.kernel, Kernel):
+    found = in_normal_form(workload, _has_form)
+    if found is None:
         return None
-    kernel = without_unit_axes(contract_temps(workload.kernel))
-    if not _has_form(kernel):
-        return None
-    slots = Slots(workload)
+    kernel, slots = found
     options = []
     for first in (0, 1):
         view = sorted_axes(kernel, first, slots)

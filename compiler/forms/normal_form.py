@@ -210,6 +210,17 @@ def rename_slots(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     return replace(kernel, blocks=blocks, inputs=inputs, temps=temps, outputs=outputs)
 
 
+def in_normal_form(workload: Workload, has_form: Callable[[Kernel], bool]) -> tuple[Kernel, Slots] | None:
+    """A workload's kernel with its temporaries contracted and without unit axes, and its slots.
+
+    None where it is a routine, or has another form.
+    """
+    if not isinstance(workload.kernel, Kernel):
+        return None
+    kernel = without_unit_axes(contract_temps(workload.kernel))
+    return (kernel, Slots(workload)) if has_form(kernel) else None
+
+
 def substitute(block: Block, mapping: Mapping[Axis, Index]) -> Block:
     """A block with axes replaced in its values and stores."""
     return replace(
@@ -312,6 +323,8 @@ def joined_axis(outer: Axis, inner: Axis) -> Axis:
 
 def _join(outer: Axis, inner: Axis) -> tuple[Axis, Mapping[Axis, Index]]:
     joined = joined_axis(outer, inner)
+    if not inner.extent:
+        return joined, {outer: Index.of(0), inner: Index.of(0)}  # no point has positions
     whole = Index.of(joined)
     return joined, {outer: whole // inner.extent, inner: whole % inner.extent}
 

@@ -86,7 +86,7 @@ def _check_names(inputs: Sequence[Input], constants: Sequence[str], options: Com
                 fix=f"its inputs are {', '.join(map(quoted, names[:20]))}",
             )
     symbols = {dim for entry in inputs for dim in entry.shape or () if isinstance(dim, str)}
-    for name in options.dims:
+    for name in options.binding:
         if name not in symbols:
             known = ", ".join(map(quoted, sorted(symbols)[:20])) or "none"
             raise OptionsError(
@@ -115,7 +115,7 @@ def _key(entry: Input, axis: int) -> Key:
 def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[Key, int]:
     """Symbolic dimensions that the options give."""
     known: dict[Key, int] = {}
-    known.update(options.dims.items())
+    known.update(options.binding.items())
     for entry in inputs:
         assert entry.shape is not None
         spec = options.inputs.get(entry.name, InputSpec())

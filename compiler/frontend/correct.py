@@ -31,7 +31,7 @@ Shape = tuple[int | str | None, ...]
 def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
     """The options with every dimension of every input bound; equal to those given where nothing was amiss."""
     symbols = {dim for entry in inputs for dim in entry.shape or () if isinstance(dim, str)}
-    dims = {name: value for name, value in options.dims.items() if name in symbols}
+    dims = {name: value for name, value in options.binding.items() if name in symbols}
     specs = {entry.name: options.inputs[entry.name] for entry in inputs if entry.name in options.inputs}
     known = dict(dims)
     for entry in inputs:
@@ -57,7 +57,7 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
 def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[str]:
     """Names of the inputs of which the options leave a dimension, or the rank, open."""
     specs = {entry.name: options.inputs.get(entry.name, InputSpec()) for entry in inputs}
-    known = {**options.dims, **_named(inputs, specs), **_open_batches(inputs, options.dims)}
+    known = {**options.binding, **_named(inputs, specs), **_open_batches(inputs, options.binding)}
 
     def is_open(entry: Input) -> bool:
         if specs[entry.name] != InputSpec():

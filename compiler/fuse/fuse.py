@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from compiler import errors
 from compiler.fuse.alias import Buffers, place_concats, place_outputs, place_views
 from compiler.fuse.attention import join_attention
 from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
@@ -20,11 +21,12 @@ from compiler.fuse.scalars import with_scalars
 from compiler.fuse.transposes import fuse_transposes
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
-from compiler.ir.graph import Graph
-from compiler.ir.kernel import Block, Kernel
+from compiler.ir.graph import Graph, Node
+from compiler.ir.kernel import Block, Kernel, Routine
 from compiler.ir.machine import Costs
 from compiler.ir.tensor import Layout
 from compiler.ops import OPERATORS
+from compiler.ops.operator import Unsupported
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Fused:
         return "\n".join(map(str, self.refusals))
 
 
+MOST_REFUSALS = 50
+"""Nodes that a refusal lists."""
 STEPS = ("epilogue", "attention", "layouts", "views", "inline", "joins")
 """What fusion consists of, in the order in which the steps are first taken; what `compiler.fuse.joins` offers is
 decided on once it was tiled."""
@@ -148,14 +152,29 @@ def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     return joined if isinstance(whole, str) else whole
 
 
-def _draft(graph: Graph) -> Draft:
-    ops: list[Op] = []
-    types = {id: value.type for id, value in graph.values.items()}
+def _kernels(graph: Graph) -> Iterator[tuple[Node, Kernel | Routine]]:
+    """Each node with its definition. At the end raises UnsupportedModel with a Refusal for each node that has none."""
+    refused = []
     for node in graph.nodes:
         ins = tuple(None if value is None else graph.type(value) for value in node.inputs)
         outs = tuple(graph.type(value) for value in node.outputs)
-        kernel = OPERATORS[node.op].define(node, ins, outs)
+        try:
+            kernel = OPERATORS[node.op].define(node, ins, outs)
+        except Unsupported as no:
+            refused.append(errors.Refusal(no.reason, no.fix, node.source, node.op))
+            continue
         kernel.verify()
+        yield node, kernel
+    if refused:
+        raise errors.UnsupportedModel(
+            f"{len(refused)} of the model's nodes cannot be compiled", refusals=tuple(refused[:MOST_REFUSALS])
+        )
+
+
+def _draft(graph: Graph) -> Draft:
+    ops: list[Op] = []
+    types = {id: value.type for id, value in graph.values.items()}
+    for node, kernel in _kernels(graph):
         inputs = {slot.name: value for slot, value in zip(kernel.inputs, node.used, strict=True)}
         outputs = {slot.name: value for slot, value in zip(kernel.outputs, node.outputs, strict=True)}
         if isinstance(kernel, Kernel):

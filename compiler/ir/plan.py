@@ -222,6 +222,7 @@ class Plan:
             if not 0 <= memory.device < len(self.devices):
                 raise VerifyError(f"memory {number} belongs to device {memory.device} of {len(self.devices)}")
         placed: set[tuple[int, int]] = set()
+        devices: dict[int, set[int]] = {}
         for storage, place in (*self.places.items(), *self.replicas):
             if not 0 <= place.memory < len(memories):
                 raise VerifyError(f"storage s{storage} lies in memory {place.memory} of {len(memories)}")
@@ -229,9 +230,10 @@ class Plan:
                 raise VerifyError(
                     f"storage s{storage} is the caller's, which has it in memory 0, not in {place.memory}"
                 )
-            of_device = {memories[memory].device for other, memory in placed if other == storage}
-            if memories[place.memory].device in of_device:
-                raise VerifyError(f"storage s{storage} has two places on device {memories[place.memory].device}")
+            device = memories[place.memory].device
+            if device in devices.setdefault(storage, set()):
+                raise VerifyError(f"storage s{storage} has two places on device {device}")
+            devices[storage].add(device)
             placed.add((storage, place.memory))
         for task in self.tasks:
             if not 0 <= task.device < len(self.devices):

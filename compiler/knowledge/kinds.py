@@ -41,20 +41,15 @@ _SEARCHED = (SECONDS, TRIALS, EXHAUSTED)
 class Kind:
     """A kind of record. A record counts on its target and hardware alone; fields that other versions wrote are ignored.
 
-    says          what `seconds` are
-    subject       what `workload` names
-    fields        what the variant may hold
-    of_setting    whether it counts in its setting alone: where constants lie, the C compiler, the version of Tilewright
-    of_state      whether it counts only while the cores are as near to each other as they were, where the variant has
-                  a STATE
+    says     what `seconds` are
+    subject  what `workload` names
+    fields   what the variant may hold
     """
 
     name: str
     says: str
     subject: str
     fields: frozenset[str]
-    of_setting: bool = True
-    of_state: bool = True
 
     def check(self, variant: Mapping[str, Any]) -> None:
         """Raises InternalError for a field that the table does not have."""
@@ -78,15 +73,12 @@ MACHINE = Kind(
     "one unit of what a core computes, or reads from a level of memory",
     "the fact's name",
     frozenset(),
-    of_setting=False,
-    of_state=False,
 )
 HANDOVER = Kind(
     "handover",
     "from a store on one core to its being seen on another",
     "`handover`",
     frozenset((STATE, BYTE_S, UPGRADE_S)),
-    of_setting=False,
 )
 STAGE = Kind(
     "stage",

@@ -25,6 +25,8 @@ MOST_BYTES = 4 << 30
 """Of all members together, uncompressed."""
 MOST_AT_ONCE = MOST_MEMBERS * 1024
 """Bytes that one read of the file may give."""
+MOST_LISTED = 8
+"""Bindings that an error names."""
 MOST_HEADER_BYTES = 16 * 1024
 PIECE = 1 << 20
 SUFFIX = ".npy"
@@ -68,6 +70,28 @@ def read_inputs(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
         UnicodeError,
     ) as reason:
         raise InputsError(f"the inputs are not a whole .npz archive: {reason}", fix=_HOW) from reason
+
+
+def read_fitting(path: Path, bindings: Sequence[Sequence[Spec]]) -> tuple[int, list[np.ndarray]]:
+    """The position of the first binding whose inputs these are, and the inputs as `read_inputs` gives them.
+
+    Raises InputsError where no binding has such inputs: with every mismatch to the first one.
+    """
+    refused: InputsError | None = None
+    for at, specs in enumerate(bindings):
+        try:
+            return at, read_inputs(path, specs)
+        except InputsError as error:
+            refused = refused or error
+    assert refused is not None, "a model has a binding"
+    if len(bindings) == 1:
+        raise refused
+    shapes = ["; ".join(map(_text, specs)) for specs in bindings]
+    raise InputsError(
+        f"the inputs fit none of the model's {len(bindings)} bindings",
+        fix=f"give shapes of one of them: {' or '.join(f'({text})' for text in shapes[:MOST_LISTED])}",
+        refusals=refused.refusals,
+    )
 
 
 def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

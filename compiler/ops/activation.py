@@ -13,7 +13,7 @@ from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
-from compiler.ops.attributes import number_of
+from compiler.ops.attributes import number_of, word_of
 from compiler.ops.build import call, cast, map_kernel, number
 from compiler.ops.elementwise import elementwise, erf, same_type, unary
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -165,11 +165,11 @@ def _gelu_record() -> Operator:
     approximate = activation("Gelu", _gelu_tanh, _reference_gelu_tanh)
 
     def chosen(node: Node) -> Operator:
-        return approximate if node.attrs.get("approximate") == "tanh" else exact
+        return approximate if word_of(node, "approximate", "none", "tanh") == "tanh" else exact
 
     return Operator(
         "Gelu",
-        same_type,
+        lambda node, types: chosen(node).infer(node, types),
         lambda node, arrays: chosen(node).reference(node, arrays),
         lambda node, types, outs: chosen(node).define(node, types, outs),
         traits=UNARY_MAP,

@@ -1,4 +1,4 @@
-"""Attributes read as what they are: lists of ints, numbers, sets of axes."""
+"""Attributes read as what they are: lists of ints, numbers, words, sets of axes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def number_of(node: Node, name: str, default: float) -> float:
     if not isinstance(value, int | float):
         raise Unsupported(f"attribute {name!r} is {value!r:.80}, which is no number", "export the model again")
     return value
+
+
+def word_of(node: Node, name: str, *words: str) -> str:
+    """An attribute that is one of some words, the first one where it is absent.
+
+    Raises Unsupported, which lists them, where it is something else.
+    """
+    value = node.attrs.get(name, words[0])
+    if value not in words:
+        raise Unsupported(f"{name} is {value!r:.80}", f"use {', '.join(words[:-1])} or {words[-1]}")
+    return str(value)
 
 
 def axes_of(node: Node, rank: int, name: str = "axes") -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ own, so that a depthwise convolution has k of extent 1; bias and requantisation 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, Shape, TensorType, extent, static
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.pieces import InPieces, Pieces, Region, regions, span, unfolded
 from compiler.ops.quantised import parameter, requantise, requantised, scalar_or_along, spread, zeroed
 from compiler.ops.slots import (
     accumulator_of,
@@ -33,9 +35,6 @@ from compiler.ops.slots import (
 from compiler.ops.traits import Trait
 from compiler.ops.transposed import TransposedWindow, transposed_windows
 from compiler.ops.window import Window, output_axes, tap_axes, windows, within
-
-COLUMNS = 2**24
-"""Elements of the unfolded input that the reference holds at once."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,15 @@ def _check_bias(types: Types, position: int, filters: int) -> None:
         raise Unsupported(f"the bias has shape {list(bias.shape)}, not [{filters}]", "give one bias for each filter")
 
 
+def _check_channels(types: Types, positions: Sequence[int], filters: int) -> None:
+    """Raises Unsupported where a scale or zero point has neither one element nor one for each filter."""
+    for position in positions:
+        type = types[position] if position < len(types) else None
+        if type is not None and type.elements not in (1, filters):
+            reason = f"a scale or zero point has {type.elements} elements for {filters} filters"
+            raise Unsupported(reason, "give one, or one for each filter")
+
+
 def _define_conv(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
     loops = _conv_loops(node, given(types, 0).dims, given(types, 1).dims)
     return _float_kernel("Conv", loops, types, outputs)
@@ -192,6 +200,7 @@ def _integer_product(loops: _Loops, types: Types, positions: tuple[int, int, int
 
 
 def _infer_integer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    _check_channels(types, (3,), given(types, 1).dims[0])
     return (TensorType(DType.I32, _infer_conv(node, types[:2])[0].shape),)
 
 
@@ -206,7 +215,9 @@ def _define_integer(node: Node, types: Types, outputs: tuple[TensorType, ...]) -
 def _infer_quantised(node: Node, types: Types) -> tuple[TensorType, ...]:
     """Inputs: x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias."""
     shape = _infer_conv(node, (types[0], types[3]))[0].shape
-    _check_bias(types, 8, given(types, 3).dims[0])
+    filters = given(types, 3).dims[0]
+    _check_bias(types, 8, filters)
+    _check_channels(types, (1, 2, 4, 5, 6, 7), filters)
     return (TensorType(given(types, 7).dtype, shape),)
 
 
@@ -224,119 +235,135 @@ def _define_quantised(node: Node, types: Types, outputs: tuple[TensorType, ...])
     return Kernel("QLinearConv", input_slots(types), output_slots(outputs), blocks, temps, loops.shared)
 
 
-def _correlate(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Cross-correlation of x [N, C, *S] with w [K, C/g, *R] by unfolding x and multiplying matrices, group by group."""
+def _correlated(node: Node, x: np.ndarray, w: np.ndarray) -> Pieces:
+    """Cross-correlation of x [N, C, *S] with w [K, C/g, *R]: windows unfolded, matrices multiplied group by group."""
     places = _windows(node, x.shape, w.shape)
     groups = _groups(node, x.shape[1], w.shape[0])
-    padded = np.pad(x, ((0, 0), (0, 0), *((window.before, window.after + window.stride) for window in places)))
-    spatial = tuple(range(2, x.ndim))
-    view = np.lib.stride_tricks.sliding_window_view(padded, tuple(window.reach for window in places), spatial)
-    outer = tuple(slice(0, window.outputs * window.stride, window.stride) for window in places)
-    inner = tuple(slice(None, None, window.dilation) for window in places)
-    view = view[(slice(None), slice(None), *outer, *inner)]
-    view = view[(slice(None), slice(None), *(slice(0, window.outputs) for window in places))]
-    rows = max(1, COLUMNS * places[0].outputs // max(1, view.size))
-    filters = w.reshape(groups, w.shape[0] // groups, -1)
-    parts = [
-        _unfolded_product(view[:, :, start : start + rows], filters, len(spatial))
-        for start in range(0, places[0].outputs, rows)
-    ]
-    return np.concatenate(parts, axis=2)
+    filters = w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
+    outputs = tuple(window.outputs for window in places)
 
+    def parts() -> Iterator[tuple[Region, np.ndarray]]:
+        for batch, *positions in regions((x.shape[0], *outputs), x.shape[1] * math.prod(w.shape[2:]) + w.shape[0]):
+            columns = unfolded(x[batch], places, tuple(positions))
+            found = columns.shape[0], groups, filters.shape[2], math.prod(columns.shape[-len(places) :])
+            product = np.matmul(filters, columns.reshape(found))
+            yield (
+                (batch, slice(None), *positions),
+                product.reshape(columns.shape[0], w.shape[0], *columns.shape[-len(places) :]),
+            )
 
-def _unfolded_product(view: np.ndarray, filters: np.ndarray, rank: int) -> np.ndarray:
-    """`view` is [N, C, *outputs, *taps], `filters` [G, K/G, C/G * taps]; the result [N, K, *outputs]."""
-    batch, channels = view.shape[:2]
-    groups = filters.shape[0]
-    outputs, taps = view.shape[2 : 2 + rank], view.shape[2 + rank :]
-    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    depth = channels // groups * math.prod(taps)
-    columns = view.transpose(order).reshape(batch, groups, depth, math.prod(outputs))
-    return np.asarray(np.matmul(filters, columns)).reshape(batch, -1, *outputs)
+    return Pieces((x.shape[0], w.shape[0], *outputs), np.result_type(x, w), parts())
 
 
 def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     return y if bias is None else y + bias.reshape(1, -1, *(1,) * (y.ndim - 2))
 
 
-def _reference_conv(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+def _each(pieces: Pieces, change: Callable[[np.ndarray], np.ndarray], dtype: np.dtype) -> Pieces:
+    """With every part changed, element by element or along the channels, to another dtype."""
+    return Pieces(pieces.shape, dtype, ((region, change(part)) for region, part in pieces.parts))
+
+
+def _pieces_conv(node: Node, arrays: Arrays) -> Pieces:
     x, w = map(at_least_f32, arrays_at(arrays, 0, 1))
-    return (_biased(_correlate(node, x, w), optional(arrays, 2)),)
+    return _each(_correlated(node, x, w), lambda y: _biased(y, optional(arrays, 2)), np.result_type(x, w))
 
 
-def _reference_transposed(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    """The definition: every input element adds its multiple of the kernel to a canvas, which is then cropped."""
+def _pieces_transposed(node: Node, arrays: Arrays) -> Pieces:
+    """Every tap adds its multiple of the inputs to the outputs that it reaches."""
     x, w = map(at_least_f32, arrays_at(arrays, 0, 1))
     places = _transposed_windows(node, x.shape, w.shape)
     groups = _groups(node, x.shape[1], w.shape[0])
-    extents = [max(p.reach + p.stride * (p.extent - 1), p.before + p.outputs) for p in places]
-    canvas = np.zeros((x.shape[0], groups * w.shape[1], *extents), x.dtype)
-    rows = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
-    for tap in np.ndindex(*w.shape[2:]):
-        kernel = w[(slice(None), slice(None), *tap)].reshape(groups, -1, w.shape[1]).swapaxes(1, 2)
-        part = np.matmul(kernel, rows).reshape(x.shape[0], -1, *x.shape[2:])
-        cut = [_reached(place, position) for place, position in zip(places, tap, strict=True)]
-        canvas[(slice(None), slice(None), *cut)] += part
-    crop = tuple(slice(place.before, place.before + place.outputs) for place in places)
-    return (_biased(canvas[(slice(None), slice(None), *crop)], optional(arrays, 2)),)
+    filters = groups * w.shape[1]
+    outputs = tuple(place.outputs for place in places)
+    grouped = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+
+    def parts() -> Iterator[tuple[Region, np.ndarray]]:
+        for batch, *positions in regions((x.shape[0], *outputs), x.shape[1] + 2 * filters):
+            counts = tuple(one.stop - one.start for one in positions)
+            y = np.zeros((batch.stop - batch.start, groups, w.shape[1], *counts), x.dtype)
+            for tap in np.ndindex(*w.shape[2:]):
+                kernel = (
+                    w[(slice(None), slice(None), *tap)].reshape(groups, x.shape[1] // groups, w.shape[1]).swapaxes(1, 2)
+                )
+                _add_tap(
+                    y, grouped[batch], kernel, [_reached(*one) for one in zip(places, tap, positions, strict=True)]
+                )
+            made = y.reshape(len(y), filters, *counts)
+            yield (batch, slice(None), *positions), _biased(made, optional(arrays, 2))
+
+    return Pieces((x.shape[0], filters, *outputs), np.result_type(x, w), parts())
 
 
-def _reached(place: TransposedWindow, tap: int) -> slice:
-    """Where a tap of every input lands on the uncropped output."""
-    start = tap * place.dilation
-    return slice(start, start + place.stride * (place.extent - 1) + 1, place.stride)
+def _add_tap(y: np.ndarray, x: np.ndarray, kernel: np.ndarray, reached: Sequence[tuple[slice, slice]]) -> None:
+    """Adds kernel [G, M, C] times the inputs that a tap multiplies to the outputs that it reaches."""
+    whole = (slice(None),) * 3
+    read = x[(*whole, *(inputs for inputs, _ in reached))]
+    if read.size:
+        product = np.matmul(kernel, read.reshape(*read.shape[:3], math.prod(read.shape[3:])))
+        y[(*whole, *(outputs for _, outputs in reached))] += product.reshape(*product.shape[:3], *read.shape[3:])
+
+
+def _reached(place: TransposedWindow, tap: int, outputs: slice) -> tuple[slice, slice]:
+    """The inputs of which a tap reaches an output of a range, and these outputs, counted from its first."""
+    return span(
+        tap * place.dilation - place.before - outputs.start, place.stride, outputs.stop - outputs.start, place.extent
+    )
 
 
 def _integer_sum(
     node: Node, x: np.ndarray | None, w: np.ndarray | None, x_zero: np.ndarray | None, w_zero: np.ndarray | None
-) -> np.ndarray:
+) -> Pieces:
     """Exact in float64: products of bytes stay below 2**53."""
     assert x is not None
     assert w is not None
     x_wide = x.astype(np.float64) - spread(x_zero, 0, 1)
     w_wide = w.astype(np.float64) - spread(w_zero, 0, w.ndim)
-    return _correlate(node, x_wide, w_wide)
+    return _correlated(node, x_wide, w_wide)
 
 
-def _reference_integer(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+def _pieces_integer(node: Node, arrays: Arrays) -> Pieces:
     total = _integer_sum(node, arrays[0], arrays[1], optional(arrays, 2), optional(arrays, 3))
-    return (total.astype(np.int32),)
+    return _each(total, lambda y: y.astype(np.int32), np.dtype(np.int32))
 
 
-def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+def _pieces_quantised(node: Node, arrays: Arrays) -> Pieces:
     total = _integer_sum(node, arrays[0], arrays[3], arrays[2], arrays[5])
-    total = _biased(total, optional(arrays, 8))
-    x_scale, w_scale, y_scale = (spread(arrays[position], 1, total.ndim) for position in (1, 4, 6))
+    x_scale, w_scale, y_scale = (spread(arrays[position], 1, len(total.shape)) for position in (1, 4, 6))
     (zero,) = arrays_at(arrays, 7)
-    return (requantised(total, x_scale, w_scale, y_scale, zero),)
+
+    def quantised(y: np.ndarray) -> np.ndarray:
+        return requantised(_biased(y, optional(arrays, 8)), x_scale, w_scale, y_scale, zero)
+
+    return _each(total, quantised, zero.dtype)
 
 
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         "Conv",
         _infer_conv,
-        _reference_conv,
+        InPieces(_pieces_conv),
         _define_conv,
         traits=Trait.CONTRACTION | Trait.LINEAR | Trait.WINDOW | Trait.CHANNELS,
     ),
     Operator(
         "ConvTranspose",
         _infer_transposed,
-        _reference_transposed,
+        InPieces(_pieces_transposed),
         _define_transposed,
         traits=Trait.CONTRACTION | Trait.LINEAR | Trait.WINDOW | Trait.CHANNELS,
     ),
     Operator(
         "ConvInteger",
         _infer_integer,
-        _reference_integer,
+        InPieces(_pieces_integer),
         _define_integer,
         traits=Trait.CONTRACTION | Trait.WINDOW | Trait.CHANNELS | Trait.QUANTISED,
     ),
     Operator(
         "QLinearConv",
         _infer_quantised,
-        _reference_quantised,
+        InPieces(_pieces_quantised),
         _define_quantised,
         traits=Trait.CONTRACTION | Trait.WINDOW | Trait.CHANNELS | Trait.QUANTISED,
     ),

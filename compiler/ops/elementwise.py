@@ -16,12 +16,11 @@ from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, Shape, TensorType, broadcast
+from compiler.ops.attributes import word_of
 from compiler.ops.build import call, cast, chain, map_kernel, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
 from compiler.ops.traits import PLAIN, Trait
-
-Define = Callable[[Node, Types, tuple[TensorType, ...]], Kernel]
 
 
 def broadcast_shape(types: Types) -> Shape:
@@ -132,15 +131,21 @@ def _mod_record() -> Operator:
 
 
 def _shift_record() -> Operator:
+    def goes_left(node: Node) -> bool:
+        return word_of(node, "direction", "LEFT", "RIGHT") == "LEFT"
+
+    def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+        goes_left(node)
+        return same_type(node, types)
+
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        function = "shift_left" if node.attrs["direction"] == "LEFT" else "shift_right"
-        return map_kernel("BitShift", types, outs[0], _function(function))
+        return map_kernel("BitShift", types, outs[0], _function("shift_left" if goes_left(node) else "shift_right"))
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         a, b = arrays_at(arrays, 0, 1)
-        return (np.left_shift(a, b) if node.attrs["direction"] == "LEFT" else np.right_shift(a, b),)
+        return (np.left_shift(a, b) if goes_left(node) else np.right_shift(a, b),)
 
-    return Operator("BitShift", same_type, reference, define, traits=Trait.ELEMENTWISE)
+    return Operator("BitShift", infer, reference, define, traits=Trait.ELEMENTWISE)
 
 
 def _isinf_record() -> Operator:

@@ -13,6 +13,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType, at_most
+from compiler.ops.attributes import word_of
 from compiler.ops.build import at, call, cast, chain, number, view_kernel
 from compiler.ops.interpolation import cubic, hat
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -27,12 +28,8 @@ Tap = tuple[Index, Expr | None, Expr | None]
 
 def _mode(node: Node) -> str:
     """nearest, linear or cubic. Raises Unsupported for another one and for an unknown padding_mode."""
-    mode = str(node.attrs.get("mode", "linear"))
-    if mode not in ("nearest", "linear", "cubic"):
-        raise Unsupported(f"mode is {mode!r:.80}", "use nearest, linear or cubic")
-    if node.attrs.get("padding_mode", "zeros") not in ("zeros", "border", "reflection"):
-        raise Unsupported("padding_mode is unknown", "use zeros, border or reflection")
-    return mode
+    word_of(node, "padding_mode", "zeros", "border", "reflection")
+    return word_of(node, "mode", "linear", "nearest", "cubic")
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:

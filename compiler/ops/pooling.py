@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from functools import reduce
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, Shape, TensorType, static
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.pieces import InPieces, Pieces, Region, regions, unfolded
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
 from compiler.ops.traits import PLAIN, Trait
 from compiler.ops.window import Window, check_rank, output_axes, tap_axes, taps_inside, windows, within
@@ -164,30 +165,51 @@ def _define_lp(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Ker
     return _two_blocks(node, types, outputs, loops, wide, loops.padded(power, number(0, wide)), cast(root, x.dtype))
 
 
-def _taps(x: np.ndarray, places: tuple[Window, ...], padding: float) -> np.ndarray:
-    """For references: [N, C, *outputs, *taps], elements outside the input replaced by `padding`."""
-    # Whole windows are cut, so the canvas reaches as far as the last one.
-    ends = [(window.outputs - 1) * window.stride + window.reach - window.extent - window.before for window in places]
-    widths = ((0, 0), (0, 0), *((window.before, max(end, 0)) for window, end in zip(places, ends, strict=True)))
-    canvas = np.pad(x, widths, constant_values=padding)
-    reaches = tuple(window.reach for window in places)
-    view = np.lib.stride_tricks.sliding_window_view(canvas, reaches, tuple(range(2, x.ndim)))
-    outer = tuple(slice(0, (window.outputs - 1) * window.stride + 1, window.stride) for window in places)
-    return view[(slice(None), slice(None), *outer, *(slice(None, None, window.dilation) for window in places))]
+def _reduced(
+    x: np.ndarray, places: tuple[Window, ...], padding: float, combine: Callable[[np.ndarray, Region], np.ndarray]
+) -> Pieces:
+    """For references: windows of x [N, C, *S] reduced, with `padding` outside of x.
+
+    `combine` gets [n, c, *positions, taps] of a region of outputs, and these outputs.
+    """
+    outputs = tuple(window.outputs for window in places)
+    shape = (*x.shape[:2], *outputs)
+
+    def parts() -> Iterator[tuple[Region, np.ndarray]]:
+        for batch, channels, *positions in regions(shape, math.prod(window.kernel for window in places)):
+            windows = _windows_last(x[batch, channels], places, tuple(positions), padding)
+            yield (batch, channels, *positions), combine(windows, tuple(positions))
+
+    return Pieces(shape, x.dtype, parts())
+
+
+def _windows_last(x: np.ndarray, places: tuple[Window, ...], outputs: Region, padding: float) -> np.ndarray:
+    """[N, C, *outputs, taps]."""
+    found = unfolded(x, places, outputs, padding)
+    taps, counts = found.shape[2 : 2 + len(places)], found.shape[2 + len(places) :]
+    return np.moveaxis(found.reshape(*x.shape[:2], math.prod(taps), *counts), 2, -1)
+
+
+def _pieces_max(x: np.ndarray, places: tuple[Window, ...]) -> Pieces:
+    return _reduced(x, places, _lowest(x.dtype), lambda windows, _: windows.max(axis=-1))
+
+
+def _lowest(dtype: np.dtype) -> float:
+    return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -math.inf
 
 
 def _reference_max(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     places = _pool_windows(node, x.shape)
-    taps = _taps(x, places, -math.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min)
-    most = taps.max(axis=tuple(range(x.ndim, taps.ndim)))
+    most = _pieces_max(x, places).assembled()
     if len(node.outputs) == 1:
         return (most,)
-    flat = taps.reshape(*most.shape, -1)
-    inside = _taps(np.ones(x.shape, np.bool_), places, False).reshape(flat.shape)
-    best = np.argmax(inside & (flat == most[..., None]), axis=-1)
+    every = tuple(slice(0, window.outputs) for window in places)
+    windows = _windows_last(x, places, every, _lowest(x.dtype))
+    inside = _windows_last(np.ones(x.shape, np.bool_), places, every, False)
+    best = np.argmax(inside & (windows == most[..., None]), axis=-1)
     flat_index = np.arange(x.size, dtype=np.int64).reshape(x.shape)
-    found = np.take_along_axis(_taps(flat_index, places, 0).reshape(flat.shape), best[..., None], axis=-1)[..., 0]
+    found = np.take_along_axis(_windows_last(flat_index, places, every, 0), best[..., None], axis=-1)[..., 0]
     if node.attrs.get("storage_order", 0):
         n, c, *spatial = np.unravel_index(found, x.shape)
         turned = (*x.shape[:2], *reversed(x.shape[2:]))
@@ -195,24 +217,32 @@ def _reference_max(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (most, found.astype(np.int64))
 
 
-def _reference_average(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+def _pieces_average(node: Node, arrays: Arrays) -> Pieces:
     (x,) = arrays_at(arrays, 0)
     places = _pool_windows(node, x.shape)
-    dims = tuple(range(x.ndim, 2 * x.ndim - 2))
-    total = _taps(x, places, 0).sum(axis=dims)
-    counted = tuple(window.extent for window in places)
-    if node.attrs.get("count_include_pad", 0):
-        places = tuple(replace(w, extent=w.extent + w.before + w.after, before=0, after=0) for w in places)
-        counted = tuple(window.extent for window in places)
-    count = _taps(np.ones((1, 1, *counted), x.dtype), places, 0).sum(axis=dims)
-    return (total / count,)
+    padded = bool(node.attrs.get("count_include_pad", 0))
+
+    def mean(windows: np.ndarray, outputs: Region) -> np.ndarray:
+        counts = [_counted(window, one, padded) for window, one in zip(places, outputs, strict=True)]
+        return np.asarray(windows.sum(axis=-1) / reduce(np.multiply.outer, counts).astype(x.dtype))
+
+    return _reduced(x, places, 0, mean)
 
 
-def _reference_lp(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+def _counted(window: Window, outputs: slice, padded: bool) -> np.ndarray:
+    """How many taps of each output read the input, or with `padded` the padded input."""
+    low, high = (-window.before, window.extent + window.after) if padded else (0, window.extent)
+    starts = np.arange(outputs.start, outputs.stop) * window.stride - window.before
+    taps = np.arange(window.kernel) * window.dilation
+    return np.searchsorted(taps, high - starts) - np.searchsorted(taps, low - starts)
+
+
+def _pieces_lp(node: Node, arrays: Arrays) -> Pieces:
     (x,) = arrays_at(arrays, 0)
     p = _norm(node)
-    taps = np.abs(_taps(x, _pool_windows(node, x.shape), 0))
-    return ((taps**p).sum(axis=tuple(range(x.ndim, taps.ndim))) ** (1 / p),)
+    return _reduced(
+        x, _pool_windows(node, x.shape), 0, lambda windows, _: (np.abs(windows) ** p).sum(axis=-1) ** (1 / p)
+    )
 
 
 Reference = Callable[[Node, Arrays], tuple[np.ndarray, ...]]
@@ -229,9 +259,9 @@ NORM = Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE
 
 OPERATORS: tuple[Operator, ...] = (
     _pool("MaxPool", _reference_max, _define_max, Trait.POSITIVE_HOMOGENEOUS),
-    _pool("AveragePool", _reference_average, _define_average),
-    _pool("LpPool", _reference_lp, _define_lp, NORM),
+    _pool("AveragePool", InPieces(_pieces_average), _define_average),
+    _pool("LpPool", InPieces(_pieces_lp), _define_lp, NORM),
     _pool("GlobalMaxPool", _reference_max, _define_max, Trait.POSITIVE_HOMOGENEOUS),
-    _pool("GlobalAveragePool", _reference_average, _define_average),
-    _pool("GlobalLpPool", _reference_lp, _define_lp, NORM),
+    _pool("GlobalAveragePool", InPieces(_pieces_average), _define_average),
+    _pool("GlobalLpPool", InPieces(_pieces_lp), _define_lp, NORM),
 )

@@ -22,7 +22,6 @@ from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, arrays_at, given, input_slots, output_slots
 from compiler.ops.traits import PLAIN, Trait
 
-Infer = Callable[[Node, Types], tuple[TensorType, ...]]
 Over = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 """A reduction of an array over axes, which stay with extent 1."""
 

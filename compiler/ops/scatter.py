@@ -11,6 +11,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType, at_most, extent
+from compiler.ops.attributes import word_of
 from compiler.ops.build import at, axes_for, call, cast
 from compiler.ops.indices import axis_of, selected
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -111,12 +112,18 @@ def _reference_nd(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (_scatter(node, x, tuple(np.moveaxis(indices, -1, 0)), updates),)
 
 
+def _wraps(node: Node) -> bool:
+    """Whether an update that reaches over the end of the sequence goes on at its beginning."""
+    return word_of(node, "mode", "linear", "circular") == "circular"
+
+
 def _infer_tensor(node: Node, types: Types) -> tuple[TensorType, ...]:
     """Inputs: past [batch, ..., sequence, ...], update, write_indices [batch].
 
     `update` has the shape of `past` but for the sequence.
     """
     past, update = given(types, 0), given(types, 1)
+    _wraps(node)
     axis = axis_of(node, past.rank, default=-2)
     same = past.rank == update.rank and all(
         place == axis or pair[0] == pair[1] for place, pair in enumerate(zip(past.shape, update.shape, strict=True))
@@ -136,7 +143,7 @@ def _define_tensor(node: Node, types: Types, outputs: tuple[TensorType, ...]) ->
     offset: Expr = Position(every[axis])
     if present(types, 2):
         offset = call("sub", offset, cast(Load("x2", every[:1], given(types, 2).dtype), DType.I64))
-    if node.attrs.get("mode", "linear") == "circular":
+    if _wraps(node):
         offset = call("mod", offset, Const(extent, DType.I64))
     bounds = Index.of(Indirect(offset, -(2**31), 2**31))
     read = (*every[:axis], bounds, *every[axis + 1 :])
@@ -154,7 +161,7 @@ def _reference_tensor(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     y = past.copy()
     for batch, start in enumerate(writes):
         steps = start + np.arange(update.shape[axis])
-        if node.attrs.get("mode", "linear") == "circular":
+        if _wraps(node):
             steps %= past.shape[axis]
         np.moveaxis(y[batch], axis - 1, 0)[steps] = np.moveaxis(update[batch], axis - 1, 0)
     return (y,)

@@ -13,7 +13,7 @@ from compiler.ir.index import Axis, Index, flatten, unflatten
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import Dim, Shape, TensorType, broadcast, extent, static
 from compiler.ops import joining, padding, positions
-from compiler.ops.attributes import axes_of, ints
+from compiler.ops.attributes import axes_of, ints, word_of
 from compiler.ops.build import at, load_broadcast, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
@@ -37,7 +37,12 @@ def _reshape_dims(node: Node, x: Shape) -> Shape:
     total = math.prod(dims)
     if wanted.count(-1) == 1:
         rest = -math.prod(wanted)
-        wanted[wanted.index(-1)] = total // rest if rest else 0
+        if not rest:
+            reason = (
+                f"{list(x)} is reshaped to {list(_shape(node))}, where -1 is not determined beside a dimension of 0"
+            )
+            raise Unsupported(reason, "give every dimension as a number")
+        wanted[wanted.index(-1)] = total // rest
     if math.prod(wanted) != total or any(dim < 0 for dim in wanted):
         raise Unsupported(f"{list(x)} cannot be reshaped to {list(_shape(node))}", "bind shapes that agree")
     return tuple(wanted)
@@ -245,10 +250,7 @@ def _block(node: Node) -> int:
 
 def _depth_first(node: Node) -> bool:
     """Whether the place in the block is the slower part of a channel (DCR), not the channel itself (CRD)."""
-    mode = node.attrs.get("mode", "DCR")
-    if mode not in ("DCR", "CRD"):
-        raise Unsupported(f"mode is {mode!r}", "use DCR or CRD")
-    return mode == "DCR"
+    return word_of(node, "mode", "DCR", "CRD") == "DCR"
 
 
 def _planes(types: Types) -> tuple[int, int, int, int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import _ctypes
 import argparse
 import ctypes
+import functools
 import hashlib
 import json
 import os
@@ -82,6 +83,10 @@ class WrongMachine(ArtifactError):
     """The artifact is sound, and this machine cannot run it."""
 
 
+class NoSuchBinding(ArtifactError):
+    """The artifact holds fewer bindings."""
+
+
 class InputError(ValueError):
     """An input or a preallocated output does not fit the model."""
 
@@ -107,6 +112,18 @@ class TensorSpec(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Binding(NamedTuple):
+    """Shapes that a model runs: `number` counts from 1, `dims` are the values of its symbolic dimensions."""
+
+    number: int
+    dims: dict[str, int]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.dims.items()) or "the model's own shapes"
 
 
 class PlanSpec(NamedTuple):
@@ -201,6 +218,7 @@ class _Files:
     def __init__(self, path: Path, verify: bool) -> None:
         self.path = path
         self.verify = verify
+        self._verified: set[str] = set()
         self.archive: zipfile.ZipFile | None = None
         if not path.exists():
             raise ArtifactError(f"{path} does not exist", "give a .tw file, or the folder it was extracted to")
@@ -238,7 +256,7 @@ class _Files:
     def locate(self, name: str) -> tuple[Path, int]:
         """The file that holds a member's bytes as they are, and where in it they begin. Checked like `read`."""
         path, offset, size = self._place(name)
-        if self.verify:
+        if self.verify and name not in self._verified:
             digest = hashlib.sha256()
             with open(path, "rb") as file:
                 file.seek(offset)
@@ -247,6 +265,7 @@ class _Files:
                     digest.update(piece)
                     left -= len(piece)
             self._compare(name, size - left, digest)
+            self._verified.add(name)
         return path, offset
 
     def close(self) -> None:
@@ -404,6 +423,8 @@ class Model:
               cores that costs what it does here
     pin       whether each lane but the caller's stays on a core of its own: faster on cores that nobody else uses,
               slower on others
+    binding   of a model with several `.bindings`, the one that this is, from 1; None: the first, and `run`, `run_flat`
+              and all else that takes inputs go to the one that has their shapes, which is loaded when first needed
 
     Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model
     may be used from any thread, one run at a time: `run` waits for the other to end. For runs side by side make several
@@ -415,7 +436,7 @@ class Model:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str] | _Files | None = None,
         lanes: int | None = None,
         *,
         verify: bool = True,
@@ -423,21 +444,33 @@ class Model:
         device: int = 0,
         plan: int | None = None,
         pin: bool = False,
+        binding: int | None = None,
     ) -> None:
         self._instance = ctypes.c_void_p()
         self._library: _Library | None = None
         if lanes is not None and lanes < 1:
             raise ValueError(f"lanes is {lanes}. Fix: give 1 or more, or None for what the plan was made for")
         begin = time.perf_counter()
-        self.path = Path(path) if path is not None else Path(__file__).resolve().parent
-        self._files = _Files(self.path, verify)
+        self._has_own_files = not isinstance(path, _Files)
+        if isinstance(path, _Files):  # of the model that this is another binding of
+            self._files = path
+        else:
+            self._files = _Files(Path(path) if path is not None else Path(__file__).resolve().parent, verify)
+        self.path = self._files.path
         try:
             self.manifest = self._files.manifest
-            self.inputs = _specs(self.manifest["inputs"])
-            self.outputs = _specs(self.manifest["outputs"])
+            self.bindings = _bindings(self.manifest)
+            number = 1 if binding is None else binding
+            _check_binding(number, self.bindings)
+            self.binding = self.bindings[number - 1]
+            self.inputs, self.outputs = self.binding.inputs, self.binding.outputs
+            self._folder = str(self.manifest["bindings"][number - 1]["folder"]) if "bindings" in self.manifest else ""
+            self._others: dict[int, Model] = {}
+            self._open = functools.partial(type(self), self._files, lanes, spin_us=spin_us, device=device, pin=pin)
+            self._chooses = binding is None and len(self.bindings) > 1
             self.device = device
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
-            self._library = _Library(self._files.read("model.so"))
+            self._library = _Library(self._files.read(f"{self._folder}model.so"))
             self._create(lanes or 0, -1 if spin_us is None else spin_us, device, plan, pin)
             self.plan = self._running()
             planned = self.plan.lanes
@@ -484,6 +517,8 @@ class Model:
         is closed or fails.
         """
         _check_names("input", inputs, self.inputs)
+        if (chosen := self._asked(inputs)) is not self:
+            return chosen.run(inputs, out)
         given = out or {}
         _check_names("output", given, self.outputs)
         for spec in self.inputs:
@@ -496,6 +531,8 @@ class Model:
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
+        if (chosen := self._fitting(inputs)) is not self:
+            return chosen.run_flat(inputs, out)
         arrays, results = self._flat(inputs, out)
         self._call(arrays, results)
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
@@ -509,8 +546,42 @@ class Model:
         what is written to an input between two calls is seen by the second: on a GPU if that is complete, or in the
         legacy default stream. Raises as `run` does.
         """
+        if (chosen := self._fitting(inputs)) is not self:
+            return chosen.bind(inputs, out)
         arrays, results = self._flat(inputs, out)
         return lambda: self._timed(arrays, results)
+
+    def at(self, number: int) -> Model:
+        """The model at one of its `.bindings`, which counts from 1; it is closed with this one."""
+        _check_binding(number, self.bindings)
+        if number == self.binding.number:
+            return self
+        with self._lock:
+            self._opened()
+            if number not in self._others:
+                self._others[number] = self._open(binding=number)
+            return self._others[number]
+
+    def _fitting(self, inputs: Sequence[Any]) -> Model:
+        """The model at the binding that has the shapes of these inputs.
+
+        This one where there is no choice, or where something is amiss that it says better. Raises InputError where no
+        binding has them.
+        """
+        if not self._chooses or len(inputs) != len(self.inputs):
+            return self
+        shapes = [_shape_of(value) for value in inputs]
+        if None in shapes:
+            return self
+        for one in self.bindings:
+            if all(spec.shape == shape for spec, shape in zip(one.inputs, shapes, strict=True)):
+                return self.at(one.number)
+        given = ", ".join(f"{spec.name!r} {list(shape or ())}" for spec, shape in zip(self.inputs, shapes, strict=True))
+        raise InputError(f"no binding of the model has {given}. Fix: give shapes of {_listed(self.bindings)}")
+
+    def _asked(self, inputs: Mapping[str, Any] | None) -> Model:
+        """The model at the binding of inputs by name; this one for random ones."""
+        return self if inputs is None else self._fitting([inputs.get(spec.name) for spec in self.inputs])
 
     def resident(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
         """Inputs and outputs in the memory that a model on a GPU has for them.
@@ -544,6 +615,8 @@ class Model:
 
         Reading the clock delays each task by some 50 ns. Raises RunError for a model on a GPU, which does not say it.
         """
+        if (chosen := self._asked(inputs)) is not self:
+            return chosen.trace(inputs, repeats)
         library = self._opened()
         if self.plan.tasks is None:
             raise RunError("this library is too old to be traced. Fix: compile the model again")
@@ -560,6 +633,8 @@ class Model:
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:
         """For each kernel call: what it is, and its median seconds over `repeats` runs, one lane at a time."""
+        if (chosen := self._asked(inputs)) is not self:
+            return chosen.profile(inputs, repeats)
         library = self._opened()
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
@@ -579,7 +654,7 @@ class Model:
 
     def plan_json(self) -> dict[str, Any]:
         """The running plan, of plan.json: its calls with what they are, and its tasks."""
-        written = json.loads(self._files.read("plan.json"))
+        written = json.loads(self._files.read(f"{self._folder}plan.json"))
         if written.get("number", 1) == self.plan.number:
             return dict(written)
         other = next(one for one in written["others"] if one["number"] == self.plan.number)
@@ -592,6 +667,8 @@ class Model:
         A fifth of `seconds` warms up first. At least ten samples are taken, however long they last. On a GPU inputs and
         outputs stay in its memory; `with_copies` is the latency of runs from and to host memory.
         """
+        if (chosen := self._asked(inputs)) is not self:
+            return chosen.bench(seconds, inputs)
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
         first = self._timed(arrays, results)
@@ -625,6 +702,8 @@ class Model:
 
     def close(self) -> None:
         """Frees the instance and its threads; a second call does nothing."""
+        for other in getattr(self, "_others", {}).values():
+            other.close()
         if self._library and self._instance:
             if os.getpid() == getattr(self, "_process", os.getpid()):
                 self._library.calls.tw_destroy(self._instance)
@@ -632,7 +711,7 @@ class Model:
         if self._library:
             self._library.close()
             self._library = None
-        if hasattr(self, "_files"):
+        if hasattr(self, "_files") and self._has_own_files:
             self._files.close()
 
     def __enter__(self) -> Model:
@@ -705,6 +784,42 @@ class Model:
 
 def _specs(described: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(port["name"], port["dtype"], tuple(port["shape"])) for port in described)
+
+
+def _bindings(manifest: Mapping[str, Any]) -> tuple[Binding, ...]:
+    """Those that a manifest lists; one for an artifact that was compiled for one."""
+    listed = manifest.get("bindings") or ({"dims": {}, "inputs": manifest["inputs"], "outputs": manifest["outputs"]},)
+    return tuple(
+        Binding(number, dict(one["dims"]), _specs(one["inputs"]), _specs(one["outputs"]))
+        for number, one in enumerate(listed, 1)
+    )
+
+
+def _check_binding(number: int, bindings: Sequence[Binding]) -> None:
+    if not 1 <= number <= len(bindings):
+        raise NoSuchBinding(f"the artifact has no binding {number}", f"give 1 to {len(bindings)}")
+
+
+MOST_LISTED = 8
+"""Bindings that a message names."""
+
+
+def _listed(bindings: Sequence[Binding]) -> str:
+    named = " or ".join(f"({one})" for one in bindings[:MOST_LISTED])
+    return named + (f" or {len(bindings) - MOST_LISTED} others" if len(bindings) > MOST_LISTED else "")
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """An array's or a nested list's shape; None where it cannot be told."""
+    shape = getattr(value, "shape", None)
+    if shape is None and isinstance(value, DeviceArray):
+        shape = value.spec.shape
+    if shape is None and isinstance(value, (list, tuple, int, float, bool)):
+        try:
+            shape = np.shape(value)
+        except ValueError:
+            return None
+    return None if shape is None else tuple(int(dim) for dim in shape)
 
 
 def _tensors(specs: Sequence[TensorSpec]) -> tuple[Any, list[Any]]:
@@ -908,11 +1023,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lanes", type=int, help="threads (default: what the plan was made for)")
     parser.add_argument("--plan", type=int, help="which of its plans (default: the one that suits these cores)")
     parser.add_argument("--pin", action="store_true", help="keep each lane on a core of its own")
+    parser.add_argument("--binding", type=int, help="which of its bindings, from 1 (default: the first)")
     parser.add_argument("--device", type=int, default=0, help="which GPU, for a model that runs on one (default 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     options = parser.parse_args(arguments)
     try:
-        with Model(options.model, options.lanes, device=options.device, plan=options.plan, pin=options.pin) as model:
+        asked = {"device": options.device, "plan": options.plan, "pin": options.pin, "binding": options.binding}
+        with Model(options.model, options.lanes, **asked) as model:
             done = _asked_for(model, options)
     except (ArtifactError, InputError, RunError, ValueError) as reason:
         print(f"error: {reason}", file=sys.stderr)
@@ -927,6 +1044,7 @@ def _asked_for(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     done: dict[str, Any] = {
         "model": str(model.path),
         "plan": str(model.plan),
+        **({"binding": str(model.binding)} if len(model.bindings) > 1 else {}),
         "inputs": {spec.name: str(spec) for spec in model.inputs},
         "outputs": {name: _summary(array) for name, array in outputs.items()},
     }
@@ -955,6 +1073,7 @@ def _percentiles(bench: Mapping[str, Any]) -> str:
 
 def _lines(done: Mapping[str, Any]) -> list[str]:
     lines = [str(done["model"]), f"  {done['plan']}"]
+    lines += [f"  binding {done['binding']}"] if "binding" in done else []
     lines += [f"  input  {name!r}: {spec}" for name, spec in done["inputs"].items()]
     for name, about in done["outputs"].items():
         span = f"  {about['min']:.6g} .. {about['max']:.6g}" if "min" in about else ""

@@ -40,10 +40,15 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "predicted_s": predicted_seconds(plan, facts),
         "inputs": [port_json(port) for port in program.inputs],
         "outputs": [port_json(port) for port in program.outputs],
-        "files": {
-            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name, content in members.items()
-        },
+        "files": files_json(members),
+    }
+
+
+def files_json(members: Mapping[str, bytes]) -> dict[str, Any]:
+    """The size and SHA-256 of each file, by its name."""
+    return {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in members.items()
     }
 
 

@@ -79,7 +79,7 @@ def pack(
     }
     described = manifest(program, plan, facts, members)
     write_archive(path, {"manifest.json": to_bytes(described), **members}, mapped=(WEIGHTS,))
-    return PackedArtifact(path, path.stat().st_size, _digest(path), described)
+    return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
 
 
 def _verify(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> None:
@@ -105,6 +105,7 @@ def _line(record: Record) -> str:
     return json.dumps(record.to_json(), sort_keys=True, separators=(",", ":"))
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """The SHA-256 (hex) of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from enum import Enum, auto
+from functools import partial, reduce
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from compiler.ir.graph import Graph, Value
 from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.prove.inputs import edge_inputs, sample_inputs
-from compiler.prove.reference import Operators, evaluate_graph
+from compiler.prove.reference import Operators, Watch, evaluate_graph, unwatched
 
 ModelRunner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 """Runs the program under judgement: inputs, then outputs, in the graph's order, declared dtypes and shapes."""
+Evaluate = Callable[..., dict[int, np.ndarray]]
+"""`evaluate_graph` of the graph that is the reference."""
 
 DEFAULT_TOLERANCE: Mapping[str, float] = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
 """Largest accepted error relative to an output's largest value, by precision. Two orders of float32 arithmetic on one
@@ -35,6 +38,8 @@ QDQ models and by 1.6e-2 in dynamically quantised ones between two correct runti
 QUANTISING = having(Trait.QUANTISED) - {"DequantizeLinear"}
 """Operators that round activations to 8 bits, or read what one of them rounded. A model whose weights alone are stored
 in 8 bits rounds nothing when it runs."""
+PART_ELEMENTS = 2**20
+"""Of an output, compared at once."""
 RANDOM = "random"
 """The case that is judged first."""
 NOISE_ALLOWANCE = 4.0
@@ -53,7 +58,8 @@ class Agreement:
     nothing, because the model itself overflows in its own precision or gives no finite number; without a decided case
     nothing has passed. `skipped` are those for which the time ran out. `failing_way` is the way to run it, 0 or 1 + a
     position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the random
-    case is larger than the precision's largest number, where that may be why it fails.
+    case is larger than the precision's largest number, where that may be why it fails. `is_finite` is False where the
+    reference has no finite number in any case.
     """
 
     errors: tuple[OutputError, ...]
@@ -63,10 +69,10 @@ class Agreement:
     cases: tuple[str, ...]
     undecided: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    failing_case: str = ""
     failing_inputs: Mapping[int, np.ndarray] | None = None
     failing_way: int = 0
     beyond_range: str = ""
+    is_finite: bool = True
 
 
 def default_tolerance(graph: Graph, precision: str) -> float:
@@ -86,6 +92,7 @@ def agree(
     largest: float = math.inf,
     budget_s: float = math.inf,
     others: Sequence[ModelRunner] = (),
+    watch: Watch = unwatched,
 ) -> Agreement:
     """Runs the program on random inputs, then on edge cases, and judges each against the unrewritten graph's reference.
 
@@ -93,36 +100,49 @@ def agree(
     `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is
     granted. The random case is always judged; edge cases begin while `budget_s` wall seconds last. Stops at the first
     case that fails. An edge case that fails where the reference has values beyond `largest`, the largest number that
-    the program can keep, decides nothing.
+    the program can keep, decides nothing. `watch` is told of every evaluation of the graph how far it is.
     """
+    evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch)
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
     names: list[str] = []
     undecided: list[str] = []
     skipped: list[str] = []
     errors: tuple[OutputError, ...] = ()
     granted = accepted
+    is_finite = False
     end = time.monotonic() + budget_s
     for name, inputs in _cases(graph, seed):
         if names and time.monotonic() >= end:
             skipped.append(name)
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
-        found = _judge((model_runner, *others), graph, operators, inputs, accepted, bits, grant_noise=tolerance is None)
-        if found is None:
+        runners = model_runner, *others
+        found = _judge(runners, graph, evaluate, inputs, accepted, bits, grant_noise=tolerance is None)
+        if not isinstance(found, _Verdict):
             undecided.append(name)
+            is_finite |= found is _Undecided.ROUNDING
             continue
         names.append(name)
         if not found.passed:
-            beyond = _beyond(graph, inputs, operators, largest) if math.isfinite(largest) else ""
+            beyond = _beyond(graph, inputs, evaluate, largest) if math.isfinite(largest) else ""
             if beyond and name != RANDOM:
                 undecided.append(names.pop())
                 continue
             worst = _worst(found.errors)
             cases = (*names,), (*undecided,), ()
-            return Agreement(found.errors, worst, False, found.tolerance, *cases, name, inputs, found.furthest, beyond)
+            return Agreement(found.errors, worst, False, found.tolerance, *cases, inputs, found.furthest, beyond)
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
-    return Agreement(errors, _worst(errors), bool(names), granted, (*names,), (*undecided,), (*skipped,))
+    return Agreement(
+        errors,
+        _worst(errors),
+        bool(names),
+        granted,
+        (*names,),
+        (*undecided,),
+        (*skipped,),
+        is_finite=bool(names) or is_finite,
+    )
 
 
 def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]) -> tuple[OutputError, ...]:
@@ -152,7 +172,7 @@ def distance(value: Value, error: OutputError) -> float:
 def _cases(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
     yield RANDOM, sample_inputs(graph, seed)
     if graph.inputs:
-        yield from edge_inputs(graph, seed).items()
+        yield from edge_inputs(graph, seed)
 
 
 @dataclass(frozen=True)
@@ -165,26 +185,33 @@ class _Verdict:
     furthest: int = 0
 
 
+class _Undecided(Enum):
+    """Why a case shows nothing: the reference has no finite number, or rounding alone exceeds what may be granted."""
+
+    NOT_FINITE = auto()
+    ROUNDING = auto()
+
+
 def _judge(
     runners: Sequence[ModelRunner],
     graph: Graph,
-    operators: Operators,
+    evaluate: Evaluate,
     inputs: dict[int, np.ndarray],
     accepted: float,
     mantissa: int,
     *,
     grant_noise: bool,
-) -> _Verdict | None:
+) -> _Verdict | _Undecided:
     """The verdict on one case.
 
-    None where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly
+    Undecided where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly
     conditioned there that rounding alone exceeds what may be granted.
     """
     outputs = [graph.values[value] for value in graph.outputs]
-    reference = evaluate_graph(graph, inputs, operators)
+    reference = evaluate(inputs)
     want = [reference[value] for value in graph.outputs]
     if not any(array.size == 0 or np.isfinite(array).any() for array in want):
-        return None
+        return _Undecided.NOT_FINITE
     given = [inputs[value] for value in graph.inputs]
     each = [compare(list(run(given)), want, outputs) for run in runners]
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
@@ -196,23 +223,23 @@ def _judge(
         return _Verdict(errors, True, accepted)
     if not grant_noise and all(math.isfinite(errors[at].max_relative) for at in beyond):
         return _Verdict(errors, False, accepted, furthest)
-    narrow = evaluate_graph(graph, inputs, operators, wide=False, mantissa=mantissa)
+    narrow = evaluate(inputs, wide=False, mantissa=mantissa)
     noise = compare([narrow[value] for value in graph.outputs], want, outputs)
     if not all(math.isfinite(noise[at].max_relative) for at in beyond):
-        return None
+        return _Undecided.ROUNDING
     granted = [accepted] * len(outputs)
     for at in beyond if grant_noise else ():
         granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], noise[at]))
     if max(granted) > max(accepted, MOST_GRANTED):
-        return None
+        return _Undecided.ROUNDING
     passed = all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond)
     return _Verdict(errors, passed, max(granted), furthest)
 
 
-def _beyond(graph: Graph, inputs: dict[int, np.ndarray], operators: Operators, largest: float) -> str:
+def _beyond(graph: Graph, inputs: dict[int, np.ndarray], evaluate: Evaluate, largest: float) -> str:
     """Which node is the first whose result exceeds `largest` by magnitude; empty where none does."""
     made = [id for node in graph.nodes for id in node.outputs if graph.type(id).dtype.is_float]
-    values = evaluate_graph(graph, inputs, operators, keep=made)
+    values = evaluate(inputs, keep=made)
     for node in graph.nodes:
         for array in (values[id] for id in node.outputs if id in values and values[id].dtype.kind == "f"):
             reached = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
@@ -230,25 +257,34 @@ def _error(value: Value, got: np.ndarray, want: np.ndarray) -> OutputError:
         return OutputError(name, 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
         if value.type.dtype.is_float:
-            return _float_error(name, got, want.astype(np.float64))
+            return _float_error(name, got, want.astype(np.float64, copy=False))
         return _integer_error(name, got, want)
 
 
 def _float_error(name: str, got: np.ndarray, want: np.ndarray) -> OutputError:
+    """Compared part by part: what is held besides the two stays small."""
+    flat_got, flat_want = got.reshape(-1), want.reshape(-1)
+    starts = range(0, flat_got.size, PART_ELEMENTS)
+    parts = [_part_error(flat_got[at : at + PART_ELEMENTS], flat_want[at : at + PART_ELEMENTS]) for at in starts]
+    absolute, scale, ulp = (max(one) for one in zip(*parts, strict=True))
+    return OutputError(name, absolute, _relative(absolute, scale), ulp)
+
+
+def _part_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float, float]:
+    """The largest error, the largest value of the reference, the largest error in units in the last place."""
     rounded = want.astype(got.dtype).astype(np.float64)
     have = got.astype(np.float64)
     finite = np.isfinite(rounded)
     unlike = (np.isfinite(have) != finite) | (~finite & (np.isnan(have) != np.isnan(rounded)))
     unlike |= np.isinf(rounded) & np.isinf(have) & (have != rounded)
     if unlike.any():
-        return OutputError(name, math.inf, math.inf, math.inf)
+        return math.inf, 0.0, math.inf
     distance = np.where(finite, np.abs(have - want), 0.0)
-    absolute = float(distance.max())
     scale = float(np.max(np.abs(want), initial=0.0, where=finite))
     # The spacing below float32's normal range is constant, and float32 has no value beyond its range.
     limits = np.finfo(np.float32)
     unit = np.spacing(np.clip(np.where(finite, np.abs(want), 1.0), limits.tiny, limits.max).astype(np.float32))
-    return OutputError(name, absolute, _relative(absolute, scale), float((distance / unit.astype(np.float64)).max()))
+    return float(distance.max()), scale, float((distance / unit.astype(np.float64)).max())
 
 
 def _integer_error(name: str, got: np.ndarray, want: np.ndarray) -> OutputError:

@@ -43,27 +43,34 @@ def sample_inputs(graph: Graph, seed: int) -> dict[int, np.ndarray]:
     return {value: _random(graph, value, random) for value in graph.inputs}
 
 
-def edge_inputs(graph: Graph, seed: int) -> dict[str, dict[int, np.ndarray]]:
-    """Named edge cases: every input zero, one, negative, large; indices stay in their range (at its two ends)."""
-    random = np.random.default_rng(seed + 1)
-    cases: dict[str, dict[int, np.ndarray]] = {"zeros": {}, "ones": {}, "negative": {}, "large": {}}
-    for value in graph.inputs:
-        base = _random(graph, value, random)
-        use = _use(graph, value)
-        one = base.dtype.type(1)
-        if graph.type(value).dtype.is_float and use.high is None:
-            positive = np.abs(base)
-            cases["zeros"][value] = np.zeros_like(base)
-            cases["ones"][value] = np.full_like(base, one)
-            cases["negative"][value] = positive if use.positive else -positive
-            cases["large"][value] = (base.astype(np.float64) * LARGE).astype(base.dtype)
-        else:
-            top = base.dtype.type(_highest(graph.type(value).dtype, use))
-            cases["zeros"][value] = np.zeros_like(base)
-            cases["ones"][value] = np.full_like(base, min(one, top))
-            cases["negative"][value] = np.full_like(base, _lowest(graph.type(value).dtype, use))
-            cases["large"][value] = np.full_like(base, top)
-    return cases
+EDGES = ("zeros", "ones", "negative", "large")
+
+
+def edge_inputs(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+    """Named edge cases, one at a time: every input zero, one, negative, large; indices at the ends of their range."""
+    for name in EDGES:
+        random = np.random.default_rng(seed + 1)
+        yield name, {value: _edge(graph, value, name, random) for value in graph.inputs}
+
+
+def _edge(graph: Graph, value: int, name: str, random: np.random.Generator) -> np.ndarray:
+    """An input in an edge case; as much is drawn for each name."""
+    base = _random(graph, value, random)
+    use, dtype = _use(graph, value), graph.type(value).dtype
+    one = base.dtype.type(1)
+    if dtype.is_float and use.high is None:
+        match name:
+            case "zeros":
+                return np.zeros_like(base)
+            case "ones":
+                return np.full_like(base, one)
+            case "negative":
+                return np.asarray(np.abs(base) if use.positive else -np.abs(base))
+            case _:
+                return np.asarray(base.astype(np.float64) * LARGE).astype(base.dtype)
+    top = base.dtype.type(_highest(dtype, use))
+    number = {"zeros": base.dtype.type(0), "ones": min(one, top), "negative": _lowest(dtype, use), "large": top}[name]
+    return np.full_like(base, number)
 
 
 def _random(graph: Graph, value: int, random: np.random.Generator) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The steps of the pipeline that need more than one room: what a stage asks for is made here of what others give.
 
 building     an artifact under one rounding policy: tile, schedule, emit, pack
+joining      artifacts for several bindings of a model's dimensions, packed into one
 proving      the artifact run against the reference
 tiling       menus of all kernels, and the joins that pay
 choosing     the search over choices, and the measurements that are made for it

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from compiler.codegen.weights import Weights
 from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
@@ -16,6 +17,7 @@ from compiler.ir.program import Program
 from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.pack import PackedArtifact, pack
+from compiler.prove.effort import Effort
 from compiler.rewrite.rewrite import Rewritten
 from compiler.session import Session
 from compiler.steps.choosing import Weighed
@@ -26,9 +28,13 @@ from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 
 @dataclass(frozen=True)
 class Front:
-    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused."""
+    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
+
+    effort  what proving takes; None for a target that does not run here, on which nothing is proved
+    """
 
     loaded: Loaded
+    effort: Effort | None
     rewritten: Rewritten
     weighed: Weighed
     fused: Fused
@@ -44,7 +50,7 @@ class Front:
 class Built:
     """An artifact that nothing has proved yet, with all that it is made of.
 
-    `records` are those by which it was made.
+    `records` are those by which it was made, `weights` what its weights file holds.
     """
 
     rounding: Rounding
@@ -53,6 +59,7 @@ class Built:
     program: Program
     packed: PackedArtifact
     records: Sequence[Record]
+    weights: Weights
 
     @property
     def kernels(self) -> KernelGraph:
@@ -75,8 +82,8 @@ class Built:
         return frozenset(found)
 
 
-def build(session: Session, front: Front, rounding: Rounding, at: Path) -> Built:
-    """An artifact at `at`."""
+def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier: Weights | None = None) -> Built:
+    """An artifact at `at`, whose weights follow those of `earlier` programs."""
     trace = session.trace
     with trace.step("tile"):
         tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding)
@@ -92,13 +99,14 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path) -> Built
         trace.show("schedules", lines(plans.choice.reached))
         trace.show("budget", session.budget)
     with trace.step("emit"):
-        program = session.backend.emit(tiles.kernels, plans.plan, plans.others)
+        weights = session.backend.weights(earlier)
+        program = session.backend.emit(tiles.kernels, plans.plan, plans.others, weights)
         trace.show("emit", generated(program))
     with trace.step("pack"):
         facts = _facts(session, front, tiles, plans, explanation)
         records = [*tiles.records, *plans.records]
         packed = pack(program, plans.plan, tiles.kernels, records, facts, at, plans.others)
-    return Built(rounding, tiles, plans, program, packed, records)
+    return Built(rounding, tiles, plans, program, packed, records, weights)
 
 
 def lines(items: Sequence[object]) -> str:

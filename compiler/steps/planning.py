@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from compiler.contract import CompileOptions
-from compiler.devices.device import Backend, RecordingClock, Staged
+from compiler.devices.device import Backend, RecordingClock
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import by_limit
 from compiler.ir.lanes import LaneCosts
@@ -18,10 +17,8 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu
 from compiler.ir.touched import Regions
-from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import PLAN
 from compiler.knowledge.known import known_shared
-from compiler.knowledge.records import Records
 from compiler.schedule import predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
@@ -124,9 +121,9 @@ class Planned:
 
 def planned(scheduled: Scheduled, session: Session, machine: Machine | None, race: Race | None) -> Planned:
     """Measures what is not known on `machine`, and plans in `race`; neither where they are None."""
-    known, options, budget, learn = session.records, session.options, session.budget, session.learn
+    known, options, budget = session.records, session.options, session.budget
     backend, lanes = scheduled.backend, scheduled.lanes
-    clock = _clock(scheduled, known, options, budget, machine, learn)
+    clock = _clock(scheduled, session, machine, session.learn)
     found = schedule(
         scheduled.kernels,
         scheduled.menus,
@@ -140,10 +137,10 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     if clock:
         clock.done()
     choice = choose_plan(found, scheduled.subject, known, budget.share("plans"), race)
-    learn(choice.fresh)
+    session.learn(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
     costs = tuple(carried_out(taken.plan, position, menu) for position, menu in enumerate(scheduled.menus))
-    there = _there(scheduled, known, options, budget)
+    there = _there(scheduled, session)
     return Planned(
         choice,
         _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
@@ -168,22 +165,15 @@ def carried_out(plan: Plan, call: int, menu: Menu) -> Cost:
 
 
 def _clock(
-    scheduled: Scheduled,
-    known: Sequence[Record],
-    options: CompileOptions,
-    budget: TuningBudget,
-    machine: Machine | None,
-    learn: Callable[[Iterable[Record]], None],
+    scheduled: Scheduled, session: Session, machine: Machine | None, learn: Callable[[Iterable[Record]], None]
 ) -> RecordingClock | None:
     """What times stages; None for one lane, and for a device that launches kernels."""
     on_lanes = scheduled.backend.lanes
     if scheduled.lanes == 1 or on_lanes is None:
         return None
-    staged = Staged(
-        scheduled.kernels, scheduled.workloads, scheduled.keys, scheduled.lanes, scheduled.setting, scheduled.state
-    )
+    share = session.budget.share("stages")
     return on_lanes.stage_clock(
-        staged, machine, known, budget.share("stages"), lambda record: learn([record]), options.seed
+        scheduled, machine, session.records, share, lambda record: learn([record]), session.options.seed
     )
 
 
@@ -206,8 +196,7 @@ class _There:
     """Plans for the state that the cores are not in, and what its records choose of them.
 
     predicted  what any plan is predicted to take there, in seconds
-
-    records  by which all of that is known
+    records    by which all of that is known
     """
 
     found: tuple[Found, ...]
@@ -216,17 +205,15 @@ class _There:
     records: tuple[Record, ...]
 
 
-def _there(
-    scheduled: Scheduled, known: Sequence[Record], options: CompileOptions, budget: TuningBudget
-) -> _There | None:
+def _there(scheduled: Scheduled, session: Session) -> _There | None:
     """None where the state of the cores is not known."""
-    target = scheduled.backend.target
+    known, options, target = session.records, session.options, scheduled.backend.target
     handover = elsewhere(scheduled.handover, known, target)
     if handover is None:
         return None
     there = scheduled.in_state_of(handover, known)
     costs = there.costs
-    clock = _clock(there, known, options, budget, None, lambda records: None)
+    clock = _clock(there, session, None, lambda records: None)
 
     def found(scheduler: str) -> tuple[Found, ...]:
         return schedule(there.kernels, there.menus, there.lanes, costs, scheduler, regions=there.regions, clock=clock)
@@ -235,11 +222,11 @@ def _there(
         """Whoever made it, task by task."""
         return last_end(predicted(plan, there.kernels, there.menus, costs, there.regions))
 
-    here = Records.of(known).find(PLAN, target, setting=there.setting, state=there.state)
+    here = known.find(PLAN, target, setting=there.setting, state=there.state)
     was_raced = any(map(there.is_of, here))
     quick = PREDICTED if options.scheduler == "auto" and not was_raced else (options.scheduler,)
     plans = tuple(one for scheduler in quick for one in found(scheduler))
-    choice = choose_plan(plans, there.subject, known, budget.share("plans"), None)
+    choice = choose_plan(plans, there.subject, known, session.budget.share("plans"), None)
     shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
     seen = handovers(known, target).get(there.state)
     told = [one for one in (seen, *shared.values()) if one is not None]

@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+from service.blobs.private import FOLDER, private_folder
 from service.blobs.spool import Spool
-from service.blobs.store import KEY_PATTERN, key_of, storage_errors
-from service.errors import StorageUnavailable
+from service.blobs.store import KEY_PATTERN, damaged, key_of, storage_errors
 
 Fetch = Callable[[str], Generator[bytes]]
 """The bytes of a key in chunks, from the far store."""
@@ -28,18 +28,24 @@ class Cache:
         self.root = root
         self.temporary = root / "tmp"
         self._limit = limit
-        with storage_errors():
-            self.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(root, (self.temporary.name,))
+        private_folder(self.temporary, (), whole=True)
 
     @contextlib.contextmanager
-    def holding(self, key: str, fetch: Fetch) -> Iterator[Path]:
+    def holding(self, key: str, fetch: Fetch, length: int | None = None) -> Iterator[Path]:
         """The file of a blob, there for as long as the `with` block lasts; its bytes come from `fetch` when missing.
 
-        Raises `StorageUnavailable` when the disk fails or the bytes are not those that the key promises.
+        Raises `StorageUnavailable` when the disk fails, `BlobDamaged` when the bytes are not those that the key
+        promises. A file of another `length` than this was damaged by this disk, and is fetched anew.
         """
         path = self.root / key
-        while (held := _hold(path)) is None:
-            self._add(key, path, fetch)
+        while (held := _hold(path)) is None or length not in (None, os.fstat(held).st_size):
+            if held is None:
+                self._add(key, path, fetch)
+                continue
+            os.close(held)
+            if not _remove(path):
+                raise damaged(key, "its copy in the cache is too short or too long, and in use")
         try:
             self._trim()
             yield path
@@ -57,12 +63,9 @@ class Cache:
                 for chunk in chunks:
                     spool.write(chunk)
             if key_of(spool.seal(durable=True)) != key:
-                raise StorageUnavailable(
-                    f"blob {key!r} came from the store with other bytes than its name promises",
-                    fix="restore the blob from its backup; a proxy before the store may also have changed it",
-                )
+                raise damaged(key, "it came from the store with other bytes than its name promises")
             with storage_errors():
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(exist_ok=True, mode=FOLDER)
                 with contextlib.suppress(FileExistsError):  # another reader was faster
                     os.link(spool.path, path)
         finally:

@@ -2,21 +2,42 @@
 
 A blob is written under a temporary name, synced, renamed to its SHA-256 and the folder synced: a key that
 exists names whole bytes, also after a power cut. Writing the same bytes again leaves the file as it is, which somebody
-may have open or behind a sandbox's walls (those hold inodes), and renews the time of its last write.
+may have open or behind a sandbox's walls (those hold inodes), and renews the time of its last write. Only a file whose
+length or digest shows that the disk has damaged it is set aside, in `damaged`, and replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from service.blobs import spool
+from service.blobs.private import FOLDER, private_folder
 from service.blobs.spool import Spool, SpoolWriter
-from service.blobs.store import CHUNK, KEY_PATTERN, StoredBlob, key_of, not_found, storage_errors
+from service.blobs.store import (
+    CHUNK,
+    KEY_PATTERN,
+    StoredBlob,
+    damaged,
+    demand_length,
+    key_of,
+    lost,
+    storage_errors,
+)
+from service.errors import BlobDamaged
+
+ASIDE = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}")
+"""The name of a file that has lost its key: the digest that it had, or should have, and what sets it apart."""
+REMOVING_S = 60.0
+"""A removal takes no longer; what it left was its last deed."""
+LOOK_AGAIN_S = 0.02
 
 
 class LocalBlobs:
@@ -25,8 +46,11 @@ class LocalBlobs:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.temporary = root / "tmp"
-        with storage_errors():
-            self.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.removing = root / "removing"
+        self.damaged = root / "damaged"
+        private_folder(root, (self.temporary.name,))
+        for folder in (self.temporary, self.removing):
+            private_folder(folder, (), whole=True)
 
     def writer(self, limit: int | None = None) -> SpoolWriter:
         """Begin a blob of at most `limit` bytes."""
@@ -43,25 +67,55 @@ class LocalBlobs:
             return writer.commit()
 
     def path(self, key: str) -> Path:
-        """The file of a blob, to be read only. Raises `NotFound` for a key that this store never gave out."""
+        """The file of a blob, to be read only. Raises `BlobLost` for a key that this store does not hold."""
         path = self.root / key
-        if not KEY_PATTERN.fullmatch(key) or not path.is_file():
-            raise not_found(key)
+        if not KEY_PATTERN.fullmatch(key) or not _is_there(path):
+            raise lost(key)
         return path
 
     @contextlib.contextmanager
-    def local(self, key: str) -> Iterator[Path]:
+    def local(self, key: str, length: int | None = None) -> Iterator[Path]:
         """The file itself."""
-        yield self.path(key)
+        with self._open(key, length):
+            yield self.path(key)
 
-    def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to but not including `end`, in chunks."""
-        return _chunks(self._open(key), start, end)
+        return _chunks(self._open(key, length), start, end)
 
     def size(self, key: str) -> int:
         """Length in bytes."""
         with self._open(key) as file:
             return os.fstat(file.fileno()).st_size
+
+    def verify(self, key: str, length: int) -> None:
+        """Hash the file; one with other bytes moves into the folder `damaged`."""
+        with self._open(key) as file, storage_errors():
+            facts = os.fstat(file.fileno())
+            digest = hashlib.sha256()
+            while facts.st_size == length and (chunk := file.read(CHUNK)):
+                digest.update(chunk)
+            found = digest.hexdigest()
+            if facts.st_size == length and key_of(found) == key:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                self._set_aside(self.root / key, facts)  # still open: no other file has its inode
+        demand_length(key, facts.st_size, length)
+        raise damaged(key, f"its bytes have the SHA-256 {found}")
+
+    def set_aside(self) -> Iterator[tuple[str, str]]:
+        """Names and keys of the files in `damaged`."""
+        with storage_errors():
+            names = sorted(os.listdir(self.damaged)) if self.damaged.is_dir() else []
+        for name in names:
+            if ASIDE.fullmatch(name):
+                yield name, key_of(name.partition(".")[0])
+
+    def discard(self, name: str) -> None:
+        """Remove a file of `damaged`."""
+        if ASIDE.fullmatch(name):
+            with storage_errors():
+                (self.damaged / name).unlink(missing_ok=True)
 
     def delete(self, key: str, *, unless_written_since: float | None = None) -> None:
         """Remove; a key that is not there, or that was written again since that time, is no error."""
@@ -75,32 +129,50 @@ class LocalBlobs:
                 self._remove_unless_renewed(path, unless_written_since)
 
     def _keep(self, written: Spool) -> StoredBlob:
-        """Make the bytes durable and give them their key."""
+        """Make the bytes durable and give them their key; a file there of another length is damaged, and replaced."""
         digest = written.seal(durable=True)
         key = key_of(digest)
         final = self.root / key
         with storage_errors():
             if not final.parent.is_dir():
-                final.parent.mkdir(exist_ok=True)
+                final.parent.mkdir(exist_ok=True, mode=FOLDER)
                 sync_folder(self.root)
             try:
+                if final.stat().st_size != written.size:
+                    os.link(final, self._aside(final))
+                    os.replace(written.path, final)
                 os.utime(final)
             except FileNotFoundError:
                 os.replace(written.path, final)
             sync_folder(final.parent)
         return StoredBlob(key, digest, written.size)
 
+    def _aside(self, path: Path) -> Path:
+        """A new name in the folder of damaged files."""
+        private_folder(self.damaged, (), whole=True)
+        return self.damaged / f"{path.name}.{uuid.uuid4().hex}"
+
+    def _set_aside(self, path: Path, read: os.stat_result) -> None:
+        """Move the file that was read, and no other that took its place meanwhile."""
+        aside = self._aside(path)
+        path.rename(aside)
+        if os.path.samestat(aside.stat(), read):
+            sync_folder(path.parent)
+        else:
+            _put_back(aside, path)
+
     def _remove_unless_renewed(self, path: Path, since: float) -> None:
         """Take the file away first and look then.
 
-        A writer either renewed it before, or finds it gone and puts its own.
+        A writer either renewed it before, or finds it gone and puts its own. A file whose remover was killed in between
+        is put back by `sweep`.
         """
-        aside = self.temporary / uuid.uuid4().hex
+        aside = self.removing / f"{path.name}.{uuid.uuid4().hex}"
         path.rename(aside)
         if aside.stat().st_mtime >= since:
-            with contextlib.suppress(FileExistsError):
-                os.link(aside, path)
-        aside.unlink()
+            _put_back(aside, path)
+        else:
+            aside.unlink()
 
     def keys(self) -> Iterator[tuple[str, float]]:
         """Every key and its last write, in seconds since 1970."""
@@ -122,15 +194,44 @@ class LocalBlobs:
 
     def sweep(self, older_than_s: float) -> int:
         """Remove abandoned uploads older than this; returns how many."""
+        with storage_errors():
+            for aside in self.removing.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if ASIDE.fullmatch(aside.name) and time.time() - aside.stat().st_ctime > REMOVING_S:
+                        _put_back(aside, self.root / key_of(aside.name.partition(".")[0]))
         return spool.sweep(self.temporary, older_than_s)
 
-    def _open(self, key: str) -> BinaryIO:
+    def _open(self, key: str, length: int | None = None) -> BinaryIO:
         path = self.path(key)
         with storage_errors():
             try:
-                return path.open("rb", buffering=0)
+                file = path.open("rb", buffering=0)
             except FileNotFoundError:  # removed since
-                raise not_found(key) from None
+                raise lost(key) from None
+        try:
+            demand_length(key, os.fstat(file.fileno()).st_size, length)
+        except BlobDamaged:
+            file.close()
+            raise
+        return file
+
+
+def _put_back(aside: Path, path: Path) -> None:
+    """Give a file its name again, unless another has it."""
+    with contextlib.suppress(FileExistsError):
+        os.link(aside, path)
+    aside.unlink()
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file; one that is missing is looked for once more.
+
+    It may be between the names that its removal gives it, and be put back.
+    """
+    if path.is_file():
+        return True
+    time.sleep(LOOK_AGAIN_S)
+    return path.is_file()
 
 
 def sync_folder(folder: Path) -> None:

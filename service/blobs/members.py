@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from service.blobs.ranged import Ranged
-from service.blobs.store import Blobs
+from service.blobs.store import Blobs, demand_length
 from service.errors import ArtifactUnreadable, NotFound, PartTooLarge
 
 MAX_MEMBER_BYTES = 16 << 20
@@ -36,19 +36,19 @@ class Member:
     bytes: int
 
 
-def members(blobs: Blobs, key: str) -> tuple[Member, ...]:
-    """The files of an archive in its order. Raises `ArtifactUnreadable`, `NotFound` and `StorageUnavailable`."""
-    with _archive(blobs, key) as (_, archive):
+def members(blobs: Blobs, key: str, length: int | None = None) -> tuple[Member, ...]:
+    """The files of an archive in its order. Raises `ArtifactUnreadable` and `StorageUnavailable`."""
+    with _archive(blobs, key, length) as (_, archive):
         return tuple(Member(info.filename, info.file_size) for info in archive.infolist() if not info.is_dir())
 
 
-def member(blobs: Blobs, key: str, name: str) -> bytes:
+def member(blobs: Blobs, key: str, name: str, length: int | None = None) -> bytes:
     """The bytes of one file, found by its exact name and compared with its CRC-32.
 
     Raises `NotFound` when the archive has no such file, `PartTooLarge` past `MAX_MEMBER_BYTES`, `ArtifactUnreadable`
     and `StorageUnavailable`.
     """
-    with _archive(blobs, key) as (file, archive):
+    with _archive(blobs, key, length) as (file, archive):
         try:
             info = archive.getinfo(name)
         except KeyError:
@@ -71,11 +71,13 @@ def member(blobs: Blobs, key: str, name: str) -> bytes:
 
 
 @contextmanager
-def _archive(blobs: Blobs, key: str) -> Iterator[tuple[Ranged, zipfile.ZipFile]]:
+def _archive(blobs: Blobs, key: str, length: int | None) -> Iterator[tuple[Ranged, zipfile.ZipFile]]:
     def fetch(start: int, end: int) -> bytes:
-        return b"".join(blobs.read(key, start, end))
+        return b"".join(blobs.read(key, start, end, length=length))
 
-    file = Ranged(fetch, blobs.size(key), window=WINDOW, largest=MAX_DIRECTORY_BYTES)
+    size = blobs.size(key)
+    demand_length(key, size, length)
+    file = Ranged(fetch, size, window=WINDOW, largest=MAX_DIRECTORY_BYTES)
     try:
         with zipfile.ZipFile(file) as archive:
             yield file, archive

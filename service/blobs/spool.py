@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from service.blobs.private import FILE
 from service.blobs.store import CHUNK, BlobWriter, StoredBlob, storage_errors
 from service.errors import BodyTooLarge
 
@@ -39,7 +40,8 @@ class Spool:
         self._filled = 0
         self._direct = False
         with storage_errors():
-            self._file: BinaryIO = self.path.open("xb", buffering=0)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
+            self._file: BinaryIO = os.fdopen(descriptor, "wb", buffering=0)
 
     def write(self, chunk: bytes | bytearray | memoryview) -> None:
         """Append. Raises `BodyTooLarge` past the limit, `StorageUnavailable` when the disk is full."""

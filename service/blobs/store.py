@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from service.errors import NotFound, StorageUnavailable
+from service.errors import BlobDamaged, BlobLost, StorageUnavailable
 
 KEY_PATTERN = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}")
 CHUNK = 1 << 20
@@ -58,7 +58,8 @@ class Blobs(Protocol):
     """A blob store, safe for many threads and processes at once.
 
     Every method raises `StorageUnavailable` when the disk or the network fails, and every one that is given a key
-    raises `NotFound` for a key that is not in the store, except `delete`.
+    raises `BlobLost` for a key that is not in the store, except `delete`. Those that open a blob are told how many
+    bytes its row says it has (`length`; None: that is not known), and raise `BlobDamaged` when it has more or fewer.
     """
 
     def writer(self, limit: int | None = None) -> BlobWriter:
@@ -73,14 +74,14 @@ class Blobs(Protocol):
         """Keep bytes that are in memory."""
         ...
 
-    def local(self, key: str) -> AbstractContextManager[Path]:
+    def local(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
         """The blob as a file, to be read only and only inside the `with` block."""
         ...
 
-    def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to but not including `end` (None: to the last), in chunks.
 
-        A key that is missing is found out by the call, before the first chunk is asked for.
+        A key that is missing or of another length is found out by the call, before the first chunk is asked for.
         """
         ...
 
@@ -94,6 +95,22 @@ class Blobs(Protocol):
         With `unless_written_since` (seconds since 1970) a blob that was written at that time or later stays: garbage
         collection looks at a key, decides, and must not remove bytes that were stored again meanwhile.
         """
+        ...
+
+    def verify(self, key: str, length: int) -> None:
+        """Read all of a blob and compare it with its digest.
+
+        What is damaged is set aside under another name, where nobody takes it for the blob: the next write of the same
+        bytes makes it whole. Raises `BlobDamaged` then, and `BlobLost`.
+        """
+        ...
+
+    def set_aside(self) -> Iterator[tuple[str, str]]:
+        """The damaged blobs that were set aside: a name for `discard`, and the key that each had."""
+        ...
+
+    def discard(self, name: str) -> None:
+        """Remove what was set aside under this name."""
         ...
 
     def keys(self) -> Iterator[tuple[str, float]]:
@@ -114,9 +131,23 @@ def key_of(sha256: str) -> str:
     return f"{sha256[:2]}/{sha256}"
 
 
-def not_found(key: str) -> NotFound:
+AGAIN = "send the model again, or compile it again; the operator may have the bytes in a backup"
+
+
+def lost(key: str) -> BlobLost:
     """What to raise for a key that the store does not hold."""
-    return NotFound(f"blob {key!r} is not in the store", fix="restore the blob store from its backup")
+    return BlobLost(f"blob {key!r} is not in the store", fix=AGAIN, details={"key": key})
+
+
+def damaged(key: str, why: str) -> BlobDamaged:
+    """What to raise for a blob whose bytes are not those that were kept."""
+    return BlobDamaged(f"blob {key!r} is damaged: {why}", fix=AGAIN, details={"key": key})
+
+
+def demand_length(key: str, found: int, length: int | None) -> None:
+    """Raises `BlobDamaged` unless a blob has the length that its row says, if that is known."""
+    if length is not None and found != length:
+        raise damaged(key, f"it has {found} bytes and should have {length}")
 
 
 @contextlib.contextmanager

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service.db import kept
+from service.db.engine import clock
 from service.db.insert import unless_present
-from service.db.models import Artifact, Job, Model
+from service.db.models import Artifact, BlobFault, Job, Model
 
 
 def of_owner(session: Session, owner_id: uuid.UUID, artifact_id: uuid.UUID) -> Artifact | None:
@@ -19,9 +21,10 @@ def of_owner(session: Session, owner_id: uuid.UUID, artifact_id: uuid.UUID) -> A
 
 
 def add(session: Session, artifact: Artifact) -> None:
-    """Insert."""
+    """Insert; its bytes were written a moment ago."""
     session.add(artifact)
     session.flush()
+    kept.name(session, {artifact.blob_key: artifact.bytes})
 
 
 def model(session: Session, owner_id: uuid.UUID, digest: str) -> Model | None:
@@ -32,8 +35,25 @@ def model(session: Session, owner_id: uuid.UUID, digest: str) -> Model | None:
 def keep_model(
     session: Session, owner_id: uuid.UUID, digest: str, size: int, blob_key: str, files: list[dict[str, Any]]
 ) -> None:
-    """Insert the model unless the owner has it; safe against the same upload at the same time."""
+    """Insert the model unless the owner has it; safe against the same upload at the same time.
+
+    Its bytes were written a moment ago.
+    """
     unless_present(session, Model, owner_id=owner_id, digest=digest, bytes=size, blob_key=blob_key, files=files)
+    of_data = {str(one["key"]): int(one["bytes"]) for one in files}
+    kept.name(session, {**of_data, blob_key: size - sum(int(one["bytes"]) for one in files)})
+    use_model(session, owner_id, digest)
+
+
+def use_model(session: Session, owner_id: uuid.UUID, digest: str) -> None:
+    """Note that the owner uses the model now."""
+    update = sa.update(Model).where(Model.owner_id == owner_id, Model.digest == digest).values(used_at=clock())
+    session.execute(update.execution_options(synchronize_session=False))
+
+
+def model_faults(session: Session, model: Model) -> Collection[BlobFault]:
+    """What is wrong with the bytes of a model's files."""
+    return kept.faults(session, [model.blob_key, *(str(one["key"]) for one in model.files)]).values()
 
 
 def models_page(
@@ -46,6 +66,11 @@ def models_page(
         same = sa.and_(Model.created_at == created_at, Model.digest < digest)
         query = query.where(sa.or_(Model.created_at < created_at, same))
     return session.scalars(query.order_by(Model.created_at.desc(), Model.digest.desc()).limit(limit)).all()
+
+
+def onnx_bytes(model: Model) -> int:
+    """The length of a model's ONNX file."""
+    return model.bytes - sum(int(one["bytes"]) for one in model.files)
 
 
 def jobs_of_model(session: Session, owner_id: uuid.UUID, digest: str) -> int:

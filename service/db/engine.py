@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -18,11 +18,13 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FunctionElement
 
+from service.config import Settings
 from service.db.plain import dumps
+from service.db.postgres import PATIENT, Patience, postgres_engine
 from service.errors import DatabaseUnavailable
 
-PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON")
-"""FULL: an accepted job survives a power cut."""
+PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON", "secure_delete=ON")
+"""FULL: an accepted job survives a power cut. Secure: what is deleted leaves the file, not the tables alone."""
 
 DISPOSE_WITHIN_S = 10.0
 """A connection that is in use when its pool goes is closed by nobody."""
@@ -51,15 +53,26 @@ def _clock_postgresql(element: clock, compiler: SQLCompiler, **options: Any) -> 
 class Database:
     """Holder of one engine. Thread-safe; not to be used across a fork (open a new one in the child)."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: Patience = PATIENT) -> None:
         self.url = sa.make_url(url)
-        self.engine = _sqlite_engine(self.url) if self.url.get_backend_name() == "sqlite" else _engine(self.url)
+        self.engine = _engine(self.url, patience)
         self.writer = self.engine.execution_options(tilewright_writes=True)
         self._reader = self.engine
         self._sessions = 0
         self._changed = threading.Condition()
         if self.url.get_backend_name() == "postgresql":
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The database that the settings name, waited for as long as they say."""
+        patience = Patience(
+            connect_s=settings.database_connect_s,
+            statement_s=settings.database_statement_s,
+            lock_s=settings.database_lock_s,
+            idle_s=settings.database_idle_s,
+        )
+        return cls(settings.sqlalchemy_url, patience)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
@@ -79,6 +92,19 @@ class Database:
             yield session
             for last in session.info.pop(AT_COMMIT, ()):
                 last(session)
+
+    def forget(self) -> None:
+        """Let what was deleted leave SQLite's log of writes too, unless somebody reads; PostgreSQL's vacuum does that.
+
+        Raises `DatabaseUnavailable`.
+        """
+        if self.engine.dialect.name != "sqlite":
+            return
+        with self._busy(), unavailable(), contextlib.closing(self.engine.raw_connection()) as connection:
+            cursor = connection.cursor()
+            for pragma in ("busy_timeout=200", "wal_checkpoint(TRUNCATE)", "busy_timeout=30000"):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.close()
 
     def dispose(self) -> None:
         """Close the connections.
@@ -101,8 +127,8 @@ class Database:
                 self._changed.notify_all()
 
 
-def _engine(url: sa.URL) -> sa.Engine:
-    return sa.create_engine(url, pool_pre_ping=True, json_serializer=dumps, pool_size=10, max_overflow=30)
+def _engine(url: sa.URL, patience: Patience) -> sa.Engine:
+    return _sqlite_engine(url) if url.get_backend_name() == "sqlite" else postgres_engine(url, patience)
 
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:
@@ -130,7 +156,10 @@ def unavailable() -> Iterator[None]:
     """Turn a database that does not answer, is locked for too long or full into `DatabaseUnavailable`."""
     try:
         yield
-    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+    except (exc.DBAPIError, exc.TimeoutError) as error:
+        ours = isinstance(error, exc.DBAPIError) and not isinstance(error, exc.OperationalError | exc.InterfaceError)
+        if ours and not getattr(error, "connection_invalidated", False):
+            raise  # a statement that is wrong; of a session that the server ended the connection is gone too
         cause = str(getattr(error, "orig", error)).strip().splitlines()
         raise DatabaseUnavailable(
             f"the database failed: {cause[0] if cause else type(error).__name__}",

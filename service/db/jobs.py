@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from service.db.engine import clock
-from service.db.models import Job, JobKind, JobState, Share
+from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
 
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
@@ -73,10 +73,12 @@ def by_artifact(session: Session, owner_id: uuid.UUID, artifact_id: uuid.UUID) -
 
 
 def cached(session: Session, owner_id: uuid.UUID, cache_key: str) -> Job | None:
-    """The owner's newest success with this cache key."""
+    """The owner's newest success with this cache key whose artifact is there, as far as is known."""
     query = sa.select(Job).where(
         Job.owner_id == owner_id, Job.cache_key == cache_key, Job.state == JobState.SUCCEEDED, Job.cached.is_(False)
     )
+    fault = sa.select(Blob.key).where(Blob.key == Artifact.blob_key, Blob.fault.is_not(None))
+    query = query.join(Artifact, Artifact.id == Job.artifact_id).where(~fault.exists())
     return session.scalar(query.order_by(Job.id.desc()).limit(1))
 
 

@@ -14,15 +14,21 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from service.db.engine import Database, unavailable
+from service.db.postgres import UNHURRIED
 from service.errors import NotReady
 
 LOCK = 0x7469_6C65
 """PostgreSQL's advisory lock under which the schema changes."""
 
 
+class UnknownStep(NotReady):
+    """A newer program has changed the database: no waiting and no migration of this one mends that."""
+
+
 def upgrade(url: str, revision: str = "head") -> None:
-    """Apply what is missing up to `revision`. Raises `DatabaseUnavailable`."""
+    """Apply what is missing up to `revision`. Raises `DatabaseUnavailable`, and `NotReady` for an unknown step."""
     with connected(url) as connection:
+        _step(connection)
         command.upgrade(_config(connection), revision)
 
 
@@ -36,9 +42,21 @@ def require_current(db: Database) -> None:
     """Raises `NotReady` unless the database is at the newest step of this program's history."""
     newest = ScriptDirectory.from_config(_config(None)).get_current_head()
     with db.read() as session:
-        present = MigrationContext.configure(session.connection()).get_current_revision()
+        present = _step(session.connection())
     if present != newest:
         raise NotReady(f"the database is at step {present}, not {newest}", fix="run python -m service migrate")
+
+
+def _step(connection: sa.Connection) -> str | None:
+    """Where the database is. Raises `UnknownStep` for a step that this program's history does not have."""
+    present = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
+    if present is not None and present not in known:
+        raise UnknownStep(
+            f"the database is at step {present}, which this program does not know: a newer one has been here",
+            fix="start the newer version, which migrated it, or restore the backup that was made before",
+        )
+    return present
 
 
 @contextlib.contextmanager
@@ -48,7 +66,7 @@ def connected(url: str) -> Iterator[sa.Connection]:
     On SQLite foreign keys are off meanwhile, because changing a table means replacing it; they are checked
     before the commit.
     """
-    database = Database(url)
+    database = Database(url, UNHURRIED)
     try:
         with unavailable(), database.writer.connect() as connection:
             if connection.dialect.name == "sqlite":

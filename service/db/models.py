@@ -104,6 +104,8 @@ class Model(Row):
     files: Mapped[list[dict[str, Any]]]
     """External data beside the ONNX file: `path` (relative), `sha256`, `bytes`, `key`."""
     created_at: Mapped[float] = mapped_column(default=clock())
+    used_at: Mapped[float] = mapped_column(default=clock())
+    """When it was last sent, or a job for it submitted."""
 
 
 class Upload(Row):
@@ -118,6 +120,8 @@ class Upload(Row):
     """Of the whole."""
     sha256: Mapped[str | None] = mapped_column(sa.String(64))
     """Of the whole, if the caller announced it."""
+    found_sha256: Mapped[str | None] = mapped_column(sa.String(64))
+    """Of the bytes of a whole zip, once they were hashed; what arrived does not change any more."""
     received: Mapped[int] = mapped_column(default=0)
     parts: Mapped[list[dict[str, Any]]]
     """`key` and `bytes` of each piece, in order."""
@@ -252,6 +256,29 @@ class Artifact(Row):
     created_at: Mapped[float] = mapped_column(default=clock())
 
 
+class BlobFault(StrEnum):
+    """What is wrong with bytes that a row names."""
+
+    LOST = "lost"
+    DAMAGED = "damaged"
+
+
+class Blob(Row):
+    """What is known of the bytes under a key that rows name, or have named until a while ago."""
+
+    __tablename__ = "blobs"
+    __table_args__ = (sa.Index("ix_blobs_checked_at", "checked_at", "key"),)
+
+    key: Mapped[str] = mapped_column(sa.String(200), primary_key=True)
+    bytes: Mapped[int]
+    named_at: Mapped[float] = mapped_column(default=clock())
+    """When a row last began to name it; right before that the bytes were written."""
+    checked_at: Mapped[float] = mapped_column(default=0.0)
+    """When the bytes were last compared with their digest; 0: never."""
+    fault: Mapped[BlobFault | None] = mapped_column(sa.String(16), index=True)
+    """What was wrong when they were last opened or checked; None: nothing."""
+
+
 class Benchmark(Row):
     """What a benchmark found; made in the transaction that moves its job to SUCCEEDED."""
 
@@ -314,7 +341,6 @@ class TuningRecord(Row):
     __table_args__ = (
         _records_by(),
         _records_by("kind"),
-        _records_by("operator"),
         _records_by("target"),
         _records_by("hardware"),
         _records_by("threads"),
@@ -343,6 +369,35 @@ class TuningRecord(Row):
     samples: Mapped[int]
     compiler: Mapped[str] = mapped_column(sa.String(50))
     created_at: Mapped[float] = mapped_column(default=clock())
+
+
+class RecordOperator(Row):
+    """That a record's kernel contains an operator; a kernel's whole name counts as one too.
+
+    What records are narrowed by stands here again, so that one index finds them in the order of their age.
+    """
+
+    __tablename__ = "record_operators"
+    __table_args__ = (
+        sa.Index(
+            "ix_record_operators_owner_id_operator",
+            *("owner_id", "operator", "created_at", "record_id"),
+            *(column for column in NARROWING if column != "operator"),
+        ),
+        {"sqlite_with_rowid": False},
+    )
+
+    record_id: Mapped[uuid.UUID] = mapped_column(
+        sa.ForeignKey("tuning_records.id", ondelete="CASCADE"), primary_key=True
+    )
+    operator: Mapped[str] = mapped_column(sa.Text, primary_key=True)
+    owner_id: Mapped[uuid.UUID]
+    created_at: Mapped[float]
+    kind: Mapped[str] = mapped_column(sa.String(32))
+    target: Mapped[str] = mapped_column(sa.String(100))
+    hardware: Mapped[str] = mapped_column(sa.Text)
+    threads: Mapped[int]
+    imported: Mapped[bool]
 
 
 class Worker(Row):

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from service.db.models import TuningRecord
+from service.db.engine import clock
+from service.db.models import NARROWING, RecordOperator, TuningRecord
 
 FILTERS = (
     "kind",
@@ -26,7 +27,13 @@ FILTERS = (
     "threads",
     "imported",
 )
-"""Columns that a query may fix to one value."""
+"""Columns that a query may fix to one value; `operator` to one that a kernel contains, or to its whole name."""
+
+FEW = ("workload", "job_id", "model_digest")
+"""Filters that leave so few records that each can be asked for its operators."""
+
+BETWEEN, CUT = "+", "..."
+"""What stands between the operators of a kernel's name, and for those that a long name leaves out."""
 
 Place = tuple[float, uuid.UUID]
 """`created_at` and `id` of a record."""
@@ -45,9 +52,28 @@ class Wanted:
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert."""
-    if rows:
-        session.execute(sa.insert(TuningRecord), [dict(row) for row in rows])
+    """Insert rows that have their `id`."""
+    if not rows:
+        return
+    timed = [{"created_at": session.scalar(sa.select(clock())), **row} for row in rows]
+    session.execute(sa.insert(TuningRecord), timed)
+    copied = ("owner_id", "created_at", *(column for column in NARROWING if column != "operator"))
+    contained = [
+        {
+            "record_id": row["id"],
+            "operator": operator,
+            "imported": False,
+            **{name: row[name] for name in copied if name in row},
+        }
+        for row in timed
+        for operator in operators_of(row["operator"])
+    ]
+    session.execute(sa.insert(RecordOperator), contained)
+
+
+def operators_of(name: str) -> list[str]:
+    """By what a kernel of this name is found: each operator that the name says it contains, and the whole name."""
+    return sorted({name, *name.split(BETWEEN)} - {"", CUT} or {name})
 
 
 def of_owner(session: Session, owner_id: uuid.UUID, record_id: uuid.UUID) -> TuningRecord | None:
@@ -64,20 +90,48 @@ def page(
 
 
 def paged(owner_id: uuid.UUID, wanted: Wanted, *, before: Place | None, limit: int) -> sa.Select[TuningRecord]:
-    """The question that `page` asks."""
-    query = sa.select(TuningRecord).where(TuningRecord.owner_id == owner_id)
+    """The question that `page` asks.
+
+    Where an operator is asked for, and nothing that leaves few records, the page's ids come from the table of operators
+    alone, in order, and the records by these ids.
+    """
+    operator = wanted.where.get("operator")
+    rows = sa.select(TuningRecord)
+    if operator is None or any(name in wanted.where for name in FEW):
+        query = _among(rows, TuningRecord, TuningRecord.id, owner_id, wanted, before, limit)
+        return query if operator is None else query.where(_contains(operator))
+    ids = sa.select(RecordOperator.record_id).where(RecordOperator.operator == operator)
+    ids = _among(ids, RecordOperator, RecordOperator.record_id, owner_id, wanted, before, limit)
+    return rows.where(TuningRecord.id.in_(ids)).order_by(TuningRecord.created_at.desc(), TuningRecord.id.desc())
+
+
+def _among(
+    query: sa.Select[Any],
+    table: type[TuningRecord | RecordOperator],
+    id: InstrumentedAttribute[uuid.UUID],
+    owner_id: uuid.UUID,
+    wanted: Wanted,
+    before: Place | None,
+    limit: int,
+) -> sa.Select[Any]:
+    """What is wanted of a table that has columns to narrow and to order by; `id` is that of its records."""
+    query = query.where(table.owner_id == owner_id)
     for column in FILTERS:
-        if column in wanted.where:
-            query = query.where(getattr(TuningRecord, column) == wanted.where[column])
+        if column in wanted.where and column != "operator":
+            query = query.where(getattr(table, column) == wanted.where[column])
     if wanted.since is not None:
-        query = query.where(TuningRecord.created_at >= wanted.since)
+        query = query.where(table.created_at >= wanted.since)
     if wanted.until is not None and (before is None or wanted.until <= before[0]):
-        query = query.where(TuningRecord.created_at < wanted.until)
+        query = query.where(table.created_at < wanted.until)
     if before is not None:  # says more than a later `until`, and SQLite searches by one of the two only
-        created_at, id = before
-        last = sa.tuple_(sa.literal(created_at, sa.Double()), sa.literal(id, sa.Uuid()))
-        query = query.where(sa.tuple_(TuningRecord.created_at, TuningRecord.id) < last)
-    return query.order_by(TuningRecord.created_at.desc(), TuningRecord.id.desc()).limit(limit)
+        last = sa.tuple_(sa.literal(before[0], sa.Double()), sa.literal(before[1], sa.Uuid()))
+        query = query.where(sa.tuple_(table.created_at, id) < last)
+    return query.order_by(table.created_at.desc(), id.desc()).limit(limit)
+
+
+def _contains(operator: str) -> sa.ColumnElement[bool]:
+    found = sa.select(RecordOperator.record_id).where(RecordOperator.record_id == TuningRecord.id)
+    return found.where(RecordOperator.operator == operator).exists()
 
 
 def measured_at(session: Session, owner_id: uuid.UUID, times: Sequence[float]) -> Sequence[TuningRecord]:

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service.db import kept
 from service.db.models import Benchmark, Inference
 
 
@@ -25,6 +26,7 @@ def benchmark(session: Session, job_id: uuid.UUID) -> Benchmark | None:
 def add_inference(session: Session, job_id: uuid.UUID, input_key: str, input_bytes: int) -> None:
     """Insert the inputs."""
     session.execute(sa.insert(Inference).values(job_id=job_id, input_key=input_key, input_bytes=input_bytes))
+    kept.name(session, {input_key: input_bytes})
 
 
 def end_inference(
@@ -34,6 +36,7 @@ def end_inference(
     update = sa.update(Inference).where(Inference.job_id == job_id)
     values = {"output_key": key, "output_bytes": size, "output_sha256": sha256, "report": dict(report)}
     session.execute(update.values(values).execution_options(synchronize_session=False))
+    kept.name(session, {key: size})
 
 
 def inference(session: Session, job_id: uuid.UUID) -> Inference | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
 from service.db.engine import clock
-from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Need, TuningRecord, Upload
+from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Need, TuningRecord, Upload, Workload
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 BATCH = 500
@@ -53,6 +53,57 @@ def delete_jobs(session: Session, job_ids: Sequence[uuid.UUID]) -> Gone:
         kinds = [str(kind) for kind in rows.scalars()]
         gone += Gone(len(kinds), made or 0, kinds.count(JobKind.BENCHMARK), kinds.count(JobKind.INFERENCE))
     return gone
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """How much was deleted of what jobs measured."""
+
+    tuning_records: int = 0
+    workloads: int = 0
+
+
+def delete_measurements(session: Session, job: Job) -> Measurements:
+    """Delete the tuning records that a job made, and the texts of workloads that no other record of its owner is of."""
+    mine = TuningRecord.job_id == job.id
+    keys = session.scalars(sa.select(TuningRecord.workload).where(mine).distinct()).all()
+    gone = session.scalars(sa.delete(TuningRecord).where(mine).returning(TuningRecord.id), execution_options=_UNSYNCED)
+    records = len(gone.all())
+    unread = sa.select(TuningRecord.id).where(
+        TuningRecord.owner_id == Workload.owner_id, TuningRecord.workload == Workload.workload
+    )
+    left = sa.delete(Workload).where(Workload.owner_id == job.owner_id, ~unread.exists()).returning(Workload.workload)
+    texts = 0
+    for at in range(0, len(keys), BATCH):
+        found = session.scalars(left.where(Workload.workload.in_(keys[at : at + BATCH])), execution_options=_UNSYNCED)
+        texts += len(found.all())
+    if not _goes_on(session, job.owner_id):  # else a text may be that of a record on its way
+        during = Workload.created_at.between(job.created_at, job.finished_at)
+        texts += len(session.scalars(left.where(during), execution_options=_UNSYNCED).all())
+    return Measurements(records, texts)
+
+
+def _goes_on(session: Session, owner_id: uuid.UUID) -> bool:
+    held = sa.select(Job.id).where(Job.owner_id == owner_id, Job.state.not_in(ENDED), Job.state != JobState.QUEUED)
+    return session.scalar(held.limit(1)) is not None
+
+
+def heirs(session: Session, job: Job) -> Sequence[uuid.UUID]:
+    """The other jobs that were answered with a job's artifact, oldest first."""
+    query = sa.select(Job.id).where(Job.owner_id == job.owner_id, Job.artifact_id == job.artifact_id, Job.id != job.id)
+    return session.scalars(query.order_by(Job.id)).all()
+
+
+def hand_over(session: Session, job: Job, heir: uuid.UUID) -> None:
+    """Let the artifact that a job made be another job's, which was answered with it."""
+    update = sa.update(Artifact).where(Artifact.job_id == job.id).values(job_id=heir)
+    session.execute(update.execution_options(synchronize_session=False))
+
+
+def runs_ahead(session: Session, artifact_id: uuid.UUID) -> int:
+    """How many benchmarks and inferences of an artifact have not ended."""
+    query = sa.select(sa.func.count(sa.distinct(Job.id))).join(Need, Need.job_id == Job.id)
+    return session.scalar(query.where(Need.artifact_id == artifact_id, Job.state.not_in(ENDED))) or 0
 
 
 def delete_model(session: Session, owner_id: uuid.UUID, digest: str) -> None:
@@ -100,6 +151,15 @@ def old_jobs(session: Session, owner_id: uuid.UUID, older_than_s: float) -> Sequ
     return session.scalars(query.order_by(Job.finished_at).limit(BATCH)).all()
 
 
+def unused_models(session: Session, older_than_s: float, digest: str | None = None) -> Sequence[tuple[uuid.UUID, str]]:
+    """Owner and digest of some models that no job names, last used longer ago than this; only of this digest."""
+    named = sa.select(Job.id).where(Job.owner_id == Model.owner_id, Job.model_digest == Model.digest)
+    query = sa.select(Model.owner_id, Model.digest).where(Model.used_at < clock() - older_than_s, ~named.exists())
+    if digest is not None:
+        query = query.where(Model.digest == digest)
+    return [(owner, found) for owner, found in session.execute(query.limit(BATCH))]
+
+
 def forget_arrays(session: Session, older_than_s: float) -> int:
     """Let go of inputs and outputs of inferences that ended longer ago than this; of how many."""
     old = sa.select(Job.id).where(
@@ -126,6 +186,12 @@ def referenced(session: Session) -> Iterator[str]:
         lists = sa.select(several).where(sa.cast(several, sa.String) != "[]")
         for entries in session.scalars(lists.execution_options(yield_per=FETCH)):
             yield from (str(entry["key"]) for entry in entries)
+
+
+def named(session: Session, keys: Collection[str]) -> set[str]:
+    """Those of the keys that a row names."""
+    asked = set(keys)
+    return {key for key in referenced(session) if key in asked}
 
 
 _UNSYNCED = {"synchronize_session": False}

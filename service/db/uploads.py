@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service.db import kept
 from service.db.engine import clock
 from service.db.models import Upload
 
@@ -36,7 +37,15 @@ def append(
     update = sa.update(Upload).where(Upload.id == upload_id, Upload.received == offset)
     update = update.values(received=offset + part["bytes"], parts=[*parts, part], updated_at=clock())
     made = session.scalar(update.returning(Upload.id).execution_options(synchronize_session=False))
+    if made is not None:
+        kept.name(session, {str(part["key"]): int(part["bytes"])})
     return made is not None
+
+
+def hashed(session: Session, upload_id: uuid.UUID, digest: str) -> None:
+    """Note the SHA-256 of a whole upload."""
+    update = sa.update(Upload).where(Upload.id == upload_id, Upload.received == Upload.bytes)
+    session.execute(update.values(found_sha256=digest), execution_options={"synchronize_session": False})
 
 
 def become(session: Session, upload_id: uuid.UUID, digest: str) -> bool:

@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -16,17 +17,29 @@ from service import logs
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
-from service.http import errors, openapi
+from service.db.migrate import require_current
+from service.errors import ServiceError
+from service.http import descriptors, errors, openapi
+from service.http.connections import OF_APP_STATE, Connections
+from service.http.kept import Kept
+from service.http.limits import crowds
 from service.http.metrics import Meter, answers
+from service.http.pools import Pools
+from service.http.rates import Rates
 from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
-from service.jobs import reconcile, retention
+from service.http.turns import Turns
+from service.jobs import health, reconcile, retention
 from service.jobs.access import Door
 from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
+from service.jobs.integrity import Watched
+from service.jobs.numbers import Number, numbers
 from service.jobs.oracle import Oracle
+
+log = logs.logger(__name__)
 
 DESCRIPTION = """Send an ONNX model, get back one file that runs it fast.
 
@@ -40,23 +53,14 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
     `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
     """
-    db = Database(settings.sqlalchemy_url)
-    state = State(
-        settings=settings,
-        db=db,
-        blobs=open_blobs(settings),
-        ring=ring or CeleryRing(settings.broker_url),
-        feed=Feed(db, settings.events_poll_s),
-        board=Board(db),
-        door=Door(db),
-        metrics=CollectorRegistry(),
-        oracle=oracle or Oracle(),
-    )
+    state = _state(settings, ring or CeleryRing(settings.broker_url), oracle or Oracle())
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,
         description=DESCRIPTION,
         lifespan=_lifespan,
+        openapi_url=None,
+        docs_url=None,
         redoc_url=None,
         generate_unique_id_function=openapi.operation_id,
     )
@@ -70,19 +74,63 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
     return app
 
 
+def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
+    db = Database.of(settings)
+    blobs = Watched(open_blobs(settings), db)
+    alive_s, stands_s = settings.worker_alive_s, settings.probes_stand_s
+    return State(
+        settings=settings,
+        db=db,
+        blobs=blobs,
+        ring=ring,
+        feed=Feed(db, settings.events_poll_s),
+        board=Board(db),
+        door=Door(db),
+        metrics=CollectorRegistry(),
+        oracle=oracle,
+        turns=Turns(crowds(settings)),
+        rates=Rates(settings.requests_per_s, settings.requests_burst),
+        pools=Pools(),
+        checks=Kept(lambda: to_thread.run_sync(health.checks, db, ring, blobs, alive_s), stands_s),
+        numbers=Kept(lambda: to_thread.run_sync(_numbers, db, alive_s), stands_s),
+    )
+
+
+def _numbers(db: Database, alive_s: float) -> list[Number]:
+    return list(numbers(db, alive_s))
+
+
 def from_environment() -> FastAPI:
-    """The app that the settings describe: what each of several API processes serves."""
+    """The app that the settings describe: what each of several API processes serves.
+
+    Ends the process with status 1 over a database at another step than this program's, which it could only harm.
+    """
     settings = Settings()
     logs.configure(json_lines=settings.log_json)
+    _demand_current(settings)
     app = create_app(settings)
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it again and again would hold up answers
     return app
 
 
+def _demand_current(settings: Settings) -> None:
+    db = Database.of(settings)
+    try:
+        require_current(db)
+    except ServiceError as error:
+        log.error("not served", error=error.message, fix=error.fix)
+        raise SystemExit(1) from error
+    finally:
+        db.dispose()
+
+
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Reconcile and sweep, each in a thread, for as long as the app runs."""
+async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    """Reconcile and sweep, each in a thread, and watch connections, for as long as the app runs.
+
+    What is yielded is the state that the server hands to each connection.
+    """
     state: State = app.state.tilewright
     settings = state.settings
     await to_thread.run_sync(state.blobs.sweep, retention.ABANDONED_S)
@@ -109,8 +157,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     )
     sweeper.start()
     await to_thread.run_sync(state.oracle.warm)
+    connections = Connections(settings, descriptors.for_connections())
     try:
-        yield
+        async with connections.watched():
+            yield {OF_APP_STATE: connections}
     finally:
         stop.set()
         await to_thread.run_sync(state.oracle.close)

@@ -27,13 +27,7 @@ async def asked_for(request: Request, here: State, caller: Caller, query: str | 
     if media_type(request) == JSON:
         asked = compile_in(await small_body(request, MAX_OPTIONS_BYTES))
         return asked, _one_of(given, None if asked.options is None else options_of(asked.options))
-    upload = await receive(
-        request,
-        here.blobs,
-        limit=here.settings.max_model_bytes,
-        patience_s=here.settings.gc_grace_s / 2,
-        parts=(MODEL, DATA, OPTIONS),
-    )
+    upload = await receive(request, here, caller, parts=(MODEL, DATA, OPTIONS))
     wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
     kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
     return CompileIn(model=kept.model.digest), wanted

@@ -1,15 +1,18 @@
-"""Who calls: the API key in the `Authorization` header, and the scope that a route demands."""
+"""Who calls: the API key in the `Authorization` header, and the scope that a route demands.
+
+A route demands a scope by a parameter of the type `Reader`, `Submitter` or `Administrator`. The gate
+(`service.http.gate`) has let the caller in before any parameter is looked at; here is what the route gets of it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
-from anyio import to_thread
-from fastapi import Depends
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.security import HTTPBearer
 
-from service.errors import NotAuthenticated
-from service.http.state import Here
 from service.jobs.access import Caller
 
 KEY_HELP = (
@@ -17,29 +20,25 @@ KEY_HELP = (
     "A local service keeps one in the file `api_key` of its data folder."
 )
 
+CALLER = "tilewright.caller"
+"""Under which the gate notes in a request's scope who calls."""
+
 _bearer = HTTPBearer(auto_error=False, scheme_name="API key", description=KEY_HELP)
 
 
-async def _caller(here: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
-    if given is None:
-        raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
-    key = given.credentials
-    remembered = here.door.remembered(key)
-    return remembered if remembered is not None else await to_thread.run_sync(here.door.enter, key)
+async def _caller(request: Request, _: Annotated[object, Depends(_bearer)]) -> Caller:
+    return cast(Caller, request.scope[CALLER])
 
 
 async def _reader(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
-    caller.require("read")
     return caller
 
 
 async def _administrator(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
-    caller.require("admin")
     return caller
 
 
 async def _compiler(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
-    caller.require("compile")
     return caller
 
 
@@ -51,3 +50,12 @@ Administrator = Annotated[Caller, Depends(_administrator)]
 
 Submitter = Annotated[Caller, Depends(_compiler)]
 """A caller whose key has the scope `compile`."""
+
+SCOPES: Mapping[Any, str] = {_reader: "read", _compiler: "compile", _administrator: "admin"}
+
+
+def demanded(dependant: Dependant) -> str | None:
+    """The scope that a route with these parameters demands; None: it asks for no key."""
+    scopes = {SCOPES[one.call] for one in dependant.dependencies if one.call in SCOPES}
+    assert len(scopes) <= 1, "a route takes one kind of caller"
+    return next(iter(scopes), None)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Generator
 from contextlib import closing
 
-import anyio.to_thread
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
@@ -15,13 +14,14 @@ from service.blobs.ahead import ahead
 from service.blobs.store import Blobs
 from service.errors import RangeUnsatisfiable
 from service.http.errors import response_to
+from service.http.pools import Pool
 
 IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 RANGE = re.compile(r"bytes=\s*(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))\s*", re.ASCII)
 
 
 def blob_response(
-    request: Request, blobs: Blobs, *, key: str, size: int, etag: str, media_type: str, filename: str
+    request: Request, blobs: Blobs, pool: Pool, *, key: str, size: int, etag: str, media_type: str, filename: str
 ) -> Response:
     """The answer to GET or HEAD: 200, 206 with one range, 304 or 416.
 
@@ -47,23 +47,30 @@ def blob_response(
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=media_type)
-    return Chunks(ahead(blobs.read(key, start, end)), status, headers, media_type)
+    return Chunks(ahead(blobs.read(key, start, end, length=size)), pool, status, headers, media_type)
 
 
 class Chunks(StreamingResponse):
     """A body from a generator that blocks; the generator is closed when the caller is gone."""
 
-    def __init__(self, chunks: Generator[bytes], status_code: int, headers: dict[str, str], media_type: str) -> None:
+    def __init__(
+        self, chunks: Generator[bytes], pool: Pool, status_code: int, headers: dict[str, str], media_type: str
+    ) -> None:
         super().__init__((), status_code, headers, media_type)
         self._chunks = chunks
+        self._pool = pool
 
     async def stream_response(self, send: Send) -> None:
         """Send head and body."""
         with closing(self._chunks) as chunks:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            while (chunk := await anyio.to_thread.run_sync(next, chunks, None)) is not None:
+            while (chunk := await self._pool.run(_next, chunks)) is not None:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _next(chunks: Generator[bytes]) -> bytes | None:
+    return next(chunks, None)
 
 
 def single_range(header: str | None, size: int) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from compiler.errors import Refusal, TilewrightError
 from service import errors
 from service.db.plain import storable
 from service.http.problem_samples import SAMPLES
+from service.http.requests import REQUEST
 from service.logs import logger
 
 STATUS: dict[type[TilewrightError], int] = {
@@ -29,6 +30,8 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.NotFound: 404,
     errors.BodyTooLarge: 413,
     errors.QueueFull: 429,
+    errors.TooManyAtOnce: 429,
+    errors.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
@@ -38,6 +41,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.DigestMismatch: 422,
     errors.WrongOffset: 409,
     errors.ModelInUse: 409,
+    errors.JobInUse: 409,
     errors.Removed: 410,
     errors.UnavailableError: 503,
     errors.StorageUnavailable: 507,
@@ -47,11 +51,17 @@ STATUS: dict[type[TilewrightError], int] = {
 HEADERS: dict[type[TilewrightError], dict[str, str]] = {
     errors.NotAuthenticated: {"WWW-Authenticate": "Bearer"},
     errors.QueueFull: {"Retry-After": "30"},
+    errors.TooManyAtOnce: {"Retry-After": "2"},
+    errors.RateLimited: {"Retry-After": "1"},
+    errors.Busy: {"Retry-After": "2"},
     errors.JobNotFinished: {"Retry-After": "2"},
     errors.UnavailableError: {"Retry-After": "5"},
 }
 
-REPEATED: dict[type[TilewrightError], dict[str, str]] = {errors.WrongOffset: {"Upload-Offset": "received"}}
+REPEATED: dict[type[TilewrightError], dict[str, str]] = {
+    errors.WrongOffset: {"Upload-Offset": "received"},
+    errors.RateLimited: {"Retry-After": "retry_after_s"},
+}
 """Headers that repeat one of the error's details."""
 
 BY_STATUS = {400: "bad_request", 404: "no_such_route", 405: "method_not_allowed"}
@@ -117,10 +127,24 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
 
 def _tilewright(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TilewrightError)
-    response = response_to(error, request.url.path)
-    if response.status_code >= 500:
+    shown = error
+    if error.code == compiler.InternalError.code:
+        shown = _ours(request)
+        log.error("request broke", path=request.url.path, error=error.message, details=error.details)
+    response = response_to(shown, request.url.path)
+    if response.status_code >= 500 and shown is error and not isinstance(error, errors.Busy):
         log.error("request failed", path=request.url.path, code=error.code, error=error.message)
     return response
+
+
+def _ours(request: Request) -> TilewrightError:
+    """What a caller is told of a fault of ours: the id by which the operator finds the rest in the log."""
+    request_id = request.scope.get(REQUEST, "")
+    return compiler.InternalError(
+        "the service failed; this is our fault",
+        fix=f"try again; if it stays, report it with the request id {request_id}",
+        details={"request": request_id},
+    )
 
 
 def _validation(request: Request, error: Exception) -> JSONResponse:
@@ -147,8 +171,8 @@ def _router(request: Request, error: Exception) -> JSONResponse:
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    log.error("request broke", path=request.url.path, exc_info=error)
-    return response_to(
-        compiler.InternalError("the service failed; this is our fault", fix="retry, and report it if it stays"),
-        request.url.path,
-    )
+    shown = _ours(request)
+    log.error("request broke", path=request.url.path, request=shown.details["request"], exc_info=error)
+    response = response_to(shown, request.url.path)
+    response.headers["X-Request-Id"] = shown.details["request"]  # what adds it elsewhere is broken off
+    return response

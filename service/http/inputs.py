@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import anyio.to_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from service.blobs.store import Blobs, BlobWriter, StoredBlob
 from service.errors import BadRequest
 from service.http.multipart import Multipart
+from service.http.pools import Pool
 from service.http.upload import MULTIPART, Tally, demand_length, media, pour
 
 NPZ = "application/x-npz"
@@ -19,7 +19,7 @@ ENVELOPE_BYTES = 64 << 10
 """What boundaries and part headers may add to a multipart body."""
 
 
-async def receive(request: Request, blobs: Blobs, limit: int) -> StoredBlob:
+async def receive(request: Request, blobs: Blobs, pool: Pool, limit: int) -> StoredBlob:
     """The inputs in the blob store.
 
     Raises `BodyTooLarge` (also at once, when the announced length says so), `BadRequest` for a body of another form and
@@ -30,11 +30,11 @@ async def receive(request: Request, blobs: Blobs, limit: int) -> StoredBlob:
         raise BadRequest(f"a body of type {kind!r:.100} is not understood", fix=f"send {NPZ} or {MULTIPART}")
     most = limit + (ENVELOPE_BYTES if kind == MULTIPART else 0)
     demand_length(request, most, limit)
-    writer = await anyio.to_thread.run_sync(lambda: blobs.writer(limit))
+    writer = await pool.run(blobs.writer, limit)
     with writer:
         form = _form(writer, boundary) if kind == MULTIPART else None
         try:
-            await pour(request, Tally(form.feed if form else writer.write, most, limit, hashed=False))
+            await pour(request, Tally(form.feed if form else writer.write, most, limit, hashed=False), pool)
         except ClientDisconnect:
             raise BadRequest("the body broke off", fix="send it again") from None
         if form is not None:
@@ -43,7 +43,7 @@ async def receive(request: Request, blobs: Blobs, limit: int) -> StoredBlob:
             raise BadRequest(
                 "the inputs are missing or empty", fix=f"send an .npz as the body, or as the part {PART!r}"
             )
-        return await anyio.to_thread.run_sync(writer.commit)
+        return await pool.run(writer.commit)
 
 
 def _form(writer: BlobWriter, boundary: bytes | None) -> Multipart:

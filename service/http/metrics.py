@@ -20,6 +20,8 @@ PREFIX = "tilewright_"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 DESCRIPTIONS = {
+    "blob_faults": "Times that bytes were found lost or damaged.",
+    "blobs_faulty": "Blobs that are lost or damaged now.",
     "cache_hits": "Compilations answered with an artifact that was there.",
     "device_seconds": "Seconds that workers spent on attempts.",
     "jobs": "Jobs that have not ended.",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.db.models import Model, Upload
-from service.http.schemas import JOB_EXAMPLE, JobOut, utc
+from service.http.schemas import JOB_EXAMPLE, JobOut, RequestBody, utc
 from service.http.upload import RAW_TYPES
 from service.jobs.removal import Removal
 from service.jobs.uploads import ZIP
@@ -131,11 +131,11 @@ class RemovalOut(BaseModel):
         )
 
 
-class UploadIn(BaseModel):
+class UploadIn(RequestBody):
     """What will arrive in pieces."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"bytes": 104857600, "media_type": ZIP, "sha256": DIGEST_EXAMPLE}}
+        json_schema_extra={"example": {"bytes": 104857600, "media_type": ZIP, "sha256": DIGEST_EXAMPLE}}
     )
 
     bytes: int = Field(ge=1, le=2**62, description="Of the whole.")

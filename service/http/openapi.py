@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.errors import RateLimited, TooManyAtOnce
 from service.http import options_schemas
 from service.http.errors import PROBLEM, problem_responses
 from service.http.schemas import Problem
@@ -66,11 +67,16 @@ def _models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 def _responses(operation: dict[str, Any]) -> dict[str, Any]:
     """The declared ones with those that follow from what the operation takes, in order of status."""
-    declared = {status: said for status, said in operation["responses"].items() if not _automatic(said)}
-    takes = "requestBody" in operation or bool(operation.get("parameters"))
-    keyed = (401, 403, 500, 503) if operation.get("security") else ()
-    follows = problem_responses(*((400,) if takes else ()), *keyed)
-    return dict(sorted(({str(status): said for status, said in follows.items()} | declared).items()))
+    declared = {status: copy.deepcopy(said) for status, said in operation["responses"].items() if not _automatic(said)}
+    has_body = "requestBody" in operation
+    takes = (400,) if has_body or operation.get("parameters") else ()
+    keyed = (401, 403, 500, 503, TooManyAtOnce, RateLimited) if operation.get("security") else ()
+    follows = problem_responses(*takes, *((413,) if has_body else ()), *keyed)
+    for status, said in follows.items():
+        merged = declared.setdefault(str(status), said)
+        if merged is not said and PROBLEM in merged.get("content", {}):
+            merged["content"][PROBLEM]["examples"] |= said["content"][PROBLEM]["examples"]
+    return dict(sorted(declared.items()))
 
 
 def _automatic(response: dict[str, Any]) -> bool:

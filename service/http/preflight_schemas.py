@@ -42,6 +42,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "weight_bytes": 3520,
     "activation_bytes": 6422528,
     "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
+    "proof": {"seconds": 0.144, "bytes": 99876543},
     "memory_bytes": {"compile": 572544000, "run": 14814656},
     "notices": ["the batch dimension ('batch') of input 'image' was not bound and is set to 1"],
     "corrected": {"target": "cpu", "dims": {"height": 224}},
@@ -107,6 +108,16 @@ class GflopOut(BaseModel):
     counts: str = Field(description="What was counted.")
 
 
+class ProofOut(BaseModel):
+    """Estimates of one evaluation of the float64 reference, by which the artifact is proved.
+
+    Null unless every node is supported.
+    """
+
+    seconds: float | None = Field(description="Wall seconds; the option `proof_limit_s` bounds them.")
+    bytes: int | None
+
+
 class MemoryOut(BaseModel):
     """Estimates of resident memory, in bytes; null unless every node is supported."""
 
@@ -159,6 +170,7 @@ class ModelAnswer(BaseModel):
     weight_bytes: int
     activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
     gflop: GflopOut
+    proof: ProofOut
     memory_bytes: MemoryOut
     notices: list[str]
     corrected: dict[str, Any] | None = Field(
@@ -225,6 +237,7 @@ def _unanswered(found: Foretold) -> ModelAnswer:
         weight_bytes=0,
         activation_bytes=None,
         gflop=GflopOut(value=None, counts=""),
+        proof=ProofOut(seconds=None, bytes=None),
         memory_bytes=MemoryOut(compile=None, run=None),
         notices=[],
         corrected=None,

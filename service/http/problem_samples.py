@@ -7,6 +7,7 @@ from service import errors
 
 JOB = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"
 ARTIFACT = "019aa1f0-7c2e-7a4b-9d0e-5b2a4c7e9f02"
+REQUEST = "019aa1f0-7c2e-7a4b-9d0e-5b2f0a9d3e77"
 LIMIT = 2 << 30
 
 SAMPLES: tuple[TilewrightError, ...] = (
@@ -32,6 +33,7 @@ SAMPLES: tuple[TilewrightError, ...] = (
     errors.ModelInUse(
         "2 jobs of this model wait or run", fix="wait for them, or cancel them with cancel=true", details={"jobs": 2}
     ),
+    errors.JobInUse("2 benchmarks or inferences of its artifact wait or run", fix="wait for them, or cancel them"),
     errors.ArtifactNeverMade(
         f"job {JOB} is FAILED: operator Foo is not supported", fix=f"see /jobs/{JOB}/report", details={"job": JOB}
     ),
@@ -54,7 +56,22 @@ SAMPLES: tuple[TilewrightError, ...] = (
     errors.PartTooLarge("report.html has 80000000 bytes", fix=f"download /artifacts/{ARTIFACT}"),
     SourceUnavailable("the compiler makes no source from this record", fix="measure it again with this version"),
     errors.QueueFull("100 jobs of this owner wait already", fix="wait for some of them to end", details={"limit": 100}),
-    InternalError("the service failed; this is our fault", fix="retry, and report it if it stays"),
+    errors.TooManyAtOnce(
+        "8 uploads of this owner are open already",
+        fix="let some of them end, then ask again",
+        details={"limit": 8, "of": "uploads"},
+    ),
+    errors.RateLimited(
+        "this key has sent more than 2000 requests a second",
+        fix="wait for as long as Retry-After says, and follow jobs at /jobs/{id}/events instead of asking",
+        details={"retry_after_s": 1, "requests_per_s": 2000, "burst": 4000},
+    ),
+    InternalError(
+        "the service failed; this is our fault",
+        fix=f"try again; if it stays, report it with the request id {REQUEST}",
+        details={"request": REQUEST},
+    ),
+    errors.Busy("too many models are being looked at", fix="ask again in a moment"),
     errors.DatabaseUnavailable("the database does not answer", fix="retry in some seconds"),
     errors.StorageUnavailable("the disk is full", fix="free space where the blobs are kept"),
 )

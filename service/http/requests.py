@@ -1,12 +1,18 @@
-"""One id for each request: bound to its log lines and sent back as `X-Request-Id`."""
+"""What stands on every answer: one id for each request, bound to its log lines, and what the gate adds."""
 
 from __future__ import annotations
 
 import structlog
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.db.models import new_id
+
+REQUEST = "tilewright.request"
+"""Under which a request's scope has its id."""
+ADDED = "tilewright.added"
+"""Under which a request's scope has further headers of its answer, as pairs of bytes."""
+
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 
 
 class RequestIds:
@@ -21,10 +27,13 @@ class RequestIds:
             await self.app(scope, receive, send)
             return
         request_id = str(new_id())
+        scope[REQUEST] = request_id
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                given = [header for header in message.get("headers", ()) if header[0].lower() != NO_SNIFFING[0]]
+                added = scope.get(ADDED, ())
+                message["headers"] = [*given, NO_SNIFFING, (b"x-request-id", request_id.encode()), *added]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request=request_id):

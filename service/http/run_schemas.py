@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from compiler.contract import BenchmarkOptions, CompileOptions
 from service.db.models import Attempt, Job, JobState
-from service.http.schemas import JOB_EXAMPLE, JobOut, span, utc
+from service.http.schemas import JOB_EXAMPLE, JobOut, RequestBody, span, utc
 from service.jobs.outcomes import Outcome
+from service.jobs.problems import without_stacks
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 MOST_ARTIFACTS = 8
@@ -21,7 +22,7 @@ BENCHMARK_ID = "019aa1f2-11c0-7d3e-9a51-3c1b7c2f4e90"
 INFERENCE_ID = "019aa1f3-02b4-7f10-8a6e-6f4f1f3f2b77"
 FIRST, SECOND = JOB_EXAMPLE["artifact_id"], "019aa1f1-5a00-7b21-8c7d-20a4c1d9e3b5"
 
-OPTIONS_EXAMPLE = {"threads": 4, "seconds": 3.0, "profile": True, "seed": 0}
+OPTIONS_EXAMPLE = {"threads": 4, "seconds": 3.0, "profile": True, "seed": 0, "binding": 1}
 
 REPORT_EXAMPLE: dict[str, Any] = {
     "options": OPTIONS_EXAMPLE,
@@ -123,14 +124,14 @@ def _distinct(artifacts: list[uuid.UUID]) -> list[uuid.UUID]:
     return artifacts
 
 
-class BenchmarkIn(BaseModel):
+class BenchmarkIn(RequestBody):
     """What to time, and how."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"artifacts": [FIRST, SECOND], "options": {"seconds": 3.0}}}
+        json_schema_extra={"example": {"artifacts": [FIRST, SECOND], "options": {"seconds": 3.0}}}
     )
 
-    artifacts: Annotated[list[uuid.UUID], AfterValidator(_distinct)] = Field(
+    artifacts: Annotated[list[Annotated[uuid.UUID, Strict(False)]], AfterValidator(_distinct)] = Field(
         min_length=1,
         max_length=MOST_ARTIFACTS,
         description="Each once, in the order in which the report names them; made, or still in the making.",
@@ -139,10 +140,10 @@ class BenchmarkIn(BaseModel):
     priority: Priority = Field(0, description="Greater goes first; above 0 needs the scope `admin`.")
 
 
-class CloneIn(BaseModel):
+class CloneIn(RequestBody):
     """What is to be different this time."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"options": {"tuning_budget_s": 120}}})
+    model_config = ConfigDict(json_schema_extra={"example": {"options": {"tuning_budget_s": 120}}})
 
     options: Overrides = Field(
         default_factory=dict, description="Options to replace, each as a whole; the others stay as they were."
@@ -284,7 +285,7 @@ class AttemptOut(BaseModel):
             ended_at=None if row.ended_at is None else utc(row.ended_at),
             seconds=span(row.started_at, row.ended_at),
             outcome=row.outcome,
-            log=row.log,
+            log=without_stacks(row.log),
         )
 
 

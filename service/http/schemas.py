@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.db.models import Event, Job, JobKind, JobState, Worker
 from service.jobs.find import Found
 from service.jobs.health import Check
+from service.jobs.removal import Purge
 
 JOB_EXAMPLE: dict[str, Any] = {
     "id": "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11",
@@ -56,6 +58,12 @@ WORKER_EXAMPLE: dict[str, Any] = {
     "started_at": "2026-11-21T03:00:00.000Z",
     "last_seen": "2026-11-21T04:00:01.000Z",
 }
+
+
+class RequestBody(BaseModel):
+    """What a body of a request is made of: nothing unknown, and every field of just its type ("5" is no number)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Problem(BaseModel):
@@ -181,6 +189,41 @@ class JobPage(BaseModel):
 
     jobs: list[JobOut]
     next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last.")
+
+
+class PurgeOut(BaseModel):
+    """What became of a job that was to be deleted with all that it made."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "job": JOB_EXAMPLE["id"],
+                "stopping": False,
+                "artifacts": 1,
+                "tuning_records": 412,
+                "workloads": 37,
+                "artifact_kept_by": [],
+            }
+        }
+    )
+
+    job: uuid.UUID
+    stopping: bool = Field(description="It must end first; then nothing was deleted yet: repeat the request.")
+    artifacts: int = Field(description="Deleted.")
+    tuning_records: int = Field(description="Deleted.")
+    workloads: int = Field(description="Texts deleted: nothing else was measured on them.")
+    artifact_kept_by: list[uuid.UUID] = Field(description="Jobs that were answered with its artifact, which stays.")
+
+    @classmethod
+    def of(cls, purge: Purge) -> Self:
+        """From the outcome."""
+        return cls(
+            job=purge.job,
+            stopping=purge.stopping,
+            artifacts=purge.artifacts,
+            **vars(purge.measured),
+            artifact_kept_by=list(purge.kept_by),
+        )
 
 
 class ReportOut(BaseModel):
@@ -335,7 +378,7 @@ class Readiness(BaseModel):
     checks: list[CheckOut]
 
     @classmethod
-    def of(cls, checks: list[Check]) -> Self:
+    def of(cls, checks: Sequence[Check]) -> Self:
         """From the checks."""
         return cls(ready=all(check.ok for check in checks), checks=[CheckOut(**vars(check)) for check in checks])
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
 from prometheus_client import CollectorRegistry
@@ -11,16 +12,26 @@ from prometheus_client import CollectorRegistry
 from service.blobs.store import Blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.http.kept import Kept
+from service.http.pools import Pools
+from service.http.rates import Rates
+from service.http.turns import Turns
 from service.jobs.access import Door
 from service.jobs.board import Board
 from service.jobs.doorbell import Ring
 from service.jobs.events import Feed
+from service.jobs.health import Check
+from service.jobs.numbers import Number
 from service.jobs.oracle import Oracle
 
 
 @dataclass(frozen=True)
 class State:
-    """The settings and the open doors to database, blobs, broker, event logs, states and keys."""
+    """The settings and the open doors to database, blobs, broker, event logs, states and keys.
+
+    `turns`, `rates` and `pools` bound what each caller and each kind of work takes; `checks` and `numbers`, which
+    anybody may ask for, are looked up once in a while.
+    """
 
     settings: Settings
     db: Database
@@ -31,10 +42,20 @@ class State:
     door: Door
     metrics: CollectorRegistry
     oracle: Oracle
+    turns: Turns
+    rates: Rates
+    pools: Pools
+    checks: Kept[Sequence[Check]]
+    numbers: Kept[Sequence[Number]]
+
+
+def state_of(app: Any) -> State:
+    """The state of a running app."""
+    return cast(State, app.state.tilewright)
 
 
 async def _state(request: Request) -> State:
-    return cast(State, request.app.state.tilewright)
+    return state_of(request.app)
 
 
 Here = Annotated[State, Depends(_state)]

@@ -9,29 +9,32 @@ import hashlib
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 from fastapi import Request
 from python_multipart.multipart import parse_options_header
 from starlette.requests import ClientDisconnect
 
-from service.blobs.store import Blobs
 from service.errors import BadRequest, BodyTooLarge
+from service.http.limits import ENVELOPE_BYTES, Lane
 from service.http.parts import DATA, MAX_OPTIONS_BYTES, MODEL, Parts, too_large
+from service.http.pools import Pool
+from service.http.state import State
+from service.jobs.access import Caller
 from service.jobs.bundle import Bundle
 from service.jobs.pieces import Piece
 from service.jobs.unpack import unpack
 from service.jobs.uploads import ZIP, demand_digest
 
-ENVELOPE_BYTES = 4 << 20
-"""What boundaries and part headers may add to a multipart body, or headers and directory to a zip."""
 GATHER_BYTES = 2 << 20
 """Chunks are gathered to this size before a thread hashes and writes them; two such blocks are in memory."""
 
 RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx")
 MULTIPART = "multipart/form-data"
 JSON = "application/json"
+
+Result = TypeVar("Result")
 
 _SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)")
 
@@ -51,19 +54,17 @@ def media_type(request: Request) -> str:
 
 async def receive(
     request: Request,
-    blobs: Blobs,
+    here: State,
+    caller: Caller,
     *,
-    limit: int,
-    patience_s: float,
     parts: Collection[str] = (MODEL, DATA),
     sha256: str | None = None,
     model: str | None = None,
 ) -> Upload:
-    """Read a body that is a model, a zip, or multipart with these `parts`, of at most `limit` bytes of files.
+    """Read a body that is a model, a zip, or multipart with these `parts`; its files have at most `max_model_bytes`.
 
-    patience_s  as in `Parts`
-    sha256      what the body must have (hex), beside what its `Content-Digest` says
-    model       the path of the ONNX file in a zip
+    sha256  what the body must have (hex), beside what its `Content-Digest` says
+    model   the path of the ONNX file in a zip
 
     Raises `BodyTooLarge` (also at once, when the announced length says so), `DigestMismatch`, `BadRequest` for a body
     that is of another form or breaks off, and `StorageUnavailable`; then nothing is kept.
@@ -73,43 +74,47 @@ async def receive(
         raise BadRequest(
             f"a body of type {kind!r:.100} is not understood", fix=f"send {MULTIPART}, {ZIP} or {RAW_TYPES[0]}"
         )
+    limit, blobs, bodies = here.settings.max_model_bytes, here.blobs, here.pools.bodies
     demanded = {digest for digest in (sha256, content_digest(request)) if digest is not None}
     most = limit if kind in RAW_TYPES else limit + MAX_OPTIONS_BYTES + ENVELOPE_BYTES
     demand_length(request, most, limit)
     try:
         if kind == MULTIPART:
-            return await _multipart(request, blobs, boundary, parts, demanded, most, limit, patience_s)
-        writer = await anyio.to_thread.run_sync(lambda: blobs.writer(most))
+            return await _multipart(request, here, boundary, parts, demanded, most)
+        writer = await bodies.run(blobs.writer, most)
         with writer:
             tally = Tally(writer.write, most, limit, hashed=bool(demanded))
-            await pour(request, tally)
+            await pour(request, tally, bodies)
             if tally.size == 0:
                 raise BadRequest("the model is missing or empty", fix="send its bytes as the body")
             tally.demand(demanded)
-            stored = await anyio.to_thread.run_sync(writer.commit)
+            stored = await bodies.run(writer.commit)
     except ClientDisconnect:
         raise BadRequest("the body broke off", fix="send it again, or in pieces: POST /uploads") from None
     if kind in RAW_TYPES:
         return Upload(Bundle(stored))
     pieces = [Piece(stored.key, stored.bytes)]
-    return Upload(await anyio.to_thread.run_sync(lambda: unpack(blobs, pieces, model=model, limit=limit)))
+    return Upload(await in_turn(here, caller, lambda: unpack(blobs, pieces, model=model, limit=limit)))
+
+
+async def in_turn(here: State, caller: Caller, work: Callable[[], Result]) -> Result:
+    """What `work` returns, which hashes or unpacks much: one at a time of each owner. Raises what it raises."""
+    await here.turns.take(Lane.UNPACKING, caller.owner)
+    try:
+        return await here.pools.unpacking.run(work)
+    finally:
+        here.turns.give(Lane.UNPACKING, caller.owner)
 
 
 async def _multipart(
-    request: Request,
-    blobs: Blobs,
-    boundary: bytes | None,
-    known: Collection[str],
-    demanded: set[str],
-    most: int,
-    limit: int,
-    patience_s: float,
+    request: Request, here: State, boundary: bytes | None, known: Collection[str], demanded: set[str], most: int
 ) -> Upload:
-    with Parts(blobs, boundary, known, limit=limit, patience_s=patience_s) as parts:
+    limit, patience_s = here.settings.max_model_bytes, here.settings.gc_grace_s / 2
+    with Parts(here.blobs, boundary, known, limit=limit, patience_s=patience_s) as parts:
         tally = Tally(parts.feed, most, limit, hashed=bool(demanded))
-        await pour(request, tally)
+        await pour(request, tally, here.pools.bodies)
         tally.demand(demanded)
-        return Upload(await anyio.to_thread.run_sync(parts.keep), parts.options)
+        return Upload(await here.pools.bodies.run(parts.keep), parts.options)
 
 
 async def small_body(request: Request, limit: int) -> bytes:
@@ -190,8 +195,8 @@ def media(request: Request) -> tuple[str, bytes | None]:
     return kind.decode("latin-1"), parameters.get(b"boundary")
 
 
-async def pour(request: Request, write: Callable[[bytes], None]) -> None:
-    """Call `write` with the whole body, in a thread that works on one block while the next one arrives."""
+async def pour(request: Request, write: Callable[[bytes], None], pool: Pool) -> None:
+    """Call `write` with the whole body, in a thread of `pool` that works on one block while the next one arrives."""
     gathered: list[bytes] = []
     size = 0
     writing: asyncio.Task[None] | None = None
@@ -202,13 +207,13 @@ async def pour(request: Request, write: Callable[[bytes], None]) -> None:
             if size >= GATHER_BYTES:
                 if writing is not None:
                     await asyncio.shield(writing)
-                writing = asyncio.create_task(anyio.to_thread.run_sync(write, b"".join(gathered)))
+                writing = asyncio.create_task(pool.run(write, b"".join(gathered)))
                 gathered.clear()
                 size = 0
         if writing is not None:
             await asyncio.shield(writing)
         if size:
-            writing = asyncio.create_task(anyio.to_thread.run_sync(write, b"".join(gathered)))
+            writing = asyncio.create_task(pool.run(write, b"".join(gathered)))
             await asyncio.shield(writing)
     finally:
         if writing is not None:

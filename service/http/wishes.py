@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, Refusal
 from service.db.plain import storable
 from service.errors import BadRequest, BodyTooLarge
 from service.http.parts import MAX_OPTIONS_BYTES
+from service.http.schemas import RequestBody
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 MOST_AT_ONCE = 64
 """Jobs that one request may ask for."""
 
 
-class CompileIn(BaseModel):
+class CompileIn(RequestBody):
     """The JSON form of `POST /compile`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     model: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     options: Any = None

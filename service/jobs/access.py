@@ -106,6 +106,16 @@ def register(db: Database, owner: str, key: str, scopes: Sequence[str], label: s
         owners.add_key(session, owners.named(session, owner), _digest(key), scopes, label)
 
 
+def replace(db: Database, owner: str, key: str | None, scopes: Sequence[str], label: str) -> None:
+    """Let a given key in as the owner's only one of this label: earlier ones of the label are revoked.
+
+    None revokes without a successor. A key that was revoked under another value is let in again when it comes back.
+    """
+    with db.write() as session:
+        digest = None if key is None else _digest(key)
+        owners.replace_key(session, owners.named(session, owner), digest, scopes, label)
+
+
 def ensure_local_key(db: Database, file: Path) -> None:
     """Make sure that `file` holds a key of the owner `local` and that the database knows it.
 

@@ -21,7 +21,7 @@ from service.db import artifacts, attempts, events, jobs, needs, records, result
 from service.db.engine import Database, clock
 from service.db.models import Artifact, Job, JobKind, JobState
 from service.db.plain import storable
-from service.jobs import life
+from service.jobs import life, problems
 from service.jobs.records import records_for, to_row
 
 __all__ = [
@@ -47,6 +47,8 @@ class Input:
 
     name: str
     key: str
+    bytes: int | None = None
+    """Its length, as its row says; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +203,12 @@ def inferred(db: Database, claim: Claim, *, outputs: StoredBlob, report: Mapping
 def fail(
     db: Database, claim: Claim, problem: Mapping[str, Any], *, measured: Measured = NOTHING, log: str = ""
 ) -> bool:
-    """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then are kept."""
+    """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then are kept.
+
+    Of a fault of ours the owner is told what `service.jobs.problems.told` says.
+    """
     with db.write() as session:
-        why = {"problem": dict(problem)}
+        why = {"problem": problems.told(problem, claim.job_id)}
         if not life.move(session, claim.job_id, JobState.FAILED, fence=claim.fence, said=why, also=why, log=log):
             return _ended_as(session, claim, JobState.FAILED)
         _keep(session, claim, measured)
@@ -272,13 +277,16 @@ def _inputs(session: Session, job: Job) -> tuple[Input, ...]:
     if job.model_digest is not None:
         model = artifacts.model(session, job.owner_id, job.model_digest)
         assert model is not None, "a foreign key holds the model"
-        return (Input("model", model.blob_key), *(Input(file["path"], file["key"]) for file in model.files))
+        return (
+            Input("model", model.blob_key, artifacts.onnx_bytes(model)),
+            *(Input(file["path"], file["key"], file["bytes"]) for file in model.files),
+        )
     made = needs.artifacts(session, job.id)
-    inputs = [Input(str(artifact.id), artifact.blob_key) for artifact in made]
+    inputs = [Input(str(artifact.id), artifact.blob_key, artifact.bytes) for artifact in made]
     if job.kind == JobKind.INFERENCE:
         given = results.inference(session, job.id)
         assert given is not None, "it was made with the job"
-        inputs.append(Input("inputs", given.input_key))
+        inputs.append(Input("inputs", given.input_key, given.input_bytes))
     return tuple(inputs)
 
 

@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from compiler.contract import bundle_digest
 from service.blobs.store import StoredBlob
 from service.db import artifacts, owners
+from service.db.artifacts import onnx_bytes
 from service.db.engine import Database
 from service.db.models import Model
-from service.errors import NotFound
+from service.errors import BlobLost, NotFound
 from service.jobs.bundle import NO_DATA, Bundle
 
 
@@ -41,14 +42,15 @@ def put_within(session: Session, owner: uuid.UUID, bundle: Bundle) -> Kept:
     owners.lock(session, owner)  # a removal of the same model at the same moment comes before or after
     model, data = bundle.model, bundle.data
     digest = digest_of(bundle)
-    if (known := artifacts.model(session, owner, digest)) is not None:
-        return Kept(known, new=False)
+    known = artifacts.model(session, owner, digest)
     files = [
         {"path": path, "sha256": blob.sha256, "bytes": blob.bytes, "key": blob.key}
         for path, blob in sorted(data.items())
     ]
     size = model.bytes + sum(blob.bytes for blob in data.values())
     artifacts.keep_model(session, owner, digest, size, model.key, files)
+    if known is not None:
+        return Kept(known, new=False)
     made = artifacts.model(session, owner, digest)
     assert made is not None, "it was kept just now"
     return Kept(made, new=True)
@@ -68,10 +70,28 @@ def find(db: Database, owner: uuid.UUID, digest: str) -> Described:
         return Described(required(session, owner, digest), artifacts.jobs_of_model(session, owner, digest))
 
 
+def demand_bytes(session: Session, model: Model) -> None:
+    """Raises `BlobLost` for a model of which files are known to be lost or damaged; sending it again mends that."""
+    if faults := artifacts.model_faults(session, model):
+        raise BlobLost(
+            f"files of model {model.digest} are {' and '.join(sorted(set(faults)))}",
+            fix="send the model again with POST /models; the operator may have it in a backup",
+            details={"model": model.digest},
+        )
+
+
 def row(db: Database, owner: uuid.UUID, digest: str) -> Model:
     """One model's row. Raises `NotFound`."""
     with db.read() as session:
         return required(session, owner, digest)
+
+
+def present(db: Database, owner: uuid.UUID, digest: str) -> None:
+    """Raises `NotFound` for a model that is to be sent before it can be compiled."""
+    with db.read() as session:
+        found = required(session, owner, digest)
+        if artifacts.model_faults(session, found):
+            raise NotFound(f"the bytes of model {digest} are lost", fix="send it again with POST /models")
 
 
 def required(session: Session, owner: uuid.UUID, digest: str) -> Model:
@@ -96,8 +116,7 @@ def file(db: Database, owner: uuid.UUID, digest: str, path: str | None) -> Store
     """The ONNX file, or the external data with this path. Raises `NotFound`."""
     model = row(db, owner, digest)
     if path is None:
-        size = model.bytes - sum(one["bytes"] for one in model.files)
-        return StoredBlob(model.blob_key, model.blob_key.rpartition("/")[2], size)
+        return StoredBlob(model.blob_key, model.blob_key.rpartition("/")[2], onnx_bytes(model))
     for one in model.files:
         if one["path"] == path:
             return StoredBlob(one["key"], one["sha256"], one["bytes"])

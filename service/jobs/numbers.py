@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from service.db import jobs, totals, workers
+from service.db import jobs, kept, totals, workers
 from service.db.engine import Database
+from service.db.models import BlobFault
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ def numbers(db: Database, worker_alive_s: float) -> Sequence[Number]:
         sums = totals.everything(session)
         open_jobs = jobs.open_counts(session)
         ages = jobs.queue_ages(session)
+        faulty = kept.faulty(session)
         awake = workers.alive(session, worker_alive_s)
     busy = sum(worker.busy_with is not None for worker in awake)
     return [
@@ -35,6 +37,7 @@ def numbers(db: Database, worker_alive_s: float) -> Sequence[Number]:
             for kind, state, queue, n in open_jobs
         ),
         *(Number("queue_age_seconds", {"queue": queue}, age, False) for queue, age in ages),
+        *(Number("blobs_faulty", {"fault": str(fault)}, faulty.get(fault, 0), total=False) for fault in BlobFault),
         Number("workers", {"state": "busy"}, busy, total=False),
         Number("workers", {"state": "idle"}, len(awake) - busy, total=False),
     ]

@@ -29,6 +29,8 @@ MEMORY_BYTES = 1 << 30
 AT_ONCE = 4
 """Questions that are answered at a time; others wait their turn, PATIENCE_S seconds at most."""
 PATIENCE_S = 2.0
+BEHIND_OTHERS = 10
+"""How nice such a process is: answers of the API go first on cores that they share."""
 
 FAILED, TIME_LIMIT, BUSY = "preflight_failed", "time_limit", "preflight_busy"
 
@@ -120,6 +122,8 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         env={**kept, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"},
         process_group=0,
     )
+    with contextlib.suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, child.pid, BEHIND_OTHERS)
     for pipe in _pipes(child):
         os.set_blocking(pipe, False)
     return child

@@ -22,15 +22,15 @@ class Piece:
 
 
 def stream(blobs: Blobs, pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """All bytes in order, in chunks. Raises `NotFound` and `StorageUnavailable`."""
+    """All bytes in order, in chunks. Raises `StorageUnavailable`."""
     for piece in pieces:
-        yield from blobs.read(piece.key)
+        yield from blobs.read(piece.key, length=piece.bytes)
 
 
 def as_file(blobs: Blobs, pieces: Sequence[Piece], largest: int) -> Ranged:
     """A file to be read, never more than `largest` bytes at a time: a larger read raises `ValueError`.
 
-    Reads raise `NotFound` and `StorageUnavailable`.
+    Reads raise `StorageUnavailable`.
     """
     starts = tuple(itertools.accumulate((piece.bytes for piece in pieces), initial=0))
 
@@ -39,7 +39,7 @@ def as_file(blobs: Blobs, pieces: Sequence[Piece], largest: int) -> Ranged:
         for begin, piece in zip(starts, pieces, strict=False):
             first, last = max(start - begin, 0), min(end - begin, piece.bytes)
             if first < last:
-                found.extend(blobs.read(piece.key, first, last))
+                found.extend(blobs.read(piece.key, first, last, length=piece.bytes))
         return b"".join(found)
 
     return Ranged(fetch, starts[-1], window=WINDOW, largest=largest)

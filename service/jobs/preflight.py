@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.contract import CompileOptions
-from compiler.errors import OptionsError
+from compiler.errors import InternalError, OptionsError
 from service.blobs.store import Blobs
 from service.db import estimates, jobs, workers
+from service.db.artifacts import onnx_bytes
 from service.db.engine import Database
 from service.db.models import Model
 from service.db.plain import storable
-from service.errors import NotReady
+from service.errors import Busy
 from service.jobs import models
 from service.jobs.oracle import BUSY, MEMORY_BYTES, Oracle
+from service.logs import logger
 
 WALL_S = 20.0
 """Wall and CPU seconds that reading one model may take."""
@@ -28,6 +30,8 @@ PAST_JOBS = 200
 """The newest of the owner's jobs that an estimate looks at."""
 SIMILAR = 2.0
 """Models are alike when one has at most this many times the nodes of the other."""
+
+log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def preflight(
 
     alive_s  within which a worker must have been seen to count as alive
 
-    Raises `NotFound` (no such model), `NotReady` (too many ask at once), `StorageUnavailable` and
+    Raises `NotFound` (no such model), `Busy` (too many ask at once), `StorageUnavailable` and
     `DatabaseUnavailable`.
     """
     model = models.row(db, owner, digest)
@@ -108,16 +112,21 @@ def _ask(blobs: Blobs, oracle: Oracle, model: Model, options: CompileOptions) ->
     with ExitStack() as opened:
         order = {
             "order": "preflight",
-            "model": str(opened.enter_context(blobs.local(model.blob_key)).absolute()),
+            "model": str(opened.enter_context(blobs.local(model.blob_key, onnx_bytes(model))).absolute()),
             "data": {
-                file["path"]: str(opened.enter_context(blobs.local(file["key"])).absolute()) for file in model.files
+                file["path"]: str(opened.enter_context(blobs.local(file["key"], file["bytes"])).absolute())
+                for file in model.files
             },
             "options": options.to_json(),
         }
         answer: dict[str, Any] = storable(oracle.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
     problem = answer.get("problem")
     if isinstance(problem, dict) and problem.get("code") == BUSY:
-        raise NotReady("too many models are being looked at", fix="ask again in a moment")
+        raise Busy("too many models are being looked at", fix="ask again in a moment")
+    if isinstance(problem, dict) and problem.get("code") == InternalError.code:
+        log.error("a model cannot be looked at by a fault of ours", model=model.digest, problem=problem)
+        fix = f"report it with the digest of the model, {model.digest}"
+        answer["problem"] = {**problem, "message": "the model cannot be looked at; this is our fault", "fix": fix}
     return answer
 
 

@@ -1,16 +1,18 @@
-"""Remove a model with all that hangs on it."""
+"""Remove a model with all that hangs on it, or a job with all that it made."""
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from service.db import events, jobs, owners, retention
+from sqlalchemy.orm import Session
+
+from service.db import artifacts, events, jobs, owners, retention
 from service.db.engine import Database
-from service.db.models import JobState
-from service.db.retention import Gone
-from service.errors import ModelInUse
-from service.jobs import life, models
+from service.db.models import Job, JobState
+from service.db.retention import Gone, Measurements
+from service.errors import JobInUse, ModelInUse
+from service.jobs import find, life, models
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,56 @@ def remove(db: Database, owner: uuid.UUID, digest: str, *, cancel: bool) -> Remo
         gone = retention.delete_jobs(session, [job.id for job in hanging])
         retention.delete_model(session, owner, digest)
         return Removal(digest, 0, gone, records)
+
+
+@dataclass(frozen=True)
+class Purge:
+    """What became of the request: while it is `stopping` nothing was deleted.
+
+    `kept_by` are jobs that were answered with its artifact, which stays for them; the first of them has it from now on.
+    """
+
+    job: uuid.UUID
+    stopping: bool
+    artifacts: int = 0
+    measured: Measurements = field(default_factory=Measurements)
+    kept_by: tuple[uuid.UUID, ...] = ()
+
+
+def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
+    """Delete a job of any kind with all that came of it, as if it had never been.
+
+    Its row, events, attempts and what they printed, report, result, artifact, tuning records, and the texts of
+    workloads that nothing else of the owner's was measured on; the bytes go with the next sweep after the grace. The
+    model stays. A job that waits is cancelled first; one that is held is asked to end, and the caller asks again.
+    Raises `NotFound`, and `JobInUse` while benchmarks or inferences of its artifact wait or run.
+    """
+    with db.write() as session:
+        owners.lock(session, owner)  # nobody is promised its artifact meanwhile
+        job = find.required(session, owner, job_id, lock=True)
+        if job.state in jobs.HELD:
+            _ask_to_end(session, job)
+            return Purge(job_id, stopping=True)
+        if job.state == JobState.QUEUED:
+            life.move(session, job.id, JobState.CANCELLED)
+            job = jobs.locked(session, job_id)
+        made = None if job.artifact_id is None else artifacts.of_owner(session, owner, job.artifact_id)
+        mine = made is not None and made.job_id == job.id
+        heirs = tuple(retention.heirs(session, job)) if mine else ()
+        if heirs:
+            retention.hand_over(session, job, heirs[0])
+        elif mine and job.artifact_id is not None and (count := retention.runs_ahead(session, job.artifact_id)):
+            raise JobInUse(
+                f"{count} benchmarks or inferences of its artifact wait or run",
+                fix="wait for them, or cancel them with DELETE /jobs/{id}",
+                details={"artifact": str(job.artifact_id), "jobs": count},
+            )
+        measured = retention.delete_measurements(session, job)
+        gone = retention.delete_jobs(session, [job.id])
+        return Purge(job_id, False, gone.artifacts, measured, heirs)
+
+
+def _ask_to_end(session: Session, job: Job) -> None:
+    if not job.cancel_requested:
+        jobs.ask_to_cancel(session, job.id)
+        events.append(session, job.id, [("notice", {"message": "cancelling was asked for, to remove it"})])

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 from service.blobs.store import Blobs
 from service.config import Settings
-from service.db import owners, retention
+from service.db import kept, owners, retention
 from service.db.engine import Database
 from service.db.retention import Gone
 from service.errors import DatabaseUnavailable, StorageUnavailable
+from service.jobs import integrity
 from service.logs import logger
 
 KEYS_AT_ONCE = 50_000
@@ -34,12 +35,14 @@ log = logger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """How long what is kept, in seconds; `jobs_s` 0: for ever."""
+    """How long what is kept, in seconds; `jobs_s` and `models_s` 0: for ever. `scrub_bytes` are checked in a round."""
 
     jobs_s: float
     uploads_s: float
     inferences_s: float
     grace_s: float
+    models_s: float = 0.0
+    scrub_bytes: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> Rules:
@@ -49,6 +52,8 @@ class Rules:
             uploads_s=settings.keep_uploads_hours * 3600,
             inferences_s=settings.keep_inferences_hours * 3600,
             grace_s=settings.gc_grace_s,
+            models_s=settings.keep_models_days * 24 * 3600,
+            scrub_bytes=settings.scrub_bytes,
         )
 
 
@@ -62,16 +67,25 @@ class Swept:
     inferences: int = 0
     blobs: int = 0
     temporary: int = 0
+    models: int = 0
 
 
 def sweep(db: Database, blobs: Blobs, rules: Rules, stop: threading.Event | None = None) -> Swept:
     """One round, which ends early once `stop` is set. Raises `DatabaseUnavailable` and `StorageUnavailable`."""
     gone = _old_jobs(db, rules.jobs_s) if rules.jobs_s > 0 else Gone()
+    models = _old_models(db, rules.models_s) if rules.models_s > 0 else 0
     with db.write() as session:
         uploads = retention.forget_uploads(session, rules.uploads_s)
         inferences = retention.forget_arrays(session, rules.inferences_s)
     garbage = collect(db, blobs, rules.grace_s, stop)
-    return Swept(gone.jobs, gone.artifacts, uploads, inferences, garbage, blobs.sweep(ABANDONED_S))
+    garbage += _discard(db, blobs)
+    if rules.scrub_bytes:
+        found = integrity.scrub(db, blobs, rules.scrub_bytes, stop)
+        if found.damaged or found.lost:
+            log.error("bytes are not as they were kept", damaged=len(found.damaged), lost=len(found.lost))
+    temporary = blobs.sweep(ABANDONED_S)
+    db.forget()
+    return Swept(gone.jobs, gone.artifacts, uploads, inferences, garbage, temporary, models)
 
 
 def collect(db: Database, blobs: Blobs, grace_s: float, stop: threading.Event | None = None) -> int:
@@ -90,7 +104,22 @@ def collect(db: Database, blobs: Blobs, grace_s: float, stop: threading.Event | 
                 return removed
             blobs.delete(key, unless_written_since=limit)
             removed += 1
+        with db.write() as session:
+            kept.forget(session, garbage, grace_s)
     return removed
+
+
+def _discard(db: Database, blobs: Blobs) -> int:
+    """Remove what was set aside of keys that no row names any more; how many."""
+    aside = list(blobs.set_aside())
+    if not aside:
+        return 0
+    with db.read() as session:
+        named = retention.named(session, [key for _, key in aside])
+    unnamed = [name for name, key in aside if key not in named]
+    for name in unnamed:
+        blobs.discard(name)
+    return len(unnamed)
 
 
 def loop(db: Database, blobs: Blobs, stop: threading.Event, *, every_s: float, rules: Rules) -> None:
@@ -116,4 +145,17 @@ def _old_jobs(db: Database, older_than_s: float) -> Gone:
                 owners.lock(session, owner)  # nobody is promised one of these artifacts meanwhile
                 batch = retention.delete_jobs(session, retention.old_jobs(session, owner, older_than_s))
             gone += batch
+    return gone
+
+
+def _old_models(db: Database, older_than_s: float) -> int:
+    with db.read() as session:
+        unused = retention.unused_models(session, older_than_s)
+    gone = 0
+    for owner, digest in unused:
+        with db.write() as session:
+            owners.lock(session, owner)  # nobody submits a job for it meanwhile
+            if (owner, digest) in retention.unused_models(session, older_than_s, digest):
+                retention.delete_model(session, owner, digest)
+                gone += 1
     return gone

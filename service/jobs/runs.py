@@ -14,11 +14,12 @@ from sqlalchemy.orm import Session
 
 from compiler.contract import BenchmarkOptions
 from service.blobs.store import StoredBlob
-from service.db import artifacts, jobs, needs, owners, results
+from service.db import artifacts, jobs, kept, needs, owners, results
 from service.db.engine import Database
 from service.db.models import Job, JobKind, JobState, new_id
 from service.errors import ArtifactNeverMade, NotFound
 from service.jobs import life
+from service.jobs.integrity import problem
 from service.jobs.submit import Submitted, earlier, enqueue, fingerprint
 
 RUN = "run:"
@@ -83,7 +84,7 @@ def run(db: Database, wanted: Run, *, max_queued: int) -> Submitted:
     """Make the job's row, durably.
 
     Raises `NotFound` for an artifact that was never promised, `ArtifactNeverMade` for one whose job failed,
-    `IdempotencyKeyReused` and `QueueFull`.
+    `ArtifactLost` for one whose bytes are lost or damaged, `IdempotencyKeyReused` and `QueueFull`.
     """
     with db.write() as session:
         owners.lock(session, wanted.owner)
@@ -123,7 +124,10 @@ def _maker(session: Session, owner: uuid.UUID, artifact_id: uuid.UUID) -> Job:
     if found is None:
         raise NotFound(f"there is no artifact {artifact_id}", fix="a job names its artifact: GET /jobs/{id}")
     maker = jobs.locked(session, found.id)
-    if maker.state in life.TERMINAL and artifacts.of_owner(session, owner, artifact_id) is None:
+    made = artifacts.of_owner(session, owner, artifact_id)
+    if made is not None and (faults := kept.faults(session, [made.blob_key])):
+        raise problem(faults[made.blob_key])
+    if maker.state in life.TERMINAL and made is None:
         raise ArtifactNeverMade(
             f"job {maker.id}, which was to make artifact {artifact_id}, ended as {maker.state}",
             fix="look at that job's problem, and compile again",

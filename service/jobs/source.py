@@ -11,7 +11,7 @@ from service.db import workloads
 from service.db.engine import Database
 from service.db.models import TuningRecord
 from service.db.plain import storable
-from service.errors import NotReady, SourceUnknown
+from service.errors import Busy, SourceUnknown
 from service.jobs import records
 from service.jobs.oracle import BUSY, TIME_LIMIT
 
@@ -38,7 +38,7 @@ def source(db: Database, oracle: Answers, owner: uuid.UUID, record_id: uuid.UUID
     """C of what a record measured, generated from its workload, variant and target in a sealed process.
 
     Raises `NotFound`; `SourceUnknown` when the workload's text was never recorded; `SourceUnavailable` when the text or
-    the variant cannot be read, or takes too long; `NotReady` while too many others ask; `InternalError` when it died.
+    the variant cannot be read, or takes too long; `Busy` while too many others ask; `InternalError` when it died.
     """
     record = records.get(db, owner, record_id)
     text = workload_text(db, owner, record)
@@ -68,7 +68,7 @@ def _refusal(answer: Mapping[str, Any]) -> Exception:
             f"no source was generated within {WALL_S:g} s", fix="measure it again with this version of the compiler"
         )
     if code == BUSY:
-        return NotReady("too many sources and models are being looked at", fix="ask again in a moment")
+        return Busy("too many sources and models are being looked at", fix="ask again in a moment")
     return InternalError(
         f"no source was generated: {message or 'the answer is not one'}", fix="report it, with the record"
     )

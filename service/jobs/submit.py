@@ -17,6 +17,7 @@ from service.db import artifacts, catalogue, events, jobs, owners, shares, total
 from service.db.engine import Database, clock
 from service.db.models import Job, JobKind, JobState, new_id
 from service.errors import IdempotencyKeyReused, NotFound, QueueFull
+from service.jobs.models import demand_bytes
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
 
@@ -60,8 +61,8 @@ class Submitted:
 def submit(db: Database, submission: Submission, *, max_queued: int) -> Submitted:
     """Make one job's row, durably; the caller rings the doorbell afterwards if the job is QUEUED.
 
-    Raises `NotFound` (no such model), `OptionsError` (no such target), `IdempotencyKeyReused` (key known with another
-    body) and `QueueFull` (`max_queued` jobs are waiting).
+    Raises `NotFound` (no such model), `BlobLost` (its files are lost or damaged), `OptionsError` (no such target),
+    `IdempotencyKeyReused` (key known with another body) and `QueueFull` (`max_queued` jobs are waiting).
     """
     return submit_all(db, [submission], max_queued=max_queued)[0]
 
@@ -118,7 +119,8 @@ def _submit(session: Session, submission: Submission, max_queued: int) -> Submit
     owner, digest = submission.owner, submission.model
     if (known := earlier(session, owner, submission.idempotency_key, submission.body_hash)) is not None:
         return Submitted(known, replayed=True)
-    if artifacts.model(session, owner, digest) is None:
+    model = artifacts.model(session, owner, digest)
+    if model is None:
         raise NotFound(f"there is no model {digest}", fix="upload it with POST /models")
     job = Job(
         id=new_id(),
@@ -137,7 +139,9 @@ def _submit(session: Session, submission: Submission, max_queued: int) -> Submit
     )
     _demand_known(session, submission.options.target)
     source = None if submission.fresh else jobs.cached(session, owner, submission.options.cache_key(digest))
+    artifacts.use_model(session, owner, digest)
     if source is None:
+        demand_bytes(session, model)
         enqueue(session, job, max_queued)
     else:
         _answer_from(job, source)

@@ -145,7 +145,7 @@ def finish(db: Database, blobs: Blobs, upload: Upload, *, model: str | None, lim
         return models.Kept(models.row(db, upload.owner_id, upload.model_digest), new=False)
     assert upload.received == upload.bytes, "it is whole"
     try:
-        bundle = _opened(blobs, upload, model, limit)
+        bundle = _opened(db, blobs, upload, model, limit)
     except DigestMismatch:
         abandon(db, upload.owner_id, upload.id)
         raise
@@ -158,16 +158,23 @@ def finish(db: Database, blobs: Blobs, upload: Upload, *, model: str | None, lim
     return models.Kept(models.row(db, upload.owner_id, other.model_digest or ""), new=False)
 
 
-def _opened(blobs: Blobs, upload: Upload, model: str | None, limit: int) -> Bundle:
+def _opened(db: Database, blobs: Blobs, upload: Upload, model: str | None, limit: int) -> Bundle:
     pieces = [Piece(part["key"], part["bytes"]) for part in upload.parts]
     if upload.media_type != ZIP:
         return Bundle(_joined(blobs, pieces, upload.sha256))
     if upload.sha256 is not None:
-        digest = hashlib.sha256()
-        for chunk in stream(blobs, pieces):
-            digest.update(chunk)
-        demand_digest(digest.hexdigest(), upload.sha256)
+        demand_digest(upload.found_sha256 or _hashed(db, blobs, upload, pieces), upload.sha256)
     return unpack(blobs, pieces, model=model, limit=limit)
+
+
+def _hashed(db: Database, blobs: Blobs, upload: Upload, pieces: Sequence[Piece]) -> str:
+    """The SHA-256 (hex) of a whole upload, kept in its row: asking again for its model does not read it again."""
+    digest = hashlib.sha256()
+    for chunk in stream(blobs, pieces):
+        digest.update(chunk)
+    with db.write() as session:
+        uploads.hashed(session, upload.id, digest.hexdigest())
+    return digest.hexdigest()
 
 
 def _joined(blobs: Blobs, pieces: Sequence[Piece], sha256: str | None) -> StoredBlob:

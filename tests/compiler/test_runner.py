@@ -348,3 +348,16 @@ def test_what_copies_add_is_a_difference_of_medians() -> None:
     short, long = itertools.cycle([1.0, 9.0, 1.0]), itertools.cycle([3.0, 3.0, 90.0])
     assert added_seconds(lambda: next(short), lambda: next(long)) == 2.0
     assert added_seconds(lambda: 2.0, lambda: 1.0) == 0.0
+
+
+def test_artifacts_for_cores_are_run_without_loading_what_is_known_of_gpus(compiled: Callable[..., Compiled]) -> None:
+    program = """
+import sys
+from pathlib import Path
+from compiler.contract import BenchmarkOptions
+from compiler.runner import benchmark
+assert benchmark([("one", Path(sys.argv[1]))], BenchmarkOptions(seconds=0.01, profile=False))["machine"]["gpu"] is None
+print(*(name for name in sys.modules if name.startswith("compiler.devices.cuda")))
+"""
+    command = [sys.executable, "-c", program, str(compiled("tiny_cnn").artifact)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"

@@ -294,6 +294,42 @@ def test_mma_multiplies_fragments(device: Device, kind: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("before", "products", "after"),
+    [
+        (1.0, [1.5 * 2**-24], 1.0),  # nearest would be 1 + 2^-23
+        (-1.0, [-1.5 * 2**-24], -1.0),  # toward zero
+        (1.0, [-(2**-25)], 1.0),  # below the one bit behind those of a float
+        (1.0, [-(2**-24)], 1 - 2**-24),
+        (1.0, [2**-24, 2**-24], 1 + 2**-23),  # the bit behind is kept until all are added
+        (1.0, [2**-25] * 4, 1.0),  # each is cut off where it is aligned
+        (0.0, [1.0, 2**-25, -1.0], 0.0),
+        (0.0, [2.0**-20, 2.0**-28], 2.0**-20 * (1 + 2**-8)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["m16n8k8_tf32", "m16n8k16_f16", "m16n8k16_bf16"])
+def test_tensor_cores_cut_off_what_is_below_the_largest_addend(
+    device: Device, kind: str, before: float, products: list[float], after: float
+) -> None:
+    k, dtype = (8, np.float32) if kind.endswith("tf32") else (16, np.float16 if "_f16" in kind else ml_dtypes.bfloat16)
+    a, b = np.zeros((16, k), dtype), np.zeros((k, 8), dtype)
+    for at, product in enumerate(products):
+        half = 2.0 ** (np.floor(np.log2(abs(product))) // 2)
+        a[:, at], b[at] = half, product / half
+    found, _ = product_of_fragments(device, kind, a, b, np.full((16, 8), before, np.float32))
+    np.testing.assert_array_equal(found, np.float32(after))
+
+
+def test_what_is_infinite_or_no_number_stays_so_in_tensor_cores(device: Device) -> None:
+    a, b = np.ones((16, 8), np.float32), np.ones((8, 8), np.float32)
+    a[1, 3], a[2, 3], a[3, 3] = np.inf, -np.inf, np.nan
+    b[:, 1] = 2.0**-60
+    found, expected = product_of_fragments(device, "m16n8k8_tf32", a, b, np.full((16, 8), 2.0, np.float32))
+    assert np.isnan(expected).any()
+    assert np.isinf(expected).any()
+    np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
 @pytest.mark.parametrize("kind", ["s8", "u8", "u8_s8", "s8_u8"])
 def test_mma_multiplies_fragments_of_bytes(device: Device, kind: str) -> None:
     """Of the dtypes of a and b in this order; of one where they are the same."""

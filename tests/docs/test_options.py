@@ -28,6 +28,7 @@ OTHERS: dict[str, Any] = {
     "tuning_trials": 100,
     "scheduler": "stages",
     "seed": 1,
+    "proof_limit_s": 60.0,
     "without": ("weights", "inline"),
 }
 """For each field a value that is not its default."""

@@ -14,9 +14,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.orm import Session
 
-from service.db import migrate
+from service.db import migrate, records
 from service.db.engine import Database
 from service.db.models import Job, JobKind, Model, Row, TuningRecord
+from service.db.records import Wanted
 from service.errors import NotReady
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +138,10 @@ REPORTS_OF_THE_LIVING = {"workers"}
 """Tables that a step may empty: whoever lives reports again within seconds."""
 
 
+DERIVED = {"blobs", "record_operators"}
+"""Tables that a step fills from others."""
+
+
 @pytest.mark.parametrize("step", STEPS[:-1])
 def test_what_was_written_at_a_step_survives_every_later_one_and_the_way_back(
     url: str, db: Database, step: str
@@ -149,7 +154,7 @@ def test_what_was_written_at_a_step_survives_every_later_one_and_the_way_back(
         if name not in REPORTS_OF_THE_LIVING:
             assert len(after[name]) == 1, name
             assert {column: after[name][0][column] for column in row} == row, name
-    assert all(rows == [] for name, rows in after.items() if name not in before)
+    assert all(rows == [] for name, rows in after.items() if name not in {*before, *DERIVED})
     migrate.downgrade(url, step)
     kept = contents(db)
     assert kept.keys() == before.keys()
@@ -185,14 +190,14 @@ def test_a_job_that_waited_at_0001_waits_in_the_queue_of_its_target(url: str, db
         for name in ("owners", "models"):
             insert(session, name)
         insert(session, "jobs", **{"jobs.queue": "cpu"})
-    migrate.upgrade(url, "0002")
+    migrate.upgrade(url, "0003")
     assert contents(db)["jobs"][0]["queue"] == "cpu:x86-64-v3"
     migrate.downgrade(url, "0001")
     assert contents(db)["jobs"][0]["queue"] == "cpu"
 
 
 def test_the_way_back_to_0001_removes_what_it_cannot_hold_and_nothing_else(url: str, db: Database) -> None:
-    migrate.upgrade(url, "0002")
+    migrate.upgrade(url, "0003")
     split, bundle, benchmark = "e" * 64, uuid.UUID(int=3), uuid.UUID(int=4)
     kept = fill(db)
     with db.write() as session:
@@ -217,6 +222,42 @@ def test_the_way_back_to_0001_removes_what_it_cannot_hold_and_nothing_else(url: 
     migrate.upgrade(url)
 
 
+def test_records_written_at_0002_are_found_by_the_operators_of_their_kernels(url: str, db: Database) -> None:
+    migrate.upgrade(url, "0003")
+    names = {20: "Conv+Add+Relu", 21: "Conv", 22: "Gemm+...+Relu"}
+    with db.write() as session:
+        for name in ("owners", "models", "jobs"):
+            insert(session, name)
+        for number, operator in names.items():
+            insert(session, "tuning_records", id=uuid.UUID(int=number), operator=operator)
+    migrate.upgrade(url)
+
+    def found(operator: str) -> set[int]:
+        with db.read() as session:
+            page = records.page(session, OWNER, Wanted({"operator": operator}), before=None, limit=9)
+            return {record.id.int for record in page}
+
+    asked = ("Conv", "Relu", "Conv+Add+Relu", "Gemm", "...", "Con")
+    assert [found(one) for one in asked] == [{20, 21}, {20, 22}, {20}, {22}, set(), set()]
+
+
+def test_the_bytes_of_every_row_of_0002_are_known_with_their_length(url: str, db: Database) -> None:
+    migrate.upgrade(url, "0003")
+    data = [{"path": "w", "sha256": "f", "bytes": 30, "key": "of-data"}]
+    with db.write() as session:
+        for name in ("owners",):
+            insert(session, name)
+        insert(session, "models", bytes=100, files=data, blob_key="of-onnx")
+        insert(session, "uploads", parts=[{"key": "of-piece", "bytes": 5}, {"key": "of-piece", "bytes": 5}])
+        insert(session, "jobs", **{"jobs.created_at": 77.0})
+        insert(session, "artifacts", bytes=7, blob_key="of-artifact")
+        insert(session, "inferences", input_key="", output_key="of-output", output_bytes=9)
+    migrate.upgrade(url)
+    known = {row["key"]: row["bytes"] for row in contents(db)["blobs"]}
+    assert known == {"of-data": 30, "of-onnx": 70, "of-piece": 5, "of-artifact": 7, "of-output": 9}
+    assert contents(db)["models"][0]["used_at"] == 77.0
+
+
 def test_the_history_ends_where_the_models_are(url: str, db: Database) -> None:
     migrate.upgrade(url)
     with db.read() as session:
@@ -229,6 +270,17 @@ def test_a_database_that_is_behind_is_not_ready(url: str, db: Database) -> None:
         migrate.require_current(db)
     migrate.upgrade(url)
     migrate.require_current(db)
+
+
+def test_a_database_of_a_newer_program_is_told_apart_from_one_that_is_behind(url: str, db: Database) -> None:
+    migrate.upgrade(url)
+    with db.write() as session:
+        session.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(NotReady, match="9999") as newer:
+        migrate.require_current(db)
+    assert "start the newer version" in newer.value.fix
+    with pytest.raises(NotReady, match="9999"):
+        migrate.upgrade(url)
 
 
 def test_a_step_that_fails_leaves_nothing(url: str, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +316,8 @@ def test_foreign_keys_that_dangle_stop_a_migration(tmp_path: Path) -> None:
     migrate.upgrade(url)
     with pytest.raises(sa.exc.IntegrityError, match="dangling"), migrate.connected(url) as connection:
         connection.exec_driver_sql(
-            "INSERT INTO models (owner_id, digest, bytes, blob_key, files, created_at) VALUES ('x', 'd', 1, 'k', "
-            "'[]', 0)"
+            "INSERT INTO models (owner_id, digest, bytes, blob_key, files, created_at, used_at) "
+            "VALUES ('x', 'd', 1, 'k', '[]', 0, 0)"
         )
 
 

@@ -73,6 +73,7 @@ def settings(tmp_path: Path, url: str) -> Settings:
         max_queued_per_owner=5,
         reconcile_every_s=3600.0,
         sse_keepalive_s=0.2,
+        probes_stand_s=0.0,
         events_poll_s=0.01,
     )
 

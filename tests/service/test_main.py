@@ -112,8 +112,25 @@ def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str,
         check=True,
     )
     assert dict(line.split() for line in swept.stdout.splitlines()) == dict.fromkeys(
-        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary"), "0"
+        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary", "models"), "0"
     )
+
+
+def test_an_api_process_over_a_database_at_another_step_ends_and_says_why(tmp_path: Path) -> None:
+    """As of several API processes one that is started anew after another version migrated the database."""
+    environment = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path), "TILEWRIGHT_DATABASE_URL": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", "from service.http.app import from_environment; from_environment()"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the database is at step None" in done.stderr
+    assert "python -m service migrate" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,9 @@ class FakeServer:
                 return _missing()
             case "GET" | "DELETE", ["jobs", _]:
                 return httpx.Response(200, json=self.job())
+            case "POST", ["jobs", job, "purge"]:
+                counts = {"artifacts": 1, "tuning_records": 412, "workloads": 37}
+                return httpx.Response(200, json={"job": job, "stopping": False, **counts, "artifact_kept_by": []})
             case "POST", ["jobs", _, "finish" | "clone"]:
                 return httpx.Response(202, json=self.job(**body))
             case "GET", ["jobs"]:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import time
-import uuid
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -74,10 +73,6 @@ class Running:
     folder: Path
     launcher: int
 
-    def doom(self, scene: Scene) -> None:
-        """Whatever happens to this job's process is our doing; to be said before it is done."""
-        scene.ground.doomed.add(uuid.UUID(self.folder.name.rpartition("-")[0]))
-
 
 def at_point(scene: Scene, fate: Fate, point: str) -> Course:
     """Whoever comes to the point suffers it."""
@@ -115,7 +110,6 @@ def child_killed(scene: Scene) -> Course:
     while True:
         job = yield from some_job(scene)
         for pid in launch.descendants(job.launcher):
-            job.doom(scene)
             end(pid)
             return
         yield
@@ -125,7 +119,6 @@ def launcher_killed(scene: Scene) -> Course:
     """SIGKILL for the process between worker and job, with which the job dies."""
     yield from pause(scene.rng.uniform(0.0, LATEST_S))
     job = yield from some_job(scene)
-    job.doom(scene)
     end(job.launcher)
 
 

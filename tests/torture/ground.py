@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,8 +62,6 @@ class Ground:
     fault: str = faults.NONE
     port: int = field(default_factory=free_port)
     key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    doomed: set[uuid.UUID] = field(default_factory=set)
-    """Jobs whose own process was killed: these may fail."""
     deaths: int = 0
     """Processes of the service that were found dead and started again."""
 

@@ -42,7 +42,9 @@ SUCCESS = """
 def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spec]]:
     """The real child, around a `compile_model` with this body."""
 
-    def run(body: str, options: dict[str, Any] | None = None) -> tuple[Ending, list[Event], Spec]:
+    def run(
+        body: str, options: dict[str, Any] | None = None, walls: tuple[str, ...] = ()
+    ) -> tuple[Ending, list[Event], Spec]:
         scratch = tmp_path / "job" / "work"
         scratch.mkdir(parents=True)
         model = tmp_path / "model.onnx"
@@ -59,6 +61,7 @@ def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spe
             options=options or {},
             records=({"workload": "earlier"},),
             limits=limits,
+            walls=walls,
         )
         seen: list[Event] = []
         bell = Bell()
@@ -80,6 +83,15 @@ def test_a_model_is_compiled_behind_the_walls(compile_with: Callable[..., Any]) 
     assert spec.output.read_bytes() == b"model:cpu"
 
 
+def test_where_a_wall_is_missing_that_is_demanded_nothing_is_read(compile_with: Callable[..., Any]) -> None:
+    ending, seen, spec = compile_with(SUCCESS, walls=("limits", "moat"))
+    assert (ending.problem["code"], ending.problem["fault"]) == ("walls_missing", "machine")
+    assert "moat" in ending.problem["message"]
+    assert "limits" not in ending.problem["message"]
+    assert seen == []
+    assert not spec.output.exists()
+
+
 def test_a_spec_survives_the_pipe(tmp_path: Path) -> None:
     spec = Spec(
         kind="inference",
@@ -91,6 +103,7 @@ def test_a_spec_survives_the_pipe(tmp_path: Path) -> None:
         records=({"x": 1},),
         limits=Limits(wall_s=1.5),
         measures=False,
+        walls=("files",),
     )
     assert Spec.from_json(spec.to_json()) == spec
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import errno
-from contextlib import ExitStack
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from service.blobs.local import LocalBlobs
 from service.db.models import JobKind, new_id
-from service.errors import NotFound
+from service.errors import BlobDamaged, BlobLost
 from service.jobs.lease import Claim, Input
+from worker import layout
 from worker.layout import lay_out
 
 
@@ -38,46 +40,48 @@ def test_a_model_comes_first_and_external_data_by_its_paths_follows(blobs: Local
     given = claim(
         JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "a/b.bin", b"1"), file(blobs, "model", b"2")
     )
-    with ExitStack() as opened:
-        laid = lay_out(given, blobs, folder, opened)
-        assert [(name, path.read_bytes()) for name, path in laid] == [
-            ("model", b"onnx"),
-            ("a/b.bin", b"1"),
-            ("model", b"2"),
-        ]
-        for file_of_job, (_, path) in zip(given.inputs, laid, strict=True):
-            assert path.samefile(blobs.path(file_of_job.key)), "nothing is copied"
+    laid = lay_out(given, blobs, folder)
+    assert [(name, path.read_bytes()) for name, path in laid] == [
+        ("model", b"onnx"),
+        ("a/b.bin", b"1"),
+        ("model", b"2"),
+    ]
+    for file_of_job, (_, path) in zip(given.inputs, laid, strict=True):
+        assert not path.samefile(blobs.path(file_of_job.key))
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../x", "", "a//b", "./a", "a\0b"])
 def test_no_name_becomes_a_path(blobs: LocalBlobs, folder: Path, name: str) -> None:
     given = claim(JobKind.COMPILE, file(blobs, "model"), file(blobs, name))
-    with ExitStack() as opened:
-        _, (laid, path) = lay_out(given, blobs, folder, opened)
-        assert (laid, path.parent) == (name, folder)
+    _, (laid, path) = lay_out(given, blobs, folder)
+    assert (laid, path.parent) == (name, folder)
 
 
 def test_one_artifact_may_be_given_twice(blobs: LocalBlobs, folder: Path) -> None:
     artifact = file(blobs, "id", b"artifact")
-    with ExitStack() as opened:
-        laid = lay_out(claim(JobKind.BENCHMARK, artifact, artifact), blobs, folder, opened)
-        assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact")] * 2
-        assert laid[0][1] != laid[1][1]
+    laid = lay_out(claim(JobKind.BENCHMARK, artifact, artifact), blobs, folder)
+    assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact")] * 2
+    assert laid[0][1] != laid[1][1]
 
 
 def test_the_arrays_of_an_inference_follow_its_artifact(blobs: LocalBlobs, folder: Path) -> None:
     given = claim(JobKind.INFERENCE, file(blobs, "id", b"artifact"), file(blobs, "inputs", b"npz"))
-    with ExitStack() as opened:
-        laid = lay_out(given, blobs, folder, opened)
-        assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact"), ("inputs", b"npz")]
+    laid = lay_out(given, blobs, folder)
+    assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact"), ("inputs", b"npz")]
 
 
-def test_a_blob_that_is_gone_is_not_found(blobs: LocalBlobs, folder: Path) -> None:
+def test_a_blob_that_is_gone_is_lost(blobs: LocalBlobs, folder: Path) -> None:
     lost = file(blobs, "data")
     given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), lost)
     blobs.delete(lost.key)
-    with ExitStack() as opened, pytest.raises(NotFound):
-        lay_out(given, blobs, folder, opened)
+    with pytest.raises(BlobLost):
+        lay_out(given, blobs, folder)
+
+
+def test_a_blob_of_another_length_than_its_row_says_is_damaged(blobs: LocalBlobs, folder: Path) -> None:
+    given = claim(JobKind.COMPILE, replace(file(blobs, "model", b"onnx"), bytes=5))
+    with pytest.raises(BlobDamaged):
+        lay_out(given, blobs, folder)
 
 
 def test_a_full_disk_is_an_error_of_the_file_system(
@@ -86,22 +90,41 @@ def test_a_full_disk_is_an_error_of_the_file_system(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "hardlink_to", full)
-    monkeypatch.setattr(Path, "symlink_to", full)
+    monkeypatch.setattr(layout, "_copy_in_kernel", full)
     given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "data"))
-    with ExitStack() as opened, pytest.raises(OSError, match="No space"):
-        lay_out(given, blobs, folder, opened)
+    with pytest.raises(OSError, match="No space"):
+        lay_out(given, blobs, folder)
 
 
-def test_a_job_keeps_the_file_it_was_given_when_the_blob_is_removed_and_sent_again(
-    blobs: LocalBlobs, folder: Path
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EXDEV, errno.EINVAL])
+def test_where_the_kernel_does_not_copy_between_files_the_bytes_are_copied_all_the_same(
+    blobs: LocalBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """The walls of a job let it read files, not paths: another file of the same name would be refused to it."""
+    def refuse(source: int, target: int) -> None:
+        os.write(target, b"half")
+        raise OSError(number, "not here")
+
+    monkeypatch.setattr(layout, "_copy_in_kernel", refuse)
+    ((_, path),) = lay_out(claim(JobKind.COMPILE, file(blobs, "model", b"onnx" * 1000)), blobs, folder)
+    assert path.read_bytes() == b"onnx" * 1000
+
+
+def test_whatever_a_job_does_to_its_input_the_blob_stays_as_it_was(blobs: LocalBlobs, folder: Path) -> None:
     given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"))
-    with ExitStack() as opened:
-        ((_, model),) = lay_out(given, blobs, folder, opened)
-        before = model.stat().st_ino
-        blobs.delete(given.inputs[0].key)
-        blobs.put_bytes(b"onnx")
-        assert blobs.path(given.inputs[0].key).stat().st_ino != before
-        assert (model.stat().st_ino, model.read_bytes()) == (before, b"onnx")
+    blob = blobs.path(given.inputs[0].key)
+    before = blob.stat()
+    ((_, path),) = lay_out(given, blobs, folder)
+    assert path.stat().st_mode & 0o777 == 0o400
+    path.chmod(0o600)
+    os.utime(path, (1.0, 1.0))
+    path.write_bytes(b"taken over")
+    after = blob.stat()
+    assert blob.read_bytes() == b"onnx"
+    assert (after.st_mode, after.st_mtime, after.st_nlink) == (before.st_mode, before.st_mtime, 1)
+
+
+def test_a_job_keeps_the_file_it_was_given_when_the_blob_is_removed(blobs: LocalBlobs, folder: Path) -> None:
+    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"))
+    ((_, model),) = lay_out(given, blobs, folder)
+    blobs.delete(given.inputs[0].key)
+    assert model.read_bytes() == b"onnx"

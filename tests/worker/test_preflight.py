@@ -15,6 +15,7 @@ from compiler.contract import CompileOptions
 from compiler.preflight import preflight
 from tests.compiler.networks import Network
 from worker.kernel import LINUX
+from worker.limits import BEHIND_OTHERS
 
 COMMAND = [sys.executable, "-P", "-m", "worker.preflight"]
 MAP = """workload
@@ -76,6 +77,18 @@ def test_what_cannot_be_done_is_answered_with_a_problem(order: Any, code: str) -
 def test_without_an_order_it_ends_quietly() -> None:
     done = subprocess.run(COMMAND, input=b"", capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.skipif(not LINUX, reason="how nice a process is says /proc")
+def test_who_preflights_gets_no_greater_share_of_the_cores_than_who_compiles() -> None:
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"no json\n")
+        process.stdin.flush()
+        assert b"problem" in process.stdout.readline()
+        nice = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()[16]
+    assert int(nice) == os.nice(0) + BEHIND_OTHERS
 
 
 @pytest.mark.skipif(not LINUX, reason="the walls are of Linux")

@@ -245,6 +245,75 @@ def test_this_machines_faults_are_tried_again_but_not_forever(office: Any, desk_
     assert office.job(job_id).problem == problem
 
 
+def test_a_job_that_somebody_else_kills_is_tried_again_as_often_as_one_whose_worker_is_lost(
+    office: Any, desk_with: DeskWith
+) -> None:
+    job_id = office.submit()
+    desk = desk_with("os.kill(os.getpid(), signal.SIGKILL); time.sleep(600)", max_lost_leases=3, max_attempts=1)
+    assert [run(desk, claimed(desk)) for _ in range(3)] == ["retried", "retried", "failed"]
+    problem = office.job(job_id).problem
+    assert (problem["code"], problem["fault"]) == ("job_killed", "machine")
+    reasons = [entry.data["reason"] for entry in office.events(job_id) if "reason" in entry.data]
+    assert reasons == ["this machine was at fault: job killed; tried again"] * 2
+
+
+@pytest.mark.parametrize("who", ["os.getppid()", "os.getpid()"])
+def test_a_job_of_which_the_launcher_or_the_child_is_killed_once_succeeds(
+    office: Any, desk_with: DeskWith, tmp_path: Path, who: str
+) -> None:
+    job_id, marker = office.submit(), tmp_path / "marker"
+    child = f"""
+if not os.path.exists({str(marker)!r}):
+    open({str(marker)!r}, "w").close()
+    os.kill({who}, signal.SIGKILL)
+    time.sleep(600)
+succeed()
+"""
+    desk = desk_with(child)
+    assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "succeeded"]
+    assert office.job(job_id).state == JobState.SUCCEEDED
+
+
+def test_a_model_that_is_not_read_in_time_is_tried_once_more(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("load", 0.0); time.sleep(600)', limits=Limits(wall_s=30.0, load_s=0.1))
+    assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "failed"]
+    assert office.job(job_id).problem["details"]["phase"] == "load"
+
+
+def test_a_job_that_takes_too_long_after_its_model_was_read_is_not_tried_again(
+    office: Any, desk_with: DeskWith
+) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
+    assert run(desk, claimed(desk)) == "failed"
+    assert office.job(job_id).problem["details"] == {"limit_s": 1.0, "phase": "agree"}
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_a_job_that_does_not_end_although_it_is_to_finish_is_ended(
+    office: Any, desk_with: DeskWith, eventually: Callable[..., Any], from_the_start: bool
+) -> None:
+    job_id = office.submit()
+    desk = desk_with('event("agree", 0.9)\nwhile True: pass', limits=Limits(wall_s=600.0, finish_s=0.5))
+
+    def ask() -> None:
+        eventually(lambda: office.job(job_id).state == JobState.RUNNING)
+        finish(office.db, office.owner, job_id)
+
+    asking = threading.Thread(target=ask)
+    if from_the_start:
+        finish(office.db, office.owner, job_id)
+    claim = claimed(desk)
+    if not from_the_start:
+        asking.start()
+    assert run(desk, claim) == "failed"
+    if not from_the_start:
+        asking.join()
+    problem = office.job(job_id).problem
+    assert (problem["code"], problem["details"]) == ("time_limit", {"limit_s": 0.5, "phase": "agree"})
+
+
 def test_cancelling_stops_the_job(office: Any, desk_with: DeskWith) -> None:
     job_id = office.submit()
     desk = desk_with('event("tile", 0.5); time.sleep(600)', lease_s=0.3)

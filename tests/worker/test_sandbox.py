@@ -17,8 +17,8 @@ from worker.kernel import LINUX
 
 pytestmark = pytest.mark.skipif(not LINUX, reason="the walls are of Linux")
 
-PROGRAM = """
-import ctypes, errno, json, os, resource, signal, socket, subprocess, sys, threading
+PROGRAM = '''
+import ctypes, errno, fcntl, json, mmap, os, resource, signal, socket, subprocess, sys, threading
 from pathlib import Path
 from worker import sandbox
 from worker.limits import Limits
@@ -51,6 +51,32 @@ def thread():
     worker = threading.Thread(target=int)
     worker.start()
     worker.join()
+CAPABILITIES = """
+import ctypes
+def capabilities():
+    found = (ctypes.c_uint32 * 6)()
+    ctypes.CDLL(None).capget((ctypes.c_uint32 * 2)(0x20080522, 0), found)
+    return found[0] | found[1] | found[3] << 32 | found[4] << 32
+"""
+exec(CAPABILITIES)
+spare_left = attempt(lambda: os.fstat(spare))
+given = os.open(model, os.O_RDONLY)
+def threads_choose_cores():
+    refused = []
+    def choose():
+        try:
+            os.sched_setaffinity(0, os.sched_getaffinity(0))
+        except OSError as error:
+            refused.append(error)
+    worker = threading.Thread(target=choose)
+    worker.start()
+    worker.join()
+    if refused:
+        raise refused[0]
+def shared_file():
+    with (scratch / "mapped").open("w+b") as file:
+        file.truncate(4096)
+        mmap.mmap(file.fileno(), 4096).close()
 x86 = os.uname().machine == "x86_64"
 def compile_c():
     (scratch / "x.c").write_text("int seven(void) { return 7; }")
@@ -58,7 +84,7 @@ def compile_c():
     assert ctypes.CDLL(str(scratch / "x.so")).seven() == 7
 print(json.dumps({
     "standing": standing,
-    "spare": attempt(lambda: os.fstat(spare)),
+    "spare": spare_left,
     "model": attempt(lambda: model.read_bytes()),
     "write_model": attempt(lambda: model.write_bytes(b"")),
     "secret": attempt(lambda: secret.read_bytes()),
@@ -82,6 +108,29 @@ print(json.dumps({
     "limit_of_parent": attempt(lambda: resource.prlimit(parent, resource.RLIMIT_CORE)),
     "own_limit": attempt(lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))),
     "shared_memory": attempt(lambda: call(29 if x86 else 194, 0, 4096, 0o1600)),
+    "mode_of_input": attempt(lambda: os.fchmod(given, 0o777)),
+    "times_of_input": attempt(lambda: os.utime(given, (1, 1))),
+    "times_of_secret": attempt(lambda: os.utime(secret, (1, 1))),
+    "attribute_of_input": attempt(lambda: os.setxattr(given, "user.x", b"1")),
+    "flags_of_input": attempt(lambda: fcntl.ioctl(given, 0x40086602, bytes(8))),
+    "watched_secret": attempt(lambda: call(254 if x86 else 27, os.open("/dev/null", 0), 0, 0)),
+    "cores_of_parent": attempt(lambda: os.sched_setaffinity(parent, os.sched_getaffinity(0))),
+    "own_cores": attempt(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),
+    "cores_of_own_threads": attempt(lambda: threads_choose_cores()),
+    "policy_of_parent": attempt(lambda: os.sched_setscheduler(parent, os.SCHED_BATCH, os.sched_param(0))),
+    "priority_of_parent": attempt(lambda: os.setpriority(os.PRIO_PROCESS, parent, 19)),
+    "priority_of_user": attempt(lambda: os.setpriority(os.PRIO_USER, 0, 19)),
+    "own_priority": attempt(lambda: os.nice(1)),
+    "handle_of_parent": attempt(lambda: os.close(os.pidfd_open(parent))),
+    "memory_file": attempt(lambda: os.close(os.memfd_create("x"))),
+    "shared_pages": attempt(lambda: mmap.mmap(-1, 4096)),
+    "own_pages": attempt(lambda: mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)),
+    "shared_file": attempt(lambda: shared_file()),
+    "opt": attempt(lambda: os.listdir("/opt")),
+    "capabilities": capabilities(),
+    "capabilities_of_subprocess": subprocess.run(
+        [sys.executable, "-c", CAPABILITIES + "exit(capabilities() & ~4 != 0)"]
+    ).returncode,
     "new_user_namespace": attempt(lambda: new_user_namespace(56 if x86 else 220)),
     "clone3": attempt(lambda: call(435, 0, 0)),
     "thread": attempt(thread),
@@ -89,7 +138,7 @@ print(json.dumps({
     "compile": attempt(compile_c),
     "home": attempt(lambda: (scratch / "own").write_text("x")),
 }))
-"""
+'''
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +164,8 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_job_can_do_its_work(inside: dict[str, Any]) -> None:
     names = ("model", "compile", "home", "socketpair", "own_status", "own_limit", "thread")
-    assert {name: inside[name] for name in names} == dict.fromkeys(names, "done")
+    also = ("own_cores", "cores_of_own_threads", "own_priority", "own_pages", "shared_file")
+    assert {name: inside[name] for name in (*names, *also)} == dict.fromkeys((*names, *also), "done")
 
 
 def test_limits_hold(inside: dict[str, Any]) -> None:
@@ -133,7 +183,7 @@ def test_descriptors_are_closed(inside: dict[str, Any]) -> None:
 @pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")
 def test_only_named_files_can_be_read_and_none_written(inside: dict[str, Any]) -> None:
     assert "files" in inside["standing"]
-    names = ("secret", "list_secret", "shadow", "write_model")
+    names = ("secret", "list_secret", "shadow", "write_model", "opt")
     assert {name: inside[name] for name in names} == dict.fromkeys(names, "EACCES")
     assert inside["secret_of_subprocess"] != 0
     assert inside["parent_environment"] in ("EACCES", "EPERM")
@@ -257,11 +307,30 @@ def test_folders_that_jobs_can_read_are_found(tmp_path: Path, monkeypatch: pytes
     installed = tmp_path / "installed"
     monkeypatch.setenv("PATH", f"/usr/bin:{installed}")
     (tmp_path / "link").symlink_to(installed)
-    folders = [installed / "data", tmp_path / "link" / "blobs", tmp_path / "data", Path("/opt/tilewright")]
+    folders = [installed / "data", tmp_path / "link" / "blobs", tmp_path / "data", Path("/usr/tilewright")]
     assert sandbox.exposed(folders) == [folders[0], folders[1], folders[3]]
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     assert sandbox.exposed(folders) == [folders[0], folders[1], folders[3]]
     assert sandbox.exposed(folders, gpu=True) == folders
+
+
+def test_of_opt_only_compilers_and_what_the_linker_searches_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opt, linker = tmp_path / "opt", tmp_path / "conf"
+    for program in (opt / "llvm" / "bin" / "clang", opt / "bin" / "gcc", tmp_path / "elsewhere" / "bin" / "cc"):
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    linker.mkdir()
+    (linker / "cuda.conf").write_text(f"{opt}/cuda/lib64\n/usr/lib/x\n")
+    monkeypatch.setenv("PATH", f"{opt / 'llvm' / 'bin'}:{opt / 'bin'}:{tmp_path / 'elsewhere' / 'bin'}")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    parts = {opt / part for part in ("bin", "lib", "lib64", "libexec", "include")}
+    assert {*sandbox._parts_of_opt(opt, linker)} == parts | {opt / "llvm", opt / "cuda" / "lib64"}
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert sandbox._parts_of_opt(opt, tmp_path / "none") == []
 
 
 @pytest.fixture
@@ -277,15 +346,49 @@ def test_there_is_no_network(filtered: dict[str, Any]) -> None:
     assert filtered["unix"] == "EPERM"
 
 
-def test_files_that_cannot_be_opened_cannot_be_changed_either(filtered: dict[str, Any]) -> None:
-    names = ("mode_of_secret", "owner_of_secret", "attribute_of_secret", "truncated_secret")
-    assert {name: filtered[name] for name in names} == dict.fromkeys(names, "EPERM")
+def test_files_cannot_be_changed_that_cannot_be_opened_or_only_to_be_read(filtered: dict[str, Any]) -> None:
+    names = ("mode_of_secret", "owner_of_secret", "attribute_of_secret", "truncated_secret", "times_of_secret")
+    read = ("mode_of_input", "times_of_input", "attribute_of_input", "flags_of_input", "watched_secret")
+    assert {name: filtered[name] for name in (*names, *read)} == dict.fromkeys((*names, *read), "EPERM")
 
 
 def test_there_is_no_new_namespace_and_no_way_to_other_processes(filtered: dict[str, Any]) -> None:
-    names = ("new_user_namespace", "limit_of_parent", "shared_memory")
-    assert {name: filtered[name] for name in names} == dict.fromkeys(names, "EPERM")
+    names = ("new_user_namespace", "limit_of_parent", "shared_memory", "cores_of_parent", "policy_of_parent")
+    also = ("priority_of_parent", "priority_of_user", "handle_of_parent")
+    assert {name: filtered[name] for name in (*names, *also)} == dict.fromkeys((*names, *also), "EPERM")
     assert filtered["clone3"] == "ENOSYS"
+
+
+def test_no_memory_is_taken_that_no_process_is_seen_to_hold(filtered: dict[str, Any]) -> None:
+    assert (filtered["memory_file"], filtered["shared_pages"]) == ("EPERM", "EPERM")
+
+
+def test_root_gives_up_what_sets_it_apart_but_for_reading(inside: dict[str, Any]) -> None:
+    assert "capabilities" in inside["standing"]
+    assert inside["capabilities"] in (0, 1 << 2)
+    assert inside["capabilities_of_subprocess"] == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "walls"),
+    [
+        (0, ()),
+        (1, ("files_partly",)),
+        (2, ("files_partly",)),
+        (3, ("files",)),
+        (5, ("files",)),
+        (6, ("files", "signals")),
+    ],
+)
+def test_what_stands_is_told_by_the_version_of_landlock(version: int, walls: tuple[str, ...]) -> None:
+    assert landlock.walls(version) == walls
+    assert set(walls) <= {*sandbox.WALLS, "files_partly"}
+
+
+def test_the_walls_that_stand_are_those_that_can_be_demanded(inside: dict[str, Any]) -> None:
+    if landlock.version() >= 6 and "system_calls" in inside["standing"]:
+        assert tuple(inside["standing"]) == tuple(sandbox.WALLS)
+    assert set(inside["standing"]) <= {*sandbox.WALLS, "files_partly"}
 
 
 _REFUSED = """
@@ -294,15 +397,35 @@ _REFUSED = """
     bpf userfaultfd perf_event_open add_key request_key keyctl open_by_handle_at
     init_module finit_module delete_module kexec_load reboot swapon swapoff settimeofday clock_settime
     chmod fchmodat fchmodat2 chown lchown fchown fchownat setxattr lsetxattr removexattr lremovexattr truncate
-    shmget shmat semget msgget mq_open
+    fchmod fsetxattr fremovexattr setxattrat removexattrat file_setattr utime utimes futimesat utimensat
+    name_to_handle_at inotify_add_watch fanotify_init fanotify_mark quotactl quotactl_fd open_tree_attr
+    acct syslog personality vhangup sethostname setdomainname adjtimex clock_adjtime iopl ioperm kexec_file_load
+    kcmp pidfd_open pidfd_send_signal process_madvise process_mrelease migrate_pages move_pages
+    memfd_secret memfd_create
+    shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_unlink mq_open
 """
 REFUSED = frozenset(_REFUSED.split())
-OLD = {"chmod", "chown", "lchown"}
+OLD = {"chmod", "chown", "lchown", "utime", "utimes", "futimesat", "iopl", "ioperm"}
 """Calls that arm64 never had."""
 ONE_TABLE = 424
 """From this number on a call has the same number on every machine."""
-JUDGED = {"clone": {"refuse", "allow"}, "clone3": {"missing"}, "prlimit64": {"allow", "refuse"}}
+EITHER = {"allow", "refuse"}
+JUDGED = {
+    "clone": EITHER,
+    "clone3": {"missing"},
+    "prlimit64": EITHER,
+    "sched_setaffinity": EITHER,
+    "sched_setscheduler": EITHER,
+    "sched_setparam": EITHER,
+    "sched_setattr": EITHER,
+    "setpriority": EITHER,
+    "ioprio_set": EITHER,
+    "mmap": EITHER,
+    "ioctl": EITHER,
+}
 """Calls whose arguments are looked at, or that are told to be missing."""
+ARGUMENTS = [(0,), (1,), (0x10000000,), (0, 0x40086602), (0, 0, 0x21)]
+"""First, second and fourth: under some of them a call whose arguments are looked at is refused, under others not."""
 HEADERS = {
     "x86_64": "#include <asm/unistd_64.h>",
     "aarch64": """
@@ -337,7 +460,7 @@ def test_the_filter_refuses_what_is_listed_here_by_the_numbers_of_the_kernels_he
     if not numbers:
         pytest.skip(f"this machine has no kernel headers of {machine}")
     answers = {
-        name: {_carried_out(seccomp.program(machine), machine, number, first) for first in (0, 1, 0x10000000)}
+        name: {_carried_out(seccomp.program(machine), machine, number, *given) for given in ARGUMENTS}
         for name, number in numbers.items()
     }
     refused = {name for name, found in answers.items() if found == {"refuse"}}
@@ -348,7 +471,7 @@ def test_the_filter_refuses_what_is_listed_here_by_the_numbers_of_the_kernels_he
     others = answers.keys() - refused - JUDGED.keys()
     assert all(answers[name] == {"allow"} for name in others)
     # What these headers are too old to know is numbered alike everywhere, and by newer ones when a test runs there.
-    assert {*REFUSED} == seccomp._REFUSED.keys()
+    assert {*REFUSED} == seccomp._REFUSED.keys() | seccomp._MEMFD_CREATE.keys()
     for name in newer:
         x86, arm = seccomp._REFUSED[name]
         assert x86 == arm is not None, name
@@ -372,7 +495,27 @@ def test_the_filter_answers_each_call_as_it_should(machine: str) -> None:
         (0x40000000, 0): "refuse",
     }
     assert {call: _carried_out(seccomp.program(machine), machine, *call) for call in expected} == expected
+    judged = {
+        (203 if x86 else 122, 0): "allow",  # sched_setaffinity
+        (203 if x86 else 122, 17): "refuse",
+        (141 if x86 else 140, 0, 0): "allow",  # setpriority(PRIO_PROCESS, 0)
+        (141 if x86 else 140, 0, 17): "refuse",
+        (141 if x86 else 140, 2, 0): "refuse",  # PRIO_USER
+        (251 if x86 else 30, 1, 0): "allow",  # ioprio_set(IOPRIO_WHO_PROCESS, 0)
+        (251 if x86 else 30, 1, 17): "refuse",
+        (251 if x86 else 30, 3, 0): "refuse",  # IOPRIO_WHO_USER
+        (9 if x86 else 222, 0, 0, 0x22): "allow",  # mmap(MAP_PRIVATE | MAP_ANONYMOUS)
+        (9 if x86 else 222, 0, 0, 0x01): "allow",  # MAP_SHARED, of a file
+        (9 if x86 else 222, 0, 0, 0x21): "refuse",
+        (9 if x86 else 222, 0, 0, 0x23): "refuse",  # MAP_SHARED_VALIDATE
+        (16 if x86 else 29, 0, 0x5401): "allow",  # ioctl(TCGETS)
+        (16 if x86 else 29, 0, 0x40086602): "refuse",  # FS_IOC_SETFLAGS
+        (16 if x86 else 29, 0, 0x40806685): "refuse",  # FS_IOC_ENABLE_VERITY, the last
+    }
+    assert {call: _carried_out(seccomp.program(machine), machine, *call) for call in judged} == judged
     with_gpu = seccomp.program(machine, gpu=True)
+    assert _carried_out(with_gpu, machine, 9 if x86 else 222, 0, 0, 0x21) == "allow"
+    assert _carried_out(with_gpu, machine, 319 if x86 else 279, 0) == "allow"  # memfd_create
     sockets = {
         (41 if x86 else 198, 1, 0o2000005): "allow",  # socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC)
         (41 if x86 else 198, 1, 1): "refuse",  # SOCK_STREAM
@@ -384,9 +527,9 @@ def test_the_filter_answers_each_call_as_it_should(machine: str) -> None:
     assert _carried_out(seccomp.program(machine), "another", 0, 0) == "kill"
 
 
-def _carried_out(program: bytes, machine: str, number: int, argument: int, second: int = 0) -> str:
+def _carried_out(program: bytes, machine: str, number: int, argument: int, second: int = 0, fourth: int = 0) -> str:
     arch = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}.get(machine, 0)
-    data = {0: number, 4: arch, 16: argument, 24: second}
+    data = {0: number, 4: arch, 16: argument, 24: second, 40: fourth}
     ends = {0x7FFF0000: "allow", 0x80000000: "kill", 0x00050001: "refuse", 0x00050026: "missing"}
     lines = list(struct.iter_unpack("=HBBI", program))
     held = at = 0

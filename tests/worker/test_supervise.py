@@ -3,19 +3,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from compiler.contract import Event
+from worker import limits
 from worker.bell import Bell
 from worker.frames import write
 from worker.group import Group
 from worker.limits import Limits
 from worker.supervise import Ending, supervise
+from worker.usage import Usage
 
 Attend = Callable[..., Ending]
 
@@ -24,10 +24,19 @@ Attend = Callable[..., Ending]
 def attend(tmp_path: Path, script: Callable[[str], tuple[str, ...]]) -> Attend:
     """Run a scripted child under limits; `ring` is rung when its first event arrives."""
 
-    def run(child: str, *, ring: Any = None, seen: list[Event] | None = None, **limits: Any) -> Ending:
+    def run(
+        child: str,
+        *,
+        ring: Any = None,
+        seen: list[Event] | None = None,
+        ask_to_finish: bool = False,
+        **changed: Any,
+    ) -> Ending:
         scratch = tmp_path / "job" / "work"
         scratch.mkdir(parents=True)
         bell = Bell()
+        if ask_to_finish:
+            bell.ask_to_finish()
 
         def observe(event: Event) -> None:
             if seen is not None:
@@ -38,7 +47,7 @@ def attend(tmp_path: Path, script: Callable[[str], tuple[str, ...]]) -> Attend:
         spec = {"kind": "spec", "output": str(scratch / "output")}
         group = Group.start(spec, scratch, command=script(child))
         try:
-            return supervise(group, Limits(**{"wall_s": 60.0, **limits}), bell, observe)
+            return supervise(group, Limits(**{"wall_s": 60.0, **changed}), bell, observe)
         finally:
             bell.close()
 
@@ -79,8 +88,11 @@ class LastWords:
         os.close(self.write_end)
         return 0
 
-    def usage(self) -> tuple[int, int]:
-        return 0, 0
+    def usage(self) -> Usage:
+        return Usage()
+
+    def disk_bytes(self) -> int:
+        return 0
 
     def log_tail(self, limit: int = 0) -> str:
         return ""
@@ -117,51 +129,69 @@ def test_a_report_followed_by_a_crash_does_not_count(attend: Attend) -> None:
     assert attend("succeed(); os.abort()").problem["details"]["signal"] == "SIGABRT"
 
 
-def test_an_endless_job_meets_the_wall_clock(attend: Attend) -> None:
-    ending = attend('event("tile", 0.5); time.sleep(600)', wall_s=0.5)
+def test_an_endless_job_meets_the_wall_clock_and_its_problem_says_where_it_was(attend: Attend) -> None:
+    ending = attend('event("load", 0.0); event("agree", 0.9)\nwhile True: pass', wall_s=1.0)
     assert ending.problem["code"] == "time_limit"
-    assert ending.problem["details"] == {"limit_s": 0.5}
+    assert ending.problem["details"] == {"limit_s": 1.0, "phase": "agree"}
+    assert "in phase agree" in ending.problem["message"]
 
 
-def test_a_model_that_hangs_the_parser_is_given_up_early(attend: Attend) -> None:
-    ending = attend('event("load", 0.0); time.sleep(600)', load_s=0.5)
+def test_a_model_that_keeps_the_parser_busy_is_given_up_early(attend: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOAD_PATIENCE", 1000)
+    ending = attend('event("load", 0.0)\nwhile True: pass', load_s=0.5)
     assert ending.problem["details"] == {"limit_s": 0.5, "phase": "load"}
+    assert "0.5 s of CPU" in ending.problem["message"]
 
 
-def test_the_limit_on_loading_ends_with_the_phase(
-    attend: Attend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_time_of_every_process_counts_as_loading_also_when_it_has_ended(
+    attend: Attend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Event] = []
-    go, looks = tmp_path / "go", count()
-
-    def clock() -> float:
-        """Stands still until the model is read, is then beyond the limit on loading.
-
-        It lets the job go on when that was seen.
-        """
-        if len(seen) < 2:
-            return 1.0
-        if next(looks) == 3:
-            go.touch()
-        return 40.0
-
-    monkeypatch.setattr("worker.supervise.time", SimpleNamespace(monotonic=clock))
-    child = f"""
-event("load", 0)
-event("tile", 0.5)
-while not os.path.exists({str(go)!r}): time.sleep(0.01)
-succeed()
+    monkeypatch.setattr(limits, "LOAD_PATIENCE", 1000)
+    child = """
+event("load", 0.0)
+while True: subprocess.run([sys.executable, "-S", "-c", "for _ in range(10**6): pass"])
 """
-    assert attend(child, seen=seen, load_s=30.0).kind == "report"
+    assert "1 s of CPU" in attend(child, load_s=1.0).problem["message"]
+
+
+def test_a_model_that_makes_the_parser_wait_for_ever_is_given_up(attend: Attend) -> None:
+    ending = attend('event("load", 0.0); time.sleep(600)', load_s=0.4)
+    assert ending.problem["details"] == {"limit_s": 0.4, "phase": "load"}
+    assert "limit of 2 s" in ending.problem["message"]
+
+
+def test_a_job_that_is_to_finish_and_does_not_is_ended(attend: Attend) -> None:
+    ending = attend('event("load", 0.0); event("agree", 0.9)\nwhile True: pass', ask_to_finish=True, finish_s=0.5)
+    assert (ending.problem["code"], ending.problem["details"]) == ("time_limit", {"limit_s": 0.5, "phase": "agree"})
+    assert "asked to finish" in ending.problem["message"]
 
 
 def test_cpu_time_that_runs_out_is_a_time_limit(attend: Attend) -> None:
     assert attend("os.kill(os.getpid(), signal.SIGXCPU); time.sleep(9)").problem["code"] == "time_limit"
 
 
-def test_a_kill_from_outside_is_taken_for_lack_of_memory(attend: Attend) -> None:
-    ending = attend("os.kill(os.getpid(), signal.SIGKILL); time.sleep(9)")
-    assert ending.problem["code"] == "memory_limit"
+def test_a_kill_from_outside_is_nobodys_memory(attend: Attend) -> None:
+    ending = attend('event("load", 0.0); event("tile", 0.5); os.kill(os.getpid(), signal.SIGKILL); time.sleep(9)')
+    assert (ending.problem["code"], ending.problem["fault"]) == ("job_killed", "machine")
+    assert ending.problem["details"] == {"phase": "tile"}
+
+
+def test_what_a_job_writes_is_limited_in_all(attend: Attend) -> None:
+    child = """
+os.mkdir("deep")
+for number in range(5): open(f"deep/{number}", "wb").write(os.urandom(1 << 20))
+time.sleep(600)
+"""
+    ending = attend(child, disk_bytes=4 << 20)
+    assert (ending.problem["code"], ending.problem["fault"]) == ("disk_limit", "machine")
+    assert ending.problem["details"] == {"limit_bytes": 4 << 20, "phase": ""}
+
+
+def test_a_file_that_grows_beyond_its_limit_is_told_apart_from_a_full_disk(attend: Attend) -> None:
+    ending = attend(
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGXFSZ); time.sleep(9)"
+    )
+    assert ending.problem["code"] == "disk_limit"
 
 
 def test_resident_memory_is_summed_over_all_processes(attend: Attend) -> None:

@@ -213,6 +213,62 @@ def test_a_broker_that_is_lost_with_all_its_messages_loses_no_job(
     assert worker.process.poll() is None
 
 
+def test_jobs_run_while_the_broker_is_dead_and_stays_dead(
+    office: Any, start_worker: Callable[..., Any], valkey: Valkey, eventually: Callable[..., Any]
+) -> None:
+    worker = start_worker("succeed()", valkey.url)
+    first = office.submit()
+    eventually(lambda: office.job(first).state == JobState.SUCCEEDED)
+    valkey.kill()
+    second = office.submit()
+    eventually(lambda: office.job(second).state == JobState.SUCCEEDED)
+    third = office.submit()
+    eventually(lambda: office.job(third).state == JobState.SUCCEEDED)
+    worker.process.terminate()
+    assert worker.process.wait(GUARD_S) == 0, worker.text()
+
+
+def test_a_worker_that_never_met_its_broker_works_and_gives_its_job_back_when_it_is_terminated(
+    office: Any,
+    start_worker: Callable[..., Any],
+    eventually: Callable[..., Any],
+    running: Callable[[int], bool],
+    tmp_path: Path,
+) -> None:
+    marker = tmp_path / "marker"
+    job_id = office.submit(seed=0)
+    child = ONCE_SLOW.format(seed=0, marker=str(marker))
+    worker = start_worker(child, f"redis+socket://{tmp_path}/nobody", TILEWRIGHT_LEASE_S="600")
+    eventually(lambda: office.job(job_id).state == JobState.RUNNING and marker.exists() and marker.read_text())
+    worker.process.terminate()
+    assert worker.process.wait(GUARD_S) == 0, worker.text()
+    assert not running(int(marker.read_text()))
+    job = office.job(job_id)
+    assert (job.state, job.lost_leases, job.lease_owner) == (JobState.QUEUED, 0, None)
+
+
+def test_a_worker_refuses_a_database_that_a_newer_program_has_changed(
+    office: Any, start_worker: Callable[..., Any], broker: str
+) -> None:
+    with office.db.write() as session:
+        session.execute(sa.text("UPDATE alembic_version SET version_num = 'of a later day'"))
+    job_id = office.submit()
+    worker = start_worker("succeed()", broker)
+    assert worker.process.wait(GUARD_S) == 1
+    assert "of a later day" in worker.text()
+    assert "python -m service migrate" in worker.text()
+    assert office.job(job_id).state == JobState.QUEUED
+    assert alive(office) == []
+
+
+def test_a_worker_refuses_to_start_without_the_walls_that_are_demanded(
+    start_worker: Callable[..., Any], broker: str
+) -> None:
+    worker = start_worker("succeed()", broker, TILEWRIGHT_REQUIRE_WALLS="limits,moat")
+    assert worker.process.wait(GUARD_S) == 1
+    assert "there is no wall moat" in worker.text()
+
+
 def test_a_job_whose_worker_is_killed_is_done_by_another(
     office: Any,
     start_worker: Callable[..., Any],

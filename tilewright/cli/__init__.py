@@ -43,6 +43,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("finish", jobs.finish),
     ("clone", jobs.clone),
     ("cancel", jobs.cancel),
+    ("purge", jobs.purge),
     ("log", jobs.log),
     ("download", download.download),
     ("run", run.run),

@@ -33,6 +33,9 @@ def bench(
     length: Annotated[float | None, typer.Option("--seconds", help="Timed for each artifact; default: 3.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Default: what each was planned for.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of inputs and order.")] = None,
+    binding: Annotated[
+        int | None, typer.Option("--binding", help="Of artifacts that hold several; default: 1.")
+    ] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
     priority: given.Priority = 0,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the figures.")] = True,
@@ -42,7 +45,13 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Time artifacts against each other on the server's device. With `--json`: the benchmark with every sample."""
-    asked = {"seconds": length, "threads": threads, "seed": seed, "profile": kernels or as_json}
+    asked = {
+        "seconds": length,
+        "threads": threads,
+        "seed": seed,
+        "binding": binding,
+        "profile": kernels or as_json,
+    }
     options = {name: value for name, value in asked.items() if value is not None}
     with failures(as_json), connect(url, key, profile) as client:
         wanted = [artifact_id(client, one) for one in artifacts]

@@ -1,4 +1,4 @@
-"""`tilewright jobs`, `finish`, `clone`, `cancel` and `log`."""
+"""`tilewright jobs`, `finish`, `clone`, `cancel`, `purge` and `log`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ def cancel(job: JobId, url: Url = "", key: Key = "", profile: ProfileName = "", 
     """Cancel a job; one that runs is stopped within seconds. With `--json`: the job."""
     with failures(as_json), connect(url, key, profile) as client:
         _print(client.cancel(job), as_json)
+
+
+def purge(job: JobId, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
+    """Delete a job with all that it made and measured; its model stays. With `--json`: what the server says of it."""
+    with failures(as_json), connect(url, key, profile) as client:
+        said = client.purge(job)
+        if as_json:
+            print_json(said)
+        elif said.get("stopping"):
+            print("the job must stop first: repeat this in a few seconds")
+        else:
+            gone = ", ".join(f"{said.get(what, 0)} {what}" for what in ("artifacts", "tuning_records", "workloads"))
+            kept = (
+                "; its artifact stays with " + ", ".join(said["artifact_kept_by"]) if said["artifact_kept_by"] else ""
+            )
+            print(f"deleted: the job, {gone}{kept}".replace("_", " "))
 
 
 def finish(job: Compilation, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:

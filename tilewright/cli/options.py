@@ -19,7 +19,9 @@ Precision = Annotated[
     str | None, typer.Option("--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs.")
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
-Dims = Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension; NAME=1,8 binds each.")
+]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help="INPUT=1x3x224x224.")]
 Budget = Annotated[float | None, typer.Option("--budget", help="Seconds for measuring candidates.")]
 Tolerance = Annotated[float | None, typer.Option("--tolerance", help="Largest accepted error.")]
@@ -41,7 +43,7 @@ def build_options(
     given = {"threads": threads, "tuning_budget_s": budget, "tolerance": tolerance, "precision": precision}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if dims:
-        options["dims"] = {name: _whole("--dim", value) for name, value in map(_pair, dims)}
+        options["dims"] = {name: _dimension(value) for name, value in map(_pair, dims)}
     if shapes:
         options["inputs"] = {
             name: [_whole("--shape", length) for length in text.lower().split("x") if text]
@@ -73,6 +75,12 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise UsageError(f"{text!r} is not NAME=VALUE", fix="write it as name=value")
     return name, value
+
+
+def _dimension(text: str) -> int | list[int]:
+    """One value, or several with commas between."""
+    values = [_whole("--dim", value) for value in text.split(",")]
+    return values if len(values) > 1 else values[0]
 
 
 def _whole(option: str, text: str) -> int:

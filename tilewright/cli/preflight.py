@@ -96,6 +96,9 @@ def _facts(said: Any) -> list[str]:
         lines.append("memory: " + ", ".join(f"{size(value)} to {name}" for name, value in known.items()))
     if said.get("weight_bytes"):
         lines.append(f"weights: {size(said['weight_bytes'])} in {said.get('parameters', 0):,} numbers")
+    proof = said.get("proof") or {}
+    if proof.get("seconds") is not None and proof.get("bytes") is not None:
+        lines.append(f"proof: about {seconds(proof['seconds'])} and {size(proof['bytes'])} for each case")
     if (said.get("gflop") or {}).get("value"):
         lines.append(f"work: {said['gflop']['value']:.3g} GFLOP a run")
     if said.get("cached"):

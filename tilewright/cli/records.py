@@ -42,7 +42,9 @@ records = typer.Typer(
 def list_records(
     context: typer.Context,
     kind: Annotated[str, typer.Option("--kind", help="Such as kernel.")] = "",
-    operator: Annotated[str, typer.Option("--operator", help="Such as Conv+Relu.")] = "",
+    operator: Annotated[
+        str, typer.Option("--operator", help="Contained, such as Conv, or a whole kernel's, such as Conv+Relu.")
+    ] = "",
     workload: Annotated[str, typer.Option("--workload", help="A workload's key.")] = "",
     target: Annotated[str, typer.Option("--target", help="Such as cpu:x86-64-v4.")] = "",
     device: Annotated[str, typer.Option("--device", help="Fingerprint of the machine that measured.")] = "",

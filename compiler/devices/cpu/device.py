@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from compiler.codegen.build import Objects, Stopped, Toolchain, environment_compiler, find_toolchain
-from compiler.codegen.calls import function_name, workload_of
+from compiler.codegen.calls import function_name, operands_of, workload_of
+from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.algorithms import legal_tiles
 from compiler.devices.cpu.codegen.lowered import Lowered
@@ -168,18 +169,7 @@ class CpuBackend:
         seed: int,
     ) -> CpuStageClock:
         return CpuStageClock(
-            machine if isinstance(machine, CpuMachine) else None,
-            staged.kernels,
-            staged.workloads,
-            staged.keys,
-            self.target,
-            staged.setting,
-            known,
-            staged.state,
-            share,
-            staged.lanes,
-            learn,
-            seed,
+            machine if isinstance(machine, CpuMachine) else None, staged, self.target, known, share, learn, seed
         )
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
@@ -209,8 +199,13 @@ class CpuBackend:
             return None
         return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
 
-    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
-        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others)
+    def weights(self, earlier: Weights | None = None) -> Weights:
+        return Weights(earlier=earlier)
+
+    def emit(
+        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+    ) -> Program:
+        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others, weights)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
         return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))
@@ -242,11 +237,9 @@ def build_trials(
 
 
 def _entry(candidate: Candidate) -> Entry:
-    lowered, operands = candidate.lowered, []
-    for position, buffer in enumerate((*candidate.workload.inputs, *candidate.workload.outputs)):
-        packing = lowered.packings.get(position)
-        operands.append((packing.dtype, packing.elements) if packing else (buffer.type.dtype, buffer.span))
-    return Entry(lowered.name, tuple(operands), lowered.tiles, lowered.scratch_bytes)
+    lowered = candidate.lowered
+    operands = operands_of(candidate.workload, lowered.packings)
+    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes)
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ They are measured where a GPU is, and chosen by the model and what the compiler 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -13,11 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from compiler.codegen.build import environment_compiler
+from compiler.codegen.calls import operands_of
+from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
+from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
-from compiler.devices.cuda.emit.program import emit_cuda
+from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
@@ -25,7 +29,6 @@ from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
-from compiler.devices.device import JOBS
 from compiler.devices.whole import race_programs
 from compiler.errors import ToolchainFailed, VerifyError
 from compiler.fuse.storage import with_storage
@@ -45,6 +48,8 @@ from compiler.tuning.proposal import Proposal
 
 ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
 """What fp32 tensors are in memory, by precision; in others they are themselves."""
+JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Kernels that NVRTC compiles at a time: on all cores, since nothing is timed meanwhile."""
 TRIES = 8
 """Of a kernel's tiles, best by the model first, that are compiled until one needs no memory for want of registers."""
 
@@ -62,6 +67,8 @@ class CudaBackend:
     target: CudaTarget
     toolchain: CudaToolchain
     candidates: Candidates = field(init=False, repr=False, compare=False)
+    _images: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Of the plans that were emitted so far: those that race share most kernels, and one of them is emitted again."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", Candidates(self.target))
@@ -97,7 +104,18 @@ class CudaBackend:
         """This machine's GPU, which is free again afterwards; None where the target is another."""
         if not self.target.is_here:
             return nullcontext()
-        return CudaMachine(self.target, self.build, seed, setting, hurry=hurry, notice=notice)
+        return CudaMachine(
+            self.target, self.build, seed, setting, hurry=hurry, notice=notice, reference=self.plain_loops
+        )
+
+    def plain_loops(self, workload: Workload) -> BuiltKernel | None:
+        """A workload's cheapest plain loops by the model, beside whose results those of other tiles are held.
+
+        None where they cannot be built.
+        """
+        tiles = [proposal.tile for proposal in LOOPS.tiles(workload, self.target, "fp32")]
+        candidate = self.candidates.sound(workload, tiles[0]) if tiles else None
+        return None if candidate is None else _built(candidate, workload)
 
     def build(self, trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Sequence[BuiltKernel | None] | None:
         """Each trial compiled, None for one that is not worth measuring; None when `hurry` called it off."""
@@ -193,10 +211,15 @@ class CudaBackend:
             programs.append(self.emit(kernels, plan))
         return race_programs(programs, plans, self.target.name, seed, hurry, place, share)
 
-    def emit(self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = ()) -> Program:
+    def weights(self, earlier: Weights | None = None) -> Weights:
+        return Weights(ALIGNMENT, earlier)
+
+    def emit(
+        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+    ) -> Program:
         if others:
             raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
-        return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS)
+        return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS, self._images, weights)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
         return CudaStepper(kernels, plan, self.candidates)
@@ -215,18 +238,15 @@ class CudaBackend:
 def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
     """A candidate as it is launched, with its operands in order: what is packed as it is packed."""
     lowered = candidate.lowered
-    operands = []
-    for position, buffer in enumerate((*workload.inputs, *workload.outputs)):
-        packing = lowered.packings.get(position)
-        operands.append((packing.dtype, packing.elements) if packing else (buffer.dtype, buffer.span))
     return BuiltKernel(
         image=candidate.image,
         name=lowered.name,
         grid=lowered.grid,
         block=lowered.block,
-        operands=tuple(operands),
+        operands=operands_of(workload, lowered.packings),
         shared_bytes=lowered.shared_bytes,
         scratch_bytes=lowered.scratch_bytes,
         counters=lowered.counters,
         cluster=lowered.cluster,
+        packings=lowered.packings,
     )

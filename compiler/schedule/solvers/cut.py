@@ -10,38 +10,9 @@ every best schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 Before = Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some calls in ascending order. `series` and `parallel` have parts; a `whole` one cannot be cut further."""
-
-    kind: Literal["series", "parallel", "whole"]
-    calls: tuple[int, ...]
-    parts: tuple[Block, ...] = ()
-
-    def __str__(self) -> str:
-        inner = {"series": " ; ", "parallel": " | "}.get(self.kind, "").join(map(str, self.parts))
-        return f"({inner})" if self.parts else " ".join(map(str, self.calls))
-
-
-def decompose(before: Before) -> Block:
-    """The nested blocks of a graph."""
-    return _nested(before, tuple(range(len(before))))
-
-
-def _nested(before: Before, calls: tuple[int, ...]) -> Block:
-    for kind, cut in (("series", series), ("parallel", branches)):
-        parts = cut(before, calls)
-        if len(parts) > 1:
-            nested = tuple(_nested(before, part) for part in parts)
-            return Block("series" if kind == "series" else "parallel", calls, nested)
-    return Block("whole", calls)
 
 
 def series(before: Before, calls: Sequence[int]) -> list[tuple[int, ...]]:

@@ -33,11 +33,6 @@ class Optimum:
     bound_s: float
     proven: bool
 
-    @property
-    def makespan_s(self) -> float:
-        """Seconds until the last call of the best schedule has ended."""
-        return makespan(self.placed)
-
 
 def optimum(problem: Problem, known: Sequence[Placed], limit_s: float, workers: int = 1, seed: int = 0) -> Optimum:
     """Looks for a schedule shorter than a `known` one, for at most `limit_s` seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import Header, Path, Query, Request, Response
 
 from service.blobs.members import member, members
 from service.db.models import Artifact
@@ -13,6 +13,7 @@ from service.errors import JobNotFinished, PartTooLarge
 from service.http.auth import Reader
 from service.http.download import IMMUTABLE, blob_response, matches
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import ArtifactId
 from service.http.schemas import ArtifactFile, ArtifactFilesOut, ReceiptOut, utc
 from service.http.state import Here
@@ -43,7 +44,7 @@ MEDIA = {"json": "application/json", "svg": "image/svg+xml", "html": "text/html"
 PROBLEMS = problem_responses(404, JobNotFinished, 410)
 PART_PROBLEMS = problem_responses(404, JobNotFinished, 410, PartTooLarge)
 
-router = APIRouter(tags=["artifacts"])
+router = Gated(tags=["artifacts"])
 
 
 def _of(description: str, **examples: Any) -> dict[int | str, dict[str, Any]]:
@@ -90,6 +91,7 @@ def download_artifact(
     return blob_response(
         request,
         here.blobs,
+        here.pools.downloads,
         key=artifact.blob_key,
         size=artifact.bytes,
         etag=f'"{artifact.sha256}"',
@@ -118,7 +120,10 @@ def list_files(here: Here, caller: Reader, artifact_id: ArtifactId) -> ArtifactF
     artifact = find.artifact(here.db, caller.owner, artifact_id)
     return ArtifactFilesOut(
         artifact=artifact.id,
-        files=[ArtifactFile(name=one.name, bytes=one.bytes) for one in members(here.blobs, artifact.blob_key)],
+        files=[
+            ArtifactFile(name=one.name, bytes=one.bytes)
+            for one in members(here.blobs, artifact.blob_key, artifact.bytes)
+        ],
     )
 
 
@@ -186,7 +191,7 @@ def get_artifact_source(
 
 def _part(here: Here, artifact: Artifact, name: str, media_type: str, if_none_match: str | None) -> Response:
     """One file of the artifact; a browser never takes it for anything but what it is said to be."""
-    content = member(here.blobs, artifact.blob_key, name)
+    content = member(here.blobs, artifact.blob_key, name, artifact.bytes)
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
     headers = {**IMMUTABLE, "ETag": etag, "Content-Security-Policy": INERT}
     if matches(if_none_match, etag):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, BackgroundTasks, Query, Response
+from fastapi import BackgroundTasks, Query, Response
 
 from compiler.errors import OptionsError
 from service.errors import IdempotencyKeyReused
@@ -12,12 +12,13 @@ from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import BenchmarkId
 from service.http.run_schemas import BenchmarkIn, BenchmarkOut, BenchmarkPage, RunOut
 from service.http.state import Here
 from service.jobs import outcomes, priority, runs
 
-router = APIRouter(tags=["benchmarks"])
+router = Gated(tags=["benchmarks"])
 
 
 @router.post(

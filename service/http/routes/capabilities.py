@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from service.http.auth import Reader
 from service.http.capability_schemas import OperatorList, OperatorOut, TargetList, TargetOut
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.schemas import WorkerList, WorkerOut
 from service.http.state import Here
 from service.jobs import capabilities, health
 
-router = APIRouter(tags=["capabilities"])
+router = Gated(tags=["capabilities"])
 
 
 @router.get("/targets", summary="List targets")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+from fastapi import BackgroundTasks, Query, Request, Response
 
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
@@ -15,6 +15,7 @@ from service.http.accepted import IdempotencyKey, accepted
 from service.http.asked import Wanted, asked_for
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.model_bodies import SEVERAL_SCHEMA, model_body
 from service.http.model_schemas import DIGEST_EXAMPLE, JobList
 from service.http.options_schemas import OPTIONS_EXAMPLE
@@ -36,7 +37,7 @@ BODY = model_body(
     },
 )
 
-router = APIRouter(tags=["compile"])
+router = Gated(tags=["compile"])
 
 
 @router.post(

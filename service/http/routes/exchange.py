@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from service.errors import BadRequest, BodyTooLarge
 from service.http.auth import Administrator
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.records_schemas import ImportOut
 from service.http.state import Here
 from service.jobs import exchange
@@ -31,7 +32,7 @@ EXPORT_EXAMPLE = """{"format":"tilewright-records","version":1,"compiler":"0.1.0
 
 LINES: dict[str, Any] = {NDJSON: {"schema": {"type": "string"}, "example": EXPORT_EXAMPLE}}
 
-router = APIRouter(tags=["tuning records"])
+router = Gated(tags=["tuning records"])
 
 
 @router.get(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
+from service.http.gate import Gated
 from service.http.schemas import Alive, Readiness
 from service.http.state import Here
-from service.jobs import health
 
-router = APIRouter(tags=["operation"])
+router = Gated(tags=["operation"])
 
 
 @router.get("/healthz", summary="Is the process alive?")
@@ -22,8 +22,8 @@ async def get_health() -> Alive:
     summary="Is everything up?",
     responses={503: {"model": Readiness, "description": "Some check failed; `detail` says what to do."}},
 )
-def get_readiness(here: Here, response: Response) -> Readiness:
-    """Database, broker, blobs and at least one live worker, each tried now and listed."""
-    readiness = Readiness.of(health.checks(here.db, here.ring, here.blobs, here.settings.worker_alive_s))
+async def get_readiness(here: Here, response: Response) -> Readiness:
+    """Database, broker, blobs and at least one live worker, each tried a moment ago and listed."""
+    readiness = Readiness.of(await here.checks.get())
     response.status_code = 200 if readiness.ready else 503
     return readiness

@@ -6,7 +6,7 @@ import uuid
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import APIRouter, BackgroundTasks, Header, Query, Request, Response
+from fastapi import BackgroundTasks, Header, Query, Request, Response
 
 from compiler.contract import MAX_THREADS
 from service.errors import ArtifactNeverMade, IdempotencyKeyReused, JobNotFinished, Removed
@@ -14,6 +14,7 @@ from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.download import blob_response
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import InferenceId
 from service.http.inputs import NPZ, RAW_TYPES, receive
 from service.http.run_schemas import InferenceOut
@@ -49,7 +50,7 @@ FILE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The caller's copy (`If-None-Match`) is this file."},
 }
 
-router = APIRouter(tags=["inferences"])
+router = Gated(tags=["inferences"])
 
 
 @router.post(
@@ -84,7 +85,7 @@ async def make_inference(
     travels as its bits, in uint16.
     """
     priorities.allowed(caller, priority)
-    inputs = await receive(request, here.blobs, here.settings.max_model_bytes)
+    inputs = await receive(request, here.blobs, here.pools.bodies, here.settings.max_model_bytes)
 
     def accept() -> tuple[Submitted, InferenceOut]:
         submitted = runs.infer(
@@ -133,6 +134,7 @@ def get_outputs(
     return blob_response(
         request,
         here.blobs,
+        here.pools.downloads,
         key=outputs.key,
         size=outputs.bytes,
         etag=f'"{outputs.sha256}"',

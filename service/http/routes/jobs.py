@@ -7,24 +7,25 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
+from fastapi import BackgroundTasks, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 
 from compiler.errors import OptionsError
 from service.db.models import JobKind, JobState
 from service.db.plain import dumps
-from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobNotFinished, NotFound
+from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobInUse, JobNotFinished, NotFound
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import JobId
 from service.http.run_schemas import CloneIn
-from service.http.schemas import JobOut, JobPage, ReportOut, event_json
+from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_json
 from service.http.state import Here, State
 from service.http.wishes import demand_storable
-from service.jobs import cancel, clone, find, finish, priority
+from service.jobs import cancel, clone, find, finish, priority, removal
 
 KEEP_ALIVE = format_sse_event(comment="still here")
 
@@ -42,7 +43,7 @@ EVENT_SCHEMA = {
     },
 }
 
-router = APIRouter(tags=["jobs"])
+router = Gated(tags=["jobs"])
 
 
 @router.get("/jobs", summary="List jobs", responses=problem_responses(400))
@@ -123,6 +124,27 @@ def clone_job(
     )
     accepted(here, response, background, submitted, f"/jobs/{submitted.job.id}")
     return JobOut.of(submitted.job)
+
+
+@router.post(
+    "/jobs/{job_id}/purge",
+    summary="Delete a job with all that it made",
+    responses={
+        **problem_responses(404, JobInUse),
+        202: {"model": PurgeOut, "description": "It was told to stop; repeat the request after `Retry-After`."},
+    },
+)
+def purge_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> PurgeOut:
+    """As if it had never been: its log, events and report, its artifact or result, and what it measured.
+
+    A job that waits is cancelled first. One that runs is told to stop: 202, and nothing is deleted yet. An artifact
+    that other jobs were answered with stays theirs. The model stays. The bytes leave the disk in about an hour.
+    """
+    purged = removal.purge(here.db, caller.owner, job_id)
+    if purged.stopping:
+        response.status_code = 202
+        response.headers["Retry-After"] = "2"
+    return PurgeOut.of(purged)
 
 
 @router.get("/jobs/{job_id}/report", summary="Report of an ended job", responses=problem_responses(404, JobNotFinished))

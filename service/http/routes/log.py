@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from service.db.models import Attempt, Event
 from service.db.plain import dumps
 from service.http.auth import Reader
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import JobId
 from service.http.run_schemas import AttemptOut, LogOut
 from service.http.schemas import event_json, span, utc
 from service.http.state import Here
 from service.jobs.logbook import Logbook, open_log
+from service.jobs.problems import without_stacks
 
 LOG_EXAMPLE = """job 019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11 is SUCCEEDED
 
@@ -28,7 +30,7 @@ attempt 1 by worker-1/811: 2026-11-21T04:00:00.180000+00:00 to 2026-11-21T04:00:
 
 TEXT = "text/plain; charset=utf-8"
 
-router = APIRouter(tags=["jobs"])
+router = Gated(tags=["jobs"])
 
 
 @router.get(
@@ -74,7 +76,7 @@ def _lines(book: Logbook) -> Iterator[str]:
         yield _event_line(event)
     for attempt in book.attempts:
         if attempt.log:
-            yield f"\nattempt {attempt.attempt} printed:\n{attempt.log.rstrip()}\n"
+            yield f"\nattempt {attempt.attempt} printed:\n{without_stacks(attempt.log).rstrip()}\n"
 
 
 def _attempt_line(attempt: Attempt) -> str:

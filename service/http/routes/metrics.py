@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from service.errors import NotFound
 from service.http import metrics
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.state import Here
-from service.jobs.numbers import numbers
 
 EXAMPLE = (
     "# TYPE tilewright_jobs_ended_total counter\n"
     'tilewright_jobs_ended_total{kind="compile",queue="cpu",state="SUCCEEDED"} 12.0\n'
 )
 
-router = APIRouter(tags=["operation"])
+router = Gated(tags=["operation"])
 
 
 @router.get(
@@ -30,9 +30,8 @@ router = APIRouter(tags=["operation"])
         },
     },
 )
-def get_metrics(here: Here) -> Response:
+async def get_metrics(here: Here) -> Response:
     """Queues, jobs, workers and HTTP. No key is asked for and nothing of one owner is shown; can be switched off."""
     if not here.settings.metrics:
         raise NotFound("metrics are switched off here", fix="set TILEWRIGHT_METRICS=true")
-    counted = numbers(here.db, here.settings.worker_alive_s)
-    return Response(metrics.exposition(here.metrics, counted), media_type=metrics.TYPE)
+    return Response(metrics.exposition(here.metrics, await here.numbers.get()), media_type=metrics.TYPE)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import Header, Path, Query, Request, Response
 
 from service.errors import DigestMismatch, ModelInUse
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode_moment, encode_moment
 from service.http.download import blob_response
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHEMA
 from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
 from service.http.parts import DATA, MODEL
@@ -55,7 +56,7 @@ ModelInZip = Annotated[
     ),
 ]
 
-router = APIRouter(tags=["models"])
+router = Gated(tags=["models"])
 
 
 @router.post(
@@ -87,14 +88,7 @@ async def upload_model(
     External data has the path that the model names it by: the filename of a part `data`, or its place in the zip
     relative to the ONNX file. Nothing is read as a model here; one that is malformed fails when it is compiled.
     """
-    upload = await receive(
-        request,
-        here.blobs,
-        limit=here.settings.max_model_bytes,
-        patience_s=here.settings.gc_grace_s / 2,
-        sha256=sha256,
-        model=model,
-    )
+    upload = await receive(request, here, caller, sha256=sha256, model=model)
     kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
     response.headers["Location"] = f"/models/{kept.model.digest}"
     if not kept.new:
@@ -124,7 +118,7 @@ def get_model(here: Here, caller: Reader, digest: Digest) -> ModelOut:
 )
 def has_model(here: Here, caller: Reader, digest: Digest) -> Response:
     """200 or 404: whether it needs to be sent at all."""
-    models.row(here.db, caller.owner, digest)
+    models.present(here.db, caller.owner, digest)
     return Response()
 
 
@@ -152,6 +146,7 @@ def download_model_file(
     return blob_response(
         request,
         here.blobs,
+        here.pools.downloads,
         key=found.key,
         size=found.bytes,
         etag=f'"{found.sha256}"',

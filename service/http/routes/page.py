@@ -1,23 +1,73 @@
-"""`/`: a plain page that shows readiness, workers and recent jobs, from the same API."""
+"""What browsers are shown: `/` with readiness, workers and recent jobs, `/docs` and `/openapi.json`.
+
+The key lies in the storage of this origin, so no page of it runs a script that is not its own, loads anything from
+another host, or can be framed.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from importlib.resources import files
+from typing import Any
 
-from fastapi import APIRouter
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-    "frame-ancestors 'none'"
-)
+from service.db.plain import dumps
+from service.http.docs_page import STYLE, render
+from service.http.download import matches
+from service.http.gate import Gated
 
 PAGE = files("service.http").joinpath("page.html").read_text()
 
-router = APIRouter()
+router = Gated()
+
+
+def _sources(tag: str, page: str) -> str:
+    """The texts of these elements as a policy names them, by their hashes (CSP 3, section 8.1)."""
+    texts = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+
+
+def _headers(*directives: str) -> dict[str, str]:
+    always = ("default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")
+    return {"Content-Security-Policy": "; ".join((*always, *directives)), "Referrer-Policy": "no-referrer"}
+
+
+PAGE_HEADERS = _headers(
+    f"style-src {_sources('style', PAGE)}", f"script-src {_sources('script', PAGE)}", "connect-src 'self'"
+)
+DOCS_HEADERS = _headers(f"style-src {_sources('style', STYLE)}")
 
 
 @router.get("/", include_in_schema=False)
 async def page() -> HTMLResponse:
     """The page holds no data; its script asks for the API key and fetches with it."""
-    return HTMLResponse(PAGE, headers={"Content-Security-Policy": POLICY})
+    return HTMLResponse(PAGE, headers=PAGE_HEADERS)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Every operation with its parameters, bodies and answers, without a script."""
+    return _made(request, "docs", render, "text/html", DOCS_HEADERS)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """The OpenAPI document."""
+    return _made(request, "openapi", dumps, "application/json", {})
+
+
+def _made(request: Request, name: str, make: Any, media_type: str, headers: dict[str, str]) -> Response:
+    """What `make` makes of the OpenAPI document, once for each app."""
+    kept = request.app.state
+    if not hasattr(kept, name):
+        text = make(request.app.openapi()).encode()
+        setattr(kept, name, (text, f'"{hashlib.sha256(text).hexdigest()}"'))
+    text, etag = getattr(kept, name)
+    headers = {**headers, "ETag": etag, "Cache-Control": "no-cache"}
+    if matches(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=headers)
+    return Response(text, headers=headers, media_type=media_type)

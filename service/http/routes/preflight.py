@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from compiler.errors import OptionsError
-from service.errors import BadRequest, DigestMismatch
+from service.errors import BadRequest, Busy, DigestMismatch
 from service.http.asked import asked_for
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.model_bodies import model_body
 from service.http.model_schemas import DIGEST_EXAMPLE
 from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
@@ -21,14 +21,14 @@ from service.jobs.preflight import Foretold, preflight
 
 BODY = model_body(OPTIONS_SCHEMA, {}, {"one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE}})
 
-router = APIRouter(tags=["compile"])
+router = Gated(tags=["compile"])
 
 
 @router.post(
     "/preflight",
     summary="Look at a model before compiling it",
     response_model=PreflightOut,
-    responses=problem_responses(404, 413, OptionsError, DigestMismatch, 507),
+    responses=problem_responses(404, 413, OptionsError, DigestMismatch, Busy, 507),
     openapi_extra={"requestBody": BODY},
 )
 async def preflight_model(
@@ -55,4 +55,4 @@ async def preflight_model(
         alive_s = here.settings.worker_alive_s
         return preflight(here.db, here.blobs, here.oracle, caller.owner, asked.model, chosen, alive_s=alive_s)
 
-    return PreflightOut.of(await to_thread.run_sync(foretell))
+    return PreflightOut.of(await here.pools.preflight.run(foretell))

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import AwareDatetime, BeforeValidator
 
 from compiler.errors import SourceUnavailable
 from service.db.plain import storable
 from service.db.records import Wanted
-from service.errors import BadRequest, NotFound, SourceUnknown
+from service.errors import BadRequest, Busy, NotFound, SourceUnknown
 from service.http.auth import Reader
 from service.http.cursors import Cursor, Limit, decode_place, encode_place
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import RecordId
 from service.http.record_files import Batches, csv_file, parquet_file
 from service.http.records_schemas import RecordDetail, RecordOut, RecordPage
@@ -45,7 +46,7 @@ FILES: dict[int | str, dict[str, Any]] = {
 
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]")
 
-router = APIRouter(tags=["tuning records"])
+router = Gated(tags=["tuning records"])
 
 
 def _with_date(text: Any) -> Any:
@@ -63,7 +64,13 @@ async def _wanted(
         str | None,
         Query(max_length=100, description="`kernel`, `machine`, `handover`, `pair`, `stage`, `search` or `plan`."),
     ] = None,
-    operator: Annotated[str | None, Query(max_length=1000, description="Exactly, as in `Conv+Relu`.")] = None,
+    operator: Annotated[
+        str | None,
+        Query(
+            max_length=1000,
+            description="One that the kernel contains, as `Conv`; or the kernel's whole name, as `Conv+Relu`.",
+        ),
+    ] = None,
     workload: Annotated[str | None, Query(max_length=1000, description="The workload's key.")] = None,
     target: Annotated[
         str | None, Query(max_length=1000, description="What was measured on.", examples=["cpu:x86-64-v4"])
@@ -143,19 +150,19 @@ def get_record(here: Here, caller: Reader, record_id: RecordId) -> RecordDetail:
     summary="Source of a tuning record",
     response_class=PlainTextResponse,
     responses={
-        **problem_responses(NotFound, SourceUnknown, SourceUnavailable, 500),
+        **problem_responses(NotFound, SourceUnknown, SourceUnavailable, 500, Busy),
         200: {
             "description": "C, as it stands in an artifact.",
             "content": {"text/plain": {"schema": {"type": "string"}, "example": '#include "tw_kernel.h"\n...'}},
         },
     },
 )
-def get_source(here: Here, caller: Reader, record_id: RecordId) -> PlainTextResponse:
+async def get_source(here: Here, caller: Reader, record_id: RecordId) -> PlainTextResponse:
     """The code that was measured, generated anew from the record and its workload in a sealed process.
 
     404 `source_unknown` without that text.
     """
-    made = source.source(here.db, here.oracle, caller.owner, record_id)
+    made = await here.pools.preflight.run(source.source, here.db, here.oracle, caller.owner, record_id)
     return PlainTextResponse(made, headers={"X-Content-Type-Options": "nosniff"})
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import Header, Request, Response
 from starlette.requests import ClientDisconnect
 
 from service.db.models import Upload
 from service.errors import BadRequest, DigestMismatch, WrongOffset
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
+from service.http.gate import Gated
 from service.http.ids import UploadId
 from service.http.model_schemas import UploadIn, UploadOut
 from service.http.routes.models import ModelInZip
 from service.http.state import Here
-from service.http.upload import RAW_TYPES, pour
+from service.http.upload import RAW_TYPES, in_turn, pour
 from service.jobs import models, uploads
 
 PIECE: dict[str, Any] = {
@@ -29,7 +30,7 @@ OFFSETS = {
 }
 STANDING: dict[int | str, dict[str, Any]] = {200: {"description": "How far it is.", "headers": OFFSETS}}
 
-router = APIRouter(tags=["uploads"])
+router = Gated(tags=["uploads"])
 
 
 @router.post(
@@ -84,22 +85,22 @@ async def append_to_upload(
     upload = await to_thread.run_sync(uploads.find, here.db, caller.owner, upload_id)
     with uploads.Appender(here.db, here.blobs, upload, upload_offset) as appender:
         try:
-            await pour(request, appender.write)
+            await pour(request, appender.write, here.pools.bodies)
         except ClientDisconnect:
-            await to_thread.run_sync(appender.break_off)
+            await here.pools.bodies.run(appender.break_off)
             raise BadRequest("the body broke off", fix="ask HEAD /uploads/{id} where to go on") from None
-        await to_thread.run_sync(appender.end)
+        await here.pools.bodies.run(appender.end)
+    now = await to_thread.run_sync(uploads.find, here.db, caller.owner, upload_id)
+    response.headers.update(_standing(now))
+    if now.received < now.bytes:
+        return UploadOut.of(now)
 
-    def finished() -> UploadOut:
-        now = uploads.find(here.db, caller.owner, upload_id)
-        if now.received < now.bytes:
-            response.headers.update(_standing(now))
-            return UploadOut.of(now)
-        kept = uploads.finish(here.db, here.blobs, now, model=model, limit=here.settings.max_model_bytes)
-        response.headers.update(_standing(now))
-        return UploadOut.of(now, kept.model)
+    def finish() -> models.Kept:
+        whole = uploads.find(here.db, caller.owner, upload_id)  # another request may have finished it meanwhile
+        return uploads.finish(here.db, here.blobs, whole, model=model, limit=here.settings.max_model_bytes)
 
-    return await to_thread.run_sync(finished)
+    kept = await in_turn(here, caller, finish)
+    return UploadOut.of(now, kept.model)
 
 
 @router.head("/uploads/{upload_id}", summary="Where to go on", responses={**problem_responses(404), **STANDING})

@@ -75,7 +75,7 @@ def test_what_fits_the_model_is_kept_and_the_rest_gives_way(given: Any, expected
     corrected = correct(inputs, CompileOptions.from_json({"threads": 3, "seed": 5, **given}))
     bind(inputs, (), corrected, Limits())
     assert (corrected.threads, corrected.seed) == (3, 5)
-    assert dict(corrected.dims) == expected["dims"]
+    assert dict(corrected.binding) == expected["dims"]
     assert {name: spec.shape for name, spec in corrected.inputs.items()} == expected["inputs"]
 
 

@@ -134,9 +134,7 @@ def test_halves_are_added_up_in_f32() -> None:
 def test_a_large_convolution_is_unfolded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [normal(1, 2, 3, 9, 7), normal(2, 5, 3, 3, 3)]
     whole = check(CONV, arrays)[0]
-    from compiler.ops import convolution
-
-    monkeypatch.setattr(convolution, "COLUMNS", 500)
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 500)
     np.testing.assert_allclose(check(CONV, arrays)[0], whole, rtol=1e-6)
 
 
@@ -185,3 +183,16 @@ def test_QLinearConv_rounds_and_saturates_like_onnxruntime(dtype: Any, per_chann
     if bias:
         arrays.append(np.array([100, -2000, 0, 5000], np.int32))
     compare(QLINEAR, arrays, {"pads": (1, 1, 1, 1)})
+
+
+def test_scales_and_zero_points_are_one_or_one_for_each_filter() -> None:
+    x, w, one = np.zeros((1, 1, 3, 3), np.uint8), np.zeros((2, 1, 1, 1), np.uint8), np.ones((), np.float32)
+    zero, many = np.zeros((), np.uint8), np.ones(5, np.float32)
+    arrays: list[np.ndarray | None] = [x, one, zero, w, many, zero, one, zero]
+    operator, integer = QLINEAR, INTEGER
+    node, _, types = prepare(operator, arrays, {}, 1)
+    with pytest.raises(Unsupported, match="5 elements for 2 filters"):
+        operator.infer(node, types)
+    node, _, types = prepare(integer, [x, w, zero, np.zeros(5, np.uint8)], {}, 1)
+    with pytest.raises(Unsupported, match="5 elements for 2 filters"):
+        integer.infer(node, types)

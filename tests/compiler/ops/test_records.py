@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 
 import onnx.defs
 import pytest
 
 from compiler.ops import FAMILIES, OPERATORS
-from compiler.ops.operator import Operator
+from compiler.ops.operator import Operator, Unsupported
+from tests.compiler.ops.node_cases import cases
+from tests.compiler.ops.single import prepare
 
 OTHER_NAMES = {("TopK", "k"): "K"}
 """Parameters whose attribute is not named as the schema's input is, with that input's name."""
@@ -58,3 +61,36 @@ def test_parameters_are_inputs_of_the_operator_and_hide_no_attribute(record: Ope
 def test_the_first_input_is_never_a_parameter(record: Operator) -> None:
     """A node whose every input is a parameter would be constant, which the front end folds."""
     assert len(schema(record).inputs) > len(record.parameters)
+
+
+ANY_WORD = {
+    ("Cast", "round_mode"): "of conversions to float8e8m0, a type that is refused",
+    ("CastLike", "round_mode"): "of conversions to float8e8m0, a type that is refused",
+}
+"""Attributes that may name anything, and why."""
+
+
+TEXT = onnx.defs.OpSchema.AttrType.STRING
+WORDS = [
+    (record, name)
+    for record in OPERATORS.values()
+    for name, attribute in schema(record).attributes.items()
+    if attribute.type == TEXT and (record.name, name) not in ANY_WORD
+]
+
+
+def refusals(record: Operator, attrs: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Reason and fix of the conformance suite's nodes of an operator that are refused under other attributes."""
+    for case in (case for case in cases() if case.op == record.name):
+        node, _, types = prepare(record, case.inputs, {**case.attrs, **attrs}, len(case.outputs))
+        try:
+            record.define(node, types, record.infer(node, types))
+        except Unsupported as no:
+            yield no.reason, no.fix
+
+
+@pytest.mark.parametrize(("record", "name"), WORDS, ids=[f"{record.name}.{name}" for record, name in WORDS])
+def test_an_attribute_that_names_nothing_is_refused_where_it_counts(record: Operator, name: str) -> None:
+    found = [(reason, fix) for reason, fix in refusals(record, {name: "nowhere"}) if "nowhere" in reason]
+    assert found
+    assert all(fix for _, fix in found)

@@ -153,3 +153,27 @@ def test_values_are_rounded_to_a_mantissa_as_the_short_floats_round(mantissa: in
     np.testing.assert_array_equal(rounded, x.astype(dtype.numpy).astype(np.float32))
     (large,) = evaluate_graph(graph, {0: np.full(600, 1e6, np.float32)}, OPERATORS, mantissa=mantissa).values()
     assert abs(large[0] / 1e6 - 1) < 2.0**-mantissa
+
+
+def test_who_watches_is_told_of_every_node_and_of_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 2 * (18 + 4) * 6)
+    heard: list[tuple[int, float]] = []
+    evaluate_graph(parse_graph(GRAPH), arrays(), OPERATORS, watch=lambda at, part: heard.append((at, part)))
+    assert [at for at, _ in heard] == sorted(at for at, _ in heard)
+    assert [part for at, part in heard if at == 0] == pytest.approx([0.4, 0.8, 1.0, 1.0])
+    assert [(at, part) for at, part in heard if at] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)]
+
+
+class Stop(Exception):
+    pass
+
+
+def test_what_a_watch_raises_between_pieces_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.ops.pieces.PIECE_ELEMENTS", 1)
+
+    def stop(position: int, part: float) -> None:
+        assert part < 1
+        raise Stop
+
+    with pytest.raises(Stop):
+        evaluate_graph(parse_graph(GRAPH), arrays(), OPERATORS, watch=stop)

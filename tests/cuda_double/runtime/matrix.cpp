@@ -1,12 +1,13 @@
 /* Tensor cores: ldmatrix, mma.sync and wgmma, with the fragment layouts of the PTX ISA, sections "Warp-level matrix load
  * instruction: ldmatrix", "Matrix fragments for mma.m16n8k16 / m16n8k8 / m16n8k32" and "Asynchronous warpgroup level matrix
- * instructions". Products are exact in float; sums are float in the order of k, where hardware leaves the order open. */
+ * instructions". How tensor cores add is in no manual: `add_products` has a model of it that was compared with an A100 bit by bit. */
 #include "engine.h"
 #include "tensor_map.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 namespace twd {
 
@@ -102,6 +103,65 @@ float element(Type type, unsigned word, int part) {
     return 0;
 }
 
+/* Bits behind those of a float that addends keep when they are aligned, and why sums are taken `terms` products at a time (4 of tf32,
+ * 8 of 16 bits): the tensor cores of an A100, as Khattak and Mikaitis measured them ("Accurate Models of NVIDIA Tensor Cores", arXiv
+ * 2512.07004; Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021, found the truncation). Those of an H100 keep
+ * one bit more and take twice as many products, so that they lose less. */
+constexpr int EXTRA_BITS = 1;
+
+int exponent_of(float x) { return (int)(to_bits(x) >> 23 & 255) - 127; }
+
+/* sums[column] += the sum over i of a[i] b[i][column]: the products are exact; they and the sum so far are cut off (toward zero) below
+ * the last kept bit of the largest exponent among them, added exactly, and the result is cut off to a float. The exponent of a product
+ * is the sum of its factors'. Infinities, NaN and what is at the ends of the range are
+ * added in float instead. */
+template <int columns> void add_products(float *sums, const float *a, const float (*b)[columns], int terms) {
+    constexpr int KEPT = 23 + EXTRA_BITS, ZERO = -127, LEAST = -126, MOST = 127, INFINITE = 128;
+    int largest[columns];
+    for (int column = 0; column < columns; column++) largest[column] = exponent_of(sums[column]);
+    for (int i = 0; i < terms; i++) {
+        const int own = exponent_of(a[i]);
+        if (own == ZERO) continue;
+        for (int column = 0; column < columns; column++) {
+            const int exponent = exponent_of(b[i][column]);
+            const int product = own == INFINITE || exponent == INFINITE ? 2 * INFINITE : exponent == ZERO ? ZERO : own + exponent;
+            largest[column] = std::max(largest[column], product);
+        }
+    }
+    bool plain[columns], any = false;
+    double scale[columns];
+    for (int column = 0; column < columns; column++) {
+        plain[column] = largest[column] < LEAST || largest[column] > MOST;
+        any |= plain[column];
+        const uint64_t bits = (uint64_t)(1023 + KEPT - (plain[column] ? 0 : largest[column])) << 52;
+        memcpy(&scale[column], &bits, 8);
+    }
+    float before[columns];
+    int total[columns];
+    for (int column = 0; column < columns; column++) {
+        before[column] = sums[column];
+        total[column] = plain[column] ? 0 : (int)((double)sums[column] * scale[column]);
+    }
+    for (int i = 0; i < terms; i++)
+        for (int column = 0; column < columns; column++)
+            total[column] += plain[column] ? 0 : (int)((double)a[i] * (double)b[i][column] * scale[column]);
+    for (int column = 0; column < columns; column++) {
+        const double sum = total[column] / scale[column];
+        uint64_t bits;
+        memcpy(&bits, &sum, 8);
+        bits &= ~(uint64_t)0 << 29; /* of a float's mantissa, 23 of 52 bits stay */
+        double cut;
+        memcpy(&cut, &bits, 8);
+        sums[column] = (float)cut;
+    }
+    if (!any) return;
+    for (int column = 0; column < columns; column++) {
+        if (!plain[column]) continue;
+        sums[column] = before[column];
+        for (int i = 0; i < terms; i++) sums[column] += a[i] * b[i][column];
+    }
+}
+
 struct MmaLane {
     Type type;
     void *d;
@@ -122,9 +182,14 @@ template <class T> void multiply(void **arguments, Type type_a, Type type_b, int
         }
         for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t * 2 + i % 2] = ((const T *)lane.d)[i];
     }
-    for (int row = 0; row < 16; row++)
-        for (int i = 0; i < k; i++)
-            for (int column = 0; column < 8; column++) d[row][column] += a[row][i] * b[i][column];
+    for (int row = 0; row < 16; row++) {
+        if constexpr (std::is_same_v<T, float>) {
+            for (int i = 0; i < k; i += 4 * per) add_products<8>(d[row], a[row] + i, b + i, 4 * per);
+        } else {
+            for (int i = 0; i < k; i++)
+                for (int column = 0; column < 8; column++) d[row][column] += a[row][i] * b[i][column];
+        }
+    }
     for (int l = 0; l < 32; l++) {
         const MmaLane &lane = *(MmaLane *)arguments[l];
         for (int i = 0; i < 4; i++) ((T *)lane.d)[i] = d[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
@@ -248,9 +313,13 @@ void execute(Thread *group, size_t index) {
     if (p.accumulate)
         for (unsigned t = 0; t < 128; t++)
             for (int e = 0; e < p.n / 2; e++) d[at(t, e)] = accumulator(group[t], group[t].products[index].d)[(size_t)e];
-    for (int row = 0; row < rows; row++)
-        for (int i = 0; i < k; i++)
-            for (int column = 0; column < p.n; column++) d[(size_t)(row * p.n + column)] += a[(size_t)(row * k + i)] * b[(size_t)(i * p.n + column)];
+    const int terms = k / 2;
+    for (int first = 0; first < p.n; first += 8)
+        for (int i = 0; i < k; i += terms) {
+            float factors[8][8]; /* k and columns */
+            for (int own = 0; own < terms; own++) memcpy(factors[own], &b[(size_t)((i + own) * p.n + first)], sizeof factors[own]);
+            for (int row = 0; row < rows; row++) add_products<8>(&d[(size_t)(row * p.n + first)], &a[(size_t)(row * k + i)], factors, terms);
+        }
     for (unsigned t = 0; t < 128; t++)
         for (int e = 0; e < p.n / 2; e++) accumulator(group[t], group[t].products[index].d)[(size_t)e] = d[at(t, e)];
 }

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from service.blobs import local
 from service.blobs.local import LocalBlobs
-from service.errors import NotFound
+from service.errors import BlobDamaged, BlobLost
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_the_file_is_synced_before_it_gets_its_name_and_the_folder_after(
 
 @pytest.mark.parametrize("key", ["", "../secret", "/etc/passwd", "ab/../../x", "ab/" + "0" * 64])
 def test_keys_that_were_never_given_out_name_nothing(store: LocalBlobs, key: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(BlobLost):
         store.path(key)
 
 
@@ -83,3 +85,49 @@ def test_what_is_renewed_while_it_is_removed_stays(tmp_path: Path, monkeypatch: 
     blobs.delete(stored.key, unless_written_since=1000.0)
     assert path.read_bytes() == b"kept"
     assert list(blobs.temporary.iterdir()) == []
+
+
+def test_a_file_that_is_written_anew_while_the_damaged_one_is_set_aside_stays(
+    store: LocalBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = store.put_bytes(b"whole")
+    store.path(stored.key).write_bytes(b"WHOLE")
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        self.unlink()
+        store.put_bytes(b"whole")  # after the damaged one was read
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(BlobDamaged):
+        store.verify(stored.key, 5)
+    assert store.path(stored.key).read_bytes() == b"whole"
+
+
+def test_a_file_whose_remover_was_killed_is_put_back(store: LocalBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = store.put_bytes(b"kept")
+    os.utime(store.path(stored.key), (1.0, 1.0))
+
+    def killed(self: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.delete(stored.key, unless_written_since=1000.0)
+    assert list(store.keys()) == []
+    assert store.sweep(1e9) == 0
+    monkeypatch.setattr(local, "REMOVING_S", -1.0)
+    store.sweep(1e9)
+    assert store.path(stored.key).read_bytes() == b"kept"
+
+
+def test_a_file_that_is_between_two_names_is_looked_for_once_more(
+    store: LocalBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store.path(store.put_bytes(b"kept").key)
+    aside = path.with_name("aside")
+    path.rename(aside)
+    monkeypatch.setattr(time, "sleep", lambda _: aside.rename(path))
+    assert store.path(f"{path.parent.name}/{path.name}") == path

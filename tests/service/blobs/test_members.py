@@ -4,6 +4,7 @@ import io
 import random
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,11 +56,11 @@ def test_a_small_file_costs_little_of_a_large_archive(local: LocalBlobs, monkeyp
     fetched = 0
     read = LocalBlobs.read
 
-    def counted(blobs: LocalBlobs, key: str, start: int = 0, end: int | None = None) -> object:
+    def counted(blobs: LocalBlobs, key: str, start: int = 0, end: int | None = None, **more: Any) -> object:
         nonlocal fetched
         assert end is not None
         fetched += end - start
-        return read(blobs, key, start, end)
+        return read(blobs, key, start, end, **more)
 
     monkeypatch.setattr(LocalBlobs, "read", counted)
     assert (member(local, key, "a.txt"), member(local, key, "b.txt")) == (b"a", b"b")

@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 from service.blobs import s3
 from service.blobs.open_blobs import open_blobs
 from service.blobs.s3 import PART, S3Blobs
+from service.blobs.store import KEY_PATTERN
 from service.config import Settings
-from service.errors import NotFound, StorageUnavailable
+from service.errors import BlobDamaged, BlobLost, StorageUnavailable
 from tests.service.s3_server import S3Server
 
 
@@ -63,7 +65,7 @@ def test_more_keys_than_one_answer_holds_are_all_listed(store: S3Blobs, bucket: 
 def test_bytes_that_are_not_those_of_the_key_are_refused_and_not_cached(store: S3Blobs, bucket: str, boto: Any) -> None:
     stored = store.put_bytes(b"true")
     boto.put_object(Bucket=bucket, Key=f"deep/blobs/{stored.key}", Body=b"fals")
-    with pytest.raises(StorageUnavailable, match="other bytes"), store.local(stored.key):
+    with pytest.raises(BlobDamaged, match="other bytes"), store.local(stored.key):
         pass
     assert [path for path in store.cache.root.rglob("*") if path.is_file()] == []
     store.put_bytes(b"true")
@@ -164,10 +166,99 @@ def test_credentials_are_taken_from_the_environment_when_the_settings_name_none(
 
 
 def test_a_missing_object_is_not_found_and_not_unavailable(store: S3Blobs) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(BlobLost):
         store.size("ab/ab" + "0" * 62)
 
 
 def test_uploads_leave_nothing_on_the_local_disk(store: S3Blobs) -> None:
     store.put_bytes(os.urandom(100))
     assert [path for path in store.cache.root.rglob("*") if path.is_file()] == []
+
+
+class Gate:
+    """Holds one thread before its call of a function of obstore until another has come far enough."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, held: str) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+        real = getattr(obstore, name)
+
+        def gated(kept: Any, path: str, *further: Any, **more: Any) -> Any:
+            if threading.current_thread().name == held and KEY_PATTERN.fullmatch(path):
+                self.reached.set()
+                assert self.open.wait(60)
+            return real(kept, path, *further, **more)
+
+        monkeypatch.setattr(obstore, name, gated)
+
+
+@pytest.mark.parametrize("moment", ["put", "announced", "between"])
+def test_what_is_put_again_while_it_is_removed_is_there_when_the_writer_is_done(
+    store: S3Blobs, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The remover has looked, and found it old, before the writer puts it, and deletes it after that."""
+    stored = store.put_bytes(b"renewed")
+    later = time.time() + 1000
+    gate = Gate(monkeypatch, "delete", "remover")
+    put = threading.Event()
+    look = S3Blobs._is_being_removed
+
+    def looks(self: S3Blobs, key: str) -> bool:
+        put.set()
+        if moment == "between":
+            gate.open.set()
+            remover.join(60)
+        return look(self, key)
+
+    monkeypatch.setattr(S3Blobs, "_is_being_removed", looks)
+    remover = threading.Thread(
+        target=store.delete, args=(stored.key,), kwargs={"unless_written_since": later}, name="remover"
+    )
+    remover.start()
+    assert gate.reached.wait(60)
+    if moment == "put":
+        gate.open.set()
+        remover.join(60)
+    writer = threading.Thread(target=store.put_bytes, args=(b"renewed",), name="writer")
+    writer.start()
+    assert put.wait(60)
+    if moment == "announced":
+        writer.join(0.5)
+        assert writer.is_alive(), "it waits for the removal"
+        gate.open.set()
+    for thread in (writer, remover):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert b"".join(store.read(stored.key)) == b"renewed"
+    assert list(store._below(s3.REMOVING)) == []
+
+
+def test_a_removal_that_took_too_long_to_decide_is_left_to_the_next_round(
+    store: S3Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = store.put_bytes(b"old")
+    monkeypatch.setattr(s3, "DECIDE_WITHIN_S", 0.0)
+    store.delete(stored.key)
+    assert store.size(stored.key) == 3
+
+
+def test_a_removal_whose_process_was_killed_is_waited_for_a_while_and_swept(
+    store: S3Blobs, bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = store.put_bytes(b"old")
+    boto.put_object(Bucket=bucket, Key=f"deep/blobs/{s3.REMOVING}/{stored.key}/left", Body=b"")
+    monkeypatch.setattr(s3, "STALE_S", 0.3)
+    store.put_bytes(b"old")
+    assert store.size(stored.key) == 3
+    store.sweep(1000)
+    assert len(list(store._below(s3.REMOVING))) == 1
+    store.sweep(-10)
+    assert list(store._below(s3.REMOVING)) == []
+
+
+def test_a_copy_that_this_disk_damaged_is_fetched_anew(store: S3Blobs) -> None:
+    stored = store.put_bytes(b"whole")
+    with store.local(stored.key, 5) as path:
+        pass
+    path.write_bytes(b"")
+    with store.local(stored.key, 5) as again:
+        assert again.read_bytes() == b"whole"

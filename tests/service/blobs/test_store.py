@@ -17,7 +17,7 @@ import pytest
 from service.blobs.open_blobs import open_blobs
 from service.blobs.store import CHUNK, Blobs, StoredBlob
 from service.config import Settings
-from service.errors import BodyTooLarge, NotFound, StorageUnavailable
+from service.errors import BlobDamaged, BlobLost, BodyTooLarge, StorageUnavailable
 from tests.service.s3_server import S3Server
 
 MISSING = "ab/ab" + "0" * 62
@@ -119,11 +119,11 @@ def test_a_file_is_copied_in(store: Blobs, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [MISSING, *FOREIGN])
 def test_keys_that_were_never_given_out_name_nothing(store: Blobs, key: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(BlobLost):
         store.read(key)
-    with pytest.raises(NotFound):
+    with pytest.raises(BlobLost):
         store.size(key)
-    with pytest.raises(NotFound), store.local(key):
+    with pytest.raises(BlobLost), store.local(key):
         pass
     store.delete(key)
 
@@ -135,7 +135,7 @@ def test_a_deleted_blob_is_gone_and_may_come_back(store: Blobs) -> None:
     store.delete(stored.key)
     store.delete(stored.key)
     assert list(store.keys()) == []
-    with pytest.raises(NotFound), store.local(stored.key):
+    with pytest.raises(BlobLost), store.local(stored.key):
         pass
     assert store.put_bytes(b"x") == stored
     assert whole(store, stored) == b"x"
@@ -159,7 +159,7 @@ def test_what_was_written_since_survives_its_deletion(store: Blobs) -> None:
     store.delete(stored.key, unless_written_since=written)
     assert store.size(stored.key) == 1
     store.delete(stored.key, unless_written_since=written + 1)
-    with pytest.raises(NotFound):
+    with pytest.raises(BlobLost):
         store.size(stored.key)
     store.delete(stored.key, unless_written_since=written)
 
@@ -189,3 +189,67 @@ def test_a_reader_that_stops_early_holds_nothing_open(store: Blobs) -> None:
         with contextlib.suppress(FileNotFoundError):
             opened.append(os.readlink(link))
     assert not any(stored.sha256 in name for name in opened)
+
+
+@pytest.fixture
+def spoil(settings: Settings, request: pytest.FixtureRequest) -> Callable[[str, bytes], None]:
+    """Puts other bytes where the store keeps a key."""
+
+    def spoil(key: str, data: bytes) -> None:
+        if not settings.blob_url:
+            (settings.blob_root / key).write_bytes(data)
+            return
+        server: S3Server = request.getfixturevalue("s3_server")
+        bucket = settings.blob_url.split("/")[2]
+        server.client().put_object(Bucket=bucket, Key=f"deep/blobs/{key}", Body=data)
+
+    return spoil
+
+
+def test_a_blob_of_another_length_than_its_row_says_is_not_opened(
+    store: Blobs, spoil: Callable[[str, bytes], None]
+) -> None:
+    stored = store.put_bytes(b"whole")
+    assert b"".join(store.read(stored.key, length=5)) == b"whole"
+    with store.local(stored.key, 5) as path:
+        assert path.read_bytes() == b"whole"
+    spoil(stored.key, b"who")
+    with pytest.raises(BlobDamaged, match="3 bytes and should have 5"):
+        store.read(stored.key, length=5)
+    other = store.put_bytes(b"another")
+    spoil(other.key, b"anothe")
+    with pytest.raises(BlobDamaged), store.local(other.key, 7):
+        pass
+
+
+def test_a_blob_of_another_length_is_whole_again_when_it_is_written_again(
+    store: Blobs, spoil: Callable[[str, bytes], None]
+) -> None:
+    stored = store.put_bytes(b"whole")
+    spoil(stored.key, b"")
+    assert store.put_bytes(b"whole") == stored
+    assert b"".join(store.read(stored.key, length=5)) == b"whole"
+
+
+@pytest.mark.parametrize("bad", [b"WHOLE", b"who", b"wholesome", b""])
+def test_what_is_damaged_is_set_aside_and_comes_back_when_it_is_written_again(
+    store: Blobs, spoil: Callable[[str, bytes], None], bad: bytes
+) -> None:
+    stored, other = store.put_bytes(b"whole"), store.put_bytes(b"other")
+    store.verify(stored.key, 5)
+    spoil(stored.key, bad)
+    with pytest.raises(BlobDamaged):
+        store.verify(stored.key, 5)
+    assert [key for _, key in store.set_aside()] == [stored.key]
+    assert set(dict(store.keys())) == {other.key}
+    with pytest.raises(BlobLost):
+        store.verify(stored.key, 5)
+    with pytest.raises(BlobLost):
+        store.read(stored.key, length=5)
+    assert store.put_bytes(b"whole") == stored
+    store.verify(stored.key, 5)
+    store.verify(other.key, 5)
+    for name, _ in store.set_aside():
+        store.discard(name)
+    assert list(store.set_aside()) == []
+    assert b"".join(store.read(stored.key, length=5)) == b"whole"

@@ -17,9 +17,15 @@ def test_sqlite_is_set_up_to_survive_a_power_cut_and_many_writers(db: Database) 
     with db.read() as session:
         pragmas = {
             name: session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
+            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "secure_delete")
         }
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 30000, "foreign_keys": 1}
+    assert pragmas == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "busy_timeout": 30000,
+        "foreign_keys": 1,
+        "secure_delete": 1,
+    }
 
 
 def test_the_databases_clock_counts_seconds_since_1970(db: Database) -> None:

@@ -129,7 +129,7 @@ def test_bytes_that_are_gone_are_a_problem_and_not_half_an_answer(
     for key, _ in blobs.keys():  # noqa: SIM118 # not a dictionary: pairs of key and time
         blobs.delete(key)
     answer = client.get(artifact)
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert (answer.status_code, answer.json()["code"]) == (507, "blob_lost")
 
 
 @pytest.mark.parametrize("size", [0, 1, 10])

@@ -45,6 +45,24 @@ def test_a_broken_route_answers_with_a_problem_that_hides_the_cause(
     assert (answer.status_code, answer.json()["code"], answer.json()["fault"]) == (500, "internal", "ours")
     assert "secret" not in answer.text
     assert [str(line["exc_info"]) for line in lines] == ["secret detail"], "the log has it"
+    quoted = answer.json()["details"]["request"]
+    assert quoted == answer.headers["x-request-id"] == lines[0]["request"], "one finds the other by it"
+    assert quoted in answer.json()["fix"]
+
+
+def test_an_internal_error_that_was_foreseen_hides_its_cause_too(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise compiler_errors.InternalError("/srv/secret/file is odd", details={"traceback": "File /srv/secret"})
+
+    monkeypatch.setattr("service.jobs.find.page", broken)
+    with structlog.testing.capture_logs() as lines:
+        answer = client.get("/jobs")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert answer.json()["details"] == {"request": answer.headers["x-request-id"]}
+    assert [line["error"] for line in lines] == ["/srv/secret/file is odd"]
 
 
 def test_every_request_has_an_id(client: TestClient) -> None:

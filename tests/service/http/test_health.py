@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 from service.config import Settings
 from service.db.engine import Database
 from service.http.app import create_app
-from service.jobs import lease
+from service.jobs import health, lease
+from tests.service.databases import any_database
 
 
 def failing(client: TestClient) -> list[str]:
@@ -52,3 +55,23 @@ def test_a_database_that_is_not_migrated_or_gone_is_not_ready(tmp_path: Path, ri
         answer = client.get("/jobs", headers={"Authorization": "Bearer x"})
         assert (answer.status_code, answer.json()["code"]) == (503, "database_unavailable")
         assert "retry-after" in answer.headers
+
+
+@any_database
+def test_however_often_readiness_is_asked_for_the_parts_are_tried_once(
+    settings: Settings, db: Database, ring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    genuine = health.checks
+
+    def counted(*arguments: Any) -> Any:
+        tried.append(1)
+        return genuine(*arguments)
+
+    monkeypatch.setattr(health, "checks", counted)
+    lasting = settings.model_copy(update={"probes_stand_s": 3600.0})
+    with TestClient(create_app(lasting, ring=ring)) as client:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: failing(client), range(40)))
+        assert answers == [["workers"]] * 40
+    assert tried == [1]

@@ -13,6 +13,7 @@ from fastapi import Request
 
 from service.errors import StorageUnavailable
 from service.http import upload
+from service.http.pools import Pool
 
 BODY = random.Random(11).randbytes(100_003)
 
@@ -33,7 +34,7 @@ class Body:
 
 
 def pour(body: Body, write: Callable[[bytes], None]) -> None:
-    asyncio.run(upload.pour(cast(Request, cast(Any, body)), write))
+    asyncio.run(upload.pour(cast(Request, cast(Any, body)), write, Pool(1)))
 
 
 def cut(size: int) -> list[bytes]:
@@ -109,7 +110,7 @@ def test_a_request_that_is_cancelled_ends_only_after_its_thread_has(size: int) -
 
     async def cancel_while_writing() -> None:
         body = cast(Request, cast(Any, Body([BODY[:size]])))
-        task = asyncio.create_task(upload.pour(body, write))
+        task = asyncio.create_task(upload.pour(body, write, Pool(1)))
         while not writing.is_set():
             await asyncio.sleep(0)
         task.cancel()

@@ -10,9 +10,11 @@ from typing import Any
 import onnx
 import pytest
 import sqlalchemy as sa
+import structlog
 from fastapi.testclient import TestClient
 
 from bench.zoo import build
+from compiler.errors import InternalError
 from service.blobs.local import LocalBlobs
 from service.config import Settings
 from service.db import workers
@@ -21,7 +23,7 @@ from service.db.models import Job, JobState
 from service.http.app import create_app
 from service.http.preflight_schemas import PREFLIGHT_EXAMPLE, ModelAnswer, PreflightOut
 from service.jobs import access, lease, models
-from service.jobs.oracle import Oracle
+from service.jobs.oracle import BUSY, Oracle
 from tests.service.databases import any_database
 from tests.service.http.test_compile import RAW, problem
 
@@ -260,3 +262,24 @@ def test_a_real_model_is_looked_at_by_the_real_process(client: TestClient, db: D
     assert again["ok"], again["problem"]
     assert again["nodes"] == len(onnx.load_from_string(data).graph.node)
     assert job_count(db) == 0
+
+
+@any_database
+def test_that_many_ask_at_once_is_told_as_no_error(asking: Asking) -> None:
+    busy = {"problem": {"code": BUSY, "fault": "machine", "message": "m", "fix": "f", "refusals": [], "details": {}}}
+    client = asking(printing(busy))
+    with structlog.testing.capture_logs() as lines:
+        answer = client.post("/preflight", files={"model": b"m"})
+    problem(answer, 503, "busy")
+    assert int(answer.headers["retry-after"]) > 0
+    assert [line for line in lines if line["log_level"] == "error"] == []
+
+
+@any_database
+def test_a_fault_of_ours_is_told_without_its_cause(asking: Asking) -> None:
+    ours = InternalError("the model cannot be judged: OSError: /srv/secret").to_json()
+    client = asking(printing({**FINE, "ok": False, "problem": {**ours, "refusals": []}}))
+    answer = client.post("/preflight", files={"model": b"m"})
+    assert answer.json()["problem"]["code"] == "internal"
+    assert "secret" not in answer.text
+    assert answer.json()["request"]["model"] in answer.json()["problem"]["fix"]

@@ -293,3 +293,55 @@ def test_however_the_pieces_are_cut_and_misplaced_the_bytes_arrive_in_order(
     assert received == len(body)
     assert model is not None
     assert client.get(model["links"]["file"]).content == body
+
+
+def test_a_whole_zip_is_hashed_once_however_often_its_model_is_asked_for(
+    client: TestClient, second: TestClient, zipped: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    genuine = uploads._hashed
+
+    def counted(*arguments: Any) -> str:
+        hashed.append(genuine(*arguments))
+        return hashed[-1]
+
+    monkeypatch.setattr(uploads, "_hashed", counted)
+    body = zipped({"a.onnx": b"a", "b.onnx": b"b"})
+    path = begin(client, len(body), media_type=ZIP, sha256=sha256(body))
+    problem(send(client, path, 0, body), 400, "bad_request")
+    for which in (client, second, client):
+        problem(send(which, path, len(body), b""), 400, "bad_request")
+    assert hashed == [sha256(body)]
+    assert send(second, path, len(body), b"", model="a.onnx").status_code == 200
+    assert hashed == [sha256(body)]
+
+
+def test_bodies_of_one_owner_beyond_the_limit_are_refused_and_of_another_are_not(
+    settings: Settings, ring: Any, client: TestClient, stranger: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go = threading.Semaphore(0), threading.Event()
+    genuine = uploads.finish
+
+    def held(*arguments: Any, **named: Any) -> Any:
+        entered.release()
+        assert go.wait(60.0)
+        return genuine(*arguments, **named)
+
+    monkeypatch.setattr(uploads, "finish", held)
+    narrow = settings.model_copy(update={"max_uploads_per_owner": 2})
+    with TestClient(create_app(narrow, ring=ring), headers=client.headers) as app, ThreadPoolExecutor(4) as pool:
+        paths = [begin(app, 1) for _ in range(3)]
+        theirs = str(app.post("/uploads", json={"bytes": 1}, headers=stranger).headers["location"])
+        sending = [pool.submit(send, app, path, 0, b"x") for path in paths[:2]]
+        assert entered.acquire(timeout=60.0), "one is finished at a time of each owner; the other one waits"
+        refusals: list[Any] = []
+        while not refusals or refusals[-1].status_code == 200:  # until the second one has begun too
+            refusals.append(send(app, paths[2], 0, b""))
+        refused = refusals[-1]
+        assert problem(refused, 429, "too_many_at_once")["details"] == {"limit": 2, "of": "uploads"}
+        assert int(refused.headers["retry-after"]) > 0
+        assert app.get("/jobs").status_code == 200, "other requests of this owner are no uploads"
+        go.set()
+        assert [one.result().status_code for one in sending] == [200, 200]
+        assert app.patch(theirs, content=b"x", headers={"Upload-Offset": "0", **stranger}).status_code == 200
+        assert send(app, paths[2], 0, b"x").status_code == 200

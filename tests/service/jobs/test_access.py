@@ -64,6 +64,33 @@ def test_unknown_keys_and_scopes_are_refused(db: Database) -> None:
         access.make_key(db, "ada", ["fly"], "")
 
 
+def test_a_replaced_key_of_a_label_is_let_in_no_more_and_may_come_back(db: Database, tmp_path: Path) -> None:
+    access.ensure_local_key(db, tmp_path / "api_key")
+    for key in ("first", "second"):
+        access.replace(db, access.LOCAL_OWNER, key, access.SCOPES, "VARIABLE")
+    access.replace(db, "ada", "hers", ["read"], "VARIABLE")
+    with pytest.raises(NotAuthenticated):
+        access.authenticate(db, "first")
+    assert access.authenticate(db, "second").scopes == frozenset(access.SCOPES)
+    access.replace(db, access.LOCAL_OWNER, "first", access.SCOPES, "VARIABLE")
+    assert access.authenticate(db, "first").scopes == frozenset(access.SCOPES)
+    with pytest.raises(NotAuthenticated):
+        access.authenticate(db, "second")
+    access.replace(db, access.LOCAL_OWNER, None, access.SCOPES, "VARIABLE")
+    with pytest.raises(NotAuthenticated):
+        access.authenticate(db, "first")
+    assert access.authenticate(db, "hers").scopes == {"read"}
+    assert access.authenticate(db, (tmp_path / "api_key").read_text().strip()).scopes == frozenset(access.SCOPES)
+
+
+def test_a_key_that_the_owner_has_under_another_label_stays_that_ones(db: Database, tmp_path: Path) -> None:
+    access.ensure_local_key(db, tmp_path / "api_key")
+    of_the_file = (tmp_path / "api_key").read_text().strip()
+    access.replace(db, access.LOCAL_OWNER, of_the_file, access.SCOPES, "VARIABLE")
+    access.replace(db, access.LOCAL_OWNER, "another", access.SCOPES, "VARIABLE")
+    assert access.authenticate(db, of_the_file).scopes == frozenset(access.SCOPES)
+
+
 def test_when_what_a_key_allows_is_looked_up_again_one_asker_does_it(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

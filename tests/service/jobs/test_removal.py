@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from compiler.contract import BenchmarkOptions, CompileOptions, Event
 from service.blobs.local import LocalBlobs
+from service.config import Settings
 from service.db.engine import Database
-from service.db.models import Job, JobState
-from service.db.retention import Gone
-from service.errors import ModelInUse, NotFound
-from service.jobs import find, lease, models, removal, runs
+from service.db.models import Job, JobState, Model, TuningRecord, Workload
+from service.db.retention import Gone, Measurements
+from service.errors import JobInUse, ModelInUse, NotFound
+from service.jobs import find, lease, models, removal, retention, runs
+from service.jobs.retention import Rules
 from service.jobs.submit import Submission, submit
 
 
@@ -98,3 +103,138 @@ def test_a_submission_at_the_same_moment_comes_before_or_after(
             removed = False
         thread.join()
         assert isinstance(outcomes[0], NotFound if removed else Job), attempt
+
+
+MARKED = ("artifact", "record", "text", "log", "event", "told")
+MARKS = {name: f"xyzzy-{name}-{uuid.UUID(int=7).hex}" for name in MARKED}
+
+
+def seen(db: Database, settings: Settings) -> set[str]:
+    """The marks that are still in a table, in the file of the database or its log, or among the blobs."""
+    with db.read() as session:
+        metadata = sa.MetaData()
+        metadata.reflect(session.connection())
+        tables = "".join(str(session.execute(sa.select(table)).all()) for table in metadata.sorted_tables)
+    files = [path for path in settings.data_dir.rglob("*") if path.is_file()]
+    kept = tables.encode() + b"".join(path.read_bytes() for path in files)
+    return {name for name, mark in MARKS.items() if mark.encode() in kept}
+
+
+def compiled(
+    db: Database, blobs: LocalBlobs, claim: lease.Claim, records: Sequence[dict[str, object]], texts: dict[str, str]
+) -> None:
+    """Brings a claimed job to SUCCEEDED, with a mark in everything that it leaves."""
+    told = Event("notice", "tile", 0.5, MARKS["event"])
+    lease.heartbeat(db, claim, [told], lease.Measured(records, texts))
+    stored = blobs.put_bytes(MARKS["artifact"].encode())
+    assert lease.succeed(
+        db, claim, artifact=stored, report={"r": MARKS["told"]}, receipt={"r": MARKS["told"]}, log=MARKS["log"]
+    )
+
+
+def test_nothing_is_left_of_a_job_that_was_purged(
+    db: Database,
+    blobs: LocalBlobs,
+    settings: Settings,
+    owner: uuid.UUID,
+    queued: Callable[..., Job],
+    claimed: Callable[..., lease.Claim],
+    record: dict[str, object],
+) -> None:
+    job = queued(b"model")
+    mine = {**record, "description": MARKS["record"], "workload": "w1"}
+    shared = {**record, "description": MARKS["record"], "workload": "w2"}
+    orphan = {"w1": MARKS["text"], "w2": "of both", "w3": MARKS["text"]}
+    compiled(db, blobs, claimed(), [mine, mine, shared], orphan)
+    other = queued(b"other")
+    compiled_by_other = lease.Measured([{**record, "workload": "w2"}], {"w2": "of both"})
+    claim = claimed()
+    lease.heartbeat(db, claim, [], compiled_by_other)
+    assert lease.fail(db, claim, {"code": "x"})
+    assert seen(db, settings) == set(MARKS)
+    gone = removal.purge(db, owner, job.id)
+    assert (gone.stopping, gone.artifacts, gone.kept_by) == (False, 1, ())
+    assert gone.measured == Measurements(tuning_records=3, workloads=2)
+    for path in blobs.root.glob("??/*"):
+        os.utime(path, (1.0, 1.0))
+    retention.sweep(db, blobs, Rules(jobs_s=0, uploads_s=1e9, inferences_s=1e9, grace_s=60))
+    assert seen(db, settings) == set()
+    with db.read() as session:
+        assert session.scalars(sa.select(Workload.workload)).all() == ["w2"]
+        assert session.scalars(sa.select(TuningRecord.job_id)).all() == [other.id]
+    with pytest.raises(NotFound):
+        removal.purge(db, owner, job.id)
+    assert models.row(db, owner, str(job.model_digest)).blob_key
+    again = submit(db, Submission(owner, str(job.model_digest), CompileOptions()), max_queued=9).job
+    assert not again.cached
+
+
+def test_an_artifact_that_another_job_was_answered_with_stays_that_ones(
+    db: Database, owner: uuid.UUID, queued: Callable[..., Job], finish: Callable[..., lease.Claim]
+) -> None:
+    first = queued(fresh=False)
+    finish()
+    hit = queued(fresh=False)
+    assert (hit.cached, first.artifact_id is not None) == (True, True)
+    gone = removal.purge(db, owner, first.id)
+    assert (gone.artifacts, gone.kept_by) == (0, (hit.id,))
+    assert find.artifact(db, owner, uuid.UUID(str(hit.artifact_id))).job_id == hit.id
+    assert removal.purge(db, owner, hit.id).artifacts == 1
+    with pytest.raises(NotFound):
+        find.artifact(db, owner, uuid.UUID(str(hit.artifact_id)))
+
+
+def test_a_job_that_was_answered_from_the_cache_goes_alone(
+    db: Database, owner: uuid.UUID, queued: Callable[..., Job], finish: Callable[..., lease.Claim]
+) -> None:
+    first = queued(fresh=False)
+    finish()
+    hit = queued(fresh=False)
+    assert removal.purge(db, owner, hit.id).artifacts == 0
+    assert find.artifact(db, owner, uuid.UUID(str(first.artifact_id))).job_id == first.id
+
+
+def test_a_job_is_not_purged_while_its_artifact_is_to_be_run(
+    db: Database, owner: uuid.UUID, queued: Callable[..., Job], finish: Callable[..., lease.Claim]
+) -> None:
+    job = queued()
+    finish()
+    run = runs.benchmark(db, owner, [uuid.UUID(str(job.artifact_id))], BenchmarkOptions(), max_queued=9).job
+    with pytest.raises(JobInUse):
+        removal.purge(db, owner, job.id)
+    assert not removal.purge(db, owner, run.id).stopping
+    assert removal.purge(db, owner, job.id).artifacts == 1
+
+
+def test_a_job_that_waits_is_purged_at_once_and_one_that_runs_when_it_has_ended(
+    db: Database, owner: uuid.UUID, queued: Callable[..., Job], claimed: Callable[..., lease.Claim]
+) -> None:
+    held = queued()
+    claim = claimed()
+    waiting = queued()
+    assert not removal.purge(db, owner, waiting.id).stopping
+    assert removal.purge(db, owner, held.id).stopping
+    assert removal.purge(db, owner, held.id).stopping
+    assert lease.heartbeat(db, claim, []) == "cancel"
+    assert lease.cancelled(db, claim)
+    assert not removal.purge(db, owner, held.id).stopping
+    for job in (held, waiting):
+        with pytest.raises(NotFound):
+            find.job(db, owner, job.id)
+
+
+def test_models_that_no_job_names_go_when_they_were_not_used_for_long(
+    db: Database, blobs: LocalBlobs, owner: uuid.UUID, queued: Callable[..., Job]
+) -> None:
+    named = queued(b"named")
+    unused, used, young = (models.keep(db, owner, blobs.put_bytes(name)) for name in (b"unused", b"used", b"young"))
+    with db.write() as session:
+        session.execute(sa.update(Model).where(Model.digest != young.digest).values(used_at=5.0))
+    removal.purge(db, owner, submit(db, Submission(owner, used.digest, CompileOptions()), max_queued=9).job.id)
+    rules = Rules(jobs_s=0, uploads_s=1e9, inferences_s=1e9, grace_s=1e9)
+    assert retention.sweep(db, blobs, rules).models == 0
+    assert retention.sweep(db, blobs, replace(rules, models_s=3600.0)).models == 1
+    with db.read() as session:
+        left = set(session.scalars(sa.select(Model.digest)))
+    assert left == {named.model_digest, used.digest, young.digest}
+    assert unused.digest not in left

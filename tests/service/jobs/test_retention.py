@@ -17,7 +17,7 @@ from service.config import Settings
 from service.db import retention as rows
 from service.db.engine import Database
 from service.db.models import Artifact, Event, Inference, Job, Model, TuningRecord, Upload
-from service.errors import NotFound, Removed, StorageUnavailable
+from service.errors import BlobLost, Removed, StorageUnavailable
 from service.jobs import lease, models, outcomes, retention, runs, uploads
 from service.jobs.bundle import Bundle
 from service.jobs.retention import Rules, Swept, collect, sweep
@@ -284,6 +284,6 @@ def test_a_round_that_is_stopped_deletes_nothing_more(db: Database, blobs: Local
     stop = threading.Event()
     stop.set()
     assert collect(db, blobs, 3600, stop) == 0
-    with pytest.raises(NotFound):
+    with pytest.raises(BlobLost):
         blobs.size("00/" + "0" * 64)
     assert len(keys(blobs)) == 1

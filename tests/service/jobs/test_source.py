@@ -9,7 +9,7 @@ import pytest
 from compiler.errors import InternalError, SourceUnavailable
 from service.db.engine import Database
 from service.db.records import Wanted
-from service.errors import NotFound, NotReady, SourceUnknown
+from service.errors import Busy, NotFound, SourceUnknown
 from service.jobs import lease, records
 from service.jobs.oracle import BUSY, FAILED, TIME_LIMIT, Oracle
 from service.jobs.source import source
@@ -73,7 +73,7 @@ def test_a_sealed_process_generates_it(db: Database, owner: uuid.UUID, measured:
     [
         ({"problem": {"code": "source_unavailable", "message": "no", "fix": "x"}}, SourceUnavailable),
         ({"problem": {"code": TIME_LIMIT, "message": "slow"}}, SourceUnavailable),
-        ({"problem": {"code": BUSY, "message": "later"}}, NotReady),
+        ({"problem": {"code": BUSY, "message": "later"}}, Busy),
         ({"problem": {"code": FAILED, "message": "died"}}, InternalError),
         ({"problem": ["hostile"]}, InternalError),
         ({"source": 5}, InternalError),

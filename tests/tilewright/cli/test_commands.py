@@ -128,6 +128,11 @@ def test_jobs_lists_for_people_and_for_programs(command: Command) -> None:
     assert "QUEUED" in command("jobs").stdout
 
 
+def test_purge_says_what_is_deleted(command: Command, server: Any) -> None:
+    assert command("purge", ID).stdout.strip() == "deleted: the job, 1 artifacts, 412 tuning records, 37 workloads"
+    assert json.loads(command("purge", ID, "--json").stdout)["job"] == ID
+
+
 def test_cancel_says_what_became_of_the_job(command: Command, server: Any) -> None:
     server.state = "CANCELLED"
     assert command("cancel", ID).stdout.strip() == f"{ID} CANCELLED"

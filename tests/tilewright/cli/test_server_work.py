@@ -78,6 +78,7 @@ PREFLIGHT: dict[str, Any] = {
     ],
     "refusals": [{"reason": "it is unknown", "fix": "use Relu", "node": "n7", "operator": "Odd"}],
     "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 3, None]}],
+    "proof": {"seconds": 90.0, "bytes": 3 << 30},
     "memory_bytes": {"compile": 700 << 20, "run": 24 << 20},
     "weight_bytes": 5 << 20,
     "parameters": 1234567,
@@ -96,6 +97,7 @@ def test_preflight_shows_verdicts_reasons_memory_and_estimate(command: Command, 
     assert done.exit_code == 1
     shown = done.stdout
     for part in ("Conv", "supported", "my.ops::Odd", "it is unknown", "batchx3x?", "700.0 MiB to compile", "12.500 s",
+                 "proof: about 90.000 s and 3.0 GiB for each case",
                  "1.5 GFLOP", "3 jobs before it, 1 live worker", "batch was taken as 1",
                  '{"dims": {"batch": 1}}'):  # fmt: skip
         assert part in shown, part

@@ -34,8 +34,11 @@ def emit(
     jobs: int,
     objects: Objects | None = None,
     others: Sequence[Plan] = (),
+    weights: Weights | None = None,
 ) -> Program:
     """Generates and builds the program of `plan` and of `others`.
+
+    Its constants are added to `weights`, which begin with it unless some are given.
 
     `plan` is for the state in which the cores were when it was selected, `others` are for other states.
 
@@ -43,7 +46,7 @@ def emit(
     them is infinite, and each plan is for one device.
     """
     plans = by_limit((plan, *others))
-    (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, unhurried)
+    (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, unhurried, weights)
     return program
 
 
@@ -76,6 +79,7 @@ def _programs(
     jobs: int,
     objects: Objects | None,
     stop: Hurry,
+    weights: Weights | None = None,
 ) -> list[Program]:
     """A program for each group of `plans`, which holds the plans of the group in its order."""
     for plan in plans:
@@ -86,7 +90,7 @@ def _programs(
     units = [kernel_sources(first), *([kernel_sources(more, "more")] if more else [])]
     headers = [name for unit in units for name in unit if name.endswith(".h")]
     shared = {name: text for unit in units for name, text in unit.items()}
-    weights = Weights()
+    weights = weights or Weights()
     hosts = []
     for group in groups:
         lowered = [lower_calls(kernels, plan, target, known) for plan in group]

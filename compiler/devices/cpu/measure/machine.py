@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
-
-import numpy as np
 
 from compiler.devices.cpu.measure.operands import Operands, lay_out
 from compiler.devices.cpu.measure.timer import Sample, Timer
@@ -20,7 +18,7 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.kinds import STATE
 from compiler.knowledge.making import kernel_record
-from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
+from compiler.measure.rounds import clean_rounds, losers
 from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
 
@@ -231,7 +229,8 @@ class CpuMachine:
                 if not run.is_lost:
                     run.samples[turn] = _time(run)
             rates.append(min(before, runs[0].timer.probe(lanes)))
-            _drop_losers(runs)
+            for at in losers(((run.trial.key, run.trial.lanes), run.samples.values()) for run in runs):
+                runs[at].is_lost = True
             if over or self.clock() >= end or len(clean_rounds(rates)) >= self.samples:
                 break
         return _Rounds(clean_rounds(rates), tuple(states))
@@ -283,15 +282,3 @@ def _time(run: Run) -> float:
             once = timer.time(run.sample(run.repeats))
             run.repeats = min(max(1, math.ceil(LEAST_SAMPLE_S / max(once, 1e-9))), MOST_REPEATS)
     return timer.time(run.sample(run.repeats))
-
-
-def _drop_losers(runs: Sequence[Run]) -> None:
-    best: dict[tuple[str, int], float] = {}
-    middles: Mapping[int, float] = {
-        at: float(np.median([*run.samples.values()])) for at, run in enumerate(runs) if len(run.samples) >= LEAST_ROUNDS
-    }
-    for at, middle in middles.items():
-        key = runs[at].trial.key, runs[at].trial.lanes
-        best[key] = min(best.get(key, math.inf), middle)
-    for at, middle in middles.items():
-        runs[at].is_lost = runs[at].is_lost or middle > LOSER * best[runs[at].trial.key, runs[at].trial.lanes]

@@ -18,9 +18,10 @@ from compiler.devices.cpu.measure.machine import COLD_L2, CpuMachine, Entry, sta
 from compiler.devices.cpu.measure.operands import MOST_COPIES
 from compiler.devices.cpu.measure.timer import Region, TimedStage, TimedTask, TimedWait, Timer
 from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.device import Staged
 from compiler.errors import ResourceExhausted
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.machine import LEAST_SECONDS, Record, Setting, Trial, Workload
+from compiler.ir.machine import LEAST_SECONDS, Record, Trial
 from compiler.ir.plan import Task
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
@@ -153,35 +154,36 @@ class Placed:
 class CpuStageClock:
     """`ir.lanes.StageClock` for the cores of this machine: by records where there are some, else measured.
 
-    machine   None: only records answer
-    keys      workload keys of the calls, in call order; `workloads` what they stand for
-        records   that are known; those in the same `state` of the cores count
-    share     of the tuning budget, for all of them together
-    learn     is told of each new record
+    machine  None: only records answer
+    records  that are known; those in the same state of the cores count
+    share    of the tuning budget, for all of them together
+    learn    is told of each new record
 
     After `done`, records keep a later clock with no larger budget from measuring again what this one had no time for.
     """
 
     machine: CpuMachine | None
-    kernels: KernelGraph
-    workloads: Sequence[Workload]
-    keys: Sequence[str]
+    staged: Staged
     target: CpuTarget
-    setting: Setting
     records: Sequence[Record]
-    state: str
     share: Share
-    lanes: int
     learn: Callable[[Record], None]
     seed: int = 0
     told: list[Record] = field(default_factory=list, init=False)
     """Records that answered."""
 
     def __post_init__(self) -> None:
-        found = Records.of(self.records).find(STAGE, self.target, setting=self.setting, state=self.state)
+        found = Records.of(self.records).find(STAGE, self.target, setting=self.staged.setting, state=self.staged.state)
         self._known = {record.workload: record for record in found}
-        self._layout = Layout(self.kernels, COLD_L2 * self.target.l2_bytes, self.seed)
-        self._whole = _digest((tuple(self.keys), self._joins(range(len(self.kernels.calls))), self.lanes, self.state))
+        self._layout = Layout(self.staged.kernels, COLD_L2 * self.target.l2_bytes, self.seed)
+        self._whole = _digest(
+            (
+                tuple(self.staged.keys),
+                self._joins(range(len(self.staged.kernels.calls))),
+                self.staged.lanes,
+                self.staged.state,
+            )
+        )
         done = self._known.get(self._whole)
         had = done.variant.get(BUDGET_S) if done else None
         self._is_done = isinstance(had, float | int) and had >= self.share.seconds
@@ -220,11 +222,16 @@ class CpuStageClock:
     def done(self) -> None:
         """Says in a record that so large a budget was offered for the stages of these kernels."""
         if self.machine is not None and self._has_asked and not self._is_done and not self.machine.hurry():
-            about = f"parts of a plan of {len(self.keys)} calls; seconds that timing them took"
-            here = (self.target, self.setting, self.state)
+            about = f"parts of a plan of {len(self.staged.keys)} calls; seconds that timing them took"
+            here = (self.target, self.staged.setting, self.staged.state)
             self.learn(
                 stages_marker(
-                    self._whole, about, *here, self.share.seconds, max(self.share.spent, LEAST_SECONDS), self.lanes
+                    self._whole,
+                    about,
+                    *here,
+                    self.share.seconds,
+                    max(self.share.spent, LEAST_SECONDS),
+                    self.staged.lanes,
                 )
             )
 
@@ -232,25 +239,25 @@ class CpuStageClock:
         self, machine: CpuMachine, tiles: Mapping[int, Tile], tasks: Sequence[Task], name: str, end: float
     ) -> Record | None:
         calls = sorted({task.call for task in tasks})
-        trials = {call: Trial(self.workloads[call], self.keys[call], tiles[call], 1) for call in calls}
+        trials = {call: Trial(self.staged.workloads[call], self.staged.keys[call], tiles[call], 1) for call in calls}
         if not machine.built([*trials.values()], lambda: machine.hurry() or machine.clock() >= end):
             return None
         timer = machine.entry(trials[calls[0]])[0]
-        if state_now(timer) != self.state:
+        if state_now(timer) != self.staged.state:
             return None
         placed = self._layout.place({call: machine.entry(trial)[1] for call, trial in trials.items()})
         once = min(run_stage(machine, placed, trials, tasks, WARM_RUNS))
         if machine.hurry() or machine.clock() + RUNS * once > end:
             return None
         seconds = run_stage(machine, placed, trials, tasks, 1 + RUNS)
-        if state_now(timer) != self.state:
+        if state_now(timer) != self.staged.state:
             return None
-        families = ", ".join(self.workloads[call].kernel.family for call in calls)
+        families = ", ".join(self.staged.workloads[call].kernel.family for call in calls)
         lanes = 1 + max(task.lane for task in tasks)
         about = f"{len(calls)} calls in {len(tasks)} tasks on {lanes} lanes: {families}"
         spread = Spread.of(seconds[1:])
-        here = (self.target, self.setting, spread, self.state)
-        return stage_record(name, about[:1000], *here, lanes, self.lanes)
+        here = (self.target, self.staged.setting, spread, self.staged.state)
+        return stage_record(name, about[:1000], *here, lanes, self.staged.lanes)
 
     def _can_run(self, tasks: Sequence[Task], machine: CpuMachine) -> bool:
         """Whether all may run here by themselves.
@@ -264,12 +271,12 @@ class CpuStageClock:
             if any(wait.lane >= machine.lanes or wait.count > counts[wait.lane] for wait in task.waits):
                 return False
             counts[task.lane] += 1
-        calls = [self.kernels.calls[call] for call in {task.call for task in tasks}]
-        written = {self.kernels.buffers[id].storage for call in calls for id in call.outputs}
+        calls = [self.staged.kernels.calls[call] for call in {task.call for task in tasks}]
+        written = {self.staged.kernels.buffers[id].storage for call in calls for id in call.outputs}
         return not any(self._computes_index(call, written) for call in calls)
 
     def _computes_index(self, call: Call, written: set[int]) -> bool:
-        buffers = [self.kernels.buffers[id] for id in call.inputs if id not in self.kernels.constants]
+        buffers = [self.staged.kernels.buffers[id] for id in call.inputs if id not in self.staged.kernels.constants]
         return reads_indices(call.kernel) and any(
             buffer.storage in written and not buffer.dtype.is_float for buffer in buffers
         )
@@ -287,7 +294,12 @@ class CpuStageClock:
             for task in tasks
         ]
         return _digest(
-            ([self.keys[call] for call in calls], self._joins(calls), [str(tiles[call]) for call in calls], described)
+            (
+                [self.staged.keys[call] for call in calls],
+                self._joins(calls),
+                [str(tiles[call]) for call in calls],
+                described,
+            )
         )
 
     def _joins(self, calls: Sequence[int]) -> list[list[int]]:
@@ -295,8 +307,8 @@ class CpuStageClock:
         numbers: dict[int, int] = {}
         found = []
         for call in calls:
-            ids = (*self.kernels.calls[call].inputs, *self.kernels.calls[call].outputs)
-            storages = [self.kernels.buffers[id].storage for id in ids]
+            ids = (*self.staged.kernels.calls[call].inputs, *self.staged.kernels.calls[call].outputs)
+            storages = [self.staged.kernels.buffers[id].storage for id in ids]
             found.append([numbers.setdefault(storage, len(numbers)) for storage in storages])
         return found
 

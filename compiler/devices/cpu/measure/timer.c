@@ -52,6 +52,7 @@ struct team {
 struct member {
     struct team *team;
     int lane;
+    const void *allowed; /* the cores this process may use */
 };
 
 static double now(void) {
@@ -81,12 +82,6 @@ static void meet(struct team *team, int lane, long phase) {
     for (int other = 0; other < team->lanes; other++) wait_for(team, other, phase);
 }
 
-static void *member_main(void *argument) {
-    struct member *member = argument;
-    member->team->body(member->team, member->lane);
-    return NULL;
-}
-
 #ifdef __linux__
 /* The lane-th of the cores this process may use. */
 static cpu_set_t core_of(const cpu_set_t *allowed, int lane) {
@@ -99,18 +94,21 @@ static cpu_set_t core_of(const cpu_set_t *allowed, int lane) {
 }
 #endif
 
-static int start(pthread_t *thread, struct member *member, const void *allowed) {
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
+/* Every thread keeps itself on its core, by no number: a sandbox may refuse to touch other threads, since numbers do not say whose they are. */
+static void stay_on(const void *allowed, int lane) {
 #ifdef __linux__
-    cpu_set_t core = core_of(allowed, member->lane);
-    pthread_attr_setaffinity_np(&attributes, sizeof core, &core);
+    cpu_set_t core = core_of(allowed, lane);
+    sched_setaffinity(0, sizeof core, &core);
 #else
-    (void)allowed;
+    (void)allowed, (void)lane;
 #endif
-    int error = pthread_create(thread, &attributes, member_main, member);
-    pthread_attr_destroy(&attributes);
-    return error;
+}
+
+static void *member_main(void *argument) {
+    struct member *member = argument;
+    stay_on(member->allowed, member->lane);
+    member->team->body(member->team, member->lane);
+    return NULL;
 }
 
 /* Runs the body on every lane, the caller being lane 0. Returns nonzero when a thread cannot be started. */
@@ -124,20 +122,19 @@ static int run_team(struct team *team) {
         return 0;
     }
 #ifdef __linux__
-    cpu_set_t before, core;
+    cpu_set_t before;
     if (sched_getaffinity(0, sizeof before, &before)) return -1;
     allowed = &before;
-    core = core_of(&before, 0);
-    sched_setaffinity(0, sizeof core, &core);
 #endif
     int lanes = team->lanes, started = 1, failed = 0;
     while (started < lanes && !failed) {
-        members[started] = (struct member){team, started};
-        failed = start(&threads[started], &members[started], allowed);
+        members[started] = (struct member){team, started, allowed};
+        failed = pthread_create(&threads[started], NULL, member_main, &members[started]);
         if (!failed) started++;
     }
     if (failed) /* lanes that run wait for those that never will: reach every phase in their place */
         for (int lane = started; lane < lanes; lane++) atomic_store(&team->at[lane].phase, __LONG_MAX__);
+    stay_on(allowed, 0);
     team->body(team, 0);
     for (int lane = 1; lane < started; lane++) pthread_join(threads[lane], NULL);
 #ifdef __linux__

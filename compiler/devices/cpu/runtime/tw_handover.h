@@ -94,17 +94,12 @@ static int core_of(int lane, int taken) {
     return -1;
 }
 
-/* Keeps a thread on one core, if that is one; without effect where the system refuses it. */
-static void pin(pthread_t thread, int core) {
+/* Keeps the calling thread on one core, if that is one; without effect where the system refuses it. A thread does this for itself, by no
+ * number: a sandbox may refuse to touch other threads, since numbers do not say whose they are. */
+static void pin(int core) {
     cpu_set_t only;
     CPU_ZERO(&only);
     if (core < 0) return;
     CPU_SET(core, &only);
-    pthread_setaffinity_np(thread, sizeof only, &only);
-}
-
-/* Lets a thread run wherever the caller may. */
-static void unpin(pthread_t thread) {
-    cpu_set_t allowed;
-    if (!sched_getaffinity(0, sizeof allowed, &allowed)) pthread_setaffinity_np(thread, sizeof allowed, &allowed);
+    sched_setaffinity(0, sizeof only, &only);
 }

@@ -42,6 +42,7 @@ struct tw_instance {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     _Atomic int asleep;
+    _Atomic int settled; /* threads of lanes that have taken, or left, their cores */
     pthread_t threads[LANES];
     int started;
     int lanes;

@@ -19,7 +19,7 @@
 
 struct start {
     tw_instance *instance;
-    int lane, plays;
+    int lane, core, plays, stays; /* core -1: any; where it does not stay there, it leaves when the play is over */
 };
 
 /* A lane's thread: waits for the next run, spinning first because a caller in a loop comes back soon. */
@@ -27,7 +27,12 @@ static void *lane_main(void *argument) {
     struct start start = *(struct start *)argument;
     free(argument);
     tw_instance *m = start.instance;
+    cpu_set_t allowed;
+    int known = !sched_getaffinity(0, sizeof allowed, &allowed);
+    pin(start.core);
     if (start.plays) return_strokes(&m->rally);
+    if (known && start.core >= 0 && !start.stays) sched_setaffinity(0, sizeof allowed, &allowed);
+    atomic_fetch_add(&m->settled, 1);
     for (long next = 1;; next++) {
         long give_up = now_ns() + m->spin_ns;
         for (long spins = 0; atomic_load_explicit(&m->run, memory_order_acquire) < next; spins++) {
@@ -105,21 +110,25 @@ static void unstage(tw_instance *m, tw_tensor *out) {
 /* Creating an instance */
 
 /* Threads for the lanes that have none yet, up to `lanes`, on other cores than `beside` if that is one. Where `plays`, they return the caller's
- * strokes first. */
-static int start_lanes(tw_instance *m, int lanes, int beside, int plays) {
+ * strokes first, and then go wherever they like unless they are to stay. */
+static int start_lanes(tw_instance *m, int lanes, int beside, int plays, int stay) {
     for (int lane = m->started + 1; lane < lanes; lane++) {
         struct start *start = malloc(sizeof *start);
         if (!start) return fail("out of memory");
-        *start = (struct start){m, lane, plays};
+        *start = (struct start){m, lane, beside >= 0 ? core_of(lane, beside) : -1, plays, stay};
         int error = pthread_create(&m->threads[lane], NULL, lane_main, start);
         if (error) {
             free(start);
             return fail("cannot start a thread for lane %d: %s", lane, strerror(error));
         }
-        if (beside >= 0) pin(m->threads[lane], core_of(lane, beside));
         m->started++;
     }
     return 0;
+}
+
+/* Until every lane's thread is on the core where it stays, or has left the one where it played. */
+static void settle(tw_instance *m) {
+    while (atomic_load(&m->settled) < m->started) sched_yield();
 }
 
 /* The first plan for no more than `lanes` lanes (0: for any number) and such a hand-over; the last where there is none. */
@@ -137,15 +146,17 @@ static int staff(tw_instance *m, const tw_config *config) {
         m->plan = &plans[config->plan - 1];
     } else {
         if (PLANS > 1 && LANES > 1 && config->lanes != 1) {
-            if (start_lanes(m, 2, here, 1)) return -1; /* kept off the caller's core, where a thread may begin */
+            if (start_lanes(m, 2, here, 1, config->pin)) return -1; /* kept off the caller's core, where a thread may begin */
             m->handover_ns = measure_handover(&m->rally);
-            if (!config->pin) unpin(m->threads[1]);
+            settle(m);
         }
         m->plan = plan_for(config->lanes, m->handover_ns);
     }
     m->lanes = config->lanes <= 0 || config->lanes >= m->plan->lanes ? m->plan->lanes : 1;
     list_streams(m);
-    return start_lanes(m, m->lanes, config->pin ? here : -1, 0);
+    if (start_lanes(m, m->lanes, config->pin ? here : -1, 0, 1)) return -1;
+    if (config->pin) settle(m);
+    return 0;
 }
 
 static int find_memory(tw_instance *m, const tw_config *config) {

@@ -8,8 +8,8 @@ are threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -47,7 +47,9 @@ class Epilogue:
     total: DType = DType.F32
     """What sums are."""
     parts: int = 1
-    """Blocks of a cluster, each of which has a part of every sum, at `parts[rank]`; they share out the vectors."""
+    """Blocks of a cluster, each of which has a part of every sum, at `parts[rank]`.
+
+    They share out the vectors, of which each first gathers its own."""
 
     @cached_property
     def _outputs(self) -> tuple[Store, ...]:
@@ -90,27 +92,51 @@ class Epilogue:
     def shared_bytes(self) -> int:
         return self.m * self.pitch * 4
 
+    def gather(self, writer: Writer) -> None:
+        """sums = those of all blocks of the cluster, of the vectors that are this block's.
+
+        No other block reads these places of `sums`; the thread that writes one reads it again in `write`.
+        """
+        kind = self._sum_kind
+        added = "sum += other;"
+        if self.count > 1:
+            added = f"for (int part = 0; part < {self.count}; part++) sum.element[part] += other.element[part];"
+        at = f"own_row * {self.pitch} + own_column"
+        with self._pieces(writer):
+            writer.line(f"{kind} sum = *(const {kind} *)(parts[0] + {at});")
+            writer.line("#pragma unroll")
+            with writer.block(f"for (int rank = 1; rank < {self.parts}; rank++)"):
+                writer.line(f"const {kind} other = *(const {kind} *)(parts[rank] + {at});")
+                writer.line(added)
+            writer.line(f"*({kind} *)(sums + {at}) = sum;")
+
     def write(self, writer: Writer) -> None:
         """Maps of `sums`, a tile that begins at `first_m` and `first_n`, whose batch axes are declared."""
-        view, across = self.view, self.n // self.count
-        pieces = self.m * across
-        n = view.n
+        view, n = self.view, self.view.n
         rows = prod(axis.extent for axis in view.m)
-        step = self.threads * self.parts
-        first = f"part * {self.threads} + thread" if self.parts > 1 else "thread"
-        writer.line(f"#pragma unroll {min(4, -(-pieces // step))}")
-        with writer.block(f"for (int piece = {first}; piece < {pieces}; piece += {step})"), ExitStack() as stack:
-            row, column = f"piece / {across}", f"piece % {across}"
-            if self.along_rows:
-                row, column = f"piece % {self.m}", f"piece / {self.m}"
-            scale = f" * {self.count}" if self.count > 1 else ""
-            writer.line(f"const int own_row = {row}, own_column = {column}{scale};")
+        with self._pieces(writer), ExitStack() as stack:
             writer.line(f"const int row = first_m + own_row, {n} = first_n + own_column;")
             outside = [f"row < {rows}"] * (rows % self.m > 0) + [f"{n} < {view.columns}"] * (view.columns % self.n > 0)
             if outside:
                 stack.enter_context(writer.block(f"if ({' && '.join(outside)})"))
             decode(writer, view.m, "row", "int", self._axes())
             self._vector(writer)
+
+    @contextmanager
+    def _pieces(self, writer: Writer) -> Iterator[None]:
+        """A loop over this thread's vectors, each of which begins at `own_row` and `own_column` of the block's tile."""
+        across = self.n // self.count
+        pieces = self.m * across
+        step = self.threads * self.parts
+        first = f"part * {self.threads} + thread" if self.parts > 1 else "thread"
+        writer.line(f"#pragma unroll {min(4, -(-pieces // step))}")
+        with writer.block(f"for (int piece = {first}; piece < {pieces}; piece += {step})"):
+            row, column = f"piece / {across}", f"piece % {across}"
+            if self.along_rows:
+                row, column = f"piece % {self.m}", f"piece / {self.m}"
+            scale = f" * {self.count}" if self.count > 1 else ""
+            writer.line(f"const int own_row = {row}, own_column = {column}{scale};")
+            yield
 
     def _axes(self) -> frozenset[Axis]:
         """The axes that the maps mention."""
@@ -123,12 +149,11 @@ class Epilogue:
         elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
         outer = CudaEmitter(writer, self.slots.address, elements)
         count, n = self.count, self.view.n
+        at = f"own_row * {self.pitch} + own_column"
+        writer.line(f"const {self._sum_kind} sum = *(const {self._sum_kind} *)(sums + {at});")
         if count == 1:
-            self._load_sums(writer, CUDA_TYPES[self.total], "sum += other;")
             self._maps(outer, "sum", {})
             return
-        added = f"for (int part = 0; part < {count}; part++) sum.element[part] += other.element[part];"
-        self._load_sums(writer, f"tw_vector<{CUDA_TYPES[self.total]}, {count}>", added)
         held: dict[Expr, str] = {}
         for load in self._whole_loads():
             kind, name = self._kind(load.slot), writer.name(load.slot)
@@ -149,17 +174,11 @@ class Epilogue:
             slot, offset = self.slots.address(store.slot, store.index)
             writer.line(f"*({self._kind(store.slot)} *)({slot} + {outer.index(offset)}) = {name};")
 
-    def _load_sums(self, writer: Writer, kind: str, added: str) -> None:
-        """`sum`, of one part or of all in their order; `added` adds `other` to it."""
-        at = f"own_row * {self.pitch} + own_column"
-        if self.parts == 1:
-            writer.line(f"const {kind} sum = *(const {kind} *)(sums + {at});")
-            return
-        writer.line(f"{kind} sum = *(const {kind} *)(parts[0] + {at});")
-        writer.line("#pragma unroll")
-        with writer.block(f"for (int rank = 1; rank < {self.parts}; rank++)"):
-            writer.line(f"const {kind} other = *(const {kind} *)(parts[rank] + {at});")
-            writer.line(added)
+    @property
+    def _sum_kind(self) -> str:
+        """C type of a vector of sums."""
+        kind = CUDA_TYPES[self.total]
+        return f"tw_vector<{kind}, {self.count}>" if self.count > 1 else kind
 
     def _kind(self, slot: str) -> str:
         return f"tw_vector<{CUDA_TYPES[self.slots.buffers[slot].dtype]}, {self.count}>"

@@ -6,7 +6,7 @@ fragments ldmatrix fetches as if they were of 16 bits. The layouts of fragments 
 
     MmaProduct     f16, bf16 or tf32 operands, fp32 sums: each warp has m16n8 tiles of its part of the block tile
     SplitProduct   fp32 operands on tensor cores: x = big + small, both tf32; small * big + big * small + big * big
-                   ("3xTF32")
+                   ("3xTF32"), of a few k at a time: long sums are those of threads
     FmaProduct     fp32: each thread has rows and columns of its own, so far apart that neighbours read neighbouring
                    rows
     WgmmaProduct   f16 or bf16 operands, by four warps together, which read both from shared memory: `contraction.wgmma`
@@ -219,11 +219,24 @@ class MmaProduct(Immediate):
 
 @dataclass(frozen=True)
 class SplitProduct(MmaProduct):
-    """fp32 by three tf32 products; what is left out, small * small, is 2^-22 of a product."""
+    """fp32 by three tf32 products; what is left out, small * small, is 2^-22 of a product.
+
+    Tensor cores cut off what they add to a sum, below the last bit of a float or the one behind it. A sum of thousands
+    of products in them drifts by as many such bits, always toward zero. So theirs begins anew with each step of the
+    block, and the thread, which rounds to nearest, adds it to the sum of all steps; as CUTLASS does
+    (`kStagedAccumulation` of its multistage products).
+    """
 
     @property
     def as_tf32(self) -> bool:
         return False
+
+    def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
+        rows, columns, elements = self.sums
+        writer.line(f"float step_sums[{rows}][{columns}][{elements}] = {{}};")
+        super().multiply(writer, depth, rounded)
+        with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"), unrolled(writer, elements, "element"):
+            writer.line("acc[i][j][element] += step_sums[i][j][element];")
 
     def _multiply_step(self, writer: Writer, rows: int, columns: int, rounded: tuple[bool, bool]) -> None:
         for name, count, registers in (("a", rows, 4), ("b", columns, 2)):
@@ -233,7 +246,7 @@ class SplitProduct(MmaProduct):
                 writer.line(f"{name}[i][part] = tw_to_tf32(whole);")
                 writer.line(f"{name}_small[i][part] = tw_to_tf32(whole - __uint_as_float({name}[i][part]));")
         for a, b in (("a_small", "b"), ("a", "b_small"), ("a", "b")):
-            multiply_fragments(writer, INSTRUCTIONS[DType.F32], "acc", a, b, rows, columns)
+            multiply_fragments(writer, INSTRUCTIONS[DType.F32], "step_sums", a, b, rows, columns)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,8 @@ def framed(
     These may use the slots' names, `scratch`, `counters`, `shared` and `tile`. `notes` are further lines of the
     comment.
     """
+    meets = launch.cluster > 1 or launch.alone or not any("tw_cluster_" in line for line in body)
+    assert meets, f"{name} asks for a cluster and has none of its own: beside kernels with clusters it gets any rank"
     packings = packings or {}
     parameters = [*_slots(workload, packings)]
     parameters += [("unsigned char *", "scratch")] * (launch.scratch_bytes > 0)

@@ -14,6 +14,7 @@ from compiler.codegen.host_tables import SPACES, c_string, description, operand,
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.emit.drivers import INTERFACE, oldest_driver
 from compiler.devices.cuda.emit.launches import Launch, scratch_offsets
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
@@ -102,7 +103,7 @@ def cuda_host_source(
     writer.line("#include <stddef.h>")
     writer.line()
     _structs(writer)
-    _images(writer, images, len(units))
+    _images(writer, images, len(units), nvrtc)
     ports(writer, kernels)
     order = {kernel.name: at for at, kernel in enumerate(kernel for unit in units for kernel in unit)}
     _kernels(writer, units)
@@ -119,9 +120,11 @@ def cuda_host_source(
     for name, size in (*sizes.items(), ("NEEDED_BYTES", sum(sizes.values()) + port_bytes)):
         writer.line(f"#define {name} {size}UL")
     writer.line(f"#define NVRTC_VERSION {1000 * major + 10 * minor}")
+    writer.line(f"#define INTERFACE_VERSION {INTERFACE}")
     architectures = list(dict.fromkeys(image.architecture for image in images))
     writer.line(f"#define ARCHITECTURES {c_string(', '.join(architectures))}")
-    told = json.loads(description(kernels, plan, weight_bytes)) | {"architectures": architectures}
+    drivers = {name: _version(oldest_driver(name, nvrtc)) for name in architectures}
+    told = json.loads(description(kernels, plan, weight_bytes)) | {"architectures": architectures, "drivers": drivers}
     writer.line(f"static const char description[] = {c_string(json.dumps(told, sort_keys=True))};")
     writer.line()
     writer.line('#include "tw_cuda_runtime.h"')
@@ -141,22 +144,28 @@ def _structs(writer: Writer) -> None:
     writer.line()
 
 
-def _images(writer: Writer, images: Sequence[Image], units: int) -> None:
-    """The images, each in a section of its own, and the table of architectures."""
+def _images(writer: Writer, images: Sequence[Image], units: int, nvrtc: tuple[int, int]) -> None:
+    """The images, each in a section of its own, and the table of architectures, with the driver that each needs."""
     for line in EMBED.strip().splitlines():
         writer.line(line)
     for image in images:
         writer.line(f'EMBED({image.symbol}, "{image.file}")')
     writer.line(f"enum {{ UNITS = {units} }};")
     writer.line(
-        "struct image { const char *architecture; int capability; enum kind kind; const unsigned char *units[UNITS]; };"
+        "struct image { const char *architecture; int capability, driver; enum kind kind; "
+        "const unsigned char *units[UNITS]; };"
     )
     architectures = dict.fromkeys(image.architecture for image in images)
     rows = []
     for name in architectures:
         symbols = ", ".join(image.symbol for image in images if image.architecture == name)
-        rows.append(f'{{"{name}", {int(re.sub(r"[^0-9]", "", name))}, {_kind(name)}, {{{symbols}}}}}')
+        numbers = f"{int(re.sub(r'[^0-9]', '', name))}, {oldest_driver(name, nvrtc)}"
+        rows.append(f'{{"{name}", {numbers}, {_kind(name)}, {{{symbols}}}}}')
     table(writer, "image", "images", "IMAGES", rows)
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _kind(architecture: str) -> str:

@@ -5,8 +5,9 @@ Kernels lowered once each and compiled by NVRTC, the plan as a graph of launches
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
@@ -32,8 +33,20 @@ ALIGNMENT = 256
 """Bytes at a multiple of which every constant begins, as every other storage does."""
 
 
-def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: CudaToolchain, jobs: int) -> Program:
-    """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` is.
+def emit_cuda(
+    kernels: KernelGraph,
+    plan: Plan,
+    target: CudaTarget,
+    toolchain: CudaToolchain,
+    jobs: int,
+    kept: MutableMapping[str, bytes] | None = None,
+    weights: Weights | None = None,
+) -> Program:
+    """Generates and builds the program; equal arguments give equal bytes, whatever `jobs` and `kept` are.
+
+    Images that are kept from other plans of this process are not compiled again.
+
+    Its constants are added to `weights`, which begin with it unless some are given.
 
     Raises ToolchainFailed when a compiler does not take it, VerifyError for a plan with more than one device or with
     copies.
@@ -44,8 +57,8 @@ def emit_cuda(kernels: KernelGraph, plan: Plan, target: CudaTarget, toolchain: C
     launched = launched_kernels(nodes, lowered)
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
     texts = [unit_text(unit) for unit in units]
-    images = compile_units(texts, architectures(target, launched), jobs)
-    weights = Weights(ALIGNMENT)
+    images = compile_units(texts, architectures(target, launched), jobs, {} if kept is None else kept)
+    weights = weights or Weights(ALIGNMENT)
     given = Given.of(kernels, plan, lowered, nodes, weights)
     host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc)
     headers = files("compiler.devices.cuda.runtime")
@@ -100,12 +113,21 @@ def architectures(target: CudaTarget, kernels: Sequence[CudaLowered]) -> tuple[s
     return target.architecture, f"compute_{re.sub('[^0-9]', '', target.architecture)}"
 
 
-def compile_units(texts: Sequence[str], wanted: Sequence[str], jobs: int) -> list[Image]:
-    """Every unit for every architecture, on `jobs` threads. Raises ToolchainFailed."""
+def compile_units(
+    texts: Sequence[str], wanted: Sequence[str], jobs: int, kept: MutableMapping[str, bytes]
+) -> list[Image]:
+    """Every unit for every architecture, on `jobs` threads. Raises ToolchainFailed.
+
+    `kept` has the images compiled so far, by a digest of everything that they are made from, and takes the new ones.
+    """
 
     def compiled(job: tuple[str, int]) -> Image:
         architecture, unit = job
-        return Image(unit, architecture, nvrtc.compile_cuda(texts[unit], architecture, f"kernels_{unit}.cu").image)
+        name = f"kernels_{unit}.cu"
+        digest = hashlib.sha256("\0".join((architecture, name, texts[unit])).encode()).hexdigest()
+        if digest not in kept:
+            kept[digest] = nvrtc.compile_cuda(texts[unit], architecture, name).image
+        return Image(unit, architecture, kept[digest])
 
     with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
         return list(pool.map(compiled, [(name, unit) for name in wanted for unit in range(len(texts))]))

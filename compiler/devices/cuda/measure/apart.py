@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from compiler.devices.cuda.measure.bench import Refused, Subject
 from compiler.devices.cuda.measure.nvml import Clock
 
@@ -51,6 +53,11 @@ class BenchApart:
     def place(self, at: int, subject: Subject) -> None:
         """As `Bench.place`. Raises Refused and Lost."""
         self._ask("place", at, subject)
+
+    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]:
+        """As `Bench.compute`. Raises Refused and Lost."""
+        computed: Sequence[np.ndarray] = self._ask("compute", subject, list(operands))
+        return computed
 
     def sample(self, at: int) -> float:
         """As `Bench.sample`. Raises Lost."""

@@ -222,6 +222,37 @@ class Bench:
             raise Refused(str(error)) from error
         self._placed[at] = _Placed(graph, launches)
 
+    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> list[np.ndarray]:
+        """What one launch leaves in the operands that are written; places and samples nothing.
+
+        Operands are memories as bytes and where in them the kernel's pointer points; scratch holds anything. Raises
+        Refused, and DriverError where the context is lost.
+        """
+        try:
+            with ExitStack() as held:
+                module = held.enter_context(self._device.module(subject.image))
+                function = module.function(subject.name, subject.shared_bytes)
+                memories = [held.enter_context(self._device.upload(array)) for array, _ in operands]
+                pointers = [memory.address + begin for memory, (_, begin) in zip(memories, operands, strict=True)]
+                if subject.scratch_bytes:
+                    pointers.append(held.enter_context(self._device.allocate(subject.scratch_bytes)).address)
+                if subject.counters:
+                    counters = held.enter_context(self._device.upload(np.zeros(subject.counters, np.uint32)))
+                    pointers.append(counters.address)
+                self._device.synchronize()
+                shape = subject.shared_bytes, subject.cluster
+                self._stream.launch(Launch(function, subject.grid, subject.block, tuple(pointers), *shape))
+                self._stream.synchronize()
+                return [
+                    memory.read(np.empty_like(array))
+                    for memory, (array, _), operand in zip(memories, operands, subject.operands, strict=True)
+                    if operand.written
+                ]
+        except DriverError as error:
+            if error.loses_context:
+                raise
+            raise Refused(str(error)) from error
+
     def sample(self, at: int) -> float:
         """Seconds of one launch of a subject that was placed. Raises DriverError."""
         placed = self._placed[at]

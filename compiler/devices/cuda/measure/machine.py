@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,14 +12,16 @@ import numpy as np
 from compiler.devices.cuda.measure.apart import BenchApart, Lost
 from compiler.devices.cuda.measure.bench import Operand, Refused, Subject
 from compiler.devices.cuda.measure.nvml import Clock
+from compiler.devices.cuda.measure.results import Results
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import InternalError, ResourceExhausted, TargetUnavailable
-from compiler.ir.machine import Record, Setting, Trial
+from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.making import kernel_record
 from compiler.measure.pattern import reads_indices
-from compiler.measure.rounds import LEAST_ROUNDS, LOSER, clean_rounds
+from compiler.measure.rounds import clean_rounds, losers
 from compiler.measure.spread import Spread
 from compiler.trace import Hurry, unhurried
 
@@ -53,6 +54,8 @@ class BuiltKernel:
     scratch_bytes: int = 0
     counters: int = 0
     cluster: int = 1
+    packings: Mapping[int, Packing] = field(default_factory=dict)
+    """Of inputs that are given packed."""
 
 
 class Build(Protocol):
@@ -68,6 +71,7 @@ class Bench(Protocol):
     """Where kernels run: `apart.BenchApart`. `sample` gives the seconds of one launch of the subject placed `at`."""
 
     def reserve(self, subjects: Sequence[Subject]) -> None: ...
+    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]: ...
     def place(self, at: int, subject: Subject) -> None: ...
     def sample(self, at: int) -> float: ...
     def clock(self) -> Clock | None: ...
@@ -100,7 +104,9 @@ class CudaMachine:
     samples       clean rounds wanted of each trial
     hurry         asked before each trial is placed and before each sample; once it answers True no more are taken
     bench         where kernels run; None: in a process of this machine's own
-    notice        told of kernels that faulted or hung: they are measured no further, and nothing else is harmed
+    notice        told of kernels that faulted, hung or computed something else: they are measured no further, and
+                  nothing else is harmed
+    reference     plain loops for a workload, beside whose results those of each trial are held once; None: none are
 
     Kernels run in a process of their own (`apart`) from the first measurement until `close`. Raises TargetUnavailable
     when the target cannot run here.
@@ -112,6 +118,7 @@ class CudaMachine:
     setting: Setting = field(default_factory=Setting)
     hurry: Hurry = unhurried
     notice: Callable[[str], None] = unheard
+    reference: Callable[[Workload], BuiltKernel | None] | None = None
     samples: int = 9
     sample_s: float = LEAST_SAMPLE_S
     warm_s: float = WARM_S
@@ -122,9 +129,13 @@ class CudaMachine:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """What was built so far: a trial that is measured again is not built again. One that cannot run stays out."""
+    _right: set[tuple[str, Tile]] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Trials whose results were looked at."""
+    _results: Results = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_bench", self.bench or BenchApart(seed=self.seed))
+        object.__setattr__(self, "_results", Results(self._loops, self.seed))
         if not self.target.is_here:
             raise TargetUnavailable(
                 f"target {self.target.name} cannot be measured on this machine",
@@ -169,10 +180,11 @@ class CudaMachine:
         if unknown and not self._build(unknown, over):
             return
         runs = [
-            _Run(trial, self._subject(trial, kernel))
+            _Run(trial, self._subject(trial.workload, kernel))
             for trial in trials
             if (kernel := self._known[_identity(trial)]) is not None and kernel.grid
         ]
+        self._look_at_results(runs, over)
         self._place(runs, over)
         clocks = self._sample(runs, over)
         clean = clean_rounds([_rate(one) for one in clocks], CLOCK_LOSS)
@@ -191,8 +203,33 @@ class CudaMachine:
             self._known[_identity(trial)] = kernel
         return True
 
-    def _subject(self, trial: Trial, kernel: BuiltKernel) -> Subject:
-        workload = trial.workload
+    def _loops(self, workload: Workload) -> tuple[Subject, Mapping[int, Packing]] | None:
+        """A workload's plain loops as the bench takes them."""
+        kernel = self.reference(workload) if self.reference else None
+        return (self._subject(workload, kernel), kernel.packings) if kernel is not None and kernel.grid else None
+
+    def _look_at_results(self, runs: Sequence[_Run], over: Hurry) -> None:
+        """Drops runs whose results are not those of plain loops; each is looked at once."""
+        for run in runs if self.reference else ():
+            if over():
+                return
+            identity = _identity(run.trial)
+            kernel = self._known[identity]
+            if kernel is None or identity in self._right:
+                continue
+            trial = run.trial
+            try:
+                fault = self._results.fault(
+                    self._bench, trial.workload, trial.key, trial.tile, run.subject, kernel.packings
+                )
+            except Lost as reason:
+                fault = str(reason)
+            if fault:
+                self._drop(run, fault)
+            else:
+                self._right.add(identity)
+
+    def _subject(self, workload: Workload, kernel: BuiltKernel) -> Subject:
         reads, writes = len(workload.inputs), len(workload.outputs)
         if len(kernel.operands) != reads + writes:
             raise InternalError(f"{kernel.name} has {len(kernel.operands)} operands for a workload of {reads + writes}")
@@ -270,7 +307,8 @@ class CudaMachine:
             if not self._round(runs, turn, over):
                 break
             clocks.append((before, self._clock(runs, over)))
-            _drop_losers(runs)
+            for at in losers((run.trial.key, run.samples.values()) for run in runs):
+                runs[at].is_out = True
             if len(clean_rounds([_rate(one) for one in clocks], CLOCK_LOSS)) >= self.samples:
                 break
         return clocks
@@ -351,15 +389,3 @@ def _clock_of(rounds: Sequence[tuple[Clock | None, Clock | None]]) -> dict[str, 
         **({"clock_mhz": int(np.median(speeds))} if speeds else {}),
         **({"throttled": held} if held else {}),
     }
-
-
-def _drop_losers(runs: Sequence[_Run]) -> None:
-    middles = {
-        at: float(np.median([*run.samples.values()])) for at, run in enumerate(runs) if len(run.samples) >= LEAST_ROUNDS
-    }
-    best: dict[str, float] = {}
-    for at, middle in middles.items():
-        key = runs[at].trial.key
-        best[key] = min(best.get(key, math.inf), middle)
-    for at, middle in middles.items():
-        runs[at].is_out = runs[at].is_out or middle > LOSER * best[runs[at].trial.key]

@@ -96,11 +96,6 @@ class Sensors:
             driver=_text(self._ask(nvml.nvmlSystemGetDriverVersion)),
         )
 
-    def free_bytes(self) -> int | None:
-        """Memory that nobody uses now."""
-        memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
-        return None if memory is None else int(memory.free)
-
     def _ask(self, question: Any, *arguments: Any) -> Any:
         """The answer, None where this device or module has none."""
         if question is None:

@@ -2,14 +2,14 @@
  *
  * model.c defines, before including this file, the tables of the plan:
  *   PORTS_IN, PORTS_OUT, ports[]           inputs then outputs: dtype, shape, bytes
- *   images[], UNITS                        the compiled kernels: for each architecture, one image of each source file
+ *   images[], UNITS                        the compiled kernels: for each architecture, the driver it needs and one image of each source file
  *   KERNELS, kernels[]                     each distinct kernel's name, unit and launch
  *   NODES, nodes[]                         the launches in an order that respects every edge: each one's kernel, and which entries it has in
  *   OPERANDS, operands[]                     where what its kernel is given lies
  *   CALLS, calls[]                           the calls of the plan that it carries out
  *   edges[]                                  the earlier nodes that it waits for
  *   MOST_OPERANDS, MOST_EDGES              of one node
- *   ARENA_BYTES, WEIGHT_BYTES, SCRATCH_BYTES, COUNTER_BYTES, NVRTC_VERSION, ARCHITECTURES
+ *   ARENA_BYTES, WEIGHT_BYTES, SCRATCH_BYTES, COUNTER_BYTES, NVRTC_VERSION, INTERFACE_VERSION, ARCHITECTURES
  *
  * An inference is one launch of a CUDA graph that is made once. The driver is opened when the first instance is made, by the name that every
  * driver installs; this library itself needs libc alone. An instance works in its GPU's primary context, which it
@@ -178,19 +178,20 @@ static const char *version_text(int version, char *text, size_t bytes) {
 
 /* ---- The driver and the GPU ---------------------------------------------------------------------------------------- */
 
-static int check_version(void) {
+/* The CUDA version that the driver serves has to be this one or a later one. */
+static int check_version(int needed) {
     int version = 0;
     char has[16], needs[16];
     if (check(cu.DriverGetVersion(&version), "asking for the driver's version")) return -1;
-    if (version / 1000 < NVRTC_VERSION / 1000)
+    if (version < needed)
         return fail("the NVIDIA driver is too old: it serves CUDA %s, and this model needs CUDA %s or later: update the driver",
-                    version_text(version, has, sizeof has), version_text(NVRTC_VERSION / 1000 * 1000, needs, sizeof needs));
+                    version_text(version, has, sizeof has), version_text(needed, needs, sizeof needs));
     return 0;
 }
 
 static int find_functions(void) {
     char needs[16];
-    version_text(NVRTC_VERSION / 1000 * 1000, needs, sizeof needs);
+    version_text(INTERFACE_VERSION, needs, sizeof needs);
 #define FIND(function, name, parameters)                                                                                   \
     if (!(*(void **)&cu.function = dlsym(cu.library, name)))                                                               \
         return fail("the NVIDIA driver is too old: it has no %s, and this model needs CUDA %s or later: update the driver", name, needs);
@@ -199,7 +200,7 @@ static int find_functions(void) {
 #define FIND(function, name, parameters) *(void **)&cu.function = dlsym(cu.library, name);
     NEWER_DRIVER_FUNCTIONS(FIND)
 #undef FIND
-    return check_version();
+    return check_version(INTERFACE_VERSION);
 }
 
 static int start_driver(void) {
@@ -273,7 +274,7 @@ static int choose_image(tw_instance *m) {
         if (runs_on(&images[at], m->capability)) m->image = &images[at];
     if (!m->image)
         return fail("this model was compiled for %s, and GPU %d (%s) is sm_%d: compile it for cuda:sm_%d", ARCHITECTURES, m->ordinal, m->name, m->capability, m->capability);
-    return 0;
+    return m->image->kind == IMAGE_PTX ? 0 : check_version(m->image->driver); /* of PTX the driver says itself what is wrong */
 }
 
 /* ---- Making an instance -------------------------------------------------------------------------------------------- */
@@ -289,6 +290,11 @@ static int load_module(tw_instance *m, int unit) {
     if (!check(result, m->image->kind == IMAGE_PTX ? "compiling the kernels for this GPU" : "loading the kernels")) return 0;
     size_t said = strlen(last_error);
     if (log[0]) snprintf(last_error + said, sizeof last_error - said, ": %s", log);
+    said = strlen(last_error);
+    if (!cu.DriverGetVersion(&version) && version / 1000 < NVRTC_VERSION / 1000)
+        snprintf(last_error + said, sizeof last_error - said,
+                 ". The driver serves CUDA %s and NVRTC %s made them: update the driver, or compile the model with an NVRTC of version %d",
+                 version_text(version, has, sizeof has), version_text(NVRTC_VERSION, needs, sizeof needs), version / 1000);
     return -1;
 }
 

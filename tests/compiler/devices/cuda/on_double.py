@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from compiler.devices.cuda.codegen.entry import TileFunction
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
+from compiler.devices.cuda.emit.side_by_side import side_by_side
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
 from compiler.ir.machine import Workload
@@ -114,6 +116,27 @@ def check(subjects: Sequence[Subject], flavour: str = "plain", modes: Sequence[M
                     else:
                         tolerance = max(subject.case.tolerance, ROUNDING.get(buffer.dtype, 0.0))
                         assert_close(got, want, tolerance, str(subject))
+
+
+CLUSTER = 4
+"""Blocks of the clusters beside which `at_any_rank` puts a kernel."""
+
+
+def at_any_rank(lowered: CudaLowered) -> CudaLowered:
+    """A kernel without clusters of its own in a launch that has them, so that its blocks have every rank of one.
+
+    Blocks of a cluster that meets come first, then one block, so that the kernel's begin in the midst of a cluster.
+    Arguments are those of the kernel alone.
+    """
+    assert lowered.cluster == 1, "clusters begin where the GPU's do"
+
+    def beside(name: str, body: str, grid: int, cluster: int = 1) -> CudaLowered:
+        text = f"__device__ __forceinline__ void {name}_tile(int tile) {{\n    {body}\n    (void)tile;\n}}\n"
+        return CudaLowered(name, text, grid, 64, cluster=cluster, tiles=(TileFunction(name, text, (), 64),))
+
+    meeting = beside(f"{lowered.name}_cluster", "tw_cluster_arrive(); tw_cluster_wait();", CLUSTER, CLUSTER)
+    made = side_by_side(f"{lowered.name}_beside", [meeting, beside(f"{lowered.name}_block", "", 1), lowered])
+    return replace(made, packings=lowered.packings)
 
 
 def case_of(

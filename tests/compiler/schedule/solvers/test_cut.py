@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
-from compiler.schedule.solvers.cut import Block, branches, decompose, halves, live_after, narrow, series
+from compiler.schedule.solvers.cut import branches, halves, live_after, narrow, series
 from tests.compiler.schedule.problems import random_problem, reaches
 from tests.seeds import each
 
@@ -33,16 +33,6 @@ def test_branches_have_no_edge_between_them(seed: int) -> None:
     home = {call: at for at, part in enumerate(branches(problem.before, problem.calls)) for call in part}
     assert sorted(home) == list(problem.calls)
     assert all(home[one] == home[call] for call in problem.calls for one in problem.before[call])
-
-
-def test_blocks_are_nested() -> None:
-    assert str(decompose(DIAMOND)) == "(0 ; (1 | 2) ; 3)"
-    assert str(decompose(INCEPTION)) == "(0 ; ((1 ; 2) | 3 | (4 ; 5)) ; (6 | 7))"
-
-
-def test_what_is_not_series_parallel_stays_whole() -> None:
-    crossed: tuple[tuple[int, ...], ...] = ((), (), (0,), (0, 1))
-    assert decompose(crossed) == Block("whole", (0, 1, 2, 3))
 
 
 def test_calls_that_write_one_tensor_count_once() -> None:

@@ -307,9 +307,27 @@ class _Attention:
         return f"expf({arg})" if self.products.split else f"tw_exp2_approx(({arg}) * {LOG2_E})"
 
     def _mix(self) -> None:
-        """sums += weights V; a lane's weights are those of keys 2t and 2t + 1 of each fragment."""
+        """sums += weights V; a lane's weights are those of keys 2t and 2t + 1 of each fragment.
+
+        Tensor cores cut off what they add to a sum, so that it drifts with the number of keys (`SplitProduct`). Where
+        fp32 is meant theirs begins anew with each block of keys, for some columns at a time: registers are scarce.
+        """
         form, products, writer = self.form, self.products, self.writer
         writer.line(f"const {products.ctype} *const values_now = {self.values.at_stage('block')};")
+        fragments = form.columns // products.width
+        if not products.split:
+            self._mix_columns("sums", fragments, "n")
+            return
+        at_once = 4 if fragments % 4 == 0 else 2
+        with unrolled(writer, fragments // at_once, "group"):
+            writer.line(f"float block_sums[{at_once}][4] = {{}};")
+            self._mix_columns("block_sums", at_once, f"(group * {at_once} + n)")
+            with unrolled(writer, at_once, "n"), unrolled(writer, 4, "e"):
+                writer.line(f"sums[group * {at_once} + n][e] += block_sums[n][e];")
+
+    def _mix_columns(self, into: str, fragments: int, at: str) -> None:
+        """into[n] += weights V for so many fragments of columns, of which `at` is the n-th."""
+        form, products, writer = self.form, self.products, self.writer
         with unrolled(writer, self.blocks.warp_keys // form.step, "k"):
             if products.is_short:
                 writer.line("unsigned weights[4];")
@@ -319,9 +337,9 @@ class _Attention:
             else:
                 writer.line("const float weights[4] = {scores[k][0], scores[k][2], scores[k][1], scores[k][3]};")
                 products.round(writer, "a", 4, "weights[at]")
-            with unrolled(writer, form.columns // products.width, "n"):
+            with unrolled(writer, fragments, "n"):
                 a, along = "weights" if products.is_short else "a", f"own_keys + k * {form.step}"
-                self.values.write_multiply(writer, "sums", a, along, f"n * {products.width}")
+                self.values.write_multiply(writer, into, a, along, f"{at} * {products.width}")
 
     # Results
 

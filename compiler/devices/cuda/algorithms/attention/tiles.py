@@ -65,7 +65,8 @@ def registers(form: FlashAttention, blocks: FlashBlocks, passes: int) -> int:
     queries = form.depth // 4 if form.dtype.bytes == 2 else form.depth // 2
     if passes > 1 and form.depth <= MOST_SPLIT_DEPTH:
         queries *= 2
-    return 40 + 16 * passes + queries + form.columns // 2 + blocks.warp_keys * 3 // 4
+    block_sums = 16 if passes > 1 else 0
+    return 40 + 16 * passes + block_sums + queries + form.columns // 2 + blocks.warp_keys * 3 // 4
 
 
 def _is_sensible(form: FlashAttention, blocks: FlashBlocks, target: CudaTarget, passes: int) -> bool:

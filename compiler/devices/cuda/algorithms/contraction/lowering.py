@@ -452,16 +452,14 @@ class CudaContraction:
             writer.line("__syncthreads();")
             self.epilogue.write(writer)
             return
-        self._meet(writer)
+        writer.line("tw_cluster_arrive();")
+        writer.line("tw_cluster_wait();")
         writer.line(f"const {kind} *parts[{self.cluster}];")
         with unrolled(writer, self.cluster, "rank"):
             writer.line(f"parts[rank] = (const {kind} *)tw_cluster_map(sums, rank);")
+        self.epilogue.gather(writer)
+        writer.line("tw_cluster_arrive(); /* before results are stored: it waits for all stores before it */")
         self.epilogue.write(writer)
-        self._meet(writer)
-
-    def _meet(self, writer: Writer) -> None:
-        """All blocks of the cluster have their sums in shared memory, or have read those of the others."""
-        writer.line("tw_cluster_arrive();")
         writer.line("tw_cluster_wait();")
 
 

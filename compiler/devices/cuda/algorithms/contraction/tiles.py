@@ -250,7 +250,10 @@ class Work:
             own = self.part_m * self.part_n + 4 * (self.part_n + 1)
         else:
             fragments = self.part_m // 4 + self.part_n // 4
-            own = self.part_m * self.part_n // WARP + fragments * (4 if self.algorithm == "mma_3xtf32" else 2)
+            each = (
+                2 if self.algorithm == "mma_3xtf32" else 1
+            )  # sums of a step beside those of all, two parts of operands
+            own = each * (self.part_m * self.part_n // WARP + fragments * 2)
         return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
 
     @cached_property

@@ -153,7 +153,6 @@ class _Excitation:
                 waits=True,
                 resident=1,
                 condition=SM90 if self.in_cluster and self.blocks > 1 else "",
-                needs=SM90 if self.in_cluster else "",
             ),
             packings=dict([self.first, self.second]),
             notes=self._notes(),
@@ -282,18 +281,27 @@ class _Excitation:
                 finish()
 
     def _meet_in_cluster(self, writer: Writer) -> None:
-        """Every block adds the parts of all, and has a share of the columns."""
-        writer.line("tw_cluster_arrive();")
-        writer.line("tw_cluster_wait();")
-        writer.line(f"const float *parts[{self.blocks}];")
-        with unrolled(writer, self.blocks, "rank"):
-            writer.line("parts[rank] = (const float *)tw_cluster_map(part_of_hidden, rank);")
-        self._hidden(writer, "parts[other][at]")
-        writer.line("tw_cluster_arrive();")
+        """Every block adds the parts of all, and has a share of the columns.
+
+        One block alone meets nobody: in a launch beside kernels with clusters its rank may be any.
+        """
+        apart = self.blocks > 1
+        if apart:
+            writer.line("tw_cluster_arrive();")
+            writer.line("tw_cluster_wait();")
+            writer.line(f"const float *parts[{self.blocks}];")
+            with unrolled(writer, self.blocks, "rank"):
+                writer.line("parts[rank] = (const float *)tw_cluster_map(part_of_hidden, rank);")
+        else:
+            writer.line("__syncthreads();")
+        self._hidden(writer, "parts[other][at]" if apart else "part_of_hidden[at]")
+        if apart:
+            writer.line("tw_cluster_arrive();")
         kind, panels = CUDA_TYPES[self.second[1].dtype], self.second[1]
         writer.line(f"const {kind} *const second_weights = (const {kind} *)(shared + {self._second_at});")
         self._columns(writer, f"part * {panels.columns}")
-        writer.line("tw_cluster_wait();")
+        if apart:
+            writer.line("tw_cluster_wait();")
 
     def _meet_in_memory(self, writer: Writer) -> None:
         """The last block adds the parts of all, and has all columns."""

@@ -287,7 +287,10 @@ class SeparableWork(Work):
             own = self.part_m * self.part_n + 4 * (self.part_n + 1)
         else:
             fragments = self.part_m // 4 + self.part_n // 4
-            own = self.part_m * self.part_n // WARP + fragments * (4 if self.algorithm == "mma_3xtf32" else 2)
+            each = (
+                2 if self.algorithm == "mma_3xtf32" else 1
+            )  # sums of a step beside those of all, two parts of operands
+            own = each * (self.part_m * self.part_n // WARP + fragments * 2)
         return own + 40 + self._copies + self._copies // 4 + outputs + across * count // 2 + count
 
     def fits(self, target: CudaTarget) -> bool:

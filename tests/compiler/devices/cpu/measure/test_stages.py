@@ -22,7 +22,7 @@ from compiler.devices.kinds import propose
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import StageClock
-from compiler.ir.machine import Record, Setting, Trial
+from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Task, Wait
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import TuningBudget
@@ -193,6 +193,18 @@ def test_constants_lie_in_so_many_copies_that_no_run_finds_those_of_the_run_befo
     assert len(placed.read) == len(storages)
 
 
+@dataclass(frozen=True)
+class Cut:
+    """What stages are cut from: `compiler.devices.device.Staged`."""
+
+    kernels: KernelGraph
+    workloads: Sequence[Workload]
+    keys: Sequence[str]
+    lanes: int
+    setting: Setting
+    state: str
+
+
 @dataclass
 class Recorded:
     """A clock and the records it makes."""
@@ -208,9 +220,8 @@ def clock(
     records: list[Record] = []
     budget = TuningBudget(budget_s, hurry=cores.hurry if cores else unhurried, shares={"stages": 1.0})
     share = budget.share("stages")
-    made = CpuStageClock(
-        cores, KERNELS, WORKLOADS, KEYS, TARGET, setting, known, state, share, lanes=2, learn=records.append
-    )
+    staged = Cut(KERNELS, WORKLOADS, KEYS, 2, setting, state)
+    made = CpuStageClock(cores, staged, TARGET, known, share, learn=records.append)
     return Recorded(made, records)
 
 

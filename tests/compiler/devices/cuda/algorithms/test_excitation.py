@@ -24,7 +24,14 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.library import Case, draws
 from tests.compiler.devices.cuda import on_double
-from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, needs_double, stored_as, workload_of
+from tests.compiler.devices.cuda.on_double import (
+    ADVERSARIAL,
+    Subject,
+    at_any_rank,
+    needs_double,
+    stored_as,
+    workload_of,
+)
 from tests.compiler.devices.cuda.test_nvrtc import ARCHITECTURES, needs_nvrtc
 from tests.compiler.fuse.excitations import excitation, excitations
 from tests.compiler.fuse.separables import joined_case
@@ -100,6 +107,19 @@ def every_way() -> list[Case]:
 def test_every_way_is_without_races() -> None:
     assert len(every_way()) == 7
     check(every_way(), "checked", MODES[4:6])
+
+
+@needs_double
+@pytest.mark.parametrize("flavour", ["plain", "checked"])
+def test_blocks_that_are_no_cluster_mean_the_same_at_every_rank_of_one(flavour: str) -> None:
+    """In a launch beside a kernel with clusters, whose size all of its blocks share."""
+    few = case_of(excitation(72, 24, (7, 7), batch=3, columns=50), F16)
+    assert few is not None
+    cases = [
+        replace(few, tile=tile_of(*tile)) for tile in (("cluster", 1, 1, 128), ("grid", 1, 1, 128), ("grid", 2, 2, 128))
+    ]
+    subjects = [Subject(case, at_any_rank(lowered(f"k{at}", case))) for at, case in enumerate(cases)]
+    on_double.check(subjects, flavour, MODES[:5])
 
 
 @needs_double

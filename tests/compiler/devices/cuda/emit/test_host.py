@@ -228,6 +228,12 @@ def test_a_driver_without_programmatic_edges_gets_plain_ones(twin: Twin) -> None
     assert not any("after 0" in call for call in outcome.calls if "AddKernelNode" in call and "k0" not in call)
 
 
+def test_a_driver_that_knows_the_gpu_serves_kernels_of_a_later_compiler(twin: Twin) -> None:
+    """It says itself whether it takes their machine code."""
+    assert twin.run(INPUTS, RANDOM, "driver=12000").error == ""
+    assert_right(twin.run(INPUTS, RANDOM, "driver=12000"))
+
+
 def test_code_that_does_not_wait_is_never_started_early(tmp_path: Path) -> None:
     """PTX for sm_80 has no instruction to wait, though the GPU that it is compiled for has programmatic edges."""
     target = resolve("cuda:sm_80")
@@ -248,7 +254,16 @@ def test_code_that_does_not_wait_is_never_started_early(tmp_path: Path) -> None:
             "sm=80",
             r"was compiled for sm_90a, compute_90, and GPU 0 \(CUDA double sm_80\) is sm_80: compile it for cuda:sm_80",
         ),
-        ("driver=12040", r"driver is too old: it serves CUDA 12\.4, and this model needs CUDA 13\.0 or later: update"),
+        ("driver=11080", r"driver is too old: it serves CUDA 11\.8, and this model needs CUDA 12\.0 or later: update"),
+        (
+            "driver=12040 fail=cuModuleLoadDataEx:1:200",
+            r"loading the kernels failed: CUDA_ERROR_INVALID_IMAGE .* The driver serves CUDA 12\.4 and NVRTC 13\.\d+ "
+            r"made them: update the driver, or compile the model with an NVRTC of version 12",
+        ),
+        (
+            "sm=100 driver=12080",
+            r"serves CUDA 12\.8, and the kernels for GPUs beyond sm_90a, compute_90 need CUDA 13\.\d+: update",
+        ),
         ("devices=0", r"there is no GPU that CUDA can use \(CUDA_VISIBLE_DEVICES is .*\): check nvidia-smi"),
         (
             "memory=2000",
@@ -288,7 +303,7 @@ def test_later_gpus_compile_the_ptx(twin: Twin) -> None:
 
 def test_a_driver_that_lacks_a_function_is_too_old(twin: Twin) -> None:
     outcome = twin.run(INPUTS, runtime=build_runtime(without=("cuGraphInstantiateWithFlags",)))
-    assert "too old: it has no cuGraphInstantiateWithFlags, and this model needs CUDA 13.0" in outcome.error
+    assert "too old: it has no cuGraphInstantiateWithFlags, and this model needs CUDA 12.0" in outcome.error
 
 
 def test_without_a_driver_it_says_so(twin: Twin, tmp_path: Path) -> None:

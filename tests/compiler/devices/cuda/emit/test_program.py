@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from compiler.codegen.build import Toolchain
+from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.program import UNITS, architectures, cut_in_units, emit_cuda, lower_cuda_calls
@@ -53,6 +54,29 @@ def test_the_same_plan_gives_the_same_bytes_whatever_runs_beside(kernels: Kernel
     assert b"tw-build-" not in one.library
     assert b"/tmp" not in one.library
     assert one.toolchain == toolchain.identity(H200)
+
+
+@needs_nvrtc
+def test_a_plan_with_kernels_of_another_compiles_only_what_is_new(
+    kernels: KernelGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[tuple[str, str]] = []
+    compile_cuda = nvrtc.compile_cuda
+
+    def counting(source: str, architecture: str, name: str) -> nvrtc.Compiled:
+        compiled.append((architecture, name))
+        return compile_cuda(source, architecture, name)
+
+    monkeypatch.setattr(nvrtc, "compile_cuda", counting)
+    plan, toolchain, kept = plan_of(kernels, H200), find_cuda_toolchain(), dict[str, bytes]()
+    first = emit_cuda(kernels, plan, H200, toolchain, 2, kept)
+    assert len(kept) == len(compiled) == 2 * len([name for name in first.sources if name.endswith(".cu")])
+    again = emit_cuda(kernels, replace(plan, scheduler="streams"), H200, toolchain, 2, kept)
+    assert images_of(again.library) == images_of(first.library)
+    assert len(compiled) == len(kept)
+    other = resolve("cuda:sm_80")
+    emit_cuda(kernels, plan_of(kernels, other), other, toolchain, 2, kept)
+    assert {architecture for architecture, _ in compiled} == {"sm_90a", "compute_90", "sm_80", "compute_80"}
 
 
 @needs_nvrtc

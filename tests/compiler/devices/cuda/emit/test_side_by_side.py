@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
-from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed, unit_text
+from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered, Frame, framed, unit_text
 from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offsets
 from compiler.devices.cuda.emit.program import launched_kernels
 from compiler.devices.cuda.emit.side_by_side import can_share, fit_together, side_by_side, slots_of
@@ -18,8 +19,9 @@ from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan, Task
 from compiler.ir.tile import Tile
-from tests.compiler.devices.cuda.on_double import needs_double
+from tests.compiler.devices.cuda.on_double import at_any_rank, needs_double
 from tests.cuda_double.double import MODES, Device, compile_kernels
+from tests.gpu import kernels
 
 H200 = resolve("cuda:sm_90")
 NEG = parse_kernel("kernel Neg(in t_x: f32[64]; out t_y: f32[64])\n  for i:64\n    t_y[i] = neg(t_x[i])\n")
@@ -202,6 +204,39 @@ def test_blocks_fill_a_part_of_what_the_device_holds_at_once() -> None:
     assert slots_of([made("k0_neg", 3 * WAVE)], H200) == 1.0
     wide = made("k0_neg", H200.multiprocessors // 2, shared_bytes=200 * 1024)
     assert slots_of([wide], H200) == 0.5
+
+
+def test_a_kernel_that_asks_for_a_cluster_without_having_one_is_refused() -> None:
+    with pytest.raises(AssertionError, match="k0_neg asks for a cluster and has none of its own"):
+        made("k0_neg", body="tw_cluster_arrive();")
+    assert made("k0_neg", body="tw_cluster_arrive();", cluster=2).tiles
+
+
+@needs_double
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_kernels_without_clusters_mean_the_same_at_every_rank_of_one(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every algorithm that can share a launch, its cheapest tile beside a kernel with clusters."""
+    monkeypatch.setattr(kernels, "NETWORKS", (("tiny_mobile", {}), ("tiny_transformer", {}), ("tiny_lstm", {})))
+    monkeypatch.setattr(kernels, "MOST_POINTS", 2**17)
+    monkeypatch.setattr(kernels, "TILES", 2)
+    kernels._workloads.cache_clear()
+    try:
+        found: dict[str, kernels.Subject] = {}
+        for subject in kernels.subjects(H200, precision):
+            if subject.lowered.cluster == 1 and can_share([subject.lowered]):
+                found.setdefault(subject.tile.algorithm, subject)
+    finally:
+        kernels._workloads.cache_clear()
+    assert {"loops", "gemv", "window", "ffma" if precision == "fp32" else "mma"} <= found.keys()
+    subjects = [replace(subject, lowered=at_any_rank(subject.lowered)) for subject in found.values()]
+    module = compile_kernels(PREAMBLE + "\n".join(subject.lowered.text for subject in subjects))
+    for mode in MODES[2:4]:
+        with Device(module, mode) as device:
+            for subject in subjects:
+                for outcome in kernels.run(device, subject):
+                    assert outcome.error <= outcome.tolerance, subject
 
 
 SWAPPED = """

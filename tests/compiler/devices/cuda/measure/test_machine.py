@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler.devices.cuda.measure.apart import SILENCE_S, BenchApart
@@ -39,6 +40,12 @@ extern "C" __global__ void scale(const float *x, const float *w, float *y) {
     tw_grid_launch_dependents();
     tw_grid_dependency_wait();
     y[threadIdx.x] = x[threadIdx.x] * w[threadIdx.x];
+}
+extern "C" __global__ void turned(const float *x, const float *w, float *y) {
+    y[threadIdx.x] = x[threadIdx.x] * w[63 - threadIdx.x];
+}
+extern "C" __global__ void short_of_one(const float *x, const float *w, float *y) {
+    y[threadIdx.x] = threadIdx.x < 63 ? x[threadIdx.x] * w[threadIdx.x] : 0.0f;
 }
 extern "C" __global__ void wild(const float *x, const float *w, float *y) \
 { *(float *)((char *)y - (1ll << 40)) = x[0] * w[0]; }
@@ -288,3 +295,60 @@ def test_a_build_that_does_not_fit_its_trials_is_our_fault(on_double: bytes) -> 
         list(machine_of(lambda trials, hurry: []).measure([trial("a")], 60.0))
     with pytest.raises(InternalError, match="2 operands for a workload of 3"):
         list(machine_of(builder(on_double, {"a": "scale"}, operands=OPERANDS[:2])).measure([trial("a")], 60.0))
+
+
+class Turned:
+    """A packing whose elements are in the opposite order."""
+
+    dtype, elements = DType.F32, 64
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        return constant[::-1].copy()
+
+
+def test_a_candidate_that_computes_something_else_is_told_of_and_cannot_win(on_double: bytes) -> None:
+    """Each is held beside plain loops once; one whose constants are packed is given them packed."""
+    notices: list[str] = []
+    built = BuiltKernel(on_double, "scale", 1, 64, OPERANDS)
+    kernels = {
+        "loops": built,
+        "rows": replace(built, name="short_of_one"),
+        "turned": replace(built, name="turned"),
+        "packed": replace(built, name="turned", packings={1: Turned()}),
+    }
+
+    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> list[BuiltKernel | None]:
+        return [kernels[one.tile.algorithm] for one in trials]
+
+    trials = [trial("a", algorithm=name) for name in kernels]
+    with machine_of(build, reference=lambda workload: built, notice=notices.append) as machine:
+        for _ in range(2):  # what is out stays out, what is right is not looked at again
+            records = machine.measure(trials, 60.0)
+            assert [Tile.from_json(one.variant).algorithm for one in records] == ["loops", "packed"]
+    assert len(notices) == 2
+    assert notices[0].startswith(
+        "short_of_one (rows block(team:64)) is measured no further: output 0 differs from that of"
+    )
+    assert "turned (turned block(team:64))" in notices[1]
+
+
+def test_a_candidate_that_faults_while_it_is_looked_at_harms_no_other(on_double: bytes) -> None:
+    notices: list[str] = []
+    built = BuiltKernel(on_double, "scale", 1, 64, OPERANDS)
+    build = builder(on_double, {"a": "wild", "b": "scale"})
+    with machine_of(build, reference=lambda workload: built, notice=notices.append) as machine:
+        assert [record.workload for record in machine.measure([trial("a"), trial("b")], 60.0)] == ["b"]
+    (notice,) = notices
+    assert "LAUNCH_FAILED" in notice
+
+
+@pytest.mark.parametrize("reference", ["wild", "missing", None])
+def test_where_plain_loops_cannot_run_candidates_are_measured_all_the_same(
+    on_double: bytes, reference: str | None
+) -> None:
+    notices: list[str] = []
+    loops = None if reference is None else BuiltKernel(on_double, reference, 1, 64, OPERANDS)
+    build = builder(on_double, {"a": "turned"})
+    with machine_of(build, reference=lambda workload: loops, notice=notices.append) as machine:
+        assert [record.workload for record in machine.measure([trial("a")], 60.0)] == ["a"]
+    assert notices == []

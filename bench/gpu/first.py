@@ -1,0 +1,135 @@
+"""`first`: what the first half hour on a machine with a GPU is for, the most worth first.
+
+What the machine is; every family of kernels beside its definition, several at a time; then networks by the model's
+tiles, which agree with the reference or fail. The other parts compare more, and take longer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from bench.gpu.child import Ended
+from bench.gpu.notebook import Notebook, Row
+from bench.gpu.parts import COMPILING_S, FAMILY_S, Asked, compiled, key_of, told_compilation, verdict_of
+from compiler.devices.cuda import nvrtc
+from compiler.errors import ToolchainMissing
+
+NETWORKS = ("squeezenet1_0", "inception_v3", "resnet50", "bert_base")
+"""Compiled by the model, without measuring: of those that are asked for."""
+PRECISION = "fp16"
+WORTH = ("fp16", "fp32", "tf32", "bf16")
+"""Precisions of families, in the order in which they are tried. Before them stand those of single instructions, which
+the double has from the manual: what they get wrong every kernel gets wrong."""
+ALGORITHMS = ("mma", "wgmma", "loops", "window", "separable", "attention", "gemv", "excitation", "transpose")
+"""Tried first in each precision: most of the time of networks is theirs."""
+SPARE = 2
+"""Cores left for the driver and for this process."""
+LEAST_S = 10.0
+"""Less is not worth beginning a family for."""
+SAYING_S = 20.0
+"""For a program to say its version."""
+PROGRAMS = (("nvidia-smi",), ("gcc", "--version"), ("g++", "--version"), ("nvcc", "--version"))
+
+
+def first(asked: Asked) -> bool:
+    """Facts, families, networks. Returns whether none is left."""
+    notes = asked.notebook("first")
+    if "facts" not in notes.rows:
+        notes.put("facts", facts(asked))
+        asked.tell(f"{asked.product}: {notes.rows['facts']['nvrtc']}, {notes.rows['facts']['cores']} cores")
+    return families(asked, notes) and networks(asked, notes)
+
+
+def facts(asked: Asked) -> Row:
+    """What the machine is: GPU, NVRTC, Python, and what its programs say of themselves (absent: "")."""
+    try:
+        compiler = f"NVRTC {'.'.join(map(str, nvrtc.version()))} ({nvrtc.library_path() or 'from the system'})"
+    except ToolchainMissing as error:
+        compiler = f"{error.message}: {error.fix}"
+    return {
+        "gpu": asked.product,
+        "hardware": asked.hardware,
+        "nvrtc": compiler,
+        "python": sys.version,
+        "cores": os.cpu_count() or 1,
+        "programs": {command[0]: _said(command) for command in PROGRAMS},
+    }
+
+
+def _said(command: Sequence[str]) -> str:
+    if not shutil.which(command[0]):
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SAYING_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stdout + done.stderr)[:4000]
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Families by worth: single instructions, then precision by precision the algorithms that matter most."""
+
+    def worth(name: str) -> tuple[int, int]:
+        algorithm, _, precision = name.rpartition(" ")
+        if precision not in WORTH:
+            return -1, 0
+        base = algorithm.partition("_")[0]
+        return WORTH.index(precision), ALGORITHMS.index(base) if base in ALGORITHMS else len(ALGORITHMS)
+
+    return sorted(names, key=worth)
+
+
+def families(asked: Asked, notes: Notebook) -> bool:
+    """Every family beside its definition alone, each in a process of its own, as many at a time as there are cores."""
+    listed = asked.run("tests.gpu", ["--list"], asked.seconds(FAMILY_S))
+    if listed.status != 0:
+        if listed.status is not None:
+            notes.put("families", {"passed": False, "failed": [listed.said]})
+            asked.tell(f"the families cannot be listed: {listed.said}")
+        return False
+    notes.rows.pop("families", None)
+    left = [name for name in in_order(json.loads(listed.output.strip().splitlines()[-1])) if name not in notes.rows]
+    for name, row, ended in _tried(asked, left):
+        if row is not None:
+            notes.put(name, row)
+            asked.tell(ended.output.strip() or f"{name}: {row['failed'][0]}")
+    return all(name in notes.rows for name in left)
+
+
+def _tried(asked: Asked, names: Sequence[str]) -> Iterator[tuple[str, Row | None, Ended]]:
+    """Families as they end, with their verdicts; None for those that the time of this call did not suffice for."""
+
+    def tried(at: int) -> tuple[str, Row | None, Ended]:
+        if not asked.has(LEAST_S):
+            return names[at], None, Ended(None, "", "")
+        limit, file = asked.seconds(FAMILY_S), asked.out / f"verdict-{at}.json"
+        file.unlink(missing_ok=True)
+        ended = asked.run("tests.gpu", [names[at], "--json", str(file), "--alone"], limit)
+        row = verdict_of(file, ended, limit)
+        Path(file).unlink(missing_ok=True)
+        return names[at], row, ended
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - SPARE)) as pool:
+        for future in as_completed([pool.submit(tried, at) for at in range(len(names))]):
+            yield future.result()
+
+
+def networks(asked: Asked, notes: Notebook) -> bool:
+    """Networks under the tiles of the model, each run on the GPU and compared with the reference."""
+    for network in (name for name in NETWORKS if name in asked.networks):
+        key = key_of(network, PRECISION)
+        if key in notes.rows:
+            continue
+        row = compiled(asked, network, PRECISION, 0.0) if asked.has(COMPILING_S) else None
+        if row is None:
+            return False
+        notes.put(key, row)
+        asked.tell(f"{key}: {told_compilation(row)}")
+    return True

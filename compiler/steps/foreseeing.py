@@ -1,0 +1,76 @@
+"""What proving an artifact will take, told before anything is built, and refused beyond what is granted."""
+
+from __future__ import annotations
+
+import os
+
+from compiler.contract import CompileOptions
+from compiler.errors import ModelTooLarge
+from compiler.ir.graph import Graph, Node
+from compiler.prove.effort import Effort, reference_effort
+
+TOLD_FROM_S = 30.0
+TOLD_FROM_BYTES = 4 << 30
+"""From which on a notice says what proving takes."""
+
+
+def foreseen(graph: Graph, options: CompileOptions, memory_bytes: int | None = None) -> Effort:
+    """What one evaluation of the reference takes.
+
+    `memory_bytes` is what this process may use; None: as much as the machine has. Raises ModelTooLarge, which names a
+    node, the estimate and the limit.
+    """
+    effort = reference_effort(graph)
+    if problem := proof_problem(effort, options) or _memory_problem(effort, memory_bytes or _memory_of_machine()):
+        raise problem
+    return effort
+
+
+def proof_problem(effort: Effort, options: CompileOptions) -> ModelTooLarge | None:
+    """The error for a reference that takes longer than the options grant."""
+    if effort.seconds <= options.proof_limit_s:
+        return None
+    slowest = max(effort.node_s)
+    return ModelTooLarge(
+        f"proving the artifact would take about {effort.seconds:.0f} s for one evaluation of the float64 reference, of "
+        f"which {slowest:.0f} s are {_named(effort.slowest)}; proof_limit_s grants {options.proof_limit_s:g} s",
+        fix="bind smaller shapes, or grant more seconds by the option proof_limit_s",
+        details={
+            "proof_s": round(effort.seconds, 1),
+            "limit_s": options.proof_limit_s,
+            "node": _source(effort.slowest),
+        },
+    )
+
+
+def proof_notices(effort: Effort) -> list[str]:
+    """That proving takes long, or much memory, where it does."""
+    if effort.seconds <= TOLD_FROM_S and effort.bytes <= TOLD_FROM_BYTES:
+        return []
+    return [
+        f"one evaluation of the float64 reference, by which the artifact is proved, takes about {effort.seconds:.0f} s "
+        f"and {effort.bytes / 2**30:.1f} GiB"
+    ]
+
+
+def _memory_problem(effort: Effort, limit: int) -> ModelTooLarge | None:
+    if effort.bytes <= limit:
+        return None
+    return ModelTooLarge(
+        f"proving the artifact would take about {effort.bytes / 2**30:.1f} GiB of memory for the float64 reference, "
+        f"most of it at {_named(effort.largest)}; there are {limit / 2**30:.1f} GiB",
+        fix="bind smaller shapes, or use a worker with more memory",
+        details={"proof_bytes": effort.bytes, "limit_bytes": limit, "node": _source(effort.largest)},
+    )
+
+
+def _named(node: Node | None) -> str:
+    return f"node {node.source!r} ({node.op})" if node else "its inputs and outputs"
+
+
+def _source(node: Node | None) -> str:
+    return node.source if node else ""
+
+
+def _memory_of_machine() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

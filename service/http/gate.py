@@ -1,0 +1,121 @@
+"""What a request must pass before anything of its body is read: a key, its scope and rate, the limits of its route.
+
+Every router is a `Gated`, whose routes let nothing through before that; `service.http.limits` has the limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from service.errors import BadRequest, BodyTooLarge, NotAuthenticated, RateLimited
+from service.http.auth import CALLER, demanded
+from service.http.limits import ROUTES, Body, Terms
+from service.http.requests import ADDED
+from service.http.state import State, state_of
+from service.jobs.access import Caller
+
+
+class GatedRoute(APIRoute):
+    """A route that is reached with a body within its limit, and, where it demands a scope, by a caller who has it."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.terms = ROUTES.get(self.name, Terms())
+        self.demands = demanded(self.dependant)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. Raises what the gate refuses with; the app answers it."""
+        if scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)  # which answers 405
+            return
+        here = state_of(scope["app"])
+        caller = None if self.demands is None else await _admit(here, scope, self.demands)
+        body = _Counted(receive, self.terms.body, here, Headers(scope=scope))
+        if caller is None:
+            await super().handle(scope, body.receive, send)
+            return
+        await here.turns.take(self.terms.lane, caller.owner)
+        try:
+            if self.body_field is not None:
+                await body.gather()
+            await super().handle(scope, body.receive, send)
+        finally:
+            here.turns.give(self.terms.lane, caller.owner)
+
+
+class Gated(APIRouter):
+    """A router whose routes are gated."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(route_class=GatedRoute, **named)
+
+
+async def _admit(here: State, scope: Scope, demands: str) -> Caller:
+    """Who calls, noted in `scope`. Raises `NotAuthenticated`, `RateLimited` and `NotAllowed`."""
+    scheme, key = get_authorization_scheme_param(Headers(scope=scope).get("authorization"))
+    if scheme.lower() != "bearer" or not key:
+        raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
+    caller = here.door.remembered(key)
+    if caller is None:
+        caller = await here.pools.keys.run(here.door.enter, key)
+    try:
+        scope[ADDED] = here.rates.spend(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest())
+    except RateLimited:
+        scope[ADDED] = here.rates.refusal()
+        raise
+    caller.require(demands)
+    scope[CALLER] = caller
+    return caller
+
+
+class _Counted:
+    """The body of a request, which is never longer than its limit. Raises `BodyTooLarge` for one that is."""
+
+    def __init__(self, receive: Receive, body: Body, here: State, headers: Headers) -> None:
+        self._receive = receive
+        self._most = body.most(here.settings)
+        self._body = body
+        self._settings = here.settings
+        self._size = 0
+        self._gathered: Message | None = None
+        announced = headers.get("content-length", "")
+        if announced.isdigit() and int(announced) > self._most:
+            raise self._too_large(f"is announced with {announced} bytes, more than")
+
+    async def receive(self) -> Message:
+        """The next part."""
+        if self._gathered is not None:
+            message, self._gathered = self._gathered, None
+            return message
+        message = await self._receive()
+        self._size += len(message.get("body", b""))
+        if self._size > self._most:
+            raise self._too_large("has more than")
+        return message
+
+    async def gather(self) -> None:
+        """Read the whole body, so that whoever parses it meets none that is too large. Raises `BadRequest`."""
+        parts, more = [], True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise BadRequest("the body broke off", fix="send it again")
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        self._gathered = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+    def _too_large(self, why: str) -> BodyTooLarge:
+        files = self._body is Body.FILES
+        limit = self._settings.max_model_bytes if files else self._most
+        return BodyTooLarge(
+            f"the body {why} the {limit} bytes that are allowed",
+            fix="send a smaller file, or raise TILEWRIGHT_MAX_MODEL_BYTES" if files else "ask for less at once",
+            details={"limit_bytes": limit},
+        )

@@ -1,0 +1,90 @@
+"""The first half hour with children that are played: its order, what is left when the time is over, what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.gpu import first, run
+from bench.gpu.child import Ended
+from bench.gpu.notebook import Deadline
+from bench.gpu.parts import Asked
+from tests.bench.gpu.test_parts import FAMILIES, Played
+from tests.gpu import intrinsics, kernels
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+@pytest.fixture
+def asked(tmp_path: Path, played: Played) -> Asked:
+    networks = ["resnet50", "nasnet_a_large", "squeezenet1_0"]
+    said: list[str] = []
+    return Asked(
+        tmp_path, "sources", "NVIDIA X", "this one", networks, Deadline.after(3600), said.append, 60.0, 1, run=played
+    )
+
+
+def test_facts_families_and_networks_are_done_once(asked: Asked, played: Played) -> None:
+    assert first.first(asked)
+    assert first.first(asked)
+    tried = [arguments for arguments in played.of("tests.gpu") if arguments != ["--list"]]
+    assert sorted(arguments[0] for arguments in tried) == sorted(FAMILIES)
+    assert all(arguments[-1] == "--alone" for arguments in tried)
+    compiled = [arguments[:4] for arguments in played.of("bench.gpu.compiling")]
+    assert compiled == [["squeezenet1_0", "fp16", "--budget", "0.0"], ["resnet50", "fp16", "--budget", "0.0"]]
+    rows = asked.notebook("first").rows
+    assert rows.keys() == {"facts", *FAMILIES, "squeezenet1_0 fp16", "resnet50 fp16"}
+    assert (rows["facts"]["gpu"], rows["facts"]["hardware"]) == ("NVIDIA X", "this one")
+    assert rows["facts"]["programs"].keys() == {"nvidia-smi", "gcc", "g++", "nvcc"}
+    assert not list(asked.out.glob("verdict*"))
+
+
+def test_single_instructions_come_first_then_precisions_and_algorithms_by_worth() -> None:
+    names = [*kernels.names(), *(family.name for family in intrinsics.FAMILIES)]
+    ordered = first.in_order(names)
+    assert sorted(ordered) == sorted(names)
+    count = len(intrinsics.FAMILIES)
+    assert ordered[:count] == [family.name for family in intrinsics.FAMILIES]
+    assert ordered[count : count + 3] == ["mma fp16", "mma_3xtf32 fp16", "mma_tf32 fp16"]
+    precisions = [name.rpartition(" ")[2] for name in ordered[count:]]
+    assert list(dict.fromkeys(precisions)) == list(first.WORTH)
+
+
+def test_without_time_nothing_is_begun_and_nothing_is_wrong(asked: Asked, played: Played) -> None:
+    assert not first.first(replace(asked, deadline=Deadline.after(0)))
+    assert [arguments for arguments in played.of("tests.gpu") if arguments != ["--list"]] == []
+    assert asked.notebook("first").rows.keys() == {"facts"}
+    assert first.first(asked)
+
+
+def test_a_wrong_family_is_kept_and_the_others_are_tried(asked: Asked, played: Played) -> None:
+    played.wrong = "ldmatrix"
+    assert first.first(asked)
+    rows = asked.notebook("first").rows
+    assert [name for name in FAMILIES if not rows[name]["passed"]] == ["ldmatrix"]
+    assert run.status({"first": rows}) == 1
+
+
+def test_families_that_cannot_be_listed_are_told(asked: Asked) -> None:
+    assert not first.first(replace(asked, run=Failing()))
+    assert asked.notebook("first").rows["families"] == {"passed": False, "failed": ["the last words"]}
+    assert first.first(asked)
+    assert "families" not in asked.notebook("first").rows
+
+
+class Failing(Played):
+    """Whose every child fails."""
+
+    def __call__(self, module: str, arguments: Sequence[str], seconds: float) -> Ended:
+        self.status = 1
+        return super().__call__(module, arguments if arguments != ["--list"] else ["--listed"], seconds)
+
+
+def test_all_parts_do_not_hold_the_first_half_hour_again() -> None:
+    assert set(run.PARTS) - set(run.ALL) == {"first"}

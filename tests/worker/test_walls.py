@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import NotReady
+from worker import inquiry, landlock, walls
+from worker.kernel import LINUX
+from worker.sandbox import WALLS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(not LINUX, reason="the walls are of Linux")
+@pytest.mark.parametrize("gpu", [[], ["gpu"]])
+def test_the_walls_are_found_out_by_raising_them(gpu: list[str]) -> None:
+    command = [sys.executable, "-P", "-m", "worker.walls", *gpu]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+    standing = json.loads(done.stdout)
+    assert ("files" in standing) == (landlock.version() >= 3)
+    assert ("signals" in standing) == (landlock.version() >= 6)
+
+
+def test_what_stands_may_be_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inquiry, "answer", lambda *_: ["limits", "files"])
+    walls.demand(["files"], gpu=False)
+    walls.demand([], gpu=False)
+    with pytest.raises(NotReady, match="signals, system_calls") as raised:
+        walls.demand(["limits", "signals", "system_calls"], gpu=False)
+    assert WALLS["signals"] in raised.value.fix
+    assert WALLS["system_calls"] in raised.value.fix
+
+
+def test_half_a_wall_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inquiry, "answer", lambda *_: ["limits", "files_partly"])
+    with pytest.raises(NotReady, match="demands files"):
+        walls.demand(["files"], gpu=False)
+
+
+def test_walls_that_cannot_be_tried_do_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no process can be started")
+
+    monkeypatch.setattr(inquiry, "answer", fail)
+    with pytest.raises(NotReady, match="no process can be started"):
+        walls.demand(["limits"], gpu=True)

@@ -1,0 +1,81 @@
+"""The one thread that runs jobs: it makes a round through the queues when a doorbell asks for it, and by itself.
+
+It looks into the database every few seconds whatever becomes of the broker: Celery's loop and its timers stand still
+while it has no connection. Celery keeps the main thread, where signals are handled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from service.logs import logger
+from worker.desk import Desk
+
+Task = Callable[[Desk, str], int]
+"""What a round through a queue does; how many jobs ran."""
+
+log = logger(__name__)
+
+
+class Rounds:
+    """One round at a time, from `start` to `stop`: as asked for, and `look` every `every_s` seconds."""
+
+    def __init__(self, desk: Desk, look: Task, every_s: float) -> None:
+        self._desk, self._look, self._every_s = desk, look, every_s
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._asked: deque[tuple[Task, str, threading.Event]] = deque()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._make_all, name="rounds", daemon=True)
+
+    def start(self) -> None:
+        """Make the first round, and go on."""
+        self._thread.start()
+
+    def make(self, task: Task, queue: str) -> None:
+        """Have a round made, and wait until it is over or rounds have ended.
+
+        While it waits in Celery's thread no further message is taken, so that another worker is rung by that.
+        """
+        over = threading.Event()
+        self._asked.append((task, queue, over))
+        with contextlib.suppress(BlockingIOError):  # full: the thread is awake
+            os.write(self._writer, b"!")
+        while not over.wait(self._every_s) and not self._ended.is_set():
+            pass
+
+    def stop(self) -> None:
+        """Ask the desk to stop, which gives back the job under way, and wait until that is done."""
+        self._desk.stop.request()
+        self._thread.join()
+
+    def _make_all(self) -> None:
+        try:
+            while not self._desk.stop.requested:
+                if self._asked:
+                    task, queue, over = self._asked.popleft()
+                    self._make(task, queue)
+                    over.set()
+                else:
+                    self._make(self._look, self._desk.queues[0])
+                self._pause()
+        finally:
+            self._ended.set()
+
+    def _make(self, task: Task, queue: str) -> None:
+        try:
+            task(self._desk, queue)
+        except Exception:
+            log.exception("looking for jobs failed")
+
+    def _pause(self) -> None:
+        """Until somebody asks, the worker goes down, or it is time to look."""
+        select.select([self._reader, self._desk.stop.fileno()], [], [], 0.0 if self._asked else self._every_s)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 4096)
