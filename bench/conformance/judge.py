@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 
@@ -118,7 +119,13 @@ def _outputs(model: onnx.ModelProto, artifact: Path, feeds: Mapping[str, Any]) -
     """The artifact's outputs in the order of the model's."""
     with tilewright.load(artifact, lanes=1) as loaded:
         found = loaded.run({spec.name: feeds[spec.name] for spec in loaded.inputs})
-    return [found[info.name] for info in model.graph.output]
+        kinds = {spec.name: spec.dtype for spec in loaded.outputs}
+    return [_as_suite(found[info.name], kinds[info.name]) for info in model.graph.output]
+
+
+def _as_suite(array: np.ndarray, dtype: str) -> np.ndarray:
+    """An output as the suite has it: an artifact gives bfloat16 as bits."""
+    return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
 
 
 def _reasons(error: TilewrightError) -> str:

@@ -9,7 +9,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType
-from compiler.ops.attributes import number_of
+from compiler.ops.attributes import number_of, word_of
 from compiler.ops.build import call, cast, chain, number
 from compiler.ops.indices import selected
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -27,22 +27,21 @@ def _samples(node: Node) -> int:
         raise Unsupported(
             f"sampling_ratio is {count}: how many samples a bin has depends on data", "export with 1 or more, such as 2"
         )
-    if node.attrs.get("mode", "avg") not in ("avg", "max"):
-        raise Unsupported(f"mode is {node.attrs.get('mode')!r:.60}", "use avg or max")
-    known = ("half_pixel", "output_half_pixel")
-    if node.attrs.get("coordinate_transformation_mode", known[0]) not in known:
-        raise Unsupported("coordinate_transformation_mode is unknown", f"use {' or '.join(known)}")
     return count
 
 
+def _average(node: Node) -> bool:
+    return word_of(node, "mode", "avg", "max") == "avg"
+
+
 def _half_pixel(node: Node) -> bool:
-    return node.attrs.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    return word_of(node, "coordinate_transformation_mode", "half_pixel", "output_half_pixel") == "half_pixel"
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     """x [N, C, H, W], regions [R, 4] as (x1, y1, x2, y2), the image of each [R]: gives [R, C, height, width]."""
     x, rois, images = (given(types, position) for position in range(3))
-    _samples(node)
+    _samples(node), _average(node), _half_pixel(node)
     out = (int(number_of(node, "output_height", 1)), int(number_of(node, "output_width", 1)))
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4 or images.shape != rois.shape[:1] or min(out) < 1:
         raise Unsupported(f"regions {rois} with images {images} do not fit {x}", "bind dimensions that fit")
@@ -75,7 +74,7 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
         for column, column_weight in taps[1]:
             read = cast(Load("x0", (image, Index.of(channel), row, column), x.dtype), kind)
             parts.append(chain("mul", (row_weight, column_weight, read)))
-    average = node.attrs.get("mode", "avg") == "avg"
+    average = _average(node)
     sample = chain("add" if average else "max", parts)
     if average:
         sample = call("mul", sample, number(1 / count**2, kind))
@@ -140,7 +139,7 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         corner(bottom, left, down[:, :, None] * (1 - across)[:, None, :]),
         corner(bottom, right, down[:, :, None] * across[:, None, :]),
     ]
-    average = node.attrs.get("mode", "avg") == "avg"
+    average = _average(node)
     samples = np.sum(corners, axis=0) if average else np.max(corners, axis=0)
     samples = np.where((hit_y[:, :, None] & hit_x[:, None, :])[..., None], samples, 0)
     tiled = samples.reshape(len(rois), out[0], count, out[1], count, x.shape[1])
