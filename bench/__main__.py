@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.replay.run",
             "the same models compiled at a commit and by the working tree: sources, plans and bytes that differ",
         ),
+        "conformance": (
+            "bench.conformance.run",
+            "ONNX's conformance suite, each case compiled and run: passed, refused, wrong and crashed per operator",
+        ),
         "demo": (
             "bench.demo.run",
             "compile models over HTTP on a server of its own, and time the artifacts beside ONNX Runtime",

@@ -20,6 +20,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,13 +38,17 @@ from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.http import descriptors
 from service.http.connections import Connection
-from service.jobs import access, backup, integrity, reconcile, retention
+from service.jobs import access, audit, backup, integrity, reconcile, retention
+from service.jobs.audit import Asking
 from service.jobs.backup import Saved
 from service.jobs.doorbell import CeleryRing
 from service.jobs.integrity import Scrubbed
 
 DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
 """Some of these a data folder holds that was used."""
+
+MOST_DAYS = 36500.0
+"""After which a key may end at the latest."""
 
 log = logs.logger(__name__)
 
@@ -59,7 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
     key = commands.add_parser("key", help="Make an API key and print it")
     key.add_argument("owner")
-    key.add_argument("--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile")
+    rights = key.add_mutually_exclusive_group()
+    rights.add_argument(
+        "--scope", action="append", choices=access.SCOPES, help="may be repeated; default: read, compile"
+    )
+    rights.add_argument("--role", choices=list(access.ROLES), help="instead of scopes")
+    key.add_argument("--days", type=_days, help="after how many days the key ends; left out: never")
     key.add_argument("--label", default="")
     given = parser.parse_args(arguments)
     try:
@@ -68,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.umask(OTHERS)  # what SQLite makes is the owner's alone too, in whatever folder its URL names
         private_folder(settings.data_dir, DATA_NAMES)
         if given.command == "key":
-            _key(settings, given.owner, given.scope or ["read", "compile"], given.label)
+            scopes = access.ROLES[given.role or "compiler"] if given.scope is None else given.scope
+            _key(settings, given.owner, scopes, given.label, given.days)
         elif given.command in ("backup", "restore"):
             return (_backup if given.command == "backup" else _restore)(settings, given.folder)
         elif given.command == "scrub":
@@ -210,9 +221,19 @@ def _tell(saved: Saved) -> int:
     return 1 if saved.missing else 0
 
 
-def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str) -> None:
+def _days(text: str) -> float:
+    """A number of days. Raises `ValueError`, which argparse reports."""
+    days = float(text)
+    if not 0 < days <= MOST_DAYS:
+        raise ValueError(text)
+    return days
+
+
+def _key(settings: Settings, owner: str, scopes: Sequence[str], label: str, days: float | None) -> None:
     db = Database.of(settings)
-    print(access.make_key(db, owner, scopes, label))
+    audit.asking.set(Asking(request_id="", address=audit.CONSOLE))
+    expires_at = None if days is None else time.time() + days * 24 * 3600
+    print(access.make_key(db, owner, scopes, label, expires_at=expires_at))
     db.dispose()
 
 

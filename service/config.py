@@ -69,6 +69,12 @@ class Settings(BaseSettings):
 
     max_model_bytes: int = Field(default=2 << 30, gt=0)
     max_queued_per_owner: int = Field(default=100, gt=0)
+    max_stored_bytes_per_owner: int = Field(default=0, ge=0)
+    """Models, artifacts, uploads under way and arrays of inferences of one owner; 0: no limit."""
+    max_device_seconds_per_month: float = Field(default=0.0, ge=0)
+    """What one owner's jobs may have of devices in a calendar month (UTC); 0: no limit."""
+    max_concurrent_per_owner: int = Field(default=0, ge=0)
+    """Jobs of one owner that run at the same time, on all workers together; 0: no limit."""
 
     requests_per_s: float = Field(default=2000.0, gt=0)
     """Requests of one key, for each API process; over `requests_burst` at once they are refused with 429."""
@@ -109,6 +115,8 @@ class Settings(BaseSettings):
     """A resumable upload that nothing was added to for this long is removed."""
     keep_inferences_hours: float = Field(default=24.0, gt=0)
     """Inputs and outputs of an inference are kept for this long after its end."""
+    keep_audit_days: float = Field(default=90.0, ge=0)
+    """Entries of the audit log are removed after this time; 0: kept for ever."""
     gc_grace_s: float = Field(default=3600.0, ge=60)
     """Bytes that nothing refers to are removed once they are this old; a multipart body must arrive in half of it."""
     retention_every_s: float = Field(default=600.0, gt=0)

@@ -4,12 +4,17 @@
     └── ServiceError
         ├── RequestError             the request is at fault
         │   ├── BadRequest               a field, header or part is missing or malformed
-        │   ├── NotAuthenticated         no key, or a key that is unknown or revoked
+        │   ├── NotAuthenticated         no key, or one that is unknown, revoked or expired
         │   ├── NotAllowed               the key lacks the scope
+        │   ├── OwnerSuspended           the operator has barred the key's owner
+        │   ├── QuotaExceeded            the owner stores as many bytes as it may
         │   ├── NotFound                 no such thing, or it belongs to another owner
         │   │   └── SourceUnknown            a tuning record whose workload's text was never recorded
         │   ├── BodyTooLarge             the upload exceeds the stated limit
         │   ├── QueueFull                the owner has too many jobs waiting
+        │   ├── DeviceTimeUsed           the owner has had its device seconds of this month
+        │   ├── OwnerExists              there is an owner of this name
+        │   ├── KeyEnded                 the key was revoked or has expired, and cannot be rotated
         │   ├── TooManyAtOnce            the owner has too many requests of this kind open
         │   ├── RateLimited              the key has sent too many requests
         │   ├── IdempotencyKeyReused     the key was used with another body
@@ -67,6 +72,14 @@ class NotAllowed(RequestError):
     code = "not_allowed"
 
 
+class OwnerSuspended(RequestError):
+    code = "owner_suspended"
+
+
+class QuotaExceeded(RequestError):
+    code = "quota_exceeded"
+
+
 class NotFound(RequestError):
     code = "not_found"
 
@@ -81,6 +94,18 @@ class BodyTooLarge(RequestError):
 
 class QueueFull(RequestError):
     code = "queue_full"
+
+
+class DeviceTimeUsed(RequestError):
+    code = "device_time_used"
+
+
+class OwnerExists(RequestError):
+    code = "owner_exists"
+
+
+class KeyEnded(RequestError):
+    code = "key_ended"
 
 
 class TooManyAtOnce(RequestError):

@@ -26,6 +26,7 @@ from tilewright.errors import UsageError
 from tilewright.follow import follow
 from tilewright.http import IDEMPOTENCY_KEY, Http
 from tilewright.names import artifact_of, digest_of, id_of
+from tilewright.owners import Owners
 from tilewright.package import package
 from tilewright.uploads import upload
 from tilewright.wire import (
@@ -58,7 +59,7 @@ def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts):
+class Client(Artifacts, Owners):
     """Connections to one server; close it, or use it in a `with` block. Not for several threads at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a

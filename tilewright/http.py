@@ -16,6 +16,8 @@ ATTEMPTS = 5
 """Of a request that is safe to repeat."""
 LONGEST_PAUSE_S = 20.0
 """Between two attempts, whatever the server's `Retry-After` asks for."""
+HOPELESS_S = 600.0
+"""A 429 that says to come back later than this, such as next month, is not asked again."""
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses that say: not now. Nothing was done, or what was done is found again by its idempotency key."""
 SAFE = frozenset({"GET", "HEAD"})
@@ -77,7 +79,8 @@ class Http:
                     raise self.unreachable(str(error) or type(error).__name__) from error
                 self.pause(attempt)
                 continue
-            if response.status_code not in BUSY or last:
+            hopeless = response.status_code == 429 and _asked(response.headers) > HOPELESS_S
+            if response.status_code not in BUSY or last or hopeless:
                 break
             self.pause(attempt, response.headers)
         self.check(response)
@@ -128,9 +131,9 @@ class Http:
 
         As long as `Retry-After` says, else twice as long each time, with jitter.
         """
-        asked = (headers or {}).get("Retry-After", "")
-        if asked.isascii() and asked.isdigit() and self.pause_s > 0:
-            time.sleep(min(float(asked), LONGEST_PAUSE_S))
+        asked_s = _asked(headers or {})
+        if asked_s >= 0 and self.pause_s > 0:
+            time.sleep(min(asked_s, LONGEST_PAUSE_S))
         else:
             time.sleep(min(self.pause_s * 2 ** (attempt - 1), LONGEST_PAUSE_S) * random.uniform(0.75, 1.25))
 
@@ -160,3 +163,9 @@ class Http:
         return ServerUnreachable(
             f"{self.url} does not answer: {reason}", fix="start it with `tilewright up`, or check TILEWRIGHT_URL"
         )
+
+
+def _asked(headers: Mapping[str, str]) -> float:
+    """Seconds that `Retry-After` asks for; -1 when it says nothing of the kind."""
+    asked = headers.get("Retry-After", "")
+    return float(asked) if asked.isascii() and asked.isdigit() else -1.0

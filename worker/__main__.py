@@ -16,6 +16,7 @@ from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
 from service.errors import NotReady
+from service.jobs import quotas
 from service.jobs.integrity import Watched
 from service.logs import configure, logger
 from worker import device, group, kernel, queues, sandbox, schema, scratch, walls
@@ -108,6 +109,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         presence=Presence(db, name, serving.names, hardware, own.seen_every_s, published),
         limits=own.limits,
         lease_s=settings.lease_s,
+        owner_limits=quotas.Limits.of(settings),
         max_attempts=own.max_attempts,
         walls=own.require_walls,
         max_lost_leases=settings.max_lost_leases,

@@ -15,7 +15,7 @@ from onnx import defs
 
 import compiler.ops
 from compiler.contract import Kind, kinds
-from compiler.frontend.contrib import CONTRIB
+from compiler.frontend.domains import DOMAINS
 from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
@@ -24,7 +24,7 @@ from compiler.ops import FAMILIES, OPERATORS
 from compiler.ops.operator import Operator, Unsupported
 from worker.holder import holder
 
-ONNX, CONTRIBUTED = "ai.onnx", "com.microsoft"
+ONNX = "ai.onnx"
 INLINED = tuple(sorted(set(STRUCTURAL) - set(OPERATORS)))
 """Resolved while the graph is read."""
 NEVER = ("Bernoulli", "SequenceMap")
@@ -39,7 +39,11 @@ def published() -> Mapping[str, list[dict[str, Any]]]:
 def operators() -> list[dict[str, Any]]:
     """One entry for each operator that a model may hold, by domain and name."""
     entries = [_entry(operator, about(family)) for family in FAMILIES for operator in family]
-    entries += [_other(name, CONTRIBUTED, "rewritten", "Brought to operators of ai.onnx") for name in CONTRIB]
+    entries += [
+        _other(name, domain, "rewritten", "Brought to operators of ai.onnx")
+        for domain in DOMAINS
+        for name in DOMAINS[domain]
+    ]
     ways = (
         (FOLDED, "folded", "Its result follows from types and constants alone"),
         (INLINED, "inlined", "Resolved while the model is read"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from service.blobs.store import Blobs
 from service.db.engine import Database
+from service.jobs import quotas
 from worker import device, group
 from worker.bell import Stop
 from worker.limits import Limits
@@ -30,6 +31,8 @@ class Desk:
     presence: Presence
     limits: Limits = field(default_factory=Limits)
     lease_s: float = 30.0
+    owner_limits: quotas.Limits = quotas.UNLIMITED
+    """What an owner may have to whom the operator granted nothing else."""
     max_attempts: int = 3
     """Tries of a job that fails because of this machine's state."""
     walls: tuple[str, ...] = ()

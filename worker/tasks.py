@@ -48,7 +48,7 @@ def _run_best(desk: Desk) -> str | None:
         if lock is None:
             log.info("device is in use", device=desk.device)
             return None
-        claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s)
+        claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s, desk.owner_limits)
         if claim is None:
             return None
         log.info("job claimed", job=str(claim.job_id), kind=str(claim.kind), fence=claim.fence, attempt=claim.attempt)

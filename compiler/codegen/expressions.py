@@ -215,11 +215,17 @@ class Emitter:
             load not in self.fixed and axis in self.address(load.slot, load.index)[1].axes for load in expr.loads
         )
 
+    def _is_contiguous(self, offset: Index) -> bool:
+        """Whether the lanes read neighbouring elements: each reads for itself by an index held for every lane."""
+        assert self.vector is not None
+        computed = any(part in self.held for part in Position(offset).walk())
+        return offset.coefficient(self.vector.axis) == 1 and not computed
+
     def _vf(self, expr: Expr, key: Expr) -> str:
         assert self.vector is not None
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
-            if offset.coefficient(self.vector.axis) == 1:
+            if self._is_contiguous(offset):
                 place = f"{pointer} + {self.index(offset)}"
                 return self._define(
                     key, "vf", f"tw_load_n({place}, {self.vector.count})" if self.vector.count else f"tw_load({place})"
@@ -244,7 +250,7 @@ class Emitter:
         text = ""
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
-            if offset.coefficient(self.vector.axis) == 1:
+            if self._is_contiguous(offset):
                 load, place = f"tw_load_{INTEGERS[expr.dtype]}", f"{pointer} + {self.index(offset)}"
                 text = f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
         elif isinstance(expr, Apply):

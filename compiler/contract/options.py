@@ -46,6 +46,8 @@ from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
 
 MAX_THREADS = 256
+MAX_RANK = 8
+"""Of the value of an input."""
 MAX_BUDGET_SECONDS = 24 * 3600.0
 MAX_BENCHMARK_SECONDS = 600.0
 MAX_BINDINGS = 32
@@ -59,10 +61,27 @@ def _as_given(value: Any, check: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _scalar(value: Any) -> Any:
-    if value is not None and not isinstance(value, bool | int | float):
-        raise ValueError("a number or a boolean is wanted")
-    return value
+def _numbers(value: Any) -> Any:
+    """The value with lists as tuples. Raises ValueError where it is no number, boolean or box of them."""
+    if value is not None:
+        _box(value)
+    return _tuples(value)
+
+
+def _box(value: Any, depth: int = 0) -> tuple[int, ...]:
+    """The shape of a number (none) or of lists of numbers, all lists of one depth equally long."""
+    if isinstance(value, bool | int | float):
+        return ()
+    if not isinstance(value, list | tuple) or depth == MAX_RANK:
+        raise ValueError("a number, a boolean or lists of them are wanted")
+    inner = {_box(item, depth + 1) for item in value} or {()}
+    if len(inner) > 1:
+        raise ValueError("lists of one length are wanted")
+    return (len(value), *inner.pop())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _whole_spec(value: Any) -> Any:
@@ -117,15 +136,25 @@ Binding = Mapping[str, Dimension]
 GivenBinding = Mapping[str, Dimension | list[Dimension]]
 _BINDING: TypeAdapter[Binding] = TypeAdapter(Binding)
 Name = Annotated[StrictStr, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
-Scalar = Annotated[float | int | bool | None, PlainValidator(_scalar, json_schema_input_type=StrictBool | float | None)]
+Numbers = Annotated[
+    float | int | bool | tuple[Any, ...] | None,
+    PlainValidator(_numbers, json_schema_input_type=StrictBool | float | list[Any] | None),
+]
 
 
 @dataclass(frozen=True, config=CONFIG)
 class InputSpec:
-    """How one graph input is bound: its whole shape, and for an input that selects a branch its value."""
+    """How one graph input is bound: its whole shape, and for one that must be known when compiling its value.
+
+    The value is one number for every element, or nested lists of them that also say the shape.
+    """
 
     shape: tuple[Dimension, ...] | None = None
-    value: Scalar = None
+    value: Numbers = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, tuple) and self.shape is None:
+            object.__setattr__(self, "shape", _box(self.value))
 
 
 Spec = Annotated[InputSpec, BeforeValidator(_whole_spec, json_schema_input_type=list[Dimension] | InputSpec)]
@@ -193,8 +222,8 @@ class CompileOptions(_Refusing):
     inputs: Annotated[Mapping[str, Spec], AfterValidator(_unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
-        description='by input name: its whole shape, or `{"shape": [...], "value": scalar}`; '
-        "`value` fixes an input that selects a branch",
+        description='by input name: its whole shape, or `{"shape": [...], "value": number or lists of numbers}`; '
+        "`value` fixes an input that selects a branch or says a shape",
         examples=[{"x": [1, 3, 224, 224]}],
     )
     dims: Annotated[

@@ -11,6 +11,9 @@ import numpy as np
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.tensor import DType, TensorType
 
+OFFERED_ELEMENTS = 64
+"""Longest list that a user is asked to write into options."""
+
 
 @dataclass
 class Assembly:
@@ -65,7 +68,7 @@ class Assembly:
         return self.values[id].type
 
     def inputs_behind(self, id: int) -> list[str]:
-        """Names of the graph inputs with at most one element that a value depends on."""
+        """Names of the graph inputs that a value depends on and that may be given: numbers and short lists of them."""
         found: set[int] = set()
         inputs = set(self.inputs)
         stack, seen = [id], {id}
@@ -75,9 +78,14 @@ class Assembly:
                 fresh = [used for used in self.producer[current].used if used not in seen]
                 seen.update(fresh)
                 stack.extend(fresh)
-            elif current in inputs and math.prod(self.type(current).capacity) <= 1:
+            elif current in inputs and self._is_short(self.type(current)):
                 found.add(current)
         return [self.values[id].name for id in sorted(found)]
+
+    @staticmethod
+    def _is_short(kind: TensorType) -> bool:
+        elements = math.prod(kind.capacity)
+        return elements <= 1 or (kind.rank == 1 and elements <= OFFERED_ELEMENTS)
 
     def finish(self, outputs: Sequence[tuple[str, int]]) -> Graph:
         """The Graph with these outputs, in order.

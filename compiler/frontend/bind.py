@@ -6,8 +6,9 @@ From the options, by name, or 1 for a batch left open.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from compiler.ir.tensor import DType, TensorType
 
 Key = str | tuple[str, int]
 """A symbolic dimension: its name, or for one without a name the input and the axis."""
+Value = float | int | bool | tuple[Any, ...]
+"""What options fix an input to: a number for every element, or nested tuples of numbers."""
 
 
 @dataclass(frozen=True)
@@ -203,21 +206,40 @@ def _shape_text(entry: Input) -> str:
     return "[" + ", ".join(str(dim) if isinstance(dim, int) else quoted(dim or "?") for dim in entry.shape) + "]"
 
 
-def _constant(name: str, value: float | int | bool, kind: TensorType, limits: Limits) -> np.ndarray:
+def _constant(name: str, value: Value, kind: TensorType, limits: Limits) -> np.ndarray:
+    """The value that options fix. Raises OptionsError for one that is none of the input's type and shape."""
     if kind.elements > limits.parameter_elements:
-        raise OptionsError(f"inputs[{quoted(name)}] has a value but {kind.elements} elements", fix="fix scalars only")
-    fits = isinstance(value, int) or kind.dtype.is_float or value.is_integer()
-    if kind.dtype.is_float:
-        fits = isinstance(value, float) or abs(value) < 2**1000
-    if kind.dtype.is_integer:
-        info = np.iinfo(kind.dtype.numpy)
-        fits = fits and info.min <= value <= info.max
-    if kind.dtype is DType.BOOL:
-        fits = value in (0, 1)
-    if not fits:
         raise OptionsError(
-            f"inputs[{quoted(name)}] has value {value}, which is no {kind.dtype}", fix="give a value of that type"
+            f"inputs[{quoted(name)}] has a value but {kind.elements} elements",
+            fix=f"fix inputs of at most {limits.parameter_elements} elements",
         )
-    array = np.full(kind.dims, value, dtype=kind.dtype.numpy)
+    if isinstance(value, tuple) and np.shape(value) != kind.dims:
+        raise OptionsError(
+            f"inputs[{quoted(name)}] has a value of shape {list(np.shape(value))}, but its shape is {list(kind.dims)}",
+            fix="give as many numbers as the input has elements, or one for all of them",
+        )
+    if (wrong := next((number for number in _flat(value) if not _fits(number, kind.dtype)), None)) is not None:
+        raise OptionsError(
+            f"inputs[{quoted(name)}] has value {wrong}, which is no {kind.dtype}", fix="give a value of that type"
+        )
+    array = np.broadcast_to(np.array(value, dtype=kind.dtype.numpy), kind.dims).copy()
     array.flags.writeable = False
     return array
+
+
+def _flat(value: Value) -> Iterator[float | int | bool]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _fits(value: float | int | bool, dtype: DType) -> bool:
+    """Whether a number is one of an element type."""
+    if dtype is DType.BOOL:
+        return value in (0, 1)
+    if dtype.is_float:
+        return isinstance(value, float) or abs(value) < 2**1000
+    info = np.iinfo(dtype.numpy)
+    return (isinstance(value, int) or value.is_integer()) and bool(info.min <= value <= info.max)

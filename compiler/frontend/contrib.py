@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler.frontend.model import AttrValue, Call, Expansion
-from compiler.frontend.opsets import Site
+from compiler.frontend.site import Site
 from compiler.ops.operator import Unsupported
 
 DOMAIN = "com.microsoft"

@@ -20,15 +20,15 @@ import numpy as np
 from compiler.errors import ModelTooLarge, Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
-from compiler.frontend.contrib import CONTRIB, DOMAIN
+from compiler.frontend.domains import rule_of
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
 from compiler.frontend.legalise import check, may_expand, normal_attrs, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
-from compiler.frontend.opsets import Site
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
+from compiler.frontend.site import NotKnown, Site
 from compiler.frontend.special import FOLDED, Place
 from compiler.frontend.tensors import check_size
 from compiler.frontend.unroll import loop, scan
@@ -66,7 +66,7 @@ def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> boo
 
     Whether this very call is taken, only the walk can say.
     """
-    if key_of(call) in model.functions or (call.domain == DOMAIN and call.op in CONTRIB):
+    if key_of(call) in model.functions or rule_of(call) is not None:
         return True
     if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
         return False
@@ -168,9 +168,9 @@ class _Walk:
         if function is not None:
             prefix = f"{scope.source(call.source)}/"
             return self.expand(call, ids, scope, expand_function(call, function), prefix)
-        if call.domain == DOMAIN and call.op in CONTRIB:
+        if (rule := rule_of(call)) is not None:
             site = Site(call, self._types(ids), self._arrays(ids))
-            return self.expand(call, ids, scope, _guarded(lambda: CONTRIB[call.op](site)), None)
+            return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
         if call.domain:
             raise Unsupported(
                 f"operators of domain {quoted(call.domain)} are not known",
@@ -185,7 +185,9 @@ class _Walk:
         place = Place(call, self._types(ids), self._arrays(ids), self.limits)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
-        expansion = _guarded(lambda: upgrade(call, opset, place.types, place.constants))
+        if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):
+            raise self._never_folded(call, ids, opset)
+        expansion = self._rewritten(lambda: upgrade(call, opset, place.types, place.constants), ids)
         if expansion is not None:
             return self.expand(call, ids, scope, expansion, None)
         form = form_of(call.op, NEWEST_OPSET)
@@ -268,6 +270,24 @@ class _Walk:
             self.graph.node(node)
         return (*node.outputs, *(None for _ in call.outputs[count:]))
 
+    def _rewritten(self, rule: Callable[[], T], ids: Ids) -> T:
+        """What a rule makes of a call. Raises Unsupported."""
+        try:
+            return _guarded(rule)
+        except NotKnown as no:
+            id = ids[no.position]
+            assert id is not None
+            raise self._unknown_parameter(id, no.name) from no
+
+    def _never_folded(self, call: Call, ids: Ids, opset: int) -> Unsupported:
+        """Why an operator that is only ever folded is not."""
+        form = form_of(call.op, opset)
+        assert form is not None
+        for id, formal in zip(ids, form.formals, strict=False):
+            if id is not None and id not in self.graph.constants:
+                return self._unknown_parameter(id, formal.name)
+        return Unsupported("its result is too large to be computed when compiling", "bind smaller shapes")
+
     def _unknown_parameter(self, id: int, name: str) -> Unsupported:
         known = self.graph.constants.get(id)
         if known is not None:
@@ -301,15 +321,19 @@ class _Walk:
         return ids[:1]
 
     def dropout(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """Dropout when not training: `y = x`, and a mask of ones."""
+        """Dropout when not training, or of no element: `y = x`, and a mask of ones."""
         training = self.graph.constants.get(ids[2]) if len(ids) > 2 and ids[2] is not None else np.array(False)
-        if training is None or training.any():
+        ratio = self.graph.constants.get(ids[1]) if len(ids) > 1 and ids[1] is not None else None
+        if ratio is not None and not ratio.any():
+            training = np.array(False)
+        opset = scope.opsets.get("") or NEWEST_OPSET
+        if training is None or training.any() or (opset < 7 and not call.attrs.get("is_test", 0)):
             raise Unsupported("it is in training form", "export the model in inference mode (model.eval())")
         if len(call.outputs) == 1:
             return ids[:1]
         assert ids[0] is not None
         kind = self.graph.type(ids[0])
-        dtype = kind.dtype.numpy if (scope.opsets.get("") or NEWEST_OPSET) < 10 else np.dtype(np.bool_)
+        dtype = kind.dtype.numpy if opset < 10 else np.dtype(np.bool_)
         mask = np.broadcast_to(np.ones((), dtype), kind.dims)
         return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
 
@@ -335,12 +359,25 @@ class _Walk:
             results.append(slot)
         return tuple(results)
 
+    def present(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """OptionalHasElement: whether there is an input; one that is a tensor always has its element."""
+        there = np.array(bool(ids) and ids[0] is not None)
+        return (self.graph.constant(there, scope.label(call.outputs[0])),)
+
+    def element(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """OptionalGetElement of a tensor: `y = x`."""
+        if not ids or ids[0] is None:
+            raise Unsupported("it asks for the element of an optional that has none", "export the model again")
+        return ids[:1]
+
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
     "Loop": loop,
+    "OptionalGetElement": _Walk.element,
+    "OptionalHasElement": _Walk.present,
     "Scan": scan,
 }
 """Operators that are resolved while the graph is read, and never stand in it."""

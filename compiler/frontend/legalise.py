@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.frontend.model import NEWEST_OPSET, AttrValue, Body, Call, Expansion, Foreign, Reference, quoted
-from compiler.frontend.opsets import UPGRADES, Rule, Site
+from compiler.frontend.opsets import UPGRADES, Rule
 from compiler.frontend.schema import Form, check_form, form_of
+from compiler.frontend.site import Site
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Unsupported

@@ -10,68 +10,21 @@ changelog of ONNX operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from compiler.frontend.composed import batch_norm_of_batch, deform_conv, det, max_unpool
 from compiler.frontend.model import AttrValue, Call, Expansion
+from compiler.frontend.opset_six import OPSET_SIX
+from compiler.frontend.site import Site
+from compiler.frontend.spectra import dft, stft
 from compiler.frontend.tensors import CODES
-from compiler.ir.tensor import DType, TensorType, extent, static
+from compiler.ir.tensor import DType, extent, static
 from compiler.ops.operator import Unsupported
 
 ALWAYS = 10**6
 """An opset that no model has: the rule applies to every form."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """One call as a rule sees it. `types` and `constants` follow the inputs; None: absent, or not constant."""
-
-    call: Call
-    types: tuple[TensorType | None, ...]
-    constants: tuple[np.ndarray | None, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """x0, x1, ..., the empty name for an absent input."""
-        return tuple(f"x{position}" if name else "" for position, name in enumerate(self.call.inputs))
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """y0, y1, ..., the empty name for an output that is not asked for."""
-        return tuple(f"y{position}" if name else "" for position, name in enumerate(self.call.outputs))
-
-    @property
-    def first(self) -> TensorType:
-        """Type of the first input."""
-        if not self.types or self.types[0] is None:
-            raise Unsupported("its first input is absent", "export the model again")
-        return self.types[0]
-
-    def ints(self, name: str) -> tuple[int, ...] | None:
-        """An attribute of ints, None where it is not given."""
-        value = self.call.attrs.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, tuple):
-            raise Unsupported(f"attribute {name!r} is not a list of ints", "export the model again")
-        return tuple(int(item) for item in value if isinstance(item, int))
-
-    def integer(self, name: str, default: int) -> int:
-        """An attribute that is one int."""
-        value = self.call.attrs.get(name, default)
-        return value if isinstance(value, int) else default
-
-    def attrs_without(self, *names: str) -> dict[str, AttrValue]:
-        """The call's attributes but these, of which any may be absent."""
-        return {name: value for name, value in self.call.attrs.items() if name not in names}
-
-    def becomes(self, *calls: Call, **constants: np.ndarray) -> Expansion:
-        """An Expansion of these calls, reading x0, ... and defining y0, ..."""
-        inputs = tuple(f"x{position}" for position in range(len(self.call.inputs)))
-        outputs = tuple(f"y{position}" for position in range(len(self.call.outputs)))
-        return Expansion(inputs, outputs, calls, constants)
 
 
 Rule = Callable[[Site], Expansion | None]
@@ -139,8 +92,10 @@ def softmax_over_flattened(site: Site) -> Expansion:
 
 
 def batch_norm_for_inference(site: Site) -> Expansion | None:
-    """Outputs beside the first, `spatial` = 0 and `training_mode` = 1 belong to training."""
-    if any(site.call.outputs[1:]) or site.integer("training_mode", 0) or not site.integer("spatial", 1):
+    """Outputs beside the first and `spatial` = 0 belong to training, compiled only where `training_mode` says so."""
+    if site.integer("training_mode", 0):
+        return batch_norm_of_batch(site)
+    if any(site.call.outputs[1:]) or not site.integer("spatial", 1):
         raise Unsupported(
             "it is in training form (statistics per batch or as outputs)",
             "export the model in inference mode (model.eval() before torch.onnx.export)",
@@ -258,8 +213,18 @@ _REDUCTIONS_18 = (
     *("ReduceMin", "ReduceProd", "ReduceSumSquare"),
 )
 
+COMPOSED: Mapping[str, Rule] = {
+    "DFT": dft,
+    "DeformConv": deform_conv,
+    "Det": det,
+    "MaxUnpool": max_unpool,
+    "STFT": stft,
+}
+"""Operators whose newest form, too, is made of others."""
+
 UPGRADES: tuple[tuple[str, int, Rule], ...] = (
     # operator, opset in which the newest form came, rule for the forms before it
+    *((name, 7, rule) for name, rule in OPSET_SIX),
     ("BatchNormalization", ALWAYS, batch_norm_for_inference),
     ("CastLike", ALWAYS, cast_like),
     ("Clip", 11, attributes_to_inputs(("min", None), ("max", None))),
@@ -282,4 +247,5 @@ UPGRADES: tuple[tuple[str, int, Rule], ...] = (
     ("TopK", 10, top_k),
     ("Unsqueeze", 13, _AXES),
     ("Upsample", ALWAYS, upsample_to_resize),
+    *((name, ALWAYS, rule) for name, rule in COMPOSED.items()),
 )

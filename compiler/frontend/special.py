@@ -13,7 +13,7 @@ import numpy as np
 from compiler.errors import ModelTooLarge
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import AttrValue
-from compiler.frontend.opsets import Site
+from compiler.frontend.site import Site
 from compiler.frontend.tensors import DTYPES, check_size
 from compiler.ir.tensor import DType, static
 from compiler.ops.operator import Unsupported
@@ -120,10 +120,43 @@ def eye_like(place: Place) -> np.ndarray | None:
     return ones.astype(dtype.numpy)
 
 
+def mel_weights(place: Place) -> np.ndarray | None:
+    """[dft_length // 2 + 1, num_mel_bins]: triangles between neighbouring edges, which are equally far in mel.
+
+    An edge in Hz lies at the bin floor((dft_length + 1) edge / sample_rate).
+    """
+    if any(bound is None for bound in place.constants):
+        return None
+    if any(bound is not None and bound.size != 1 for bound in place.constants):
+        raise Unsupported("its inputs are not scalars", "export the model again")
+    count, length, rate, low, high = (float(bound.reshape(())) for bound in place.constants if bound is not None)
+    spectrum = int(length) // 2 + 1
+    if not (count >= 1 and length >= 1 and rate > 0 and -700 < low <= high <= rate / 2):
+        raise Unsupported(f"edges from {low:g} to {high:g} Hz do not fit a rate of {rate:g}", "export the model again")
+    if 8 * spectrum * count > place.limits.fold_bytes:
+        raise ModelTooLarge(f"{count:g} mel bins of {spectrum} frequencies are too many", fix="ask for fewer")
+    code = place.call.attrs.get("output_datatype", 1)
+    dtype = DTYPES.get(code) if isinstance(code, int) else None
+    if dtype is None:
+        raise Unsupported(f"output_datatype {code!r:.40} is not supported", "use a type from bool to double")
+    mel = 2595 * np.log1p(np.array([low, high]) / 700) / np.log(10)
+    steps = mel[0] + np.arange(count + 2) * (mel[1] - mel[0]) / (count + 2)
+    hertz = 700 * np.expm1(steps / 2595 * np.log(10))
+    edges = np.floor((length + 1) * hertz / rate)
+    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    bins = np.arange(spectrum)[:, None]
+    with np.errstate(all="ignore"):
+        rising = np.where(centre > left, (bins - left) / (centre - left), bins == centre)
+        falling = (right - bins) / (right - centre)
+    weights = np.where((bins >= left) & (bins <= centre), rising, 0.0)
+    return np.where((bins >= centre) & (bins < right), falling, weights).astype(dtype.numpy)
+
+
 FOLDED: dict[str, Callable[[Place], np.ndarray | None]] = {
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
     "EyeLike": eye_like,
+    "MelWeightMatrix": mel_weights,
     "NonZero": non_zero,
     "Range": range_,
     "Shape": shape,

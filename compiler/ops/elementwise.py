@@ -139,11 +139,32 @@ def _shift_record() -> Operator:
         return same_type(node, types)
 
     def define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
-        return map_kernel("BitShift", types, outs[0], _function("shift_left" if goes_left(node) else "shift_right"))
+        """By an amount below 0, or of as many bits as there are or more, only the sign of a right shift is left."""
+        left, dtype = goes_left(node), outs[0].dtype
+        bits = 8 * dtype.bytes
+
+        def fn(x: Expr, amount: Expr) -> Expr:
+            beyond = call("ge", amount, number(bits, dtype))
+            if dtype.is_signed:
+                beyond = call("or", beyond, call("lt", amount, number(0, dtype)))
+            shifted = call("shift_left" if left else "shift_right", x, amount)
+            keeps_sign = dtype.is_signed and not left
+            rest = call("shift_right", x, number(bits - 1, dtype)) if keeps_sign else number(0, dtype)
+            return Where(beyond, rest, shifted)
+
+        return map_kernel("BitShift", types, outs[0], fn)
 
     def reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        a, b = arrays_at(arrays, 0, 1)
-        return (np.left_shift(a, b) if goes_left(node) else np.right_shift(a, b),)
+        """In Python's integers, cut to the bits of the element type."""
+        a, b = np.broadcast_arrays(*arrays_at(arrays, 0, 1))
+        bits = 8 * a.dtype.itemsize
+        beyond = (b < 0) | (b >= bits)
+        if goes_left(node):
+            wide = np.where(beyond, 0, a).astype(object) << np.where(beyond, 0, b).astype(object)
+            cut = np.frompyfunc(lambda item: item & (2**bits - 1), 1, 1)(wide)
+            return (cut.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(a.shape),)
+        kept = np.right_shift(a, np.where(beyond, 0, b).astype(a.dtype))
+        return (np.where(beyond, np.where(a < 0, -1, 0).astype(a.dtype), kept),)
 
     return Operator("BitShift", infer, reference, define, traits=Trait.ELEMENTWISE)
 

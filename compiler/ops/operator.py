@@ -57,6 +57,6 @@ class Operator:
     reference: Callable[[Node, Arrays], tuple[np.ndarray, ...]]
     define: Callable[[Node, Types, tuple[TensorType, ...]], Kernel | Routine]
     parameters: tuple[tuple[int, str], ...] = ()
-    opsets: tuple[int, int] = (7, 28)
+    opsets: tuple[int, int] = (6, 28)
     traits: Trait = PLAIN
     indices: tuple[int, ...] = ()

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from service.db.models import Row, Share, Total
+from service.db.models import Row, Share, Total, Usage
 
 
-def unless_present(session: Session, table: type[Row], **values: Any) -> None:
-    """Insert a row; nothing happens when a row with one of its keys exists, or is made at the same moment."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
-    else:
-        session.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())
+def unless_present(session: Session, table: type[Row], **values: Any) -> bool:
+    """Insert a row; nothing happens when a row with one of its keys exists, or is made at the same moment.
+
+    Whether it was inserted.
+    """
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(table).values(**values).on_conflict_do_nothing()
+    return session.execute(insert.returning(sa.literal_column("1"))).first() is not None
 
 
-def add_up(session: Session, table: type[Share] | type[Total], column: str, amount: float, **keys: Any) -> None:
+def add_up(
+    session: Session, table: type[Share] | type[Total] | type[Usage], column: str, amount: float, **keys: Any
+) -> None:
     """Add `amount` to a number in the row with these keys, which is made when missing.
 
     Safe against others who do so at the same time.

@@ -36,6 +36,13 @@ def of_owner(session: Session, owner_id: uuid.UUID, job_id: uuid.UUID, *, lock: 
     return session.scalar(query.with_for_update() if lock else query)
 
 
+def open_of(session: Session, owner_id: uuid.UUID) -> Sequence[Job]:
+    """The owner's jobs that have not ended, as they are now and stay until the transaction ends."""
+    query = sa.select(Job).where(Job.owner_id == owner_id, Job.state.in_((JobState.QUEUED, *HELD)))
+    query = query.order_by(Job.id).with_for_update().execution_options(populate_existing=True)
+    return session.scalars(query).all()
+
+
 def by_ids(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Job]:
     """The jobs with these ids, of any owner."""
     return session.scalars(sa.select(Job).where(Job.id.in_(job_ids))).all()
@@ -96,12 +103,6 @@ def queue_ages(session: Session) -> Sequence[tuple[str, float]]:
     return [(queue, seconds) for queue, seconds in session.execute(query)]
 
 
-def waiting(session: Session, owner_id: uuid.UUID) -> int:
-    """How many of the owner's jobs are queued."""
-    query = sa.select(sa.func.count()).where(Job.owner_id == owner_id, Job.state == JobState.QUEUED)
-    return session.scalar(query) or 0
-
-
 def waiting_in(session: Session, queues: Collection[str]) -> dict[str, int]:
     """How many jobs, of all owners, each of these queues holds that a worker could begin now."""
     query = sa.select(Job.queue, sa.func.count()).where(Job.queue.in_(queues), Job.state == JobState.QUEUED)
@@ -127,10 +128,11 @@ def positions(session: Session, asked: Collection[Job]) -> dict[uuid.UUID, int]:
     return {row.id: int(row.ahead) for row in found}
 
 
-def best(session: Session, queues: Collection[str]) -> uuid.UUID | None:
+def best(session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID] | None = None) -> uuid.UUID | None:
     """The job to run next: priority, then the owner who has had least of the queue, then age.
 
-    On PostgreSQL the row is locked, and rows locked by others are skipped.
+    Jobs of owners that `barred` selects are passed over. On PostgreSQL the row is locked, and rows locked by others are
+    skipped.
     """
     had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
@@ -141,7 +143,7 @@ def best(session: Session, queues: Collection[str]) -> uuid.UUID | None:
         .limit(1)
         .with_for_update(skip_locked=True, of=Job)
     )
-    return session.scalar(query)
+    return session.scalar(query if barred is None else query.where(Job.owner_id.not_in(barred)))
 
 
 @dataclass(frozen=True)

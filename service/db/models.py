@@ -70,6 +70,16 @@ class Owner(Row):
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(sa.String(100), unique=True)
     created_at: Mapped[float] = mapped_column(default=clock())
+    suspended_at: Mapped[float | None]
+    """Since when its keys are refused and none of its jobs is started."""
+    deleted_at: Mapped[float | None]
+    """When its deletion was asked for; the row goes last, after all that is the owner's."""
+    max_stored_bytes: Mapped[int | None]
+    """This and the next three: what the operator granted instead of the installation's limit; 0: no limit."""
+    max_queued_jobs: Mapped[int | None]
+    max_device_s: Mapped[float | None]
+    """Device seconds of a calendar month (UTC)."""
+    max_concurrent_jobs: Mapped[int | None]
 
 
 class ApiKey(Row):
@@ -84,6 +94,12 @@ class ApiKey(Row):
     label: Mapped[str] = mapped_column(sa.String(200))
     created_at: Mapped[float] = mapped_column(default=clock())
     revoked_at: Mapped[float | None]
+    expires_at: Mapped[float | None]
+    """From then on it is refused."""
+    last_used_at: Mapped[float | None]
+    """To about a minute."""
+    replaced_by: Mapped[uuid.UUID | None]
+    """The key that was made when this one was rotated."""
 
 
 class Model(Row):
@@ -160,6 +176,7 @@ class Job(Row):
     options: Mapped[dict[str, Any]]
     """`CompileOptions`, `BenchmarkOptions`, or for an inference `{"threads"}`."""
     samples: Mapped[list[dict[str, Any]] | None]
+    samples_bytes: Mapped[int] = mapped_column(default=0)
     """Of a compilation that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
     cache_key: Mapped[str | None] = mapped_column(sa.String(64))
     """Of a compilation."""
@@ -229,6 +246,8 @@ class Attempt(Row):
     batches: Mapped[int] = mapped_column(default=0)
     """Number of the newest batch of events and measurements that was written. A batch whose answer was lost is not
     written again."""
+    tallied_until: Mapped[float | None]
+    """Up to when its seconds are in the owner's `Usage`; None: from its start on they are not."""
 
 
 class Event(Row):
@@ -427,6 +446,41 @@ class Share(Row):
     queue: Mapped[str] = mapped_column(sa.String(200), primary_key=True)
     owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), primary_key=True)
     used_s: Mapped[float] = mapped_column(default=0.0)
+
+
+class Usage(Row):
+    """Device seconds that an owner's attempts had in a calendar month (UTC), of all queues; it only grows."""
+
+    __tablename__ = "usage"
+
+    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), primary_key=True)
+    month: Mapped[str] = mapped_column(sa.String(7), primary_key=True)
+    """Such as `2026-11`."""
+    device_s: Mapped[float] = mapped_column(default=0.0)
+
+
+class AuditEntry(Row):
+    """Who changed what, or was refused, when. Entries are added, and removed when they are old; never changed."""
+
+    __tablename__ = "audit"
+    __table_args__ = (sa.Index("ix_audit_owner_id_id", "owner_id", "id"),)
+
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
+    created_at: Mapped[float] = mapped_column(default=clock(), index=True)
+    owner_id: Mapped[uuid.UUID | None] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"))
+    """Whose key it was; None for a key that is unknown, and for the console."""
+    key_id: Mapped[uuid.UUID | None]
+    request_id: Mapped[str] = mapped_column(sa.String(64))
+    """The `X-Request-Id` of the answer."""
+    address: Mapped[str] = mapped_column(sa.String(100))
+    """Where the request came from; `console` for a chore of `python -m service`."""
+    verb: Mapped[str] = mapped_column(sa.String(32))
+    object: Mapped[str] = mapped_column(sa.String(400))
+    """A path of the API, such as `/jobs/{id}`."""
+    outcome: Mapped[str] = mapped_column(sa.String(64))
+    """`done`, or the code of the problem."""
+    untold: Mapped[int] = mapped_column(default=0)
+    """How many refusals of this process were left out since its entry before, because there were too many."""
 
 
 class Catalogue(Row):

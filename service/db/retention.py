@@ -10,7 +10,19 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
 from service.db.engine import clock
-from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Need, TuningRecord, Upload, Workload
+from service.db.models import (
+    Artifact,
+    Inference,
+    Job,
+    JobKind,
+    JobState,
+    Model,
+    Need,
+    Owner,
+    TuningRecord,
+    Upload,
+    Workload,
+)
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 BATCH = 500
@@ -67,8 +79,7 @@ def delete_measurements(session: Session, job: Job) -> Measurements:
     """Delete the tuning records that a job made, and the texts of workloads that no other record of its owner is of."""
     mine = TuningRecord.job_id == job.id
     keys = session.scalars(sa.select(TuningRecord.workload).where(mine).distinct()).all()
-    gone = session.scalars(sa.delete(TuningRecord).where(mine).returning(TuningRecord.id), execution_options=_UNSYNCED)
-    records = len(gone.all())
+    records = _drop_records(session, mine)
     unread = sa.select(TuningRecord.id).where(
         TuningRecord.owner_id == Workload.owner_id, TuningRecord.workload == Workload.workload
     )
@@ -114,6 +125,28 @@ def delete_model(session: Session, owner_id: uuid.UUID, digest: str) -> None:
     session.execute(
         sa.delete(Model).where(Model.owner_id == owner_id, Model.digest == digest), execution_options=_UNSYNCED
     )
+
+
+def some_jobs(session: Session, owner_id: uuid.UUID) -> Sequence[uuid.UUID]:
+    """Some of the owner's jobs."""
+    query = sa.select(Job.id).where(Job.owner_id == owner_id).order_by(Job.id.desc()).limit(BATCH)
+    return session.scalars(query).all()
+
+
+def delete_records(session: Session, owner_id: uuid.UUID) -> int:
+    """Delete some of the owner's tuning records; how many."""
+    some = sa.select(TuningRecord.id).where(TuningRecord.owner_id == owner_id).limit(FETCH)
+    return _drop_records(session, TuningRecord.id.in_(some))
+
+
+def _drop_records(session: Session, which: sa.ColumnElement[bool]) -> int:
+    gone = sa.delete(TuningRecord).where(which).returning(TuningRecord.id)
+    return len(session.scalars(gone, execution_options=_UNSYNCED).all())
+
+
+def delete_owner(session: Session, owner_id: uuid.UUID) -> None:
+    """Delete an owner who has no jobs: models, uploads, keys and all else that is its own go with the row."""
+    session.execute(sa.delete(Owner).where(Owner.id == owner_id), execution_options=_UNSYNCED)
 
 
 def records_of(session: Session, owner_id: uuid.UUID, digest: str) -> int:

@@ -30,7 +30,7 @@ from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
 from service.http.turns import Turns
-from service.jobs import health, reconcile, retention
+from service.jobs import access, health, reconcile, retention
 from service.jobs.access import Door
 from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
@@ -156,6 +156,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         daemon=True,
     )
     sweeper.start()
+    settler = threading.Thread(
+        target=access.settle_all_along,
+        args=(state.door, stop),
+        kwargs={"every_s": access.SETTLE_EVERY_S},
+        name="keys",
+        daemon=True,
+    )
+    settler.start()
     await to_thread.run_sync(state.oracle.warm)
     connections = Connections(settings, descriptors.for_connections())
     try:
@@ -166,4 +174,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await to_thread.run_sync(state.oracle.close)
         await to_thread.run_sync(thread.join)
         await to_thread.run_sync(sweeper.join)
+        await to_thread.run_sync(settler.join)
         state.db.dispose()

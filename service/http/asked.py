@@ -46,7 +46,7 @@ async def asked_for(
     wanted = _one_of(given, None if upload.options is None else parse_options(upload.options))
     if upload.bundle is None:
         return Asked(CompileIn(model=_digest(upload.digest or b"")), wanted, upload.samples)
-    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
+    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
     return Asked(CompileIn(model=kept.model.digest), wanted, upload.samples)
 
 

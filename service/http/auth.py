@@ -1,7 +1,8 @@
 """Who calls: the API key in the `Authorization` header, and the scope that a route demands.
 
-A route demands a scope by a parameter of the type `Reader`, `Submitter` or `Administrator`. The gate
-(`service.http.gate`) has let the caller in before any parameter is looked at; here is what the route gets of it.
+A route demands a scope by a parameter of the type `Reader`, `Submitter` or `Administrator`, and any key at all by
+`AnyCaller`. The gate (`service.http.gate`) has let the caller in before any parameter is looked at; here is what the
+route gets of it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ async def _caller(request: Request, _: Annotated[object, Depends(_bearer)]) -> C
     return cast(Caller, request.scope[CALLER])
 
 
+async def _anybody(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+    return caller
+
+
 async def _reader(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     return caller
 
@@ -42,6 +47,9 @@ async def _compiler(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     return caller
 
 
+AnyCaller = Annotated[Caller, Depends(_anybody)]
+"""A caller whose key is valid, whatever it allows."""
+
 Reader = Annotated[Caller, Depends(_reader)]
 """A caller whose key has the scope `read`."""
 
@@ -51,11 +59,14 @@ Administrator = Annotated[Caller, Depends(_administrator)]
 Submitter = Annotated[Caller, Depends(_compiler)]
 """A caller whose key has the scope `compile`."""
 
-SCOPES: Mapping[Any, str] = {_reader: "read", _compiler: "compile", _administrator: "admin"}
+ANY = ""
+"""In place of a scope: every key will do."""
+
+SCOPES: Mapping[Any, str] = {_anybody: ANY, _reader: "read", _compiler: "compile", _administrator: "admin"}
 
 
 def demanded(dependant: Dependant) -> str | None:
-    """The scope that a route with these parameters demands; None: it asks for no key."""
+    """The scope that a route with these parameters demands, or `ANY`; None: it asks for no key."""
     scopes = {SCOPES[one.call] for one in dependant.dependencies if one.call in SCOPES}
     assert len(scopes) <= 1, "a route takes one kind of caller"
     return next(iter(scopes), None)

@@ -59,6 +59,24 @@ def decode_moment(cursor: str | None) -> tuple[float, str] | None:
     return seconds, digest.hex()
 
 
+def encode_text(last: str | None) -> str | None:
+    """The cursor of the page after the row with this name."""
+    return None if last is None else base64.urlsafe_b64encode(last.encode()).decode().rstrip("=")
+
+
+def decode_text(cursor: str | None) -> str | None:
+    """The row before the page. Raises `BadRequest` for what `encode_text` never made."""
+    if cursor is None:
+        return None
+    try:
+        name = base64.urlsafe_b64decode(cursor + "==").decode()
+    except ValueError:
+        name = ""
+    if encode_text(name) != cursor or not name.isprintable() or not name:
+        raise _malformed(cursor)
+    return name
+
+
 _ID, _PLACE, _MOMENT = struct.Struct(">16s"), struct.Struct(">d16s"), struct.Struct(">d32s")
 
 
@@ -73,5 +91,9 @@ def _unpack(form: struct.Struct, cursor: str) -> tuple[Any, ...]:
     except (binascii.Error, ValueError, struct.error):
         values = (math.nan,)
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
-        raise BadRequest(f"cursor {cursor!r:.60} is malformed", fix="pass next_cursor of a page, or leave it out")
+        raise _malformed(cursor)
     return values
+
+
+def _malformed(cursor: str) -> BadRequest:
+    return BadRequest(f"cursor {cursor!r:.60} is malformed", fix="pass next_cursor of a page, or leave it out")

@@ -27,9 +27,14 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.BadRequest: 400,
     errors.NotAuthenticated: 401,
     errors.NotAllowed: 403,
+    errors.OwnerSuspended: 403,
+    errors.QuotaExceeded: 403,
     errors.NotFound: 404,
     errors.BodyTooLarge: 413,
     errors.QueueFull: 429,
+    errors.DeviceTimeUsed: 429,
+    errors.OwnerExists: 409,
+    errors.KeyEnded: 409,
     errors.TooManyAtOnce: 429,
     errors.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
@@ -60,9 +65,22 @@ HEADERS: dict[type[TilewrightError], dict[str, str]] = {
 
 REPEATED: dict[type[TilewrightError], dict[str, str]] = {
     errors.WrongOffset: {"Upload-Offset": "received"},
+    errors.DeviceTimeUsed: {"Retry-After": "retry_after_s"},
     errors.RateLimited: {"Retry-After": "retry_after_s"},
 }
 """Headers that repeat one of the error's details."""
+
+QUOTAS: tuple[type[TilewrightError], ...] = (
+    errors.NotAllowed,
+    errors.OwnerSuspended,
+    errors.QuotaExceeded,
+    errors.QueueFull,
+    errors.DeviceTimeUsed,
+)
+"""What a route may answer that makes jobs, beside what every route does."""
+
+TOLD = (errors.NotAllowed, errors.QuotaExceeded)
+"""Refusals that the audit log tells; keys that are not let in it tells at the door."""
 
 BY_STATUS = {400: "bad_request", 404: "no_such_route", 405: "method_not_allowed"}
 """Codes of what the router itself refuses."""
@@ -95,7 +113,7 @@ def problem_responses(*wanted: int | type[TilewrightError]) -> dict[int | str, d
         response = responses.setdefault(answer.status_code, {"description": HTTPStatus(answer.status_code).phrase})
         media = response.setdefault("content", {}).setdefault(PROBLEM, {"schema": PROBLEM_SCHEMA, "examples": {}})
         media["examples"][sample.code] = {"value": json.loads(bytes(answer.body))}
-        for name in HEADERS.get(type(sample), {}):
+        for name in (*HEADERS.get(type(sample), {}), *REPEATED.get(type(sample), {})):
             response.setdefault("headers", {})[name] = {"schema": {"type": "string"}}
     return responses
 
@@ -127,6 +145,8 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
 
 def _tilewright(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TilewrightError)
+    if isinstance(error, TOLD):
+        request.app.state.tilewright.door.refusals.note(request.method.lower(), error.code)
     shown = error
     if error.code == compiler.InternalError.code:
         shown = _ours(request)

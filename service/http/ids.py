@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Path
 
 from service.http.model_schemas import UPLOAD_ID
+from service.http.owner_schemas import KEY_ID
 from service.http.records_schemas import RECORD_EXAMPLE
 from service.http.run_schemas import BENCHMARK_ID, INFERENCE_ID
 from service.http.schemas import JOB_EXAMPLE
@@ -20,3 +21,4 @@ UploadId = Annotated[uuid.UUID, Path(description="As `POST /uploads` answered.",
 BenchmarkId = Annotated[uuid.UUID, Path(description="As `POST /benchmarks` answered.", examples=[BENCHMARK_ID])]
 InferenceId = Annotated[uuid.UUID, Path(description="As `POST /inferences` answered.", examples=[INFERENCE_ID])]
 RecordId = Annotated[uuid.UUID, Path(description="Of a tuning record.", examples=[RECORD_EXAMPLE["id"]])]
+KeyId = Annotated[uuid.UUID, Path(description="Of a key; `GET /keys` lists them.", examples=[KEY_ID])]

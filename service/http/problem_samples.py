@@ -18,6 +18,12 @@ SAMPLES: tuple[TilewrightError, ...] = (
     ),
     errors.NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>"),
     errors.NotAllowed("the key lacks the scope 'compile'", fix="use a key with the scope compile or admin"),
+    errors.OwnerSuspended("owner 'ada' is suspended", fix="ask an operator to let it in again"),
+    errors.QuotaExceeded(
+        "owner 'ada' stores 1073741824 bytes, and 104857600 more are above its limit of 1073741824",
+        fix="delete models with DELETE /models/{digest}, or ask an operator for more: PATCH /owners/ada",
+        details={"limit": 1073741824, "used": 1073741824, "asked": 104857600},
+    ),
     errors.NotFound("there is no such thing, or it is another owner's", fix="check the id"),
     errors.SourceUnknown(
         "the text of this record's workload was never recorded",
@@ -30,6 +36,8 @@ SAMPLES: tuple[TilewrightError, ...] = (
         fix="go on at Upload-Offset",
         details={"received": 1048576},
     ),
+    errors.OwnerExists("there is an owner 'ada'", fix="choose another name, or make a key for this one"),
+    errors.KeyEnded("key 019aa1f0-0000-7000-8000-000000000001 was revoked", fix="make a new one: POST /keys"),
     errors.ModelInUse(
         "2 jobs of this model wait or run", fix="wait for them, or cancel them with cancel=true", details={"jobs": 2}
     ),
@@ -56,6 +64,11 @@ SAMPLES: tuple[TilewrightError, ...] = (
     errors.PartTooLarge("report.html has 80000000 bytes", fix=f"download /artifacts/{ARTIFACT}"),
     SourceUnavailable("the compiler makes no source from this record", fix="measure it again with this version"),
     errors.QueueFull("100 jobs of this owner wait already", fix="wait for some of them to end", details={"limit": 100}),
+    errors.DeviceTimeUsed(
+        "owner 'ada' has had 36001 of its 36000 device seconds of 2026-11",
+        fix="wait for the next month (UTC), or ask an operator for more: PATCH /owners/ada",
+        details={"limit": 36000.0, "used": 36001.2, "month": "2026-11", "retry_after_s": 777600},
+    ),
     errors.TooManyAtOnce(
         "8 uploads of this owner are open already",
         fix="let some of them end, then ask again",

@@ -1,4 +1,7 @@
-"""What stands on every answer: one id for each request, bound to its log lines, and what the gate adds."""
+"""What stands on every answer: an id of the request, and what the gate adds.
+
+The id is bound to the request's log lines and audit entries.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.db.models import new_id
+from service.jobs.audit import Asking, asking
 
 REQUEST = "tilewright.request"
 """Under which a request's scope has its id."""
@@ -36,5 +40,11 @@ class RequestIds:
                 message["headers"] = [*given, NO_SNIFFING, (b"x-request-id", request_id.encode()), *added]
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request=request_id):
-            await self.app(scope, receive, send_with_id)
+        client = scope.get("client")
+        address = str(client[0]) if client else ""
+        asked = asking.set(Asking(request_id, address, scope["method"], scope["path"]))
+        try:
+            with structlog.contextvars.bound_contextvars(request=request_id):
+                await self.app(scope, receive, send_with_id)
+        finally:
+            asking.reset(asked)

@@ -23,6 +23,7 @@ from service.jobs.events import Feed
 from service.jobs.health import Check
 from service.jobs.numbers import Number
 from service.jobs.oracle import Oracle
+from service.jobs.quotas import Limits
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class State:
     pools: Pools
     checks: Kept[Sequence[Check]]
     numbers: Kept[Sequence[Number]]
+
+    @property
+    def limits(self) -> Limits:
+        """What an owner may have to whom the operator granted nothing else."""
+        return Limits.of(self.settings)
 
 
 def state_of(app: Any) -> State:

@@ -20,6 +20,7 @@ from service.errors import BadRequest, BodyTooLarge
 from service.http.limits import ENVELOPE_BYTES, Lane
 from service.http.parts import DATA, DIGEST, MAX_OPTIONS_BYTES, MODEL, OPTIONS, Parts, too_large
 from service.http.pools import Pool
+from service.http.space import space
 from service.http.state import State
 from service.jobs.access import Caller
 from service.jobs.bundle import Bundle
@@ -67,26 +68,39 @@ async def receive(
     sha256: str | None = None,
     model: str | None = None,
 ) -> Upload:
-    """Read a body that is a model, a zip, or multipart with these `parts`; its files have at most `max_model_bytes`.
+    """Read a body that is a model, a zip, or multipart with these `parts`; its files have no more bytes than `space`.
 
     sha256  what the body must have (hex), beside what its `Content-Digest` says
     model   the path of the ONNX file in a zip
 
     Raises `BodyTooLarge` (also at once, when the announced length says so), `DigestMismatch`, `BadRequest` for a body
-    that is of another form or breaks off, and `StorageUnavailable`; then nothing is kept.
+    that is of another form or breaks off, `QuotaExceeded`, and `StorageUnavailable`; then nothing is kept.
     """
+    async with space(here, caller) as limit:
+        return await _received(request, here, caller, limit, parts, sha256, model)
+
+
+async def _received(
+    request: Request,
+    here: State,
+    caller: Caller,
+    limit: int,
+    parts: Collection[str],
+    sha256: str | None,
+    model: str | None,
+) -> Upload:
     kind, boundary = media(request)
     if kind not in (*RAW_TYPES, ZIP, MULTIPART):
         raise BadRequest(
             f"a body of type {kind!r:.100} is not understood", fix=f"send {MULTIPART}, {ZIP} or {RAW_TYPES[0]}"
         )
-    limit, blobs, bodies = here.settings.max_model_bytes, here.blobs, here.pools.bodies
+    blobs, bodies = here.blobs, here.pools.bodies
     demanded = {digest for digest in (sha256, content_digest(request)) if digest is not None}
     most = limit if kind in RAW_TYPES else limit + MAX_OPTIONS_BYTES + ENVELOPE_BYTES
     demand_length(request, most, limit)
     try:
         if kind == MULTIPART:
-            return await _multipart(request, here, boundary, parts, demanded, most)
+            return await _multipart(request, here, boundary, parts, demanded, most, limit)
         writer = await bodies.run(blobs.writer, most)
         with writer:
             tally = Tally(writer.write, most, limit, hashed=bool(demanded))
@@ -113,9 +127,15 @@ async def in_turn(here: State, caller: Caller, work: Callable[[], Result]) -> Re
 
 
 async def _multipart(
-    request: Request, here: State, boundary: bytes | None, known: Collection[str], demanded: set[str], most: int
+    request: Request,
+    here: State,
+    boundary: bytes | None,
+    known: Collection[str],
+    demanded: set[str],
+    most: int,
+    limit: int,
 ) -> Upload:
-    limit, patience_s = here.settings.max_model_bytes, here.settings.gc_grace_s / 2
+    patience_s = here.settings.gc_grace_s / 2
     with Parts(here.blobs, boundary, known, limit=limit, patience_s=patience_s) as parts:
         tally = Tally(parts.feed, most, limit, hashed=bool(demanded))
         await pour(request, tally, here.pools.bodies)

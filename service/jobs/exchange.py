@@ -23,12 +23,13 @@ import orjson
 
 from compiler.contract import COMPILER_VERSION
 from compiler.errors import InternalError
-from service.db import owners, records, workloads
+from service.db import records, workloads
 from service.db.engine import Database
 from service.db.models import TuningRecord
 from service.db.plain import dumps, storable
 from service.db.records import Wanted
 from service.errors import BadRequest
+from service.jobs import audit, quotas
 from service.jobs.records import FIELDS, LONGEST, MAX_TEXT_BYTES, MAX_VARIANT_BYTES, everything, to_json, to_row
 
 FORMAT, VERSION = "tilewright-records", 1
@@ -136,7 +137,7 @@ class _Batch:
         if not self.rows and not self.texts:
             return
         with self.db.write() as session:
-            owners.lock(session, self.owner)  # two imports of the same at once: the later sees the earlier's rows
+            quotas.opened(session, self.owner)  # two imports of the same at once: the later sees the earlier's rows
             there = workloads.present(session, self.owner, list(self.texts))
             workloads.keep_all(session, self.owner, {key: self.texts[key] for key in self.texts.keys() - there})
             known = {_identity(row) for row in records.measured_at(session, self.owner, self._times())}
@@ -145,6 +146,7 @@ class _Batch:
                 if (identity := _identity(row)) not in known:
                     new.setdefault(identity, row)
             records.add(session, list(new.values()))
+            audit.note(session, "import", "/tuning-records")
         done.workloads.imported, done.workloads.there_already = len(self.texts) - len(there), len(there)
         done.records.imported, done.records.there_already = len(new), len(self.rows) - len(new)
 

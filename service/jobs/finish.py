@@ -8,7 +8,7 @@ from service.db import events, jobs
 from service.db.engine import Database
 from service.db.models import Job, JobKind
 from service.errors import BadRequest, JobFinished
-from service.jobs import life
+from service.jobs import audit, life
 from service.jobs.find import required
 
 
@@ -26,4 +26,5 @@ def finish(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
         if not job.finish_requested:
             jobs.ask_to_finish(session, job_id)
             events.append(session, job_id, [("notice", {"message": "the best found so far was asked for"})])
+            audit.note(session, "finish", f"/jobs/{job_id}")
         return jobs.locked(session, job_id)

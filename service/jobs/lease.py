@@ -17,11 +17,25 @@ from sqlalchemy.orm import Session
 
 from compiler.contract import Event
 from service.blobs.store import StoredBlob
-from service.db import artifacts, attempts, events, jobs, needs, records, results, shares, totals, workers, workloads
+from service.db import (
+    artifacts,
+    attempts,
+    events,
+    jobs,
+    needs,
+    records,
+    results,
+    shares,
+    totals,
+    usage,
+    workers,
+    workloads,
+)
 from service.db.engine import Database, clock
 from service.db.models import Artifact, Job, JobKind, JobState
 from service.db.plain import storable
-from service.jobs import life, problems
+from service.jobs import life, problems, quotas
+from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.records import records_for, to_row
 from service.jobs.samples import of_row
 
@@ -90,29 +104,24 @@ class Measured:
 
 NOTHING = Measured()
 
+TALLY_S = 5.0
+"""Device seconds that a heartbeat adds to the owner's tally, at the least; the end of the attempt adds the rest."""
 
-def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float) -> Claim | None:
+
+def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limits: Limits = UNLIMITED) -> Claim | None:
     """Take the best queued job of `queues` (priority, fair share, age) for `lease_s` seconds.
 
-    None when there is none.
+    Jobs of owners that are suspended, or have what `limits` or the operator grants them, are passed over. None when
+    there is no other.
     """
-    with db.write() as session:
-        job_id = jobs.best(session, queues)
-        if job_id is None:
-            return None
-        taken = {
-            "fence": Job.fence + 1,
-            "attempts": Job.attempts + 1,
-            "lease_owner": worker,
-            "lease_until": clock() + lease_s,
-            "started_at": clock(),
-        }
-        if not life.move(session, job_id, JobState.LEASED, said={"worker": worker}, also=taken):
-            return None
-        job = jobs.locked(session, job_id)
-        attempts.begin(session, job_id, job.attempts, worker)
-        shares.charge(session, job.queue, job.owner_id, shares.ADVANCE_S)
-        return _claim(session, job, lease_s)
+    while True:
+        with db.write() as session:
+            job_id = jobs.best(session, queues, quotas.barred(session, limits))
+            if job_id is None:
+                return None
+            if quotas.may_start(session, jobs.locked(session, job_id).owner_id, limits):
+                return _take(session, job_id, worker, lease_s)
+        # Another worker's claim came between the two questions: the owner is barred in the next round.
 
 
 def heartbeat(
@@ -131,6 +140,8 @@ def heartbeat(
         held = jobs.extend(session, claim.job_id, claim.fence, claim.lease_s)
         if held is None:
             return "lost"
+        if (had := attempts.untallied(session, claim.job_id, claim.attempt, TALLY_S)) is not None:
+            usage.tally(session, claim.owner, *had)
         if batch is not None and not attempts.takes(session, claim.job_id, claim.attempt, batch):
             events, measured = (), NOTHING
         if events:
@@ -259,6 +270,22 @@ def seen(
     """Report that the worker process `worker` is alive, what it runs on and which job it has."""
     with db.write() as session:
         workers.report(session, worker, queues, dict(hardware), compiler, busy_with)
+
+
+def _take(session: Session, job_id: uuid.UUID, worker: str, lease_s: float) -> Claim | None:
+    taken = {
+        "fence": Job.fence + 1,
+        "attempts": Job.attempts + 1,
+        "lease_owner": worker,
+        "lease_until": clock() + lease_s,
+        "started_at": clock(),
+    }
+    if not life.move(session, job_id, JobState.LEASED, said={"worker": worker}, also=taken):
+        return None
+    job = jobs.locked(session, job_id)
+    attempts.begin(session, job_id, job.attempts, worker)
+    shares.charge(session, job.queue, job.owner_id, shares.ADVANCE_S)
+    return _claim(session, job, lease_s)
 
 
 def _claim(session: Session, job: Job, lease_s: float) -> Claim:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.db import attempts, events, jobs, needs, shares, totals
+from service.db import attempts, events, jobs, needs, shares, totals, usage
 from service.db.engine import clock
 from service.db.models import JobKind, JobState
 from service.errors import ArtifactNeverMade
@@ -73,10 +73,11 @@ def move(
         return False
     events.append(session, job_id, [("state", {"state": str(to), **(said or {})})])
     if to in UNHELD:
-        held_s = attempts.end(session, job_id, moved.attempts, outcome or str(to), log)
-        if held_s is not None:
-            shares.charge(session, moved.queue, moved.owner_id, max(held_s - shares.ADVANCE_S, 0.0))
-            totals.count(session, "device_seconds", held_s, queue=moved.queue)
+        ended = attempts.end(session, job_id, moved.attempts, outcome or str(to), log)
+        if ended is not None:
+            shares.charge(session, moved.queue, moved.owner_id, max(ended.held_s - shares.ADVANCE_S, 0.0))
+            usage.tally(session, moved.owner_id, ended.since, ended.until)
+            totals.count(session, "device_seconds", ended.held_s, queue=moved.queue)
     if to in TERMINAL:
         totals.count(session, "jobs_ended", kind=str(moved.kind), state=str(to), queue=moved.queue)
         if moved.kind == JobKind.COMPILE and moved.artifact_id is not None:

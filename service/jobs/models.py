@@ -10,12 +10,14 @@ from sqlalchemy.orm import Session
 
 from compiler.contract import bundle_digest
 from service.blobs.store import StoredBlob
-from service.db import artifacts, owners
+from service.db import artifacts
 from service.db.artifacts import onnx_bytes
 from service.db.engine import Database
 from service.db.models import Model
 from service.errors import BlobLost, NotFound
+from service.jobs import audit, quotas
 from service.jobs.bundle import NO_DATA, Bundle
+from service.jobs.quotas import UNLIMITED, Limits
 
 
 @dataclass(frozen=True)
@@ -28,18 +30,18 @@ class Kept:
 
 def keep(db: Database, owner: uuid.UUID, model: StoredBlob, data: Mapping[str, StoredBlob] = NO_DATA) -> Model:
     """The model's row, made unless the owner has it. `data` holds external data by relative path."""
-    return put(db, owner, Bundle(model, data)).model
+    return put(db, owner, Bundle(model, data), UNLIMITED).model
 
 
-def put(db: Database, owner: uuid.UUID, bundle: Bundle) -> Kept:
-    """The model's row, and whether it was made just now."""
+def put(db: Database, owner: uuid.UUID, bundle: Bundle, limits: Limits) -> Kept:
+    """The model's row, and whether it was made just now. Raises `QuotaExceeded`, and as `quotas.opened` does."""
     with db.write() as session:
-        return put_within(session, owner, bundle)
+        return put_within(session, owner, bundle, limits)
 
 
-def put_within(session: Session, owner: uuid.UUID, bundle: Bundle) -> Kept:
+def put_within(session: Session, owner: uuid.UUID, bundle: Bundle, limits: Limits) -> Kept:
     """`put` as a part of the caller's transaction."""
-    owners.lock(session, owner)  # a removal of the same model at the same moment comes before or after
+    row = quotas.opened(session, owner)  # a removal of the same model at the same moment comes before or after
     model, data = bundle.model, bundle.data
     digest = digest_of(bundle)
     known = artifacts.model(session, owner, digest)
@@ -48,9 +50,12 @@ def put_within(session: Session, owner: uuid.UUID, bundle: Bundle) -> Kept:
         for path, blob in sorted(data.items())
     ]
     size = model.bytes + sum(blob.bytes for blob in data.values())
+    if known is None:
+        quotas.demand_room(session, row, size, limits)
     artifacts.keep_model(session, owner, digest, size, model.key, files)
     if known is not None:
         return Kept(known, new=False)
+    audit.note(session, "create", f"/models/{digest}")
     made = artifacts.model(session, owner, digest)
     assert made is not None, "it was kept just now"
     return Kept(made, new=True)

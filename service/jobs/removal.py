@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
 
-from service.db import artifacts, events, jobs, owners, retention
+from service.db import artifacts, jobs, owners, retention
 from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.db.retention import Gone, Measurements
 from service.errors import JobInUse, ModelInUse
-from service.jobs import find, life, models
+from service.jobs import audit, find, models
+from service.jobs.cancel import stop
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,13 @@ def remove(db: Database, owner: uuid.UUID, digest: str, *, cancel: bool) -> Remo
                 fix="wait for them, or cancel them with ?cancel=true",
                 details={"queued": len(queued), "running": len(held)},
             )
-        for job in queued:
-            life.move(session, job.id, JobState.CANCELLED)
-        for job in held:
-            if not job.cancel_requested:
-                jobs.ask_to_cancel(session, job.id)
-                events.append(
-                    session, job.id, [("notice", {"message": "cancelling was asked for, to remove its model"})]
-                )
+        told = stop(session, hanging, "to remove its model")
         if held:
+            _note_cancelled(session, told)
             return Removal(digest, len(held), Gone(), records)
         gone = retention.delete_jobs(session, [job.id for job in hanging])
         retention.delete_model(session, owner, digest)
+        audit.note(session, "delete", f"/models/{digest}")
         return Removal(digest, 0, gone, records)
 
 
@@ -84,12 +81,11 @@ def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
     with db.write() as session:
         owners.lock(session, owner)  # nobody is promised its artifact meanwhile
         job = find.required(session, owner, job_id, lock=True)
+        told = stop(session, [job], "to remove it")
+        job = jobs.locked(session, job_id)
         if job.state in jobs.HELD:
-            _ask_to_end(session, job)
+            _note_cancelled(session, told)
             return Purge(job_id, stopping=True)
-        if job.state == JobState.QUEUED:
-            life.move(session, job.id, JobState.CANCELLED)
-            job = jobs.locked(session, job_id)
         made = None if job.artifact_id is None else artifacts.of_owner(session, owner, job.artifact_id)
         mine = made is not None and made.job_id == job.id
         heirs = tuple(retention.heirs(session, job)) if mine else ()
@@ -103,10 +99,10 @@ def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
             )
         measured = retention.delete_measurements(session, job)
         gone = retention.delete_jobs(session, [job.id])
+        audit.note(session, "purge", f"/jobs/{job_id}")
         return Purge(job_id, False, gone.artifacts, measured, heirs)
 
 
-def _ask_to_end(session: Session, job: Job) -> None:
-    if not job.cancel_requested:
-        jobs.ask_to_cancel(session, job.id)
-        events.append(session, job.id, [("notice", {"message": "cancelling was asked for, to remove it"})])
+def _note_cancelled(session: Session, told: Iterable[Job]) -> None:
+    for job in told:
+        audit.note(session, "cancel", f"/jobs/{job.id}")

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 from service.blobs.store import Blobs
 from service.config import Settings
-from service.db import kept, owners, retention
+from service.db import audit, kept, owners, retention
 from service.db.engine import Database
 from service.db.retention import Gone
 from service.errors import DatabaseUnavailable, StorageUnavailable
 from service.jobs import integrity
+from service.jobs.owners import purge_doomed
 from service.logs import logger
 
 KEYS_AT_ONCE = 50_000
@@ -35,7 +36,10 @@ log = logger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """How long what is kept, in seconds; `jobs_s` and `models_s` 0: for ever. `scrub_bytes` are checked in a round."""
+    """How long what is kept, in seconds; `jobs_s`, `models_s` and `audit_s` 0: for ever.
+
+    `scrub_bytes` are checked in a round.
+    """
 
     jobs_s: float
     uploads_s: float
@@ -43,6 +47,7 @@ class Rules:
     grace_s: float
     models_s: float = 0.0
     scrub_bytes: int = 0
+    audit_s: float = 0.0
 
     @classmethod
     def of(cls, settings: Settings) -> Rules:
@@ -54,12 +59,16 @@ class Rules:
             grace_s=settings.gc_grace_s,
             models_s=settings.keep_models_days * 24 * 3600,
             scrub_bytes=settings.scrub_bytes,
+            audit_s=settings.keep_audit_days * 24 * 3600,
         )
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What one round removed; `inferences` lost their arrays, `temporary` are files of writes that never ended."""
+    """What one round removed; `inferences` lost their arrays, `temporary` are files of writes that never ended.
+
+    `owners` are those whose deletion is complete, `audit` entries of the audit log.
+    """
 
     jobs: int = 0
     artifacts: int = 0
@@ -68,12 +77,16 @@ class Swept:
     blobs: int = 0
     temporary: int = 0
     models: int = 0
+    owners: int = 0
+    audit: int = 0
 
 
 def sweep(db: Database, blobs: Blobs, rules: Rules, stop: threading.Event | None = None) -> Swept:
     """One round, which ends early once `stop` is set. Raises `DatabaseUnavailable` and `StorageUnavailable`."""
+    purged = purge_doomed(db)
     gone = _old_jobs(db, rules.jobs_s) if rules.jobs_s > 0 else Gone()
     models = _old_models(db, rules.models_s) if rules.models_s > 0 else 0
+    entries = _old_entries(db, rules.audit_s) if rules.audit_s > 0 else 0
     with db.write() as session:
         uploads = retention.forget_uploads(session, rules.uploads_s)
         inferences = retention.forget_arrays(session, rules.inferences_s)
@@ -85,7 +98,17 @@ def sweep(db: Database, blobs: Blobs, rules: Rules, stop: threading.Event | None
             log.error("bytes are not as they were kept", damaged=len(found.damaged), lost=len(found.lost))
     temporary = blobs.sweep(ABANDONED_S)
     db.forget()
-    return Swept(gone.jobs, gone.artifacts, uploads, inferences, garbage, temporary, models)
+    return Swept(
+        jobs=gone.jobs,
+        artifacts=gone.artifacts,
+        uploads=uploads,
+        inferences=inferences,
+        blobs=garbage,
+        temporary=temporary,
+        models=models,
+        owners=purged,
+        audit=entries,
+    )
 
 
 def collect(db: Database, blobs: Blobs, grace_s: float, stop: threading.Event | None = None) -> int:
@@ -159,3 +182,12 @@ def _old_models(db: Database, older_than_s: float) -> int:
                 retention.delete_model(session, owner, digest)
                 gone += 1
     return gone
+
+
+def _old_entries(db: Database, older_than_s: float) -> int:
+    removed, batch = 0, audit.BATCH
+    while batch >= audit.BATCH:
+        with db.write() as session:
+            batch = audit.forget(session, older_than_s)
+        removed += batch
+    return removed

@@ -14,12 +14,13 @@ from sqlalchemy.orm import Session
 
 from compiler.contract import BenchmarkOptions
 from service.blobs.store import StoredBlob
-from service.db import artifacts, jobs, kept, needs, owners, results
+from service.db import artifacts, jobs, kept, needs, results
 from service.db.engine import Database
 from service.db.models import Job, JobKind, JobState, new_id
 from service.errors import ArtifactNeverMade, NotFound
-from service.jobs import life
+from service.jobs import life, quotas
 from service.jobs.integrity import problem
+from service.jobs.quotas import Limits
 from service.jobs.submit import Submitted, earlier, enqueue, fingerprint
 
 RUN = "run:"
@@ -57,11 +58,11 @@ def benchmark(
     *,
     idempotency_key: str | None = None,
     priority: int = 0,
-    max_queued: int,
+    limits: Limits,
 ) -> Submitted:
     """Queue a benchmark of one or several artifacts, made or in the making; the errors of `run`."""
     wanted = Run(owner, artifact_ids, options.to_json(), None, idempotency_key, priority)
-    return run(db, wanted, max_queued=max_queued)
+    return run(db, wanted, limits=limits)
 
 
 def infer(
@@ -73,21 +74,22 @@ def infer(
     threads: int | None = None,
     idempotency_key: str | None = None,
     priority: int = 0,
-    max_queued: int,
+    limits: Limits,
 ) -> Submitted:
     """Queue one run of an artifact on uploaded inputs; the errors of `run`."""
     wanted = Run(owner, [artifact_id], {"threads": threads}, inputs, idempotency_key, priority)
-    return run(db, wanted, max_queued=max_queued)
+    return run(db, wanted, limits=limits)
 
 
-def run(db: Database, wanted: Run, *, max_queued: int) -> Submitted:
+def run(db: Database, wanted: Run, *, limits: Limits) -> Submitted:
     """Make the job's row, durably.
 
     Raises `NotFound` for an artifact that was never promised, `ArtifactNeverMade` for one whose job failed,
-    `ArtifactLost` for one whose bytes are lost or damaged, `IdempotencyKeyReused` and `QueueFull`.
+    `ArtifactLost` for one whose bytes are lost or damaged, `IdempotencyKeyReused`, and what `service.jobs.quotas`
+    refuses.
     """
     with db.write() as session:
-        owners.lock(session, wanted.owner)
+        owner = quotas.opened(session, wanted.owner)
         if (known := earlier(session, wanted.owner, wanted.idempotency_key, wanted.body_hash)) is not None:
             return Submitted(known, replayed=True)
         makers = [_maker(session, wanted.owner, id) for id in wanted.artifacts]
@@ -103,7 +105,9 @@ def run(db: Database, wanted: Run, *, max_queued: int) -> Submitted:
             blocked_by=sum(maker.state not in life.TERMINAL for maker in makers),
             state=JobState.QUEUED,
         )
-        enqueue(session, job, max_queued)
+        if wanted.inputs is not None:
+            quotas.demand_room(session, owner, wanted.inputs.bytes, limits)
+        enqueue(session, job, limits)
         needs.add(session, job.id, wanted.artifacts)
         if wanted.inputs is not None:
             results.add_inference(session, job.id, wanted.inputs.key, wanted.inputs.bytes)

@@ -15,10 +15,11 @@ from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
 from service.db import artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
-from service.db.models import Job, JobKind, JobState, new_id
-from service.errors import IdempotencyKeyReused, NotFound, QueueFull
-from service.jobs import samples
+from service.db.models import Job, JobKind, JobState, Owner, new_id
+from service.errors import IdempotencyKeyReused, NotFound
+from service.jobs import audit, quotas, samples
 from service.jobs.models import demand_bytes
+from service.jobs.quotas import Limits
 from service.jobs.samples import SampleFile
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
@@ -53,6 +54,11 @@ class Submission:
         return [sample.blob.sha256 for sample in self.samples]
 
     @property
+    def samples_bytes(self) -> int:
+        """Of all samples together."""
+        return sum(sample.blob.bytes for sample in self.samples)
+
+    @property
     def cache_key(self) -> str:
         """What artifacts that may answer it share."""
         return self.options.cache_key(self.model, self.digests)
@@ -71,22 +77,20 @@ class Submitted:
     replayed: bool
 
 
-def submit(db: Database, submission: Submission, *, max_queued: int) -> Submitted:
+def submit(db: Database, submission: Submission, *, limits: Limits) -> Submitted:
     """Make one job's row, durably; the caller rings the doorbell afterwards if the job is QUEUED.
 
     Raises `NotFound` (no such model), `BlobLost` (its files are lost or damaged), `OptionsError` (no such target),
-    `IdempotencyKeyReused` (key known with another body) and `QueueFull` (`max_queued` jobs are waiting).
+    `IdempotencyKeyReused` (key known with another body), and what `service.jobs.quotas` refuses.
     """
-    return submit_all(db, [submission], max_queued=max_queued)[0]
+    return submit_all(db, [submission], limits=limits)[0]
 
 
-def submit_all(db: Database, submissions: Sequence[Submission], *, max_queued: int) -> list[Submitted]:
+def submit_all(db: Database, submissions: Sequence[Submission], *, limits: Limits) -> list[Submitted]:
     """Make the rows of one owner's jobs, all or none; the errors of `submit`."""
     with db.write() as session:
-        owners.lock(
-            session, submissions[0].owner
-        )  # two requests of one owner at once: the later sees the earlier's row
-        return [_submit(session, submission, max_queued) for submission in submissions]
+        owner = quotas.opened(session, submissions[0].owner)
+        return [_submit(session, owner, submission, limits) for submission in submissions]
 
 
 def fingerprint(*parts: object) -> str:
@@ -108,14 +112,13 @@ def earlier(session: Session, owner: uuid.UUID, key: str | None, body_hash: str)
     return job
 
 
-def enqueue(session: Session, job: Job, max_queued: int) -> None:
-    """Insert a QUEUED job in its owner's turn. Raises `QueueFull`."""
-    if jobs.waiting(session, job.owner_id) >= max_queued:
-        raise QueueFull(
-            f"{max_queued} jobs are waiting already",
-            fix="wait for some to finish, cancel some, or raise TILEWRIGHT_MAX_QUEUED_PER_OWNER",
-            details={"limit": max_queued},
-        )
+def enqueue(session: Session, job: Job, limits: Limits) -> None:
+    """Insert a QUEUED job in its owner's turn. Raises `QueueFull`, `DeviceTimeUsed` and `QuotaExceeded`."""
+    owner = owners.by_id(session, job.owner_id)
+    assert owner is not None, "it is locked"
+    quotas.demand_turn(session, owner, limits)
+    if job.kind == JobKind.COMPILE:
+        quotas.demand_room(session, owner, 0, limits)
     shares.arrive(session, job.queue, job.owner_id)
     begin(session, job)
 
@@ -125,10 +128,11 @@ def begin(session: Session, job: Job) -> None:
     jobs.add(session, job)
     events.append(session, job.id, [("state", {"state": str(job.state), "cached": job.cached})])
     totals.count(session, "jobs_accepted", kind=str(job.kind), queue=job.queue)
+    audit.note(session, "create", f"/jobs/{job.id}")
     session.refresh(job)
 
 
-def _submit(session: Session, submission: Submission, max_queued: int) -> Submitted:
+def _submit(session: Session, opened: Owner, submission: Submission, limits: Limits) -> Submitted:
     owner, digest = submission.owner, submission.model
     if (known := earlier(session, owner, submission.idempotency_key, submission.body_hash)) is not None:
         return Submitted(known, replayed=True)
@@ -143,6 +147,7 @@ def _submit(session: Session, submission: Submission, max_queued: int) -> Submit
         model_digest=digest,
         options=submission.options.to_json(),
         samples=[sample.to_json() for sample in submission.samples] or None,
+        samples_bytes=submission.samples_bytes,
         cache_key=submission.cache_key,
         idempotency_key=submission.idempotency_key,
         body_hash=submission.body_hash,
@@ -152,6 +157,8 @@ def _submit(session: Session, submission: Submission, max_queued: int) -> Submit
         state=JobState.QUEUED,
     )
     _demand_known(session, submission.options.target)
+    if submission.samples:
+        quotas.demand_room(session, opened, submission.samples_bytes, limits)
     if submission.cloned_from is None:
         samples.name(session, submission.samples)
     source = None if submission.fresh else jobs.cached(session, owner, submission.cache_key)
@@ -159,7 +166,7 @@ def _submit(session: Session, submission: Submission, max_queued: int) -> Submit
     if source is None:
         demand_bytes(session, model)
         samples.demand_bytes(session, submission.samples)
-        enqueue(session, job, max_queued)
+        enqueue(session, job, limits)
     else:
         _answer_from(job, source)
         begin(session, job)

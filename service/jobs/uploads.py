@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from service.blobs.store import Blobs, BlobWriter, StoredBlob
-from service.db import owners, uploads
+from service.db import uploads
 from service.db.engine import Database
 from service.db.models import Upload
 from service.errors import BadRequest, BodyTooLarge, DigestMismatch, NotFound, WrongOffset
-from service.jobs import models
+from service.jobs import audit, models, quotas
 from service.jobs.bundle import Bundle
 from service.jobs.pieces import Piece, stream
+from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.unpack import unpack
 
 ZIP = "application/zip"
@@ -30,8 +31,20 @@ LEAST_KEPT = 1 << 20
 MOST_PIECES = 10_000
 
 
-def begin(db: Database, owner: uuid.UUID, *, size: int, media_type: str, sha256: str | None, limit: int) -> Upload:
-    """Announce an upload of `size` bytes. Raises `BodyTooLarge` past `limit`."""
+def begin(
+    db: Database,
+    owner: uuid.UUID,
+    *,
+    size: int,
+    media_type: str,
+    sha256: str | None,
+    limit: int,
+    limits: Limits = UNLIMITED,
+) -> Upload:
+    """Announce an upload of `size` bytes, which count as stored from now on.
+
+    Raises `BodyTooLarge` past `limit`, `QuotaExceeded`, and as `quotas.opened` does.
+    """
     if size > limit:
         raise BodyTooLarge(
             f"the upload is announced with {size} bytes, more than the {limit} allowed",
@@ -39,9 +52,11 @@ def begin(db: Database, owner: uuid.UUID, *, size: int, media_type: str, sha256:
             details={"limit_bytes": limit},
         )
     with db.write() as session:
-        return uploads.add(
-            session, Upload(owner_id=owner, media_type=media_type, bytes=size, sha256=sha256, received=0, parts=[])
-        )
+        quotas.demand_room(session, quotas.opened(session, owner), size, limits)
+        upload = Upload(owner_id=owner, media_type=media_type, bytes=size, sha256=sha256, received=0, parts=[])
+        made = uploads.add(session, upload)
+        audit.note(session, "create", f"/uploads/{made.id}")
+        return made
 
 
 def find(db: Database, owner: uuid.UUID, upload_id: uuid.UUID) -> Upload:
@@ -58,6 +73,7 @@ def abandon(db: Database, owner: uuid.UUID, upload_id: uuid.UUID) -> None:
     with db.write() as session:
         if not uploads.remove(session, owner, upload_id):
             raise _no_such_upload(upload_id)
+        audit.note(session, "delete", f"/uploads/{upload_id}")
 
 
 class Appender:
@@ -131,11 +147,14 @@ class Appender:
             if not uploads.append(session, self._upload.id, self._kept, self._parts, part):
                 now = uploads.of_owner(session, self._upload.owner_id, self._upload.id)
                 raise _no_such_upload(self._upload.id) if now is None else _wrong_offset(now)
+            audit.note(session, "append", f"/uploads/{self._upload.id}")
         self._parts.append(part)
         self._kept += blob.bytes
 
 
-def finish(db: Database, blobs: Blobs, upload: Upload, *, model: str | None, limit: int) -> models.Kept:
+def finish(
+    db: Database, blobs: Blobs, upload: Upload, *, model: str | None, limit: int, limits: Limits = UNLIMITED
+) -> models.Kept:
     """The model that a whole upload is; asking again gives the same one.
 
     `model` and `limit` as in `unpack`. Raises what that raises; `DigestMismatch` when the bytes are others than
@@ -150,10 +169,10 @@ def finish(db: Database, blobs: Blobs, upload: Upload, *, model: str | None, lim
         abandon(db, upload.owner_id, upload.id)
         raise
     with db.write() as session:
-        owners.lock(session, upload.owner_id)
+        quotas.opened(session, upload.owner_id)
         # Its pieces are let go of in the transaction that makes the model: one of the two names each blob at any time.
         if uploads.become(session, upload.id, models.digest_of(bundle)):
-            return models.put_within(session, upload.owner_id, bundle)
+            return models.put_within(session, upload.owner_id, bundle, limits)
     other = find(db, upload.owner_id, upload.id)
     return models.Kept(models.row(db, upload.owner_id, other.model_digest or ""), new=False)
 

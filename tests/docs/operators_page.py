@@ -7,8 +7,9 @@ from pathlib import Path
 
 from onnx import defs
 
-from compiler.frontend.contrib import CONTRIB
-from compiler.frontend.opsets import UPGRADES
+from bench.conformance.table import kept
+from compiler.frontend.domains import DOMAINS
+from compiler.frontend.opsets import COMPOSED, UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, OPERATORS
 from compiler.ops.operator import Operator
@@ -21,7 +22,7 @@ HEAD = """\
 # Operators
 
 This page is generated: `python -m tests.docs.operators_page` writes it from the compiler's own lists, and a test
-demands that it is current. Names are those of ai.onnx. A model may state opset 7 to 28; older forms are brought to the
+demands that it is current. Names are those of ai.onnx. A model may state opset 6 to 28; older forms are brought to the
 newest when the model is read.
 
 "Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
@@ -32,8 +33,8 @@ of 8 bits or less are refused. An operator may still refuse one of its forms, an
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([HEAD, *_families(), *_others()])
+    """The whole page; what the conformance suite found stays as it is."""
+    return "\n".join([HEAD, *_families(), *_others(), kept(PAGE.read_text())]).rstrip("\n") + "\n"
 
 
 def _families() -> Iterator[str]:
@@ -64,11 +65,13 @@ def _others() -> Iterator[str]:
     )
     old = {name for name, _, _ in UPGRADES} - elsewhere
     yield _paragraph(f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.")
+    yield _paragraph(f"**Made of others.** {_names(COMPOSED)}.")
     yield _paragraph(
         "**By their ONNX function body.** Compiled when every operator of the body is; so are functions that the model "
         f"itself defines: {_names(composed() - elsewhere)}."
     )
-    yield _paragraph(f"**Of com.microsoft**: {_names(CONTRIB)}.")
+    for domain, rules in DOMAINS.items():
+        yield _paragraph(f"**Of {domain}**, brought to operators of ai.onnx: {_names(rules)}.")
 
 
 def _paragraph(text: str) -> str:

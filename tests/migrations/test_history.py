@@ -335,3 +335,22 @@ def test_references_to_nothing_are_refused(url: str, db: Database, statement: st
 
     with pytest.raises(sa.exc.IntegrityError):
         run()
+
+
+def test_on_the_way_back_to_0004_no_key_is_let_in_that_was_barred_or_would_end(url: str, db: Database) -> None:
+    migrate.upgrade(url)
+    bob, ways = uuid.UUID(int=11), ("plain", "ending", "barred", "revoked")
+    free = {"expires_at": None, "revoked_at": None}
+    with db.write() as session:
+        insert(session, "owners", suspended_at=None, deleted_at=None)
+        insert(session, "owners", **{"owners.id": bob, "owners.name": "bob"}, suspended_at=5.0, deleted_at=None)
+        for number, label in enumerate(ways, start=20):
+            given = free | {"ending": {"expires_at": 9e9}, "revoked": {"revoked_at": 3.0}}.get(label, {})
+            whose = bob if label == "barred" else OWNER
+            insert(session, "api_keys", id=uuid.UUID(int=number), digest=label, label=label, owner_id=whose, **given)
+    migrate.downgrade(url, "0004")
+    left = {row["label"]: row["revoked_at"] for row in contents(db)["api_keys"]}
+    assert left["plain"] is None
+    assert left["ending"] == 9e9
+    assert left["barred"] is not None
+    assert left["revoked"] == 3.0

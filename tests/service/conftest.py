@@ -24,6 +24,7 @@ from service.errors import NotReady
 from service.http.app import create_app
 from service.jobs import access, lease, models
 from service.jobs.oracle import Oracle
+from service.jobs.quotas import UNLIMITED
 from service.jobs.submit import Submission, submit
 from tests.service.s3_server import S3Server, running_s3
 
@@ -113,7 +114,7 @@ def queued(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> Callable[..., J
             fresh=fresh,
             priority=priority,
         )
-        return submit(db, submission, max_queued=1000).job
+        return submit(db, submission, limits=UNLIMITED).job
 
     return make
 

@@ -102,6 +102,29 @@ def test_a_key_for_another_owner_is_printed_and_works(service: Running, environm
     assert service.client.post("/compile", files={"model": b"m"}, headers=headers).status_code == 403
 
 
+def test_a_key_of_a_role_that_ends_is_made_and_the_audit_log_tells_of_it(
+    service: Running, environment: dict[str, str]
+) -> None:
+    def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "service", "key", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    made = make("ops", "--role", "operator", "--days", "2")
+    service.client.headers["Authorization"] = f"Bearer {made.stdout.strip()}"
+    key = service.client.get("/me").json()["key"]
+    assert (key["role"], key["state"]) == ("operator", "valid")
+    assert key["expires_at"] > key["created_at"]
+    told = service.client.get("/audit").json()["entries"]
+    assert [(entry["verb"], entry["object"], entry["address"]) for entry in told] == [
+        ("create", f"/keys/{key['id']}", "console"),
+        ("create", "/owners/ops", "console"),
+    ]
+    for wrong in (("a/b",), ("ops", "--days", "-1"), ("ops", "--role", "reader", "--scope", "read")):
+        refused = make(*wrong)
+        assert refused.returncode != 0
+        assert "Traceback" not in refused.stderr
+
+
 def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str, str]) -> None:
     swept = subprocess.run(
         [sys.executable, "-m", "service", "sweep"],
@@ -112,7 +135,7 @@ def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str,
         check=True,
     )
     assert dict(line.split() for line in swept.stdout.splitlines()) == dict.fromkeys(
-        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary", "models"), "0"
+        ("jobs", "artifacts", "uploads", "inferences", "blobs", "temporary", "models", "owners", "audit"), "0"
     )
 
 

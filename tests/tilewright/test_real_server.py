@@ -174,3 +174,31 @@ def test_a_wrong_key_is_refused_with_its_fix(url: str) -> None:
         next(stranger.jobs())
     assert caught.value.status == 401
     assert caught.value.fix
+
+
+def test_keys_and_owners_are_managed_and_the_audit_log_tells_of_it(url: str) -> None:
+    with Client(url, KEY) as client:
+        _manage(client, url)
+
+
+def _manage(client: Client, url: str) -> None:
+    assert client.me()["key"]["role"] == "operator"
+    made = client.make_owner("bob", queued_jobs=3)
+    assert made["quotas"]["queued_jobs"] == {"limit": 3, "used": 0}
+    key = client.make_key(owner="bob", label="laptop", expires_at="2099-01-01T00:00:00Z")
+    assert (key.owner, key.role, key.state, key.text.startswith("twk_")) == ("bob", "compiler", "valid", True)
+    with Client(url, key.text) as bob:
+        assert bob.me()["owner"] == "bob"
+        rotated = bob.rotate_key(key, grace_s=60.0)
+        mine = bob.keys()
+        assert [(one.label, one.state) for one in mine] == [("laptop", "valid")] * 2
+        assert [entry["verb"] for entry in bob.audit()] == ["expire", "rotate"]
+        assert bob.revoke_key(rotated.id).state == "revoked"
+        with pytest.raises(RequestRefused) as refused:
+            list(bob.owners())
+        assert refused.value.problem["code"] == "not_allowed"
+    assert client.change_owner("bob", suspended=True, queued_jobs=None)["state"] == "suspended"
+    assert client.owner("bob")["granted"]["queued_jobs"] is None
+    assert "bob" in [one["name"] for one in client.owners()]
+    assert client.delete_owner("bob", confirm="bob")["stopping"] == 0
+    assert [entry["object"] for entry in client.audit(verb="delete", object="/owners/bob")] == ["/owners/bob"]

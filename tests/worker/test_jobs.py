@@ -24,6 +24,7 @@ from service.db import results
 from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, Workload
 from service.jobs import lease, runs
 from service.jobs.finish import finish
+from service.jobs.quotas import UNLIMITED
 from worker import device, group, landlock
 from worker.child import NOT_MEASURED
 from worker.desk import Desk
@@ -119,9 +120,13 @@ def test_a_model_becomes_an_artifact_that_is_timed_and_run(
     assert manifest["model_digest"] == job.model_digest
 
     timing = runs.benchmark(
-        office.db, office.owner, [artifact.id, artifact.id], BenchmarkOptions(seconds=0.05), max_queued=9
+        office.db,
+        office.owner,
+        [artifact.id, artifact.id],
+        BenchmarkOptions(seconds=0.05),
+        limits=UNLIMITED,
     ).job
-    running = runs.infer(office.db, office.owner, artifact.id, arrays(office, x=X), max_queued=9).job
+    running = runs.infer(office.db, office.owner, artifact.id, arrays(office, x=X), limits=UNLIMITED).job
     assert [run(worker, claimed(worker)) for _ in range(2)] == ["succeeded", "succeeded"]
 
     with office.db.read() as session:
@@ -200,7 +205,7 @@ def test_a_job_for_a_gpu_is_not_measured_by_a_worker_that_holds_cores(
 
 def test_arrays_that_do_not_fit_are_the_callers_fault(office: Any, worker: Desk, compiled: Callable[..., Any]) -> None:
     job = compiled()
-    bad = runs.infer(office.db, office.owner, job.artifact_id, arrays(office, x=X[:2]), max_queued=9).job
+    bad = runs.infer(office.db, office.owner, job.artifact_id, arrays(office, x=X[:2]), limits=UNLIMITED).job
     assert run(worker, claimed(worker)) == "failed"
     problem = office.job(bad.id).problem
     assert (problem["code"], problem["fault"]) == ("invalid_inputs", "caller")
@@ -211,7 +216,7 @@ def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
     office: Any, worker: Desk, compiled: Callable[..., Any]
 ) -> None:
     job = compiled()
-    lost = runs.benchmark(office.db, office.owner, [job.artifact_id], BenchmarkOptions(), max_queued=9).job
+    lost = runs.benchmark(office.db, office.owner, [job.artifact_id], BenchmarkOptions(), limits=UNLIMITED).job
     with office.db.write() as session:
         session.execute(sa.delete(Artifact))
     claim = claimed(worker)

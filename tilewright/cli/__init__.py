@@ -18,8 +18,10 @@ from tilewright.cli import (
     download,
     infer,
     jobs,
+    keys,
     models,
     output,
+    owners,
     preflight,
     profiles,
     records,
@@ -51,11 +53,15 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("targets", server.targets),
     ("operators", server.operators),
     ("workers", server.workers),
+    ("me", keys.me),
+    ("audit", keys.audit),
 )
 GROUPS: tuple[tuple[str, typer.Typer], ...] = (
     ("models", models.models),
     ("records", records.records),
     ("profiles", profiles.profiles),
+    ("keys", keys.keys),
+    ("owners", owners.owners),
 )
 """Commands that have commands of their own."""
 

@@ -11,7 +11,7 @@ from service.errors import IdempotencyKeyReused
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
-from service.http.errors import problem_responses
+from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import BenchmarkId
 from service.http.run_schemas import BenchmarkIn, BenchmarkOut, BenchmarkPage, RunOut
@@ -25,7 +25,7 @@ router = Gated(tags=["benchmarks"])
     "/benchmarks",
     status_code=202,
     summary="Benchmark artifacts",
-    responses=problem_responses(404, 410, OptionsError, IdempotencyKeyReused, 429),
+    responses=problem_responses(*QUOTAS, 404, 410, OptionsError, IdempotencyKeyReused),
 )
 def make_benchmark(
     here: Here,
@@ -48,7 +48,7 @@ def make_benchmark(
         wanted.options,
         idempotency_key=idempotency_key,
         priority=priority.allowed(caller, wanted.priority),
-        max_queued=here.settings.max_queued_per_owner,
+        limits=here.limits,
     )
     job = submitted.job
     accepted(here, response, background, submitted, f"/benchmarks/{job.id}")

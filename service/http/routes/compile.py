@@ -14,7 +14,7 @@ from service.errors import DigestMismatch, IdempotencyKeyReused
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.asked import Wanted, asked_for
 from service.http.auth import Submitter
-from service.http.errors import problem_responses
+from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.model_bodies import SEVERAL_SCHEMA, model_body
 from service.http.model_schemas import DIGEST_EXAMPLE, JobList
@@ -47,7 +47,7 @@ router = Gated(tags=["compile"])
     status_code=202,
     summary="Compile a model",
     response_model=JobOut | JobList,
-    responses=problem_responses(404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 429, 507),
+    responses=problem_responses(*QUOTAS, 404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 507),
     openapi_extra={"requestBody": BODY},
 )
 async def compile_model(
@@ -101,7 +101,6 @@ async def compile_model(
 
 
 def _submit(here: State, submission: Submission, wanted: Wanted) -> list[Submitted]:
-    limit = here.settings.max_queued_per_owner
     if isinstance(wanted, list):
-        return submit_all(here.db, batch(submission, wanted), max_queued=limit)
-    return [submit(here.db, replace(submission, options=wanted), max_queued=limit)]
+        return submit_all(here.db, batch(submission, wanted), limits=here.limits)
+    return [submit(here.db, replace(submission, options=wanted), limits=here.limits)]

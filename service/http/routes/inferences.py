@@ -13,11 +13,12 @@ from service.errors import ArtifactNeverMade, IdempotencyKeyReused, JobNotFinish
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.download import blob_response
-from service.http.errors import problem_responses
+from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import InferenceId
 from service.http.inputs import NPZ, RAW_TYPES, receive
 from service.http.run_schemas import InferenceOut
+from service.http.space import space
 from service.http.state import Here
 from service.http.upload import MULTIPART
 from service.jobs import outcomes, runs
@@ -58,7 +59,7 @@ router = Gated(tags=["inferences"])
     status_code=202,
     summary="Run an artifact",
     response_model=InferenceOut,
-    responses=problem_responses(404, 410, 413, IdempotencyKeyReused, 429, 507),
+    responses=problem_responses(*QUOTAS, 404, 410, 413, IdempotencyKeyReused, 507),
     openapi_extra={"requestBody": BODY},
 )
 async def make_inference(
@@ -85,7 +86,8 @@ async def make_inference(
     travels as its bits, in uint16.
     """
     priorities.allowed(caller, priority)
-    inputs = await receive(request, here.blobs, here.pools.bodies, here.settings.max_model_bytes)
+    async with space(here, caller) as limit:
+        inputs = await receive(request, here.blobs, here.pools.bodies, limit)
 
     def accept() -> tuple[Submitted, InferenceOut]:
         submitted = runs.infer(
@@ -96,7 +98,7 @@ async def make_inference(
             threads=threads,
             idempotency_key=idempotency_key,
             priority=priority,
-            max_queued=here.settings.max_queued_per_owner,
+            limits=here.limits,
         )
         return submitted, InferenceOut.of(outcomes.inference(here.db, caller.owner, submitted.job.id))
 

@@ -18,7 +18,7 @@ from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
-from service.http.errors import problem_responses
+from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import JobId
 from service.http.run_schemas import CloneIn
@@ -97,7 +97,7 @@ def finish_job(here: Here, caller: Submitter, job_id: JobId) -> JobOut:
     "/jobs/{job_id}/clone",
     status_code=202,
     summary="Compile the same model again",
-    responses=problem_responses(404, OptionsError, IdempotencyKeyReused, 429),
+    responses=problem_responses(*QUOTAS, 404, OptionsError, IdempotencyKeyReused),
 )
 def clone_job(
     here: Here,
@@ -120,7 +120,7 @@ def clone_job(
         fresh=wanted.fresh,
         priority=priority.allowed(caller, wanted.priority),
         idempotency_key=idempotency_key,
-        max_queued=here.settings.max_queued_per_owner,
+        limits=here.limits,
     )
     accepted(here, response, background, submitted, f"/jobs/{submitted.job.id}")
     return JobOut.of(submitted.job)

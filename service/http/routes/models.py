@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import Header, Path, Query, Request, Response
 
-from service.errors import DigestMismatch, ModelInUse
+from service.errors import DigestMismatch, ModelInUse, NotAllowed, QuotaExceeded
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode_moment, encode_moment
 from service.http.download import blob_response
@@ -64,7 +64,7 @@ router = Gated(tags=["models"])
     status_code=201,
     summary="Upload a model",
     responses={
-        **problem_responses(413, DigestMismatch, 507),
+        **problem_responses(NotAllowed, QuotaExceeded, 413, DigestMismatch, 507),
         200: {"model": ModelOut, "description": "It was there already."},
     },
     openapi_extra={"requestBody": BODY},
@@ -90,7 +90,7 @@ async def upload_model(
     """
     upload = await receive(request, here, caller, sha256=sha256, model=model)
     assert upload.bundle is not None, "no digest is taken here"
-    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle)
+    kept = await to_thread.run_sync(models.put, here.db, caller.owner, upload.bundle, here.limits)
     response.headers["Location"] = f"/models/{kept.model.digest}"
     if not kept.new:
         response.status_code = 200

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from pydantic import AwareDatetime, BeforeValidator
 
 from compiler.errors import SourceUnavailable
 from service.db.plain import storable
@@ -22,6 +19,7 @@ from service.http.cursors import Cursor, Limit, decode_place, encode_place
 from service.http.errors import problem_responses
 from service.http.gate import Gated
 from service.http.ids import RecordId
+from service.http.moments import Moment, seconds_of
 from service.http.record_files import Batches, csv_file, parquet_file
 from service.http.records_schemas import RecordDetail, RecordOut, RecordPage
 from service.http.state import Here
@@ -44,19 +42,7 @@ FILES: dict[int | str, dict[str, Any]] = {
     }
 }
 
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]")
-
 router = Gated(tags=["tuning records"])
-
-
-def _with_date(text: Any) -> Any:
-    """Seconds since 1970, which pydantic would take, are no RFC 3339."""
-    if isinstance(text, str) and not DATE.match(text):
-        raise ValueError("write a time as 2026-11-21T04:00:00Z")
-    return text
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_with_date)]
 
 
 async def _wanted(
@@ -101,7 +87,7 @@ async def _wanted(
         "imported": imported,
     }
     where = {name: storable(value) for name, value in given.items() if value is not None}
-    return Wanted(where, since=_seconds(since), until=_seconds(until))
+    return Wanted(where, since=seconds_of(since), until=seconds_of(until))
 
 
 @router.get(
@@ -180,7 +166,3 @@ def _by_accept(accept: str | None) -> str:
     """The first form among the listed types that we have; JSON for anything else."""
     listed = [kind.partition(";")[0].strip().lower() for kind in (accept or "").split(",")]
     return next((BY_TYPE.get(kind, "json") for kind in listed if kind in BY_TYPE or kind == "application/json"), "json")
-
-
-def _seconds(time: datetime | None) -> float | None:
-    return None if time is None else time.timestamp()

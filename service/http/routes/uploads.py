@@ -52,6 +52,7 @@ def begin_upload(here: Here, caller: Submitter, response: Response, wanted: Uplo
         media_type=wanted.media_type,
         sha256=wanted.sha256,
         limit=here.settings.max_model_bytes,
+        limits=here.limits,
     )
     response.headers["Location"] = f"/uploads/{upload.id}"
     response.headers.update(_standing(upload))
@@ -97,7 +98,9 @@ async def append_to_upload(
 
     def finish() -> models.Kept:
         whole = uploads.find(here.db, caller.owner, upload_id)  # another request may have finished it meanwhile
-        return uploads.finish(here.db, here.blobs, whole, model=model, limit=here.settings.max_model_bytes)
+        return uploads.finish(
+            here.db, here.blobs, whole, model=model, limit=here.settings.max_model_bytes, limits=here.limits
+        )
 
     kept = await in_turn(here, caller, finish)
     return UploadOut.of(now, kept.model)

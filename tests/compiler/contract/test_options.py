@@ -135,7 +135,14 @@ def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]
         ({"inputs": {"x": {"shape": 4}}}, "inputs['x'].shape is not a list", "give a list, not 4"),
         ({"inputs": {"x": [1, "2"]}}, "inputs['x'].shape[1] is not an integer", "give an integer, not '2'"),
         ({"inputs": {"x": [1, -2]}}, "inputs['x'].shape[1] is -2", "use 0 or more"),
-        ({"inputs": {"x": {"value": "a"}}}, "inputs['x'].value is not a number or a boolean", "not 'a'"),
+        *(
+            (
+                {"inputs": {"x": {"value": value}}},
+                "inputs['x'].value is not a number, a boolean or lists of them, all of one length",
+                f"not {value!r}"[:40],
+            )
+            for value in ("a", [1, "a"], [[1, 2], [3]], [1, [2]], [None], [[[[[[[[[1]]]]]]]]])
+        ),
         ({"dims": {"batch": True}}, "dims['batch'] is not an integer", "give an integer, not True"),
         ({"dims": {"batch": -1}}, "dims['batch'] is -1", "use 0 or more"),
     ],
@@ -157,6 +164,12 @@ def test_all_that_is_wrong_is_told_at_once_and_not_without_end() -> None:
     assert all(one.reason in error.message and one.fix in error.fix for one in error.refusals)
     many = refused({"dims": {f"d{at}": -1 for at in range(1000)}})
     assert 1 < len(many.refusals) < 20
+
+
+def test_lists_of_numbers_are_a_value_and_say_the_shape() -> None:
+    spec = CompileOptions.from_json({"inputs": {"x": {"value": [[1, 2.5, True], [4, 5, 6]]}}}).inputs["x"]
+    assert (spec.shape, spec.value) == ((2, 3), ((1, 2.5, True), (4, 5, 6)))
+    assert CompileOptions.from_json({"inputs": {"x": {"value": []}}}).inputs["x"].shape == (0,)
 
 
 @pytest.mark.parametrize("value", [16000, 0.5, True, None])

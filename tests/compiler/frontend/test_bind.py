@@ -170,6 +170,39 @@ def test_a_value_outside_the_type_is_refused(dtype: int, value: float, operators
         load(model, CompileOptions.from_json({"inputs": {"z": {"value": value}}}), operators)
 
 
+def reshaped(make_model: Maker, shape: list[Any]) -> bytes:
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"], name="bend")
+    return make_model([node], {"x": [2, 6], "shape": shape}, ["y"], dtypes={"shape": TensorProto.INT64})
+
+
+@pytest.mark.parametrize("shape", [[2], ["n"]])
+def test_a_list_of_numbers_fixes_a_vector(shape: list[Any], operators: Operators, make_model: Maker) -> None:
+    """What a Reshape by an input is refused with names this option."""
+    model = reshaped(make_model, shape)
+    with pytest.raises((UnsupportedModel, UnboundDimension)):
+        load(model, CompileOptions(), operators)
+    options = CompileOptions.from_json({"inputs": {"shape": {"value": [3, 4]}}})
+    graph = load(model, options, operators).graph
+    assert graph.type(graph.outputs[0]).dims == (3, 4)
+    assert [graph.values[id].name for id in graph.inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"value": [3, 4, 1]}, "axis 0"),
+        ({"shape": [2], "value": [3, 4, 1]}, "shape \\[3\\], but its shape is \\[2\\]"),
+        ({"value": [3, 4.5]}, "value 4.5, which is no i64"),
+        ({"value": [3, 2**63]}, "which is no i64"),
+    ],
+)
+def test_a_list_that_does_not_fit_the_input_is_refused(
+    spec: Any, said: str, operators: Operators, make_model: Maker
+) -> None:
+    with pytest.raises(OptionsError, match=said):
+        load(reshaped(make_model, [2]), CompileOptions.from_json({"inputs": {"shape": spec}}), operators)
+
+
 def test_inputs_that_are_no_tensors_are_refused(operators: Operators) -> None:
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [2]))
     graph = helper.make_graph(

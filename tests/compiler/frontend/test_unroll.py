@@ -232,7 +232,7 @@ def test_stacked_results_of_no_iteration_have_no_shape() -> None:
 
 def test_a_node_of_the_body_that_cannot_be_compiled_is_named_once() -> None:
     bad = body(
-        [node("Det", ["state"], ["next"], name="determinant"), node("Identity", ["on"], ["still"])],
+        [node("Bernoulli", ["state"], ["next"], name="draw"), node("Identity", ["on"], ["still"])],
         [info("i", INT64, []), info("on", BOOL, []), info("state")],
         [info("still", BOOL, []), info("next")],
     )
@@ -240,7 +240,7 @@ def test_a_node_of_the_body_that_cannot_be_compiled_is_named_once() -> None:
     with pytest.raises(UnsupportedModel) as caught:
         loaded(data)
     (refusal,) = caught.value.refusals
-    assert refusal.node == "power/0/determinant"
+    assert refusal.node == "power/0/draw"
 
 
 def test_slices_of_different_number_are_refused() -> None:

@@ -134,6 +134,23 @@ def test_BitShift_agrees_with_onnxruntime(direction: str, dtype: Any) -> None:
     compare(RECORDS["BitShift"], [a, by], {"direction": direction})
 
 
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64])
+def test_BitShift_by_no_amount_within_the_type_leaves_at_most_the_sign(direction: str, dtype: Any) -> None:
+    bits = 8 * np.dtype(dtype).itemsize
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    values = np.array([low, low + 1, 0, 1, 5, high - 1, high], dtype)
+    amounts = [0, 1, bits - 1, bits, bits + 1, 100, *((-1, -bits, low) if low else ())]
+    a, by = np.repeat(values, len(amounts)), np.tile(np.array(amounts, dtype), len(values))
+    (found,) = check(RECORDS["BitShift"], [a, by], {"direction": direction})
+    for x, amount, got in zip(a.tolist(), by.tolist(), found.tolist(), strict=True):
+        shifted = x >> amount if direction == "RIGHT" and 0 <= amount < bits else -int(x < 0)
+        if direction == "LEFT":
+            shifted = (x << amount) % 2**bits if 0 <= amount < bits else 0
+            shifted -= 2**bits if low and shifted > high else 0
+        assert got == shifted, (x, amount)
+
+
 @pytest.mark.parametrize("exponent", [np.float32, np.float64, np.int32, np.int64])
 @pytest.mark.parametrize("base", [np.float32, np.float64, np.int32, np.int64])
 def test_Pow_has_the_type_of_its_base(base: Any, exponent: Any) -> None:

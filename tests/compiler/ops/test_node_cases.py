@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from compiler.ops import (
+    columns,
     contraction,
     convolution,
     einsum,
@@ -11,6 +12,7 @@ from compiler.ops import (
     pooling,
     quantise,
     recurrent,
+    regions,
     resize,
     scatter,
     selection,
@@ -19,6 +21,7 @@ from compiler.ops import (
 from tests.compiler.ops.node_cases import cases, run
 
 FAMILIES = (
+    columns,
     contraction,
     convolution,
     einsum,
@@ -27,6 +30,7 @@ FAMILIES = (
     pooling,
     quantise,
     recurrent,
+    regions,
     resize,
     scatter,
     selection,

@@ -535,7 +535,6 @@ def test_quantised_operators_are_those_with_a_zero_point() -> None:
 
 def test_indices_are_the_inputs_that_the_schema_calls_so() -> None:
     for name, operator in OPERATORS.items():
-        named = tuple(
-            at for at, formal in enumerate(schema(name).inputs) if formal.name in ("indices", "write_indices")
-        )
+        words = ("indices", "write_indices", "batch_indices")
+        named = tuple(at for at, formal in enumerate(schema(name).inputs) if formal.name in words)
         assert operator.indices == named, name

@@ -12,6 +12,7 @@ from service.db import owners, shares
 from service.db.engine import Database
 from service.db.models import Share
 from service.jobs import lease, models
+from service.jobs.quotas import UNLIMITED
 from service.jobs.submit import Submission, submit
 
 Ask = Callable[..., uuid.UUID]
@@ -25,7 +26,11 @@ def ask(db: Database, blobs: LocalBlobs) -> Ask:
         with db.write() as session:
             owner = owners.named(session, name)
         model = models.keep(db, owner, blobs.put_bytes(b"model")).digest
-        submit(db, Submission(owner, model, CompileOptions(), fresh=True, priority=priority), max_queued=1000)
+        submit(
+            db,
+            Submission(owner, model, CompileOptions(), fresh=True, priority=priority),
+            limits=UNLIMITED,
+        )
         return owner
 
     return make

@@ -44,11 +44,13 @@ CHECKS = (
 )
 
 
-IDS = ("job", "artifact", "benchmark", "inference", "record", "upload", "doomed upload")
+IDS = ("job", "artifact", "benchmark", "inference", "record", "upload", "doomed upload", "key", "doomed key")
 KNOWN = {name: str(uuid.UUID(int=number)) for number, name in enumerate(IDS, start=1)} | {
     "file": "known.c",
     "model": "1" * 64,
     "doomed model": "2" * 64,
+    "owner": "known-owner",
+    "doomed owner": "doomed-owner",
 }
 """Values that stand in generated requests for those of things that are there.
 
@@ -163,6 +165,10 @@ def there(app: FastAPI, key: str, zipped: Callable[..., bytes]) -> dict[str, str
         KNOWN["upload"]: uploads[0],
         KNOWN["doomed upload"]: uploads[1],
         KNOWN["file"]: "k0.c",
+        KNOWN["key"]: client.post("/keys", json={"label": "kept"}).json()["id"],
+        KNOWN["doomed key"]: client.post("/keys", json={"label": "doomed"}).json()["id"],
+        KNOWN["owner"]: client.post("/owners", json={"name": "bob"}).json()["name"],
+        KNOWN["doomed owner"]: client.post("/owners", json={"name": "cyd"}).json()["name"],
     }
 
 
@@ -184,14 +190,19 @@ def _config() -> SchemathesisConfig:
         ("query.artifact", "artifact"),
         ("body.artifacts[*]", "artifact"),
         ("body.model", "model"),
+        ("path.key_id", "key"),
         ("path.digest", "doomed model"),
         ("path.upload_id", "doomed upload"),
+        ("path.key_id", "doomed key"),
+        ("path.name", "owner"),
+        ("path.name", "doomed owner"),
+        ("query.confirm", "doomed owner"),
     ]
     dictionaries = {
         "-".join(names).replace(" ", "-"): {"values": [KNOWN[name] for name in names]} for _, *names in bound
     }
     parameters: dict[str, Any] = {}
-    for parameter, *names in bound[:-2]:
+    for parameter, *names in bound[:-6]:
         parameters |= _bound(parameter, *names)
     return SchemathesisConfig.from_dict(
         {
@@ -201,6 +212,12 @@ def _config() -> SchemathesisConfig:
             "operations": [
                 {"include-operation-id": "delete_model", "parameters": _bound("path.digest", "doomed model")},
                 {"include-operation-id": "delete_upload", "parameters": _bound("path.upload_id", "doomed upload")},
+                {"include-operation-id": "revoke_key", "parameters": _bound("path.key_id", "doomed key")},
+                {"include-operation-id": ["get_owner", "change_owner"], "parameters": _bound("path.name", "owner")},
+                {
+                    "include-operation-id": "delete_owner",
+                    "parameters": _bound("path.name", "doomed owner") | _bound("query.confirm", "doomed owner"),
+                },
                 {  # any bytes are a model or arrays to these; what is no such thing fails as a job
                     "include-operation-id": ["compile_model", "upload_model", "preflight_model", "make_inference"],
                     "checks": {"negative_data_rejection": {"enabled": False}},

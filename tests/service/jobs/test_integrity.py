@@ -23,6 +23,7 @@ from service.db.models import Blob, Job, JobState
 from service.errors import ArtifactLost, BlobDamaged, BlobLost
 from service.jobs import find, integrity, lease, models, numbers, removal, retention, runs
 from service.jobs.integrity import Scrubbed, Watched, scrub, scrub_all
+from service.jobs.quotas import UNLIMITED
 from service.jobs.retention import Rules
 from tests.service.databases import any_database
 
@@ -90,7 +91,7 @@ def test_an_artifact_that_cannot_be_opened_is_told_counted_and_compiled_again(
     counted = {(one.name, one.labels.get("fault")): one.value for one in numbers.numbers(db, 1.0)}
     assert (counted["blob_faults", fault], counted["blobs_faulty", fault]) == (1, 1)
     with pytest.raises(ArtifactLost):
-        runs.benchmark(db, owner, [uuid.UUID(str(job.artifact_id))], BenchmarkOptions(), max_queued=9)
+        runs.benchmark(db, owner, [uuid.UUID(str(job.artifact_id))], BenchmarkOptions(), limits=UNLIMITED)
 
     again = client.post("/compile", **ask).json()
     assert (again["cached"], again["state"]) == (False, "QUEUED")

@@ -17,6 +17,7 @@ from service.db.models import Job, JobState, Model, TuningRecord, Workload
 from service.db.retention import Gone, Measurements
 from service.errors import JobInUse, ModelInUse, NotFound
 from service.jobs import find, lease, models, removal, retention, runs
+from service.jobs.quotas import UNLIMITED
 from service.jobs.retention import Rules
 from service.jobs.submit import Submission, submit
 
@@ -29,8 +30,8 @@ def test_what_runs_an_artifact_of_the_model_goes_with_it_and_other_models_stay(
     finish()
     assert first.artifact_id is not None
     assert other.artifact_id is not None
-    both = runs.benchmark(db, owner, [other.artifact_id, first.artifact_id], BenchmarkOptions(), max_queued=10).job
-    alone = runs.benchmark(db, owner, [other.artifact_id], BenchmarkOptions(), max_queued=10).job
+    both = runs.benchmark(db, owner, [other.artifact_id, first.artifact_id], BenchmarkOptions(), limits=UNLIMITED).job
+    alone = runs.benchmark(db, owner, [other.artifact_id], BenchmarkOptions(), limits=UNLIMITED).job
     gone = removal.remove(db, owner, str(first.model_digest), cancel=True)
     assert gone.deleted == Gone(jobs=2, artifacts=1, benchmarks=1)
     for job in (first, both):
@@ -89,7 +90,7 @@ def test_a_submission_at_the_same_moment_comes_before_or_after(
         def ask(digest: str = digest, start: threading.Barrier = start, said: list[object] = outcomes) -> None:
             start.wait()
             try:
-                said.append(submit(db, Submission(owner, digest, CompileOptions()), max_queued=100).job)
+                said.append(submit(db, Submission(owner, digest, CompileOptions()), limits=UNLIMITED).job)
             except NotFound as error:
                 said.append(error)
 
@@ -165,7 +166,7 @@ def test_nothing_is_left_of_a_job_that_was_purged(
     with pytest.raises(NotFound):
         removal.purge(db, owner, job.id)
     assert models.row(db, owner, str(job.model_digest)).blob_key
-    again = submit(db, Submission(owner, str(job.model_digest), CompileOptions()), max_queued=9).job
+    again = submit(db, Submission(owner, str(job.model_digest), CompileOptions()), limits=UNLIMITED).job
     assert not again.cached
 
 
@@ -199,7 +200,7 @@ def test_a_job_is_not_purged_while_its_artifact_is_to_be_run(
 ) -> None:
     job = queued()
     finish()
-    run = runs.benchmark(db, owner, [uuid.UUID(str(job.artifact_id))], BenchmarkOptions(), max_queued=9).job
+    run = runs.benchmark(db, owner, [uuid.UUID(str(job.artifact_id))], BenchmarkOptions(), limits=UNLIMITED).job
     with pytest.raises(JobInUse):
         removal.purge(db, owner, job.id)
     assert not removal.purge(db, owner, run.id).stopping
@@ -230,7 +231,7 @@ def test_models_that_no_job_names_go_when_they_were_not_used_for_long(
     unused, used, young = (models.keep(db, owner, blobs.put_bytes(name)) for name in (b"unused", b"used", b"young"))
     with db.write() as session:
         session.execute(sa.update(Model).where(Model.digest != young.digest).values(used_at=5.0))
-    removal.purge(db, owner, submit(db, Submission(owner, used.digest, CompileOptions()), max_queued=9).job.id)
+    removal.purge(db, owner, submit(db, Submission(owner, used.digest, CompileOptions()), limits=UNLIMITED).job.id)
     rules = Rules(jobs_s=0, uploads_s=1e9, inferences_s=1e9, grace_s=1e9)
     assert retention.sweep(db, blobs, rules).models == 0
     assert retention.sweep(db, blobs, replace(rules, models_s=3600.0)).models == 1

@@ -20,6 +20,7 @@ from service.db.models import Artifact, Event, Inference, Job, Model, TuningReco
 from service.errors import BlobLost, Removed, StorageUnavailable
 from service.jobs import lease, models, outcomes, retention, runs, uploads
 from service.jobs.bundle import Bundle
+from service.jobs.quotas import UNLIMITED
 from service.jobs.retention import Rules, Swept, collect, sweep
 from service.jobs.submit import Submission, submit
 
@@ -62,14 +63,14 @@ def test_bytes_that_a_row_names_stay_and_others_go_after_the_grace(
     queued(b"plain")
     finish(b"artifact")
     weights, onnx = blobs.put_bytes(b"weights"), blobs.put_bytes(b"bundled")
-    models.put(db, owner, Bundle(onnx, {"w.bin": weights}))
+    models.put(db, owner, Bundle(onnx, {"w.bin": weights}), UNLIMITED)
     upload = uploads.begin(db, owner, size=9, media_type="application/octet-stream", sha256=None, limit=100)
     with uploads.Appender(db, blobs, upload, 0) as appender:
         appender.write(b"piece")
         appender.end()
     made = queued(b"plain", fresh=False).artifact_id
     assert made is not None
-    runs.infer(db, owner, made, blobs.put_bytes(b"arrays"), max_queued=10)
+    runs.infer(db, owner, made, blobs.put_bytes(b"arrays"), limits=UNLIMITED)
     named = keys(blobs)
     assert len(named) == 6
     for key in named:
@@ -160,7 +161,7 @@ def test_an_artifact_stays_while_a_younger_job_names_or_needs_it(
     assert hit.cached
     assert hit.artifact_id == first.artifact_id
     assert second.artifact_id is not None
-    runs.benchmark(db, owner, [second.artifact_id], BenchmarkOptions(), max_queued=10)
+    runs.benchmark(db, owner, [second.artifact_id], BenchmarkOptions(), limits=UNLIMITED)
     rules = Rules(DAY, 1e12, 1e12, 1e9)
     assert sweep(db, blobs, rules).jobs == 0
     age(hit.id)
@@ -210,7 +211,7 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     finish()
     assert made is not None
     inputs = blobs.put_bytes(b"arrays")
-    job = runs.infer(db, owner, made, inputs, max_queued=10).job
+    job = runs.infer(db, owner, made, inputs, limits=UNLIMITED).job
     claim = lease.claim(db, "w", ["run:cpu"], 60)
     assert claim is not None
     output = blobs.put_bytes(b"outputs")
@@ -248,7 +249,7 @@ def test_a_job_that_is_submitted_while_old_ones_go_finds_its_artifact_or_compile
 
         def ask(digest: str = str(first.model_digest), start: Any = start, found: list[Job] = found) -> None:
             start.wait()
-            found.append(submit(db, Submission(owner, digest, CompileOptions()), max_queued=1000).job)
+            found.append(submit(db, Submission(owner, digest, CompileOptions()), limits=UNLIMITED).job)
 
         thread = threading.Thread(target=ask)
         thread.start()

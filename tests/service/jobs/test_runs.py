@@ -8,11 +8,12 @@ import pytest
 
 from compiler.contract import BenchmarkOptions
 from service.blobs.local import LocalBlobs
-from service.db import jobs, results
+from service.db import jobs, owners, results
 from service.db.engine import Database
 from service.db.models import Job, JobKind, JobState
 from service.errors import ArtifactNeverMade, IdempotencyKeyReused, NotFound
 from service.jobs import lease, runs
+from service.jobs.quotas import UNLIMITED
 from service.jobs.reconcile import reconcile
 
 Make = Callable[..., Job]
@@ -25,7 +26,7 @@ def bench(db: Database, owner: uuid.UUID) -> Callable[..., Job]:
 
     def ask(*artifacts: uuid.UUID | None, **more: Any) -> Job:
         ids = [id for id in artifacts if id is not None]
-        return runs.benchmark(db, owner, ids, BenchmarkOptions(), max_queued=100, **more).job
+        return runs.benchmark(db, owner, ids, BenchmarkOptions(), limits=UNLIMITED, **more).job
 
     return ask
 
@@ -104,8 +105,10 @@ def test_artifacts_of_others_do_not_exist(db: Database, queued: Make, finish: Ca
     compiled = queued()
     finish()
     assert compiled.artifact_id is not None
+    with db.write() as session:
+        stranger = owners.named(session, "eve")
     with pytest.raises(NotFound):
-        runs.benchmark(db, uuid.uuid4(), [compiled.artifact_id], BenchmarkOptions(), max_queued=9)
+        runs.benchmark(db, stranger, [compiled.artifact_id], BenchmarkOptions(), limits=UNLIMITED)
 
 
 def test_an_idempotency_key_holds_for_all_kinds_together(
@@ -126,7 +129,7 @@ def test_an_inference_carries_its_inputs_and_keeps_its_outputs(
     compiled = queued()
     finish()
     assert compiled.artifact_id is not None
-    asked = runs.infer(db, owner, compiled.artifact_id, blobs.put_bytes(b"npz"), threads=1, max_queued=9)
+    asked = runs.infer(db, owner, compiled.artifact_id, blobs.put_bytes(b"npz"), threads=1, limits=UNLIMITED)
     taken = claim(db)
     assert taken is not None
     assert (taken.kind, taken.options) == (JobKind.INFERENCE, {"threads": 1})

@@ -32,6 +32,7 @@ from service.db.models import Artifact, Job, JobState, TuningRecord
 from service.db.models import Event as EventRow
 from service.errors import JobFinished
 from service.jobs import cancel, lease, life, models, reconcile
+from service.jobs.quotas import UNLIMITED
 from service.jobs.submit import Submission, submit
 from tests.servers import Databases
 
@@ -82,7 +83,7 @@ class Life(RuleBasedStateMachine):
     @rule(target=jobs, priority=st.integers(0, 2))
     def submit(self, priority: int) -> uuid.UUID:
         asked = Submission(self.owner, self.model, CompileOptions(), fresh=True, priority=priority)
-        return submit(self.db, asked, max_queued=1000).job.id
+        return submit(self.db, asked, limits=UNLIMITED).job.id
 
     @rule(target=claims)
     def claim(self) -> Any:

@@ -16,6 +16,7 @@ from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.errors import IdempotencyKeyReused, NotFound, QueueFull
 from service.jobs import catalogue, lease, models
+from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.submit import Submission, submit
 
 
@@ -30,7 +31,7 @@ def ask(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> Callable[..., Any]
             options=CompileOptions(threads=threads),
             **more,
         )
-        return submit(db, submission, max_queued=limit)
+        return submit(db, submission, limits=Limits(queued_jobs=limit))
 
     return send
 
@@ -121,15 +122,15 @@ def test_the_target_is_the_queue(owner: uuid.UUID, target: str) -> None:
 def test_a_target_that_no_worker_has_told_of_is_refused(db: Database, owner: uuid.UUID, blobs: LocalBlobs) -> None:
     model = models.keep(db, owner, blobs.put_bytes(b"model")).digest
     asked = Submission(owner, model, CompileOptions(target="cpu:x86-64-v33"), fresh=True)
-    assert submit(db, asked, max_queued=9).job.state == JobState.QUEUED, "nobody has told of any yet"
+    assert submit(db, asked, limits=UNLIMITED).job.state == JobState.QUEUED, "nobody has told of any yet"
     catalogue.publish(db, "targets", "0.1.0", [{"name": "cpu"}, {"name": "cpu:x86-64-v3"}])
     with pytest.raises(OptionsError) as refused:
-        submit(db, asked, max_queued=9)
+        submit(db, asked, limits=UNLIMITED)
     assert "'cpu:x86-64-v3'" in refused.value.fix
     for known in ("cpu", "cpu:x86-64-v3"):
-        submit(db, Submission(owner, model, CompileOptions(target=known)), max_queued=9)
+        submit(db, Submission(owner, model, CompileOptions(target=known)), limits=UNLIMITED)
 
 
 def test_a_model_that_was_not_uploaded_is_not_compiled(db: Database, owner: uuid.UUID) -> None:
     with pytest.raises(NotFound, match="there is no model"):
-        submit(db, Submission(owner, "0" * 64, CompileOptions()), max_queued=9)
+        submit(db, Submission(owner, "0" * 64, CompileOptions()), limits=UNLIMITED)

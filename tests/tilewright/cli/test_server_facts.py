@@ -106,7 +106,7 @@ def test_targets_operators_and_workers_are_tables(command: Command, server: Any)
     }
     for name, said, parts in (
         ("targets", target, ("cpu:x86-64-v4", "AVX-512", "w/1")),
-        ("operators", operator, ("Conv", "7 to 28", "1 to 3 dimensions")),
+        ("operators", operator, ("Conv", "6 to 28", "1 to 3 dimensions")),
         ("workers", worker, ("w/1", "cpu, run:cpu", "idle")),
     ):
         shown = command(name).stdout

@@ -374,5 +374,17 @@ def test_kernels_of_many_blocks_mean_what_they_say() -> None:
     check(draws(many_blocks(), 120))
 
 
+CHOSEN = """
+kernel Chosen(in x: f32[5, 33]; temp t: i32[33]; out y: f32[33])
+  for i:33
+    t[i] = 3:i32
+    y[i] = x[[min(max(t[i], 0:i32), 4:i32) in 0..4], i]
+"""
+
+
+def test_an_index_may_be_held_in_a_vector_though_it_is_the_same_for_all_lanes() -> None:
+    check(draws(bound(parse_kernel(CHOSEN)), 3))
+
+
 def test_scans_carry_their_state_from_step_to_step() -> None:
     check(draws(scans(), 100))

@@ -1,0 +1,1 @@
+"""ONNX's conformance suite, each case compiled to an artifact and run."""

@@ -1,0 +1,137 @@
+"""One case judged: compiled to an artifact like any user's model, run by the artifact's own loader, compared."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+import tilewright
+from bench.conformance.suite import Case, Tensors
+from compiler.contract import CompileOptions
+from compiler.errors import CallerError, Disagreement, TilewrightError
+from compiler.pipeline import compile_model
+
+PASSED, BOUND, REFUSED, WRONG, CRASHED = STATUSES = ("passed", "bound", "refused", "wrong", "crashed")
+REASON_CHARS = 300
+ASKED_FOR = re.compile(r'"([^"]+)": \{"value": \.\.\.\}')
+"""How a refusal names an input that must be known when compiling, in the options that it offers."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a case, the reason where it did not pass, and the wall seconds that it took.
+
+    passed   every output of every data set is as the suite expects, within its tolerances
+    bound    as `passed`, once the inputs that a refusal asks for were fixed by options to the values of the suite
+    refused  the model is not compiled, and the caller is told why
+    wrong    an output is not as expected, or the artifact did not agree with the compiler's own reference
+    crashed  anything else: an internal error, the death of the process, the time limit
+    """
+
+    case: str
+    group: str
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(case: Case, target: str = "cpu") -> Verdict:
+    """Compiles and runs one case. Nothing is tuned, one lane runs the plan, and every input stays an input.
+
+    Where a refusal asks for the values of inputs, what it says is done, and the case is `bound` at best.
+    """
+    begin = time.perf_counter()
+    fixed: frozenset[str] = frozenset()
+    status, reason, asked = _attempt(case, target, fixed)
+    first = reason
+    while status == REFUSED and asked - fixed:
+        fixed |= asked
+        status, reason, asked = _attempt(case, target, fixed)
+    if fixed and status == PASSED:
+        status, reason = BOUND, first
+    return Verdict(case.name, case.group, status, reason, round(time.perf_counter() - begin, 3))
+
+
+def _attempt(case: Case, target: str, fixed: frozenset[str]) -> tuple[str, str, frozenset[str]]:
+    """Status and reason, and the inputs whose values a refusal asks for."""
+    try:
+        with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+            warnings.simplefilter("ignore")
+            _run(case, target, Path(folder), fixed)
+        return PASSED, "", frozenset()
+    except CallerError as error:
+        asked = (name for refusal in error.refusals for name in ASKED_FOR.findall(refusal.fix))
+        return REFUSED, _reasons(error), frozenset(asked)
+    except (AssertionError, Disagreement) as error:
+        return WRONG, _line(error), frozenset()
+    except Exception as error:
+        return CRASHED, f"{type(error).__name__}: {_line(error)}", frozenset()
+
+
+def _run(case: Case, target: str, folder: Path, fixed: frozenset[str]) -> None:
+    """Raises AssertionError where an output is not as expected, and what the compiler raises."""
+    from onnx.backend.test.runner import Runner
+
+    model = case.model()
+    file, artifact = folder / "model.onnx", folder / "model.tw"
+    file.write_bytes(model.SerializeToString())
+    weights = {tensor.name for tensor in model.graph.initializer}
+    names = [info.name for info in model.graph.input if info.name not in weights]
+    compiled: Mapping[str, Any] | None = None
+    relative, absolute = case.tolerances
+    for inputs, outputs in case.data_sets(model):
+        feeds = dict(zip(names, inputs, strict=False))
+        bound = {**open_shapes(model, feeds), **{name: {"value": feeds[name].tolist()} for name in sorted(fixed)}}
+        options = {"target": target, "threads": 1, "tuning_budget_s": 0, "inputs": bound}
+        if options != compiled:
+            compile_model(file, artifact, CompileOptions.from_json(options), measure=False)
+            compiled = options
+        Runner.assert_similar_outputs(outputs, _outputs(model, artifact, feeds), relative, absolute)
+
+
+def open_shapes(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Shapes for the inputs whose shape the model leaves open, as the data have them."""
+    found = {}
+    for info in model.graph.input:
+        shape = info.type.tensor_type.shape
+        if not info.type.HasField("tensor_type") or not isinstance(feeds.get(info.name), np.ndarray):
+            continue
+        stated = info.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in shape.dim)
+        if not stated:
+            found[info.name] = list(feeds[info.name].shape)
+    return found
+
+
+def _outputs(model: onnx.ModelProto, artifact: Path, feeds: Mapping[str, Any]) -> Tensors:
+    """The artifact's outputs in the order of the model's."""
+    with tilewright.load(artifact, lanes=1) as loaded:
+        found = loaded.run({spec.name: feeds[spec.name] for spec in loaded.inputs})
+        kinds = {spec.name: spec.dtype for spec in loaded.outputs}
+    return [_as_suite(found[info.name], kinds[info.name]) for info in model.graph.output]
+
+
+def _as_suite(array: np.ndarray, dtype: str) -> np.ndarray:
+    """An output as the suite has it: an artifact gives bfloat16 as bits."""
+    return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
+
+
+def _reasons(error: TilewrightError) -> str:
+    reasons: Sequence[str] = [refusal.reason for refusal in error.refusals] or [error.message]
+    return "; ".join(dict.fromkeys(reasons))[:REASON_CHARS]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:REASON_CHARS]

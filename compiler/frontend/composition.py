@@ -1,0 +1,49 @@
+"""A piece of program over ai.onnx that stands for one call, written operator by operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.frontend.model import AttrValue, Call, Expansion
+from compiler.frontend.site import Site
+from compiler.frontend.tensors import CODES
+from compiler.ir.tensor import DType
+
+
+class Composition:
+    """Calls and constants in the order in which they were written. Names are its own; x0, x1, ... are the inputs."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._calls: list[Call] = []
+        self._constants: dict[str, np.ndarray] = {}
+
+    def constant(self, array: np.ndarray) -> str:
+        """The name of a constant."""
+        name = f"c{len(self._constants)}"
+        self._constants[name] = array
+        return name
+
+    def ints(self, *values: int) -> str:
+        """The name of a vector of i64."""
+        return self.constant(np.array(values, np.int64))
+
+    def call(self, op: str, *inputs: str, **attrs: AttrValue) -> str:
+        """The name of the one result of an operator in its newest form."""
+        name = f"t{len(self._calls)}"
+        self._calls.append(Call(op, inputs, (name,), attrs))
+        return name
+
+    def cast(self, name: str, found: DType, wanted: DType) -> str:
+        """A value of one element type in another; itself where they are the same."""
+        return name if found is wanted else self.call("Cast", name, to=CODES[wanted])
+
+    def reshape(self, name: str, *dims: int) -> str:
+        """A value in another shape, in which 0 is an extent and nothing else."""
+        return self.call("Reshape", name, self.ints(*dims), allowzero=1)
+
+    def gives(self, *results: str) -> Expansion:
+        """The whole, whose outputs are these values; names beyond the outputs that are asked for are left out."""
+        asked = self.site.results
+        given = [Call("Identity", (result,), (name,)) for result, name in zip(results, asked, strict=False) if name]
+        return self.site.becomes(*self._calls, *given, **self._constants)

@@ -1,0 +1,21 @@
+"""Operators of other domains than ai.onnx that are known, each as an Expansion over ai.onnx."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compiler.frontend import contrib, ml, training
+from compiler.frontend.model import Call, Expansion
+from compiler.frontend.site import Site
+
+DOMAINS: Mapping[str, Mapping[str, Callable[[Site], Expansion]]] = {
+    ml.DOMAIN: ml.ML,
+    training.DOMAIN: training.TRAINING,
+    contrib.DOMAIN: contrib.CONTRIB,
+}
+"""By domain and name."""
+
+
+def rule_of(call: Call) -> Callable[[Site], Expansion] | None:
+    """What stands for a call of another domain; None where it is not known."""
+    return DOMAINS.get(call.domain, {}).get(call.op)

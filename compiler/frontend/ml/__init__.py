@@ -1,0 +1,28 @@
+"""Operators of ai.onnx.ml on numbers, each as an Expansion over ai.onnx: scaling, linear models, trees, SVMs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compiler.frontend.ml import features, labels, linear, svm, trees
+from compiler.frontend.model import Expansion
+from compiler.frontend.site import Site
+
+DOMAIN = "ai.onnx.ml"
+
+ML: Mapping[str, Callable[[Site], Expansion]] = {
+    "ArrayFeatureExtractor": features.extractor,
+    "Binarizer": features.binarizer,
+    "FeatureVectorizer": features.vectorizer,
+    "Imputer": features.imputer,
+    "LabelEncoder": labels.encoder,
+    "LinearClassifier": linear.classifier,
+    "LinearRegressor": linear.regressor,
+    "Normalizer": features.normalizer,
+    "OneHotEncoder": labels.one_hot,
+    "SVMRegressor": svm.regressor,
+    "Scaler": features.scaler,
+    "TreeEnsemble": trees.ensemble,
+    "TreeEnsembleClassifier": trees.classifier,
+    "TreeEnsembleRegressor": trees.regressor,
+}

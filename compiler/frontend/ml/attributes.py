@@ -1,0 +1,57 @@
+"""Attributes of ai.onnx.ml operators, which no schema has checked: read as what they must be, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.frontend.site import Site
+from compiler.ops.operator import Unsupported
+
+AGAIN = "export the model again"
+
+
+def numbers(site: Site, name: str, dtype: np.dtype | type = np.float32) -> np.ndarray:
+    """A list of numbers, a tensor of them, or none. Raises Unsupported for anything else."""
+    value = site.call.attrs.get(name, ())
+    if isinstance(value, tuple) and not all(isinstance(item, int | float) for item in value):
+        raise Unsupported(f"attribute {name!r} holds no numbers", AGAIN)
+    if not isinstance(value, tuple | np.ndarray):
+        raise Unsupported(f"attribute {name!r} is no list of numbers", AGAIN)
+    return np.asarray(value).reshape(-1).astype(dtype)
+
+
+def number(site: Site, name: str, default: float) -> float:
+    """One number."""
+    value = site.call.attrs.get(name, default)
+    if not isinstance(value, int | float):
+        raise Unsupported(f"attribute {name!r} is no number", AGAIN)
+    return value
+
+
+def word(site: Site, name: str, default: str, *allowed: str) -> str:
+    """One of some words."""
+    value = site.call.attrs.get(name, default)
+    if value not in allowed:
+        raise Unsupported(f"attribute {name!r} is {value!r:.60}", f"use {', '.join(allowed)}")
+    return str(value)
+
+
+def words(site: Site, name: str) -> tuple[str, ...]:
+    """A list of words, or none."""
+    value = site.call.attrs.get(name, ())
+    if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
+        raise Unsupported(f"attribute {name!r} holds no words", AGAIN)
+    return tuple(str(item) for item in value)
+
+
+def no_words(site: Site, *names: str) -> None:
+    """Raises Unsupported where labels or keys are strings, which nothing here computes."""
+    for name in names:
+        if words(site, name):
+            raise Unsupported(f"attribute {name!r} holds strings", "export with numbers as labels")
+
+
+def demand(condition: bool, reason: str) -> None:
+    """Raises Unsupported unless the attributes fit together."""
+    if not condition:
+        raise Unsupported(reason, AGAIN)

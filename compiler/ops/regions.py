@@ -1,0 +1,160 @@
+"""Regions of an image brought to one size: RoiAlign."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.expr import Cast, Expr, Load, Position, Where
+from compiler.ir.graph import Node
+from compiler.ir.index import Axis, Index, Indirect
+from compiler.ir.kernel import Block, Kernel, Store
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.attributes import number_of, word_of
+from compiler.ops.build import call, cast, chain, number
+from compiler.ops.indices import selected
+from compiler.ops.operator import Arrays, Operator, Types, Unsupported
+from compiler.ops.slots import arrays_at, at_least_f32, given, input_slots, output_slots
+from compiler.ops.traits import Trait
+
+MOST_SAMPLES = 64
+"""Along one side of a bin."""
+
+
+def _samples(node: Node) -> int:
+    """How many samples a bin has along each side. Raises Unsupported where that depends on the region's size."""
+    count = int(number_of(node, "sampling_ratio", 0))
+    if not 1 <= count <= MOST_SAMPLES:
+        raise Unsupported(
+            f"sampling_ratio is {count}: how many samples a bin has depends on data", "export with 1 or more, such as 2"
+        )
+    return count
+
+
+def _average(node: Node) -> bool:
+    return word_of(node, "mode", "avg", "max") == "avg"
+
+
+def _half_pixel(node: Node) -> bool:
+    return word_of(node, "coordinate_transformation_mode", "half_pixel", "output_half_pixel") == "half_pixel"
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    """x [N, C, H, W], regions [R, 4] as (x1, y1, x2, y2), the image of each [R]: gives [R, C, height, width]."""
+    x, rois, images = (given(types, position) for position in range(3))
+    _samples(node), _average(node), _half_pixel(node)
+    out = (int(number_of(node, "output_height", 1)), int(number_of(node, "output_width", 1)))
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4 or images.shape != rois.shape[:1] or min(out) < 1:
+        raise Unsupported(f"regions {rois} with images {images} do not fit {x}", "bind dimensions that fit")
+    if min(x.dims) < 1:
+        raise Unsupported(f"{x} is empty", "bind larger input dimensions")
+    return (TensorType(x.dtype, (rois.shape[0], x.shape[1], *out)),)
+
+
+def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+    x, rois, images = (given(types, position) for position in range(3))
+    count, kind = _samples(node), DType.F64 if x.dtype is DType.F64 else DType.F32
+    region, channel, *bins = (Axis(name, extent) for name, extent in zip("rcyx", outs[0].dims, strict=True))
+    steps = (Axis("iy", count), Axis("ix", count))
+    image = selected(Load("x2", (Index.of(region),), images.dtype), x.dims[0])
+
+    def edge(position: int) -> Expr:
+        scale = number(number_of(node, "spatial_scale", 1.0), kind)
+        scaled = call("mul", cast(Load("x1", (Index.of(region), Index.of(position)), rois.dtype), kind), scale)
+        return call("sub", scaled, number(0.5, kind)) if _half_pixel(node) else scaled
+
+    taps: list[list[tuple[Index, Expr]]] = []
+    misses: list[Expr] = []
+    for side in range(2):  # rows, then columns; a region says its columns first
+        coordinate = _coordinate(node, edge(1 - side), edge(3 - side), bins[side], steps[side])
+        extent = x.dims[2 + side]
+        misses += [call("lt", coordinate, number(-1, kind)), call("gt", coordinate, number(extent, kind))]
+        taps.append(_neighbours(coordinate, extent))
+    parts = []
+    for row, row_weight in taps[0]:
+        for column, column_weight in taps[1]:
+            read = cast(Load("x0", (image, Index.of(channel), row, column), x.dtype), kind)
+            parts.append(chain("mul", (row_weight, column_weight, read)))
+    average = _average(node)
+    sample = chain("add" if average else "max", parts)
+    if average:
+        sample = call("mul", sample, number(1 / count**2, kind))
+    value = Where(chain("or", misses), number(0, kind), sample)
+    store = Store("y0", tuple(Index.of(axis) for axis in (region, channel, *bins)))
+    block = Block((), (value,), (store,), steps, "sum" if average else "max", kind)
+    shared = (region, channel, *bins)
+    return Kernel("RoiAlign", input_slots(types), output_slots(outs), (block,), shared=shared)
+
+
+def _coordinate(node: Node, first: Expr, last: Expr, place: Axis, step: Axis) -> Expr:
+    """Where a sample of a bin lies, in elements of the image."""
+    kind = first.dtype
+    size = call("sub", last, first)
+    if not _half_pixel(node):
+        size = call("max", size, number(1, kind))
+    each = call("div", size, number(place.extent, kind))
+    begin = call("add", first, call("mul", Cast(Position(Index.of(place)), kind), each))
+    inside = call("add", Cast(Position(Index.of(step)), kind), number(0.5, kind))
+    return call("add", begin, call("div", call("mul", inside, each), number(step.extent, kind)))
+
+
+def _neighbours(coordinate: Expr, extent: int) -> list[tuple[Index, Expr]]:
+    """The two elements beside a coordinate, which is moved into the image first, with their weights."""
+    kind = coordinate.dtype
+    moved = call("min", call("max", coordinate, number(0, kind)), number(extent - 1, kind))
+    low = call("floor", moved)
+    part = call("sub", moved, low)
+    found = []
+    for offset, weight in ((0, call("sub", number(1, kind), part)), (1, part)):
+        place = call("min", call("add", low, number(offset, kind)), number(extent - 1, kind))
+        found.append((Index.of(Indirect(Cast(place, DType.I64, saturate=True), 0, extent - 1)), weight))
+    return found
+
+
+def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    x, rois, images = arrays_at(arrays, 0, 1, 2)
+    x, rois = at_least_f32(x), at_least_f32(rois)
+    count = _samples(node)
+    out = [int(number_of(node, name, 1)) for name in ("output_height", "output_width")]
+    scaled = rois * number_of(node, "spatial_scale", 1.0) - (0.5 if _half_pixel(node) else 0.0)
+    sides = []
+    for place, extent in enumerate(x.shape[2:]):
+        first, last = scaled[:, 1 - place], scaled[:, 3 - place]
+        size = last - first if _half_pixel(node) else np.maximum(last - first, 1)
+        middles = (np.arange(out[place] * count) + 0.5) / (out[place] * count)
+        at = first[:, None] + size[:, None] * middles
+        near = np.clip(at, 0, extent - 1)
+        low = np.floor(near).astype(np.int64)
+        sides.append((low, np.minimum(low + 1, extent - 1), near - low, (at >= -1) & (at <= extent)))
+    (top, bottom, down, hit_y), (left, right, across, hit_x) = sides
+    image = x[np.where(images < 0, images + x.shape[0], images)]
+    regions = np.arange(len(rois))[:, None, None]
+
+    def corner(rows: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        picked = image.transpose(0, 2, 3, 1)[regions, rows[:, :, None], columns[:, None, :]]
+        return np.asarray(picked * weight[..., None])
+
+    corners = [
+        corner(top, left, (1 - down)[:, :, None] * (1 - across)[:, None, :]),
+        corner(top, right, (1 - down)[:, :, None] * across[:, None, :]),
+        corner(bottom, left, down[:, :, None] * (1 - across)[:, None, :]),
+        corner(bottom, right, down[:, :, None] * across[:, None, :]),
+    ]
+    average = _average(node)
+    samples = np.sum(corners, axis=0) if average else np.max(corners, axis=0)
+    samples = np.where((hit_y[:, :, None] & hit_x[:, None, :])[..., None], samples, 0)
+    tiled = samples.reshape(len(rois), out[0], count, out[1], count, x.shape[1])
+    pooled = tiled.mean(axis=(2, 4)) if average else tiled.max(axis=(2, 4))
+    return (pooled.transpose(0, 3, 1, 2),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "RoiAlign",
+        _infer,
+        _reference,
+        _define,
+        opsets=(10, 28),
+        traits=Trait.RESAMPLE | Trait.POSITIVE_HOMOGENEOUS,
+        indices=(2,),
+    ),
+)

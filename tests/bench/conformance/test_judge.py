@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from bench.conformance import judge as judging
+from bench.conformance.judge import Verdict, judge, open_shapes
+from bench.conformance.suite import Case, suite
+
+SAMPLE = {
+    "test_relu": "passed",
+    "test_conv_with_strides_padding": "passed",
+    "test_softmax_axis_1_expanded": "passed",
+    "test_lstm_defaults": "passed",
+    "test_dft": "bound",
+    "test_reshape_extended_dims": "bound",
+    "test_reduce_sum_keepdims_example": "bound",
+    "test_col2im_pads": "bound",
+    "test_roialign_aligned_true": "passed",
+    "test_ai_onnx_ml_tree_ensemble_single_tree": "passed",
+    "test_ai_onnx_ml_tree_ensemble_set_membership": "passed",
+    "test_celu_bfloat16": "passed",
+    "test_bitshift_right_int8_negative_shift": "passed",
+    "test_operator_conv": "passed",
+    "test_string_concat": "refused",
+    "test_nonzero_example": "refused",
+}
+"""A small part of the suite with what becomes of it: each status, kind and way to an operator."""
+
+
+@pytest.mark.parametrize(("name", "status"), SAMPLE.items())
+def test_what_becomes_of_a_case(name: str, status: str) -> None:
+    verdict = judge(suite()[name])
+    assert (verdict.case, verdict.status) == (name, status), verdict.reason
+    assert bool(verdict.reason) == (status != "passed")
+    assert verdict.seconds > 0
+
+
+def test_a_bound_case_says_what_had_to_be_known() -> None:
+    assert judge(suite()["test_reshape_extended_dims"]).reason.startswith("input 'shape' must be known when compiling")
+
+
+def spoiled(name: str, **changes: Any) -> Case:
+    """A case of which some fields of the suite's are others."""
+    case = suite()[name]
+    return replace(case, source=replace(case.source, **changes))
+
+
+def test_a_result_outside_the_tolerance_is_wrong() -> None:
+    source = suite()["test_relu"].source
+    ((inputs, (right,)),) = source.data_sets
+    near, far = right * (1 + 0.5 * source.rtol), right * (1 + 2 * source.rtol)
+    assert judge(spoiled("test_relu", data_sets=[(inputs, [near])])).status == "passed"
+    verdict = judge(spoiled("test_relu", data_sets=[(inputs, [far])]))
+    assert verdict.status == "wrong"
+    assert "rtol" in verdict.reason
+    assert judge(spoiled("test_relu", data_sets=[(inputs, [right.astype(np.float64)])])).status == "wrong"
+
+
+def test_what_goes_wrong_inside_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **named: Any) -> None:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(judging, "compile_model", broken)
+    verdict = judge(suite()["test_relu"])
+    assert verdict == Verdict("test_relu", "Relu", "crashed", "ZeroDivisionError: inside", verdict.seconds)
+
+
+def test_only_shapes_that_the_model_leaves_open_are_given() -> None:
+    inputs = [
+        helper.make_tensor_value_info("fixed", onnx.TensorProto.FLOAT, [2, 3]),
+        helper.make_tensor_value_info("named", onnx.TensorProto.FLOAT, ["n", 3]),
+        helper.make_tensor_value_info("none", onnx.TensorProto.FLOAT, None),
+    ]
+    model = helper.make_model(helper.make_graph([], "g", inputs, []))
+    feeds = {name: np.zeros((2, 3), np.float32) for name in ("fixed", "named", "none")}
+    assert open_shapes(model, feeds) == {"named": [2, 3], "none": [2, 3]}
