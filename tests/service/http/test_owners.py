@@ -93,6 +93,8 @@ def test_a_key_is_made_shown_once_used_rotated_and_revoked(client: TestClient, f
         {"label": "a\0b"},
         {"expires_at": "1999-01-01T00:00:00Z"},
         {"expires_at": "tomorrow"},
+        {"expires_at": 4070908800},
+        {"expires_at": True},
         {"expires_at": "2099-01-01T00:00:00"},
         {"owner": "a/b"},
         {"surprise": 1},

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from service.blobs.local import LocalBlobs
 from service.db.audit import Wanted
 from service.db.engine import Database
-from service.db.models import AuditEntry, Owner
+from service.db.models import AuditEntry, Job, Owner
 from service.errors import DatabaseUnavailable, NotAllowed, NotAuthenticated
-from service.jobs import access, audit, cancel, trail
+from service.jobs import access, audit, cancel, lease, removal, trail
 from service.jobs.access import Caller
 from service.jobs.audit import Asking
 from service.jobs.retention import Rules, sweep
@@ -65,6 +65,20 @@ def test_what_changes_nothing_leaves_no_entry(db: Database, queued: object, owne
     cancel.cancel(db, owner, job.id)
     told = [(entry.verb, entry.object.split("/")[1]) for entry in entries(db)]
     assert told == [("create", "models"), ("create", "jobs"), ("cancel", "jobs")]
+
+
+def test_what_stops_before_it_is_removed_is_told_once_as_cancelled(
+    db: Database, queued: Callable[..., Job], claimed: Callable[..., lease.Claim], owner: uuid.UUID, asked: Asking
+) -> None:
+    held = queued(b"m")
+    claim = claimed()
+    for _ in range(2):
+        assert removal.purge(db, owner, held.id).stopping
+        assert removal.remove(db, owner, str(held.model_digest), cancel=True).stopping
+    assert lease.cancelled(db, claim)
+    removal.purge(db, owner, held.id)
+    told = [(entry.verb, entry.object) for entry in entries(db)][2:]
+    assert told == [("cancel", f"/jobs/{held.id}"), ("purge", f"/jobs/{held.id}")]
 
 
 def test_a_chore_outside_of_a_request_leaves_none(db: Database, owner: uuid.UUID) -> None:

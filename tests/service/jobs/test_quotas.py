@@ -79,6 +79,12 @@ def test_bytes_are_refused_past_the_limit_with_what_is_had_and_who_can_raise_it(
     assert store(db, blobs, owner, b"b" * 40, limits).new
 
 
+def test_a_model_that_is_there_already_takes_no_more_room(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> None:
+    limits = Limits(stored_bytes=100)
+    assert store(db, blobs, owner, b"a" * 60, limits).new
+    assert not store(db, blobs, owner, b"a" * 60, limits).new
+
+
 def test_two_uploads_at_once_do_not_exceed_the_limit_together(
     db: Database, blobs: LocalBlobs, owner: uuid.UUID
 ) -> None:
