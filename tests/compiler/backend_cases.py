@@ -38,12 +38,16 @@ CONSTANT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
     "ConstantOfShape": (0,),
+    "DFT": (1, 2),
     "Dropout": (1, 2),
     "HammingWindow": (0,),
     "HannWindow": (0,),
     "If": (0,),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
     "NonZero": (0,),
     "Range": (0, 1, 2),
+    "STFT": (1, 3),
     "Upsample": (1,),
 }
 """Inputs that the suite feeds and that models write as constants: they are made initializers."""
