@@ -37,11 +37,10 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass
-from pydantic_core import PydanticCustomError
 
 from compiler.contract import kinds
 from compiler.contract.kinds import Kind
-from compiler.contract.refusals import refusal
+from compiler.contract.refusals import Refused, refusal
 from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
 
@@ -104,7 +103,7 @@ def _bindings(value: Any) -> Any:
             raise _too_many(len(found))
     if not found:
         fix = 'give a value for each name, such as {"batch": [1, 8]}, or leave dims out'
-        raise PydanticCustomError("bindings", "nothing is bound by an empty list", {"fix": fix})
+        raise Refused("nothing is bound by an empty list", fix)
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -118,9 +117,9 @@ def _spelled_out(binding: Any) -> list[Any]:
     return [dict(zip(binding, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def _too_many(count: int) -> PydanticCustomError:
+def _too_many(count: int) -> Refused:
     said = f"there are {count} or more bindings, and an artifact holds {MAX_BINDINGS} at most"
-    return PydanticCustomError("bindings", said, {"fix": "bind fewer values, or compile several artifacts"})
+    return Refused(said, "bind fewer values, or compile several artifacts")
 
 
 def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -32,6 +32,14 @@ MOST_TOLD = 8
 INPUT_SPEC = 'give a shape like [1, 3, 224, 224] or {"shape": ..., "value": ...}'
 
 
+class Refused(ValueError):
+    """Raised by a validator that knows the fix, which stands in the refusal as it is."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
 def refusal(error: ValidationError, options: type) -> OptionsError:
     """The error that lists all that is wrong, up to MOST_TOLD; of more than one fault each is one of its `refusals`.
 
@@ -51,8 +59,8 @@ def _refusal(fault: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) 
     if not loc:
         return Refusal("options are not a JSON object", fix='send an object such as {"seed": 1}')
     name = str(loc[0])
-    if fix := (fault.get("ctx") or {}).get("fix"):
-        return Refusal(f"{_path(loc)} is {value}: {fault['msg']}", fix=fix)
+    if isinstance(refused := (fault.get("ctx") or {}).get("error"), Refused):
+        return Refusal(f"{_path(loc)} is {value}: {refused}", fix=refused.fix)
     if kind == "unexpected_keyword_argument":
         if len(loc) == 1:
             return Refusal(f"unknown option {name!r}", fix=f"known options: {', '.join(sorted(fields))}")
