@@ -99,7 +99,7 @@ def paged(owner_id: uuid.UUID, wanted: Wanted, *, before: Place | None, limit: i
     rows = sa.select(TuningRecord)
     if operator is None or any(name in wanted.where for name in FEW):
         query = _among(rows, TuningRecord, TuningRecord.id, owner_id, wanted, before, limit)
-        return query if operator is None else query.where(_contains(operator))
+        return query if operator is None else query.where(_contains(owner_id, operator))
     ids = sa.select(RecordOperator.record_id).where(RecordOperator.operator == operator)
     ids = _among(ids, RecordOperator, RecordOperator.record_id, owner_id, wanted, before, limit)
     return rows.where(TuningRecord.id.in_(ids)).order_by(TuningRecord.created_at.desc(), TuningRecord.id.desc())
@@ -129,9 +129,14 @@ def _among(
     return query.order_by(table.created_at.desc(), id.desc()).limit(limit)
 
 
-def _contains(operator: str) -> sa.ColumnElement[bool]:
+def _contains(owner_id: uuid.UUID, operator: str) -> sa.ColumnElement[bool]:
+    """Whether a record of the owner contains the operator.
+
+    The owner is named once more: PostgreSQL may look for the operator's records first, and the index begins with whose
+    they are.
+    """
     found = sa.select(RecordOperator.record_id).where(RecordOperator.record_id == TuningRecord.id)
-    return found.where(RecordOperator.operator == operator).exists()
+    return found.where(RecordOperator.owner_id == owner_id, RecordOperator.operator == operator).exists()
 
 
 def measured_at(session: Session, owner_id: uuid.UUID, times: Sequence[float]) -> Sequence[TuningRecord]:
