@@ -50,7 +50,7 @@ def test_the_page_speaks_of_every_group_of_the_suite_and_of_every_case() -> None
     rows = dict(re.findall(r"^\| ([\w-]+) \| ((?:\d+ \| ){5})", text, re.MULTILINE))
     counts = {name: [int(count) for count in row.split("|")[:-1]] for name, row in rows.items()}
     total = counts.pop("all")
-    whole = dict(re.findall(r"([\w-]+) \((\d+)\)", text.partition("Every case passes of:")[2]))
+    whole = dict(re.findall(r"([\w-]+)\s\((\d+)\)", text.partition("Every case passes of:")[2]))
     assert set(counts) | set(whole) == {case.group for case in suite().values()}
     assert all(len(row) == len(STATUSES) for row in counts.values())
     assert sum(total) == len(suite())

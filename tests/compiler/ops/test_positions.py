@@ -50,6 +50,15 @@ def test_ReverseSequence_agrees_with_onnxruntime(
     compare(RECORDS["ReverseSequence"], [normal(1, *shape, *rest), lengths], attrs)
 
 
+@pytest.mark.parametrize("attrs", [{}, {"time_axis": 1, "batch_axis": 0}])
+def test_a_length_beyond_the_sequence_reverses_all_of_it(attrs: Attrs) -> None:
+    lengths = np.array([2, 3, 4, 21, 2**62, -1], np.int64)
+    x = normal(1, 4, 6) if not attrs else normal(1, 6, 4)
+    (found,) = check(RECORDS["ReverseSequence"], [x, lengths], attrs)
+    (right,) = check(RECORDS["ReverseSequence"], [x, np.array([2, 3, 4, 4, 4, 0], np.int64)], attrs)
+    np.testing.assert_array_equal(found, right)
+
+
 def test_no_length_makes_a_ReverseSequence_leave_its_tensor() -> None:
     arrays = [normal(1, 3, 4), np.array([0, -5, 3, 99], np.int64)]
     node, _, types = prepare(RECORDS["ReverseSequence"], arrays, {}, 1)
