@@ -6,7 +6,7 @@ import hashlib
 import io
 import shutil
 import subprocess
-import tarfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,11 +34,11 @@ def at_commit(commit: str, folder: Path, root: Path) -> Side:
     if found.returncode:
         raise UsageError(f"{commit!r} is no commit of this repository", fix="give a commit, a branch or a tag")
     name = found.stdout.strip()
-    packed = subprocess.run([*git, "archive", "--format=tar", name, PACKAGE], capture_output=True, check=False)
+    packed = subprocess.run([*git, "archive", "--format=zip", name, PACKAGE], capture_output=True, check=False)
     if packed.returncode:
         raise UsageError(f"{commit} has no package {PACKAGE}", fix="give a commit that has one")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder)
     return Side(name, folder, digest_of(folder / PACKAGE))
 
 

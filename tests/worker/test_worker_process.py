@@ -256,7 +256,7 @@ def test_a_worker_refuses_a_database_that_a_newer_program_has_changed(
     worker = start_worker("succeed()", broker)
     assert worker.process.wait(GUARD_S) == 1
     assert "of a later day" in worker.text()
-    assert "python -m service migrate" in worker.text()
+    assert "start the newer version" in worker.text()
     assert office.job(job_id).state == JobState.QUEUED
     assert alive(office) == []
 
