@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     for name, chore in CHORES.items():
         commands.add_parser(name, help=(chore.__doc__ or "").split(".")[0])
-    commands.choices["scrub"].add_argument("--json", action="store_true", help="print one JSON object")
+    scrub = commands.add_parser("scrub", help="Compare all that is kept with its digests")
+    scrub.add_argument("--json", action="store_true", help="print one JSON object")
     for name, purpose in (("backup", "Copy what must be kept, while all runs"), ("restore", "Put a backup back")):
         commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
     key = commands.add_parser("key", help="Make an API key and print it")
@@ -167,11 +168,6 @@ def _sweep(settings: Settings) -> None:
         print(f"{what} {count}")
 
 
-def _scrub(settings: Settings) -> None:
-    """Compare all that is kept with its digests."""
-    _report(_scrubbed(settings), as_json=False)
-
-
 def _scrubbed(settings: Settings) -> Scrubbed:
     db = Database.of(settings)
     try:
@@ -242,7 +238,6 @@ CHORES: dict[str, Callable[[Settings], None]] = {
     "migrate": _migrate,
     "reconcile": _reconcile,
     "sweep": _sweep,
-    "scrub": _scrub,
 }
 
 if __name__ == "__main__":

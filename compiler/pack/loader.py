@@ -582,7 +582,9 @@ class Model:
 
     def _asked(self, inputs: Mapping[str, Any] | None) -> Model:
         """The model at the binding of inputs by name; this one for random ones."""
-        return self if inputs is None else self._fitting([inputs.get(spec.name) for spec in self.inputs])
+        if inputs is None or not self._chooses:
+            return self
+        return self._fitting([inputs.get(spec.name) for spec in self.inputs])
 
     def resident(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
         """Inputs and outputs in the memory that a model on a GPU has for them.

@@ -23,12 +23,8 @@ from compiler.prove.transfer import Site, backward, forward, transfer_of
 
 MOST_ROUNDS = 16
 """Walks there and back; each narrows an input, and few models need more than three."""
-
-
 MOST_HINTS = 64
 """Different intervals that hints may want; each takes a walk."""
-
-
 MOST_UNPROVEN = 100
 """Demands that are told."""
 

@@ -5,7 +5,6 @@ Every router is a `Gated`, whose routes let nothing through before that; `servic
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from fastapi import APIRouter
@@ -20,7 +19,7 @@ from service.http.limits import ROUTES, Body, Terms
 from service.http.requests import ADDED
 from service.http.state import State, state_of
 from service.jobs import audit
-from service.jobs.access import Caller
+from service.jobs.access import Caller, digest_of
 
 
 class GatedRoute(APIRoute):
@@ -68,7 +67,7 @@ async def _admit(here: State, scope: Scope, demands: str) -> Caller:
         caller = await here.pools.keys.run(here.door.enter, key)
     audit.asked_by(caller.owner, caller.key)
     try:
-        scope[ADDED] = here.rates.spend(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest())
+        scope[ADDED] = here.rates.spend(digest_of(key))
     except RateLimited:
         scope[ADDED] = here.rates.refusal()
         raise

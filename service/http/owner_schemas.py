@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.db.models import Owner
 from service.http.moments import Moment
 from service.http.schemas import RequestBody, utc
-from service.jobs.access import ROLES, role_of
+from service.jobs.access import OWNER_NAME, ROLES, role_of
 from service.jobs.keys import LONGEST_GRACE_S, Made, Shown
 from service.jobs.owners import Removal, Seen
 from service.jobs.quotas import Limits, Use
@@ -276,9 +276,7 @@ class OwnerIn(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"example": {"name": "ada", "quotas": {"device_seconds": 36000}}})
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$", description="1 to 100 letters, digits and `.`, `_`, `@`, `-`."
-    )
+    name: str = Field(pattern=f"^{OWNER_NAME.pattern}$", description="1 to 100 letters, digits and `.`, `_`, `@`, `-`.")
     quotas: Grants | None = Field(None, description="What it is granted.")
 
 

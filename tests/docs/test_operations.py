@@ -36,7 +36,7 @@ def test_a_row_states_the_default_where_it_is_a_plain_value(name: str) -> None:
         assert told == f"`{default}`"
 
 
-@pytest.mark.parametrize("chore", [name for name in CHORES if name != "serve"] + ["key"])
+@pytest.mark.parametrize("chore", [name for name in CHORES if name != "serve"] + ["scrub", "backup", "restore", "key"])
 def test_every_chore_of_the_service_is_shown(chore: str) -> None:
     assert f"python -m service {chore}" in PAGE
 
