@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def launcher(folder: Path, compiler: str) -> Path:
     text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
     program = folder / f"cc-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if not program.exists():
-        draft = folder / f".{program.name}.{os.getpid()}.part"
+        draft = folder / f".{program.name}.{os.getpid()}.{threading.get_ident()}.part"
         draft.write_text(text)
         draft.chmod(0o755)
         draft.replace(program)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,18 @@ def test_a_failure_is_passed_on_and_not_kept(tmp_path: Path, compiler: Path) -> 
 def test_it_answers_for_the_version_as_the_compiler_does(tmp_path: Path, compiler: Path) -> None:
     said = subprocess.run([launcher(tmp_path, str(compiler)), "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == "cc 1.0\n"
+
+
+def test_threads_that_make_the_launcher_at_once_do_not_take_each_others_draft(tmp_path: Path) -> None:
+    at_once = threading.Barrier(8)
+
+    def make(folder: Path) -> Path:
+        at_once.wait()
+        return launcher(folder, "/usr/bin/cc")
+
+    for round_ in range(20):
+        folder = tmp_path / str(round_)
+        folder.mkdir()
+        with ThreadPoolExecutor(8) as pool:
+            programs = set(pool.map(make, [folder] * 8))
+        assert [*folder.iterdir()] == [*programs]
