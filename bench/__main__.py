@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.rewrite.run",
             "kernels per inference beside peers' layers; what each family of rules and step of fusion is worth",
         ),
+        "sizes": ("bench.sizes.run", "one program for all sizes of a dimension beside one compiled for each size"),
+        "ranges": ("bench.ranges.run", "one artifact for a range of sizes beside one for each size, and ONNX Runtime"),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

@@ -18,6 +18,7 @@
     │   └── ResourceExhausted      memory, disk or time ran out
     └── InternalError          our fault
         ├── VerifyError            a step handed over a program that breaks its invariants
+        │   └── OpenDimension      a number was asked for where a dimension is only known while running
         └── Disagreement           the artifact does not compute what the model says
 
 Each class has a stable `code` and says whose `fault` it is; what an HTTP client sees of it is decided
@@ -145,6 +146,10 @@ class InternalError(TilewrightError):
 
 class VerifyError(InternalError):
     code = "verify_failed"
+
+
+class OpenDimension(VerifyError):
+    """A number was asked for where a dimension is only known while running."""
 
 
 class Disagreement(InternalError):

@@ -10,12 +10,13 @@ from typing import Any
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import Disagreement, InternalError
-from compiler.frontend import load
+from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
-from compiler.prove.samples import read_samples, share_out, specs_of
+from compiler.prove.samples import read_samples, read_sized, share_out, specs_of
+from compiler.prove.sizes import exactly, usual_sizes
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
@@ -60,6 +61,9 @@ def compile_model(
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
+    options, said = bind_what_is_open(model, options, OPERATORS, data)
+    for notice in said:
+        trace.notice(notice)
     bindings = options.bindings
     if len(bindings) == 1:
         session = Session.of(options, records, trace, hurry, measure, artifact.parent)
@@ -75,7 +79,7 @@ def compile_model(
             trace.turn, trace.turns = turn, len(bindings)
             session = Session.of(one, known, trace, hurry, measure, artifact.parent)
             front, built, come = compile_binding(session, model, alone, data, memory_bytes, share, weights)
-            each.append(proved(session, built, come, alone, front.timed_inputs(options.seed)))
+            each.append(proved(session, front, built, come, alone))
             known, weights = [record.to_json() for record in session.records], built.weights
         return joined(trace, each, built.program.weights, options, artifact)
     finally:
@@ -93,7 +97,8 @@ def samples_of_bindings(
     if not samples:
         return [{} for _ in bindings]
     with trace.step("load"):
-        return share_out(samples, [specs_of(load(model, one, OPERATORS, data=data).graph) for one in bindings])
+        each = [load(model, one, OPERATORS, data=data) for one in bindings]
+        return share_out(samples, [specs_of(one.graph, one.open_shapes) for one in each])
 
 
 def compile_binding(
@@ -138,12 +143,24 @@ def front_of(
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
+        shapes = loaded.open_shapes
+
+        def at(sizes: Mapping[str, int]) -> Loaded:
+            assert shapes is not None
+            return load(model, exactly(session.options, loaded.graph, shapes, sizes), OPERATORS, data=data)
+
         is_here = session.backend.target.is_here
         effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
         for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
             trace.notice(notice)
-        given = read_samples(samples or {}, loaded.graph)
-        derived = derive(loaded.graph)
+        if shapes is None or not shapes.dimensions:
+            if session.options.ranges:
+                raise InternalError("the front end left no dimension open")
+            usual, given = loaded.graph, read_samples(samples or {}, loaded.graph)
+        else:
+            usual = at(usual_sizes(session.options, shapes)).graph
+            given = read_sized(samples or {}, loaded.graph, shapes, lambda sizes: at(sizes).graph)
+        derived = derive(usual)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):
         rewritten = rewrite(loaded.graph, rules=kept.rules)
@@ -160,7 +177,7 @@ def front_of(
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, effort, rewritten, weighed, fused, derived, given)
+    return Front(loaded, effort, rewritten, weighed, fused, derived, usual, at, given)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
@@ -192,4 +209,5 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         notices=tuple(session.trace.notices),
         input_ranges=front.input_ranges,
         samples=tuple(sample.digest for sample in front.samples),
+        sizes=proof.sizes,
     )

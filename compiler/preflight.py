@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from compiler.errors import (
     TilewrightError,
     UnsupportedModel,
 )
-from compiler.frontend import Survey, Use, survey
-from compiler.frontend.correct import correct
+from compiler.frontend import Survey, Use, bind_what_is_open, survey
+from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
@@ -70,7 +70,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      demanded of it), `why` (the nodes that demand it)
     samples          nodes for whose sake samples should be given, since no range of the inputs is known to keep what
                      they read inside: `reason`, `fix`, `node`, `operator`, `inputs`
-    outputs          `name`, `dtype`, `shape`; as inference finds them, else as the file declares them, with dtype null
+    outputs          `name`, `dtype`, `shape`; as inference finds them (for an axis with a range what the file calls it,
+                     or null), else as the file declares them, with dtype null
     parameters       elements of the file's tensors that are read
     weight_bytes     their bytes
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
@@ -87,14 +88,23 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      is
 
     Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too. Of options
-    for several bindings the one with the largest dimensions is judged, and all are corrected.
+    for several bindings the one with the largest dimensions is judged, and all are corrected. Where dimensions have
+    ranges the program for all of their sizes is judged, and inputs are those at their opt.
     """
     target, chosen = _target(options)
     chosen = replace(chosen, without=tuple(name for name in chosen.without if name in known()))
-    judged = _largest(options)
+    given = options
     try:
+        chosen, told = bind_what_is_open(model, chosen, OPERATORS, data)
+        options = replace(options, dims=chosen.dims)
+        judged = _largest(options)
         found = survey(model, replace(chosen, dims=judged.dims), OPERATORS, data)
-        return _answer(found, judged, target) | {"corrected": _corrected(found, options)}
+        drawn = found.graph
+        if drawn and judged.ranges:
+            drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
+        answer = _answer(found, judged, target, drawn, open_inputs(found.model.body.inputs, _largest(given)))
+        corrected = _corrected(found, options) or (options.to_json() if options != given else None)
+        return answer | {"corrected": corrected, "notices": [*told, *answer["notices"]]}
     except TilewrightError as error:
         return _unread(error, target)
     except MemoryError:
@@ -105,9 +115,11 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
 
 
 def _largest(options: CompileOptions) -> CompileOptions:
-    """For the binding whose dimensions are largest, multiplied."""
-    largest = max(options.bindings, key=lambda one: math.prod(one.binding.values()))
-    return replace(options, dims=largest.dims)
+    """For the binding whose dimensions are largest, multiplied; a range counts as its max."""
+    if not isinstance(options.dims, tuple):
+        return options
+    each = [replace(options, dims=one) for one in options.dims]
+    return max(each, key=lambda one: math.prod(one.binding.values()))
 
 
 def _corrected(found: Survey, options: CompileOptions) -> dict[str, Any] | None:
@@ -115,13 +127,19 @@ def _corrected(found: Survey, options: CompileOptions) -> dict[str, Any] | None:
     if not isinstance(options.dims, tuple):
         return None if found.options == options else found.options.to_json()
     inputs = found.model.body.inputs
-    each = tuple(correct(inputs, replace(found.options, dims=one)).binding for one in options.dims)
-    corrected = replace(found.options, dims=each)
+    each = [correct(inputs, replace(found.options, dims=one)) for one in options.dims]
+    corrected = replace(found.options, dims=tuple({**one.binding, **one.ranges} for one in each))
     return None if corrected == options else corrected.to_json()
 
 
-def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> dict[str, Any]:
-    """The answer for a file that was read, under the options as they were given, but for the corrected ones."""
+def _answer(
+    found: Survey, options: CompileOptions, target: dict[str, Any], drawn: Graph | None, left: Container[str]
+) -> dict[str, Any]:
+    """The answer for a file that was read, under the options as they were given, but for the corrected ones.
+
+    drawn  the graph that inputs are drawn for: where dimensions are open, that at the opt of their ranges
+    left   the inputs of which the options as they were given leave a dimension open
+    """
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
@@ -134,7 +152,7 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
     others = [Refusal(one.message, one.fix) for one in asked if one is not None]
     refusals = [*found.refusals, *refused, *others]
     problem = next((one for one in (found.problem, *asked) if one is not None), None)
-    derived = derive(graph) if graph else Derived({}, ())
+    derived = derive(drawn) if drawn else Derived({}, ())
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
     return {
@@ -143,8 +161,8 @@ def _answer(found: Survey, options: CompileOptions, target: dict[str, Any]) -> d
         "nodes": sum(use.count for use in found.uses),
         "operators": uses,
         "refusals": [asdict(refusal) for refusal in refusals],
-        "inputs": [_input(entry, entry.name not in found.open, graph, derived) for entry in found.model.body.inputs],
-        "samples": [_wanted(graph, open_) for open_ in derived.unproven] if graph else [],
+        "inputs": [_input(entry, entry.name not in left, drawn, derived) for entry in found.model.body.inputs],
+        "samples": [_wanted(drawn, open_) for open_ in derived.unproven] if drawn else [],
         "outputs": _outputs(found),
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
@@ -265,14 +283,25 @@ def _outputs(found: Survey) -> list[dict[str, Any]]:
             for name in found.model.body.outputs
         ]
     values = [found.graph.values[id] for id in found.graph.outputs]
+    open_axes = found.open_shapes.outputs if found.open_shapes else [(None,) * one.type.rank for one in values]
     return [
         {
             "name": one.name,
             "dtype": str(one.type.dtype),
-            "shape": [dim if isinstance(dim, int) else str(dim) for dim in one.type.shape],
+            "shape": [
+                dim if number is None else _declared(found, one.name, axis)
+                for axis, (dim, number) in enumerate(zip(one.type.dims, axes, strict=True))
+            ],
         }
-        for one in values
+        for one, axes in zip(values, open_axes, strict=False)
     ]
+
+
+def _declared(found: Survey, output: str, axis: int) -> str | None:
+    """What the file calls an axis of an output that is open; None where it does not say."""
+    shape = found.model.body.declared.get(output, ())
+    name = shape[axis] if axis < len(shape) else None
+    return name if isinstance(name, str) else None
 
 
 def _bytes(array: np.ndarray) -> int:

@@ -20,11 +20,12 @@ import numpy as np
 from compiler.contract import BenchmarkOptions, Event
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
+from compiler.ir.small import wide
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
-from compiler.measure.npz import read_fitting, write_outputs
-from compiler.pack.loader import ArtifactError, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
+from compiler.measure.npz import SMALL, read_fitting, write_outputs
+from compiler.pack.loader import ArtifactError, Binding, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
 from compiler.trace import Observer, ignore
 
 SPIN_US = 2000
@@ -45,7 +46,8 @@ class _Contender:
 
     def __init__(self, artifact: str, path: Path, options: BenchmarkOptions) -> None:
         """Opens it, several times over to see how long that takes, and runs it once."""
-        self.artifact, self.path, self.threads, self.binding = artifact, path, options.threads, options.binding
+        self.artifact, self.path, self.threads = artifact, path, options.threads
+        self.binding = _number(artifact, path, options)
         loads = []
         for _ in range(1 + WARM_LOADS):
             # One at a time: two instances of a large model may not fit.
@@ -53,7 +55,8 @@ class _Contender:
                 loads.append(model.load_seconds)
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
         self.sha256 = _digest(artifact, path)
-        self.given = list(model.random_inputs(options.seed).values())
+        _check_sizes(artifact, model, options)
+        self.given = list(model.random_inputs(options.seed, options.dims).values())
         run = self.open()
         self.first_run_s = self.with_copies_s if self.model.on_gpu else run()
 
@@ -65,7 +68,7 @@ class _Contender:
         """
         # Its bytes were compared with their digests when it was first opened.
         self.model = _opened(f"artifact {self.artifact}", self.path, self.threads, self.binding, verify=False)
-        self.outputs = _blank(self.model.outputs)
+        self.outputs = _blank(self.model, self.given)
         whole = self.model.bind([array.copy() for array in self.given], self.outputs)
         if not self.model.on_gpu:
             return whole
@@ -81,18 +84,28 @@ class _Contender:
             return copy_seconds(self.given), copy_seconds(self.outputs)
         inputs, outputs = self.model.resident()
         inside = self.model.bind(inputs, outputs)
+        given, filled = self.given, self.outputs
+        if self.model.binding.has_sizes:
+            given = self.model.staged(self.given)
+            filled = [np.zeros(spec.shape, spec.numpy) for spec in self.model.binding.program_outputs]
         return (
-            added_seconds(inside, self.model.bind(self.given, outputs)),
-            added_seconds(inside, self.model.bind(inputs, self.outputs)),
+            added_seconds(inside, self.model.bind(given, outputs)),
+            added_seconds(inside, self.model.bind(inputs, filled)),
         )
 
     def close(self) -> None:
         self.model.close()
 
     @property
-    def ports(self) -> tuple[object, object]:
-        """Equal for artifacts that could be the same model."""
-        return self.model.inputs, self.model.outputs
+    def dims(self) -> dict[str, int]:
+        """Of the binding that runs, at the sizes of what it is given."""
+        binding = self.model.binding
+        return {**binding.dims, **binding.sizes_of([array.shape for array in self.given])}
+
+    @property
+    def ports(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
+        """Of what it is given and gives; equal for artifacts that could be the same model."""
+        return _at(self.model.inputs, self.given), _at(self.model.outputs, self.outputs)
 
 
 def benchmark(
@@ -108,14 +121,14 @@ def benchmark(
                       not say); `gpu`: null unless an artifact ran on one, else its name, target and hardware, and
                       clocks, throttling, temperature and power `before` and `after` (null where NVML does not say)
         artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; dims, those of the binding
-                      that ran (empty for an artifact with one); load: first_s, warm_s;
-                      first_run_s; samples_s, at most 10,000 single runs in the order taken, evenly spaced over each
-                      block; rounds, how many samples each round gave; round_median_s, of all runs of each round; runs,
-                      how many were timed; median_s mean_s min_s p10_s p90_s p99_s of the samples; compute_s (inputs and
-                      outputs used in place, on a GPU in its memory), copy_in_s and copy_out_s (of all inputs or
-                      outputs, from and to other memory of the host: no part of the samples); kernels (null unless
-                      options.profile): call, family, tile, seconds, share, each run one lane at a time; inputs,
-                      outputs: name, dtype, shape
+                      that ran, and of ranges the sizes that it was given (empty for an artifact with one); load:
+                      first_s, warm_s; first_run_s; samples_s, at most 10,000 single runs in the order taken, evenly
+                      spaced over each block; rounds, how many samples each round gave; round_median_s, of all runs of
+                      each round; runs, how many were timed; median_s mean_s min_s p10_s p90_s p99_s of the samples;
+                      compute_s (inputs and outputs used in place, on a GPU in its memory), copy_in_s and copy_out_s (of
+                      all inputs or outputs, from and to other memory of the host: no part of the samples); kernels
+                      (null unless options.profile): call, family, tile, seconds, share, each run one lane at a time;
+                      inputs, outputs: name, dtype, shape
         comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low,
                       high, confidence, faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot
                       tell"); outputs: for each output of both on the same inputs its max_relative difference (to the
@@ -189,9 +202,14 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
     with _opened("the artifact", artifact, threads) as opened:
         at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
         model = opened.at(1 + at)
-        results = _blank(model.outputs)
         try:
-            seconds = model.bind(arrays, results)()
+            if model.binding.has_sizes:
+                begin = time.perf_counter()
+                results = model.run_flat(arrays)
+                seconds = time.perf_counter() - begin
+            else:
+                results = _blank(model, arrays)
+                seconds = model.bind(arrays, results)()
         except RunError as reason:
             raise InternalError(f"the artifact failed: {reason}") from reason
         named = {spec.name: array for spec, array in zip(model.outputs, results, strict=True)}
@@ -203,7 +221,7 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
             "outputs": {
                 spec.name: {
                     "dtype": spec.dtype,
-                    "shape": list(spec.shape),
+                    "shape": list(named[spec.name].shape),
                     "sha256": hashlib.sha256(named[spec.name].tobytes()).hexdigest(),
                 }
                 for spec in model.outputs
@@ -277,8 +295,48 @@ def _digest(artifact: str, path: Path) -> str:
         raise ArtifactUnusable(f"artifact {artifact} cannot be read: {reason}", fix="give a .tw file") from reason
 
 
-def _blank(specs: Sequence[TensorSpec]) -> list[np.ndarray]:
-    return [np.zeros(spec.shape, spec.numpy) for spec in specs]
+def _number(artifact: str, path: Path, options: BenchmarkOptions) -> int | None:
+    """Of the binding that the options name, or of the first that has the sizes they name.
+
+    Raises OptionsError where none has them.
+    """
+    if options.binding is not None or not options.dims:
+        return options.binding
+    with _opened(f"artifact {artifact}", path, options.threads) as model:
+        for one in sorted(model.bindings, key=lambda one: one.size):
+            if _has(one, options.dims):
+                return one.number
+        listed = " or ".join(f"({one})" for one in model.bindings)
+    asked = ", ".join(f"{name}={size}" for name, size in options.dims.items())
+    raise OptionsError(f"artifact {artifact} has no binding at {asked}", fix=f"give sizes of {listed}")
+
+
+def _check_sizes(artifact: str, model: Model, options: BenchmarkOptions) -> None:
+    """Raises OptionsError for sizes that the binding that runs does not have."""
+    if not _has(model.binding, options.dims):
+        asked = ", ".join(f"{name}={size}" for name, size in options.dims.items())
+        raise OptionsError(
+            f"artifact {artifact} has no sizes {asked} in its binding {model.binding}", fix="name another"
+        )
+
+
+def _has(binding: Binding, sizes: Mapping[str, int]) -> bool:
+    ranges = {one.name: one for one in binding.open}
+    return all(
+        ranges[name].has(size) if name in ranges else binding.dims.get(name) == size for name, size in sizes.items()
+    )
+
+
+def _blank(model: Model, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays for the outputs; where dimensions are open only a run says how large they are."""
+    if model.binding.has_sizes:
+        return [np.zeros(output.shape, output.dtype) for output in model.run_flat(given)]
+    return [np.zeros(spec.shape, spec.numpy) for spec in model.outputs]
+
+
+def _at(specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]) -> list[TensorSpec]:
+    """With the shapes that the arrays have."""
+    return [TensorSpec(spec.name, spec.dtype, array.shape) for spec, array in zip(specs, arrays, strict=True)]
 
 
 def _settle() -> None:
@@ -295,7 +353,7 @@ def _described(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> di
         "target": entry.model.manifest["target"],
         "hardware": entry.model.manifest["hardware"],
         "lanes": entry.model.lanes,
-        "dims": dict(entry.model.binding.dims),
+        "dims": entry.dims,
         "load": {"first_s": entry.first_load_s, "warm_s": entry.warm_load_s},
         "first_run_s": entry.first_run_s,
         "samples_s": list(timed.samples),
@@ -312,8 +370,8 @@ def _described(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> di
         "copy_in_s": copy_in_s,
         "copy_out_s": copy_out_s,
         "kernels": _kernels(entry, median) if options.profile else None,
-        "inputs": [_port(spec) for spec in entry.model.inputs],
-        "outputs": [_port(spec) for spec in entry.model.outputs],
+        "inputs": [_port(spec) for spec in entry.ports[0]],
+        "outputs": [_port(spec) for spec in entry.ports[1]],
     }
 
 
@@ -358,6 +416,8 @@ def _comparisons(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[
 def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
     if spec.dtype == "bfloat16":
         a, b = ((one.astype(np.uint32) << 16).view(np.float32) for one in (a, b))
+    elif (kind := SMALL.get(spec.dtype)) is not None:
+        a, b = (one.view(kind.numpy).astype(wide(kind).numpy) for one in (a, b))
     largest, unlike = difference(a, b)
     return {"max_relative": largest, "unlike": unlike}
 

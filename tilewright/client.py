@@ -271,7 +271,8 @@ class Client(Artifacts, Owners):
     ) -> Benchmark:
         """Queue a benchmark of artifacts, made or in the making, against each other; `wait` for it.
 
-        options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1)
+        options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1), dims
+                 (sizes of dimensions that have a range)
         """
         body = {
             "artifacts": [artifact_of(artifact) for artifact in artifacts],

@@ -47,8 +47,8 @@ class Binding(Protocol):
         ...
 
     @property
-    def dims(self) -> Mapping[str, int]:
-        """Values of the model's symbolic dimensions."""
+    def dims(self) -> Mapping[str, Any]:
+        """Values of the model's symbolic dimensions: numbers, and ranges as `{"min": 1, "opt": 4, "max": 16}`."""
         ...
 
     @property
@@ -91,8 +91,11 @@ class Model(Protocol):
         """As `run`, in the order of `inputs` and `outputs`."""
         ...
 
-    def random_inputs(self, seed: int = 0) -> dict[str, NDArray[Any]]:
-        """Inputs by name, of the model's shapes and types; the same for the same seed."""
+    def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, NDArray[Any]]:
+        """Inputs by name, of the model's shapes and types; the same for the same seed.
+
+        `sizes` are those of dimensions that have a range; artifacts of earlier compilers lack it.
+        """
         ...
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:

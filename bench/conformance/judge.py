@@ -124,8 +124,8 @@ def _outputs(model: onnx.ModelProto, artifact: Path, feeds: Mapping[str, Any]) -
 
 
 def _as_suite(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An output as the suite has it: an artifact gives bfloat16 as bits."""
-    return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
+    """An output as the suite has it: an artifact gives bfloat16 and smaller types as bits."""
+    return array if dtype == array.dtype.name else array.view(getattr(ml_dtypes, dtype))
 
 
 def _reasons(error: TilewrightError) -> str:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
+from compiler.codegen.scalars import SMALL_HEADER
 from compiler.errors import ToolchainFailed, ToolchainMissing
 from compiler.trace import Hurry, unhurried
 
@@ -153,6 +154,13 @@ def host_headers() -> dict[str, str]:
     """The hand-written headers of every program, by file name."""
     folder = files("compiler.codegen")
     return {name: (folder / name).read_text() for name in HEADERS}
+
+
+def small_header(texts: Iterable[str]) -> dict[str, str]:
+    """The header of small types by its file name, where one of the texts includes it."""
+    if not any(SMALL_HEADER in INCLUDED.findall(text) for text in texts):
+        return {}
+    return {SMALL_HEADER: (files("compiler.codegen") / SMALL_HEADER).read_text()}
 
 
 def _with_headers(unit: str, texts: Mapping[str, str]) -> dict[str, str]:

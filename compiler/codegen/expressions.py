@@ -294,10 +294,15 @@ class Emitter:
         condition = expr.condition
         if not self.varies(condition):
             return self._branch(self.scalar(condition), expr, lambda: self.vector_of(expr.otherwise))
+        if self._is_safe_choice(expr) and (live := self._live_lanes(condition)):
+            name, first = self.writer.name("v"), "tw_first_n" if expr.dtype is DType.F32 else "tw_first_n_i"
+            branches = f"{self.vector_of(expr.then)}, {live}, {self.vector_of(expr.otherwise)}"
+            self.writer.line(f"const {_kind(expr)} {name} = {first}({branches});")
+            return name
         if is_positional(condition) and _is_convex(condition, self.vector.axis):
             ends = f"{self._at_lane(condition, '0')} && {self._at_lane(condition, self._last_lane())}"
             return self._branch(ends, expr, lambda: self._lanes(expr, None))
-        if not is_positional(condition) and self._safe(expr.then) and self._safe(expr.otherwise):
+        if not is_positional(condition) and self._is_safe_choice(expr):
             mask = self._mask(condition)
             if mask:
                 name, select = self.writer.name("v"), "tw_select" if expr.dtype is DType.F32 else "tw_select_i"
@@ -305,6 +310,24 @@ class Emitter:
                 self.writer.line(f"const {_kind(expr)} {name} = {select}({mask}, {branches});")
                 return name
         return ""
+
+    def _is_safe_choice(self, expr: Where) -> bool:
+        return self._safe(expr.then) and self._safe(expr.otherwise)
+
+    def _live_lanes(self, condition: Expr) -> str:
+        """How many lanes lie below a size that is loaded, in C; "" for any other condition."""
+        assert self.vector is not None
+        if not isinstance(condition, Apply) or condition.function != "lt":
+            return ""
+        place, size = condition.args
+        if not isinstance(place, Position) or not isinstance(size, Load) or size.index or self.varies(size):
+            return ""
+        if size.type is not DType.I64 or place.index.coefficient(self.vector.axis) != 1:
+            return ""
+        name, at, past = self.writer.name("live"), self.index(place.index), self.scalar(size)
+        left = f"{past} - ({at})"
+        self.writer.line(f"const long {name} = {past} <= {at} ? 0 : {left} > TW_LANES ? TW_LANES : (long)({left});")
+        return name
 
     def _branch(self, condition: str, expr: Where, otherwise: Callable[[], str]) -> str:
         name = self.writer.name("v")

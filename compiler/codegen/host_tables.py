@@ -11,6 +11,7 @@ from compiler.codegen.writer import Writer
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.packing import Packing
 from compiler.ir.plan import Plan
+from compiler.ir.small import BITS
 from compiler.ir.tensor import DType, TensorType
 
 DLPACK: Mapping[DType, tuple[str, int]] = {
@@ -18,7 +19,7 @@ DLPACK: Mapping[DType, tuple[str, int]] = {
     DType.BF16: ("TW_BFLOAT", 16),
     **{dtype: ("TW_FLOAT", 8 * dtype.bytes) for dtype in (DType.F16, DType.F32, DType.F64)},
     **{dtype: ("TW_INT", 8 * dtype.bytes) for dtype in (DType.I8, DType.I16, DType.I32, DType.I64)},
-    **{dtype: ("TW_UINT", 8 * dtype.bytes) for dtype in (DType.U8, DType.U16, DType.U32, DType.U64)},
+    **{dtype: ("TW_UINT", 8 * dtype.bytes) for dtype in (DType.U8, DType.U16, DType.U32, DType.U64, *BITS)},
 }
 
 

@@ -47,7 +47,8 @@ int tw_abi_version(void);
 /* JSON: dtype and shape of inputs and outputs in order (their names are in manifest.json); lanes; arena and weight bytes; the plans. */
 const char *tw_describe(void);
 int tw_create(const tw_config *config, tw_instance **instance);
-/* `in` and `out` in the order of tw_describe. Row-major tensors are used in place, others are copied. Returns when the outputs are there. */
+/* `in` and `out` in the order of tw_describe: the model's own and, where the shapes of these are open, the sizes behind them, an int64 each
+ * (see example.c). Row-major tensors are used in place, others are copied. Returns when the outputs are there. */
 int tw_run(tw_instance *instance, const tw_tensor *in, tw_tensor *out);
 /* As tw_run, and seconds[i] becomes the time of call i (one lane at a time, so the sum exceeds a normal run). */
 int tw_profile(tw_instance *instance, const tw_tensor *in, tw_tensor *out, double *seconds);

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.arithmetic import bounds
-from compiler.ir.expr import FUNCTIONS, Cast
+from compiler.ir.expr import FUNCTIONS, Cast, Const
+from compiler.ir.small import BITS, FLOATS, wide
 from compiler.ir.tensor import DType
 
 C_TYPES: Mapping[DType, str] = {
@@ -26,7 +27,10 @@ C_TYPES: Mapping[DType, str] = {
     DType.F64: "double",
     DType.F16: "_Float16",
     DType.BF16: "tw_bf16",
+    **dict.fromkeys(BITS, "uint8_t"),
 }
+SMALL_HEADER, SMALL_PREFIX = "tw_small.h", "tw_small_"
+"""The header of the functions for small types, and how the names of all that is in it begin."""
 
 INFIX: Mapping[str, str] = {
     **{
@@ -69,6 +73,9 @@ def literal(value: float | int | bool, dtype: DType) -> str:
     """A C literal that has exactly this value."""
     if dtype is DType.BOOL:
         return "1" if value else "0"
+    if dtype.is_small:
+        with np.errstate(all="ignore"):
+            return f"((uint8_t){int(np.asarray(value).astype(dtype.numpy).view(np.uint8)):#04x})"
     if dtype.is_float:
         with np.errstate(over="ignore"):
             exact = np.asarray(value, dtype.numpy)
@@ -94,29 +101,58 @@ def _float_literal(number: float, dtype: DType) -> str:
     return f"({text})" if number < 0 and dtype is not DType.F16 else text
 
 
+def with_small(text: str) -> str:
+    """The text of a kernel below the header that it needs if there are elements of small types in it."""
+    return f'#include "{SMALL_HEADER}"\n{text}' if SMALL_PREFIX in text else text
+
+
 def convert(arg: str, source: DType, target: DType) -> str:
     """A value of one dtype as another: bool is 0 or 1, integers truncate floats, shorter floats are rounded."""
     if source is target:
         return arg
     if source is DType.BF16:
         arg, source = f"tw_from_bf16({arg})", DType.F32
+    if source.is_small:
+        arg, source = f"tw_small_from_{source}({arg})", wide(source)
     if target is DType.BOOL:
         return f"({arg} != 0)"
     if target is DType.BF16:
         return f"tw_to_bf16((float)({arg}))"
+    if target.is_small:
+        return _to_small(arg, Cast(Const(0, source), target))
     return arg if source is target else f"({C_TYPES[target]})({arg})"
+
+
+def _to_small(arg: str, expr: Cast) -> str:
+    """A value of a type that C converts to float or int as the code of a small one, as `expr` says."""
+    target = expr.type
+    if target not in FLOATS:
+        return f"tw_small_to_{target}((int32_t)({arg}))"
+    if target is DType.F8E8M0:
+        return f"tw_small_to_{target}((float)({arg}), {int(expr.saturate)}, TW_SMALL_{expr.rounding.upper()})"
+    return f"tw_small_to_{target}((float)({arg}), {int(expr.saturate)})"
 
 
 def cast(arg: str, expr: Cast) -> str:
     """A conversion. Saturation clamps to the target's range first; NaN becomes 0 if the target is an integer."""
     source, target = expr.arg.dtype, expr.type
-    if not expr.saturate or source is target or DType.BOOL in (source, target):
+    if source is target:
+        return arg
+    if source is DType.BF16 or source.is_small:
+        kind = DType.F32 if source is DType.BF16 else wide(source)
+        return cast(convert(arg, source, kind), Cast(Const(0, kind), target, expr.saturate, expr.rounding))
+    if target in FLOATS:
+        return _to_small(arg, expr)
+    if not expr.saturate or DType.BOOL in (source, target):
         return convert(arg, source, target)
-    if source is DType.BF16:
-        arg, source = convert(arg, source, DType.F32), DType.F32
     low, high = bounds(target)
     if target.is_float:
         return convert(f"tw_clamp({arg}, {literal(low, DType.F64)}, {literal(high, DType.F64)})", DType.F64, target)
+    return convert(_clamped(arg, source, wide(target), low, high), wide(target), target)
+
+
+def _clamped(arg: str, source: DType, target: DType, low: float, high: float) -> str:
+    """A number as an integer between two ends, which the type that it becomes holds."""
     if source.is_float:
         limits = (literal(low, source), literal(high, source), literal(low, target), literal(high, target))
         return f"tw_saturate({C_TYPES[target]}, {arg}, {', '.join(limits)})"
@@ -128,9 +164,10 @@ def cast(arg: str, expr: Cast) -> str:
 
 def apply(function: str, args: list[str], dtype: DType) -> str:
     """A scalar function in C, on arguments of one dtype."""
-    if dtype is DType.BF16:
-        wide = apply(function, [convert(arg, dtype, DType.F32) for arg in args], DType.F32)
-        return wide if FUNCTIONS[function].returns == "bool" else convert(wide, DType.F32, dtype)
+    if dtype is DType.BF16 or dtype.is_small:
+        kind = DType.F32 if dtype is DType.BF16 else wide(dtype)
+        computed = apply(function, [convert(arg, dtype, kind) for arg in args], kind)
+        return computed if FUNCTIONS[function].returns == "bool" else convert(computed, kind, dtype)
     if function in LOGICAL and dtype is not DType.BOOL:
         return f"(({args[0]} != 0) {INFIX[function]} ({args[1]} != 0))"
     if dtype.is_integer and function not in INFIX_OF_INTEGERS:

@@ -13,9 +13,10 @@ from compiler.contract.options import (
     MAX_THREADS,
     BenchmarkOptions,
     CompileOptions,
+    DimRange,
     InputSpec,
 )
-from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached
+from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached, SizeReport
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.contract.schema import properties, schema
 from compiler.contract.version import COMPILER_VERSION
@@ -32,11 +33,13 @@ __all__ = [
     "CompileOptions",
     "CompileReport",
     "DemandedRange",
+    "DimRange",
     "Event",
     "InputSpec",
     "Kind",
     "OutputError",
     "PlanReached",
+    "SizeReport",
     "bundle_digest",
     "properties",
     "schema",

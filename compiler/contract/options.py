@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from dataclasses import dataclass as plain_dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
@@ -94,13 +95,13 @@ def _unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _bindings(value: Any) -> Any:
     """One binding as a mapping; several, spelled out, as a tuple of mappings without repetition."""
     given = list(value) if isinstance(value, list | tuple) else [value]
-    found: list[Mapping[str, int]] = []
+    found: list[OpenBinding] = []
     for spelled in itertools.chain.from_iterable(map(_spelled_out, given)):
         bound = _unchangeable(_BINDING.validate_python(spelled))
         if bound not in found:
             found.append(bound)
-        if len(found) > MAX_BINDINGS:
-            raise _too_many(len(found))
+        if (count := len(_with_exact(found))) > MAX_BINDINGS:
+            raise _too_many(count)
     if not found:
         fix = 'give a value for each name, such as {"batch": [1, 8]}, or leave dims out'
         raise Refused("nothing is bound by an empty list", fix)
@@ -115,6 +116,34 @@ def _spelled_out(binding: Any) -> list[Any]:
     if (count := math.prod(map(len, lists))) > MAX_BINDINGS:
         raise _too_many(count)
     return [dict(zip(binding, values, strict=True)) for values in itertools.product(*lists)]
+
+
+def _with_exact(given: Sequence[OpenBinding]) -> list[OpenBinding]:
+    """The bindings, each that has a range behind the exact one at its opt; none is there twice."""
+    found: list[OpenBinding] = []
+    for one in given:
+        exact = _unchangeable(
+            {name: value.opt if isinstance(value, DimRange) else value for name, value in one.items()}
+        )
+        found += [each for each in ((exact,) if exact == one else (exact, one)) if each not in found]
+    return found
+
+
+def _size(value: Any) -> int | DimRange:
+    """A number, or a range of more than one."""
+    if isinstance(value, DimRange):
+        value = value.to_json()
+    if not isinstance(value, Mapping):
+        return _NUMBER.validate_python(value)
+    if not {"min", "max"} <= value.keys() <= {"min", "opt", "max"}:
+        raise Refused("a range has min, max and perhaps opt", f"give a range such as {json.dumps(RANGE)}")
+    found = _RANGE.validate_python(value)
+    opt = found.max if found.opt is None else found.opt
+    if not found.min <= opt <= found.max:
+        raise Refused("min <= opt <= max does not hold", f"give a range such as {json.dumps(RANGE)}")
+    if found.max < 1:
+        raise Refused("nothing is in a range whose max is 0", "use a max of 1 or more")
+    return found.max if found.min == found.max else DimRange(found.min, opt, found.max)
 
 
 def _too_many(count: int) -> Refused:
@@ -132,8 +161,41 @@ AS_GIVEN = WrapValidator(_as_given)
 Dimension = Annotated[StrictInt, Field(ge=0)]
 Binding = Mapping[str, Dimension]
 """By name of a symbolic dimension: its value."""
-GivenBinding = Mapping[str, Dimension | list[Dimension]]
-_BINDING: TypeAdapter[Binding] = TypeAdapter(Binding)
+RANGE = {"min": 1, "opt": 4, "max": 16}
+"""An example."""
+
+
+@plain_dataclass(frozen=True)
+class DimRange:
+    """Sizes of a symbolic dimension: `low` <= size <= `high`, and `opt`, for which a program of its own is made."""
+
+    low: int
+    opt: int
+    high: int
+
+    def to_json(self) -> dict[str, int]:
+        """As options give it."""
+        return {"min": self.low, "opt": self.opt, "max": self.high}
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}"
+
+
+@dataclass(frozen=True, config=CONFIG)
+class GivenRange:
+    """A range as it is asked for; without `opt` that is `max`."""
+
+    min: Dimension
+    max: Dimension
+    opt: Dimension | None = None
+
+
+OpenBinding = Mapping[str, Annotated[int | DimRange, PlainValidator(_size)]]
+"""As Binding, with ranges for some of the values."""
+GivenBinding = Mapping[str, Dimension | GivenRange | list[Dimension | GivenRange]]
+_NUMBER: TypeAdapter[int] = TypeAdapter(Dimension)
+_RANGE: TypeAdapter[GivenRange] = TypeAdapter(GivenRange)
+_BINDING: TypeAdapter[OpenBinding] = TypeAdapter(OpenBinding)
 Name = Annotated[StrictStr, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
 Numbers = Annotated[
     float | int | bool | tuple[Any, ...] | None,
@@ -226,13 +288,14 @@ class CompileOptions(_Refusing):
         examples=[{"x": [1, 3, 224, 224]}],
     )
     dims: Annotated[
-        Binding | tuple[Binding, ...],
+        OpenBinding | tuple[OpenBinding, ...],
         PlainValidator(_bindings, json_schema_input_type=GivenBinding | list[GivenBinding]),
     ] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of a symbolic dimension: its value, or a list of values; or a list of such objects. "
-        "Several make one artifact that runs each of these bindings, and the first is its main one",
+        description='by name of a symbolic dimension: its value, a range `{"min": 1, "opt": 4, "max": 16}`, or a list '
+        "of these; or a list of such objects. Several make one artifact that runs each of these bindings, and the "
+        "first is its main one; a range runs every size in it, and `opt` also by a program of its own",
         examples=[{"batch": 1}],
     )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
@@ -285,27 +348,38 @@ class CompileOptions(_Refusing):
 
     @property
     def binding(self) -> Binding:
-        """Of options for a single one. Raises ValueError for those of several."""
+        """Of options for a single one; of a range its largest size. Raises ValueError for those of several."""
+        return {name: size.high if isinstance(size, DimRange) else size for name, size in self._only.items()}
+
+    @property
+    def ranges(self) -> Mapping[str, DimRange]:
+        """The dimensions that a single binding leaves open, by name. Raises ValueError for options of several."""
+        return {name: size for name, size in self._only.items() if isinstance(size, DimRange)}
+
+    @property
+    def _only(self) -> OpenBinding:
         if isinstance(self.dims, tuple):
             raise ValueError(f"these are options for {len(self.dims)} bindings: see `bindings`")
         return self.dims
 
     @property
     def bindings(self) -> tuple[CompileOptions, ...]:
-        """Options for each binding alone, in order, each with an equal part of the tuning budget."""
-        if not isinstance(self.dims, tuple):
+        """Options for each program alone, in order, each with an equal part of the tuning budget.
+
+        A binding with a range has two: at its opt, without a range, then one for all sizes.
+        """
+        each = _with_exact(self.dims if isinstance(self.dims, tuple) else (self.dims,))
+        if len(each) == 1:
             return (self,)
-        count = len(self.dims)
-        seconds = self.tuning_budget_s / count
-        trials = None if self.tuning_trials is None else -(-self.tuning_trials // count)
-        return tuple(replace(self, dims=one, tuning_budget_s=seconds, tuning_trials=trials) for one in self.dims)
+        seconds = self.tuning_budget_s / len(each)
+        trials = None if self.tuning_trials is None else -(-self.tuning_trials // len(each))
+        return tuple(replace(self, dims=one, tuning_budget_s=seconds, tuning_trials=trials) for one in each)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
-        sorted_dims = [dict(sorted(one.binding.items())) for one in self.bindings]
-        plain["dims"] = sorted_dims if isinstance(self.dims, tuple) else sorted_dims[0]
+        plain["dims"] = [*map(_dims_json, self.dims)] if isinstance(self.dims, tuple) else _dims_json(self.dims)
         plain["without"] = list(self.without)
         return plain
 
@@ -314,6 +388,11 @@ class CompileOptions(_Refusing):
         given = [COMPILER_VERSION, model_digest, self.to_json(), *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _dims_json(binding: Mapping[str, int | DimRange]) -> dict[str, Any]:
+    """A binding as options give it, sorted by name."""
+    return {name: size.to_json() if isinstance(size, DimRange) else size for name, size in sorted(binding.items())}
 
 
 def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, tuple[str, ...]]) -> None:
@@ -350,9 +429,15 @@ class BenchmarkOptions(_Refusing):
         default=None,
         ge=1,
         le=MAX_BINDINGS,
-        description="which binding of artifacts that hold several, from 1; null: the first of each",
+        description="which binding of artifacts that hold several, from 1; null: the first of each that has `dims`",
+    )
+    dims: Annotated[Binding, AfterValidator(_unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of a dimension of a range: the size to time; without one the range's `opt`",
+        examples=[{"batch": 3}],
     )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
-        return asdict(self)
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"dims": dict(sorted(self.dims.items()))}

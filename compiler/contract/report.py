@@ -23,6 +23,14 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class SizeReport:
+    """What came of the proof at some sizes of dimensions that a binding leaves open: the errors of each output."""
+
+    dims: Mapping[str, int]
+    errors: tuple[OutputError, ...]
+
+
+@dataclass(frozen=True)
 class DemandedRange:
     """The numbers that an input takes, by what its readers demand; None where an end has no bound. `why` names them."""
 
@@ -78,11 +86,12 @@ class PlanReached:
 class BindingReport:
     """What came of one binding, of an artifact that holds several.
 
-    dims       the values of the model's symbolic dimensions
+    dims       the values of the model's symbolic dimensions; `{"min": 1, "opt": 4, "max": 16}` of one that is left
+               open: what the model leaves of the range that was asked for
     latency_s  as in CompileReport, and so are all others
     """
 
-    dims: Mapping[str, int]
+    dims: Mapping[str, Any]
     threads: int
     kernels: int
     arena_bytes: int
@@ -91,6 +100,7 @@ class BindingReport:
     tolerance: float
     input_ranges: tuple[DemandedRange, ...] = ()
     samples: tuple[str, ...] = ()
+    sizes: tuple[SizeReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,8 @@ class CompileReport:
     samples: tuple[str, ...] = ()
     """SHA-256 (hex) of the samples that the artifact was judged on, in order; it was timed on the first. Of several
     bindings those of each after the other."""
+    sizes: tuple[SizeReport, ...] = ()
+    """Where dimensions are open: the sizes at which the artifact was proved."""
     bindings: tuple[BindingReport, ...] = ()
     """Each binding of an artifact that holds several."""
 

@@ -338,12 +338,18 @@ def positions(kernel: Kernel, address: Address) -> list[Index]:
 
 
 def block_positions(block: Block, address: Address) -> list[Index]:
-    """The element offsets of a block's loads and stores, and its indices used as numbers."""
+    """The element offsets of a block's loads and stores, and its indices used as numbers, each as often as it stands.
+
+    What several hold is worked out once.
+    """
     found = [address(store.slot, store.index)[1] for store in block.stores]
+    offsets: dict[Load, Index] = {}
     for value in block.values:
         for expr in value.walk():
             if isinstance(expr, Load):
-                found.append(address(expr.slot, expr.index)[1])
+                if expr not in offsets:
+                    offsets[expr] = address(expr.slot, expr.index)[1]
+                found.append(offsets[expr])
             else:
                 found += expr.indices
     return found

@@ -11,8 +11,9 @@ infer      the walk that types, folds, inlines (functions, special, fold) and un
 (correct).
 """
 
+from compiler.frontend.left_open import bind_what_is_open
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import Loaded, load
 from compiler.frontend.survey import Survey, Use, survey
 
-__all__ = ["Limits", "Loaded", "Survey", "Use", "load", "survey"]
+__all__ = ["Limits", "Loaded", "Survey", "Use", "bind_what_is_open", "load", "survey"]

@@ -6,8 +6,10 @@ From the options, by name, or 1 for a batch left open.
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,26 +18,87 @@ from compiler.contract import CompileOptions, InputSpec
 from compiler.errors import OptionsError, Refusal, UnboundDimension, UnsupportedModel
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Input, quoted
+from compiler.frontend.open.extent import Size
 from compiler.frontend.tensors import check_size
+from compiler.ir.arithmetic import bounds
 from compiler.ir.tensor import DType, TensorType
 
-Key = str | tuple[str, int]
-"""A symbolic dimension: its name, or for one without a name the input and the axis."""
 Value = float | int | bool | tuple[Any, ...]
 """What options fix an input to: a number for every element, or nested tuples of numbers."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Static types of all inputs in order, the values of those that options fix, and what the user should know."""
+    """Static types of all inputs in order, the values of those that options fix, and what the user should know.
+
+    Axes that ranges leave open have their greatest size in `types`; `open` says which size each axis of an input has,
+    and `dimensions` lists these sizes.
+    """
 
     types: Mapping[str, TensorType]
     values: Mapping[str, np.ndarray]
     notices: tuple[str, ...]
+    open: Mapping[str, tuple[Size | None, ...]] = field(default_factory=dict)
+    dimensions: tuple[Size, ...] = ()
 
 
-def bind(inputs: Sequence[Input], constants: Sequence[str], options: CompileOptions, limits: Limits) -> Bound:
+@dataclass(frozen=True)
+class Merged:
+    """What an earlier walk over the model found that sizes in ranges must be.
+
+    equal  of dimensions that must have the size of another one: which that is
+    steps  of what a size must be a multiple
+    ends   the least and the greatest that a size may be
+    """
+
+    equal: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def with_equal(self, kept: str, gone: str) -> Merged:
+        """With one dimension more that has the size of another."""
+        equal = {name: kept if leader == gone else leader for name, leader in self.equal.items()} | {gone: kept}
+        step = math.lcm(self.steps.get(kept, 1), self.steps.get(gone, 1))
+        (low, high), (other_low, other_high) = (self.ends.get(name, (0, sys.maxsize)) for name in (kept, gone))
+        ends = {**self.ends, kept: (max(low, other_low), min(high, other_high))}
+        return Merged(equal, {**self.steps, kept: step}, ends)
+
+    def with_step(self, name: str, step: int) -> Merged:
+        """With a step more."""
+        return replace(self, steps={**self.steps, name: math.lcm(step, self.steps.get(name, 1))})
+
+    def with_ends(self, name: str, low: int, high: int) -> Merged:
+        """With a narrower range."""
+        return replace(self, ends={**self.ends, name: (low, high)})
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know of it."""
+        return (
+            *(f"dimension {quoted(gone)} must have the size of {quoted(kept)}" for gone, kept in self.equal.items()),
+            *(
+                f"dimension {quoted(name)} must be a multiple of {step}"
+                for name, step in self.steps.items()
+                if step > 1
+            ),
+            *(
+                f"dimension {quoted(name)} must lie between {low} and {high}"
+                for name, (low, high) in self.ends.items()
+                if (low, high) != (0, sys.maxsize)
+            ),
+        )
+
+
+def bind(
+    inputs: Sequence[Input],
+    constants: Sequence[str],
+    options: CompileOptions,
+    limits: Limits,
+    merged: Merged = Merged(),
+) -> Bound:
     """Binds `inputs`; `constants` are names of initializers, which options must not bind.
+
+    `merged` says what the walk over the model found of the sizes.
 
     Raises OptionsError for a binding that is unknown or contradictory, UnboundDimension naming every input, axis and
     dimension that is left open together with the option that binds it, UnsupportedModel for inputs that are not
@@ -47,19 +110,57 @@ def bind(inputs: Sequence[Input], constants: Sequence[str], options: CompileOpti
     known = _known(shaped, options)
     notices = _open_batches(shaped, known)
     _require_all(shaped, known)
+    sizes = _sizes(options, merged)
+    known.update({name: size.high * size.step for name, size in sizes.items()})
     types: dict[str, TensorType] = {}
     values: dict[str, np.ndarray] = {}
     for entry in shaped:
         assert entry.dtype is not None
         assert entry.shape is not None
-        shape = tuple(dim if isinstance(dim, int) else known[_key(entry, axis)] for axis, dim in enumerate(entry.shape))
+        shape = tuple(
+            dim if isinstance(dim, int) else known[key_of(entry, axis)] for axis, dim in enumerate(entry.shape)
+        )
         check_size(shape, entry.dtype, f"input {quoted(entry.name)}", limits)
         types[entry.name] = TensorType(entry.dtype, shape)
         value = options.inputs.get(entry.name, InputSpec()).value
         if value is not None:
             values[entry.name] = _constant(entry.name, value, types[entry.name], limits)
             notices.append(f"input {quoted(entry.name)} is fixed to {value}")
-    return Bound(types, values, tuple(notices))
+    for one in shaped:
+        if one.name in values and any(key_of(one, axis) in sizes for axis in range(len(one.shape or ()))):
+            raise OptionsError(
+                f"inputs[{quoted(one.name)}] has a value, and a dimension in a range",
+                fix="bind the dimension to a number",
+            )
+    used = {key_of(one, axis) for one in shaped for axis in range(len(one.shape or ()))}
+    dimensions = tuple(dict.fromkeys(size for name, size in sizes.items() if name in used))
+    axes = {one.name: tuple(sizes.get(key_of(one, axis)) for axis in range(len(one.shape or ()))) for one in shaped}
+    return Bound(
+        types, values, (*notices, *merged.notices), {name: one for name, one in axes.items() if any(one)}, dimensions
+    )
+
+
+def _sizes(options: CompileOptions, merged: Merged) -> dict[str, Size]:
+    """By name of a dimension in a range: its size, of those that must be equal one whose range holds for all."""
+    leaders: dict[str, list[str]] = {}
+    for name in options.ranges:
+        leaders.setdefault(merged.equal.get(name, name), []).append(name)
+    found: dict[str, Size] = {}
+    for leader, names in leaders.items():
+        low = max(options.ranges[name].low for name in names)
+        high = min(options.ranges[name].high for name in names)
+        step = merged.steps.get(leader, 1)
+        least, most = merged.ends.get(leader, (low, high))
+        low, high = max(low, least), min(high, most)
+        size = Size(leader, -(-low // step), high // step, step)
+        if size.low > size.high:
+            listed = ", ".join(map(quoted, names))
+            raise OptionsError(
+                f"dims {listed} must be one size, and a multiple of {step}, in this model: their ranges share none",
+                fix="give them ranges that do",
+            )
+        found |= dict.fromkeys(names, size)
+    return found
 
 
 def _check_kinds(inputs: Sequence[Input]) -> None:
@@ -85,7 +186,12 @@ def _check_names(inputs: Sequence[Input], constants: Sequence[str], options: Com
                 f"inputs[{quoted(name)}] names no input of the model",
                 fix=f"its inputs are {', '.join(map(quoted, names[:20]))}",
             )
-    symbols = {dim for entry in inputs for dim in entry.shape or () if isinstance(dim, str)}
+    symbols = {
+        key_of(entry, axis)
+        for entry in inputs
+        for axis, dim in enumerate(entry.shape or ())
+        if not isinstance(dim, int)
+    }
     for name in options.binding:
         if name not in symbols:
             known = ", ".join(map(quoted, sorted(symbols)[:20])) or "none"
@@ -106,15 +212,16 @@ def _with_rank(entry: Input, spec: InputSpec) -> Input:
     return Input(entry.name, entry.dtype, (None,) * len(spec.shape or ()))
 
 
-def _key(entry: Input, axis: int) -> Key:
+def key_of(entry: Input, axis: int) -> str:
+    """What a dimension that is no number is called: its name, or for one without a name the input's and the axis."""
     assert entry.shape is not None
     dim = entry.shape[axis]
-    return dim if isinstance(dim, str) else (entry.name, axis)
+    return dim if isinstance(dim, str) else f"{entry.name}.{axis}"
 
 
-def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[Key, int]:
+def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[str, int]:
     """Symbolic dimensions that the options give."""
-    known: dict[Key, int] = {}
+    known: dict[str, int] = {}
     known.update(options.binding.items())
     for entry in inputs:
         assert entry.shape is not None
@@ -131,7 +238,7 @@ def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[Key, int]:
                 given = 1
             if given is None:
                 continue
-            expected = dim if isinstance(dim, int) else known.setdefault(_key(entry, axis), given)
+            expected = dim if isinstance(dim, int) else known.setdefault(key_of(entry, axis), given)
             if expected != given:
                 raise OptionsError(
                     f"axis {axis} of input {quoted(entry.name)} is bound to {given}, but it is {expected} "
@@ -141,14 +248,14 @@ def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[Key, int]:
     return known
 
 
-def _open_batches(inputs: Sequence[Input], known: dict[Key, int]) -> list[str]:
+def _open_batches(inputs: Sequence[Input], known: dict[str, int]) -> list[str]:
     """Binds first dimensions that are still open to 1; a first dimension is a batch where others follow it."""
     notices: list[str] = []
     for entry in inputs:
         assert entry.shape is not None
-        if len(entry.shape) >= 2 and not isinstance(entry.shape[0], int) and (key := _key(entry, 0)) not in known:
+        if len(entry.shape) >= 2 and not isinstance(entry.shape[0], int) and (key := key_of(entry, 0)) not in known:
             known[key] = 1
-            named = f" ({quoted(key)})" if isinstance(key, str) else ""
+            named = f" ({quoted(key)})" if isinstance(entry.shape[0], str) else ""
             notices.append(
                 f"the batch dimension{named} of input {quoted(entry.name)} was not bound and is set to 1; "
                 f"to compile for another, give {_binding(entry, 0)}"
@@ -156,21 +263,21 @@ def _open_batches(inputs: Sequence[Input], known: dict[Key, int]) -> list[str]:
     return notices
 
 
-def _require_all(inputs: Sequence[Input], known: Mapping[Key, int]) -> None:
+def _require_all(inputs: Sequence[Input], known: Mapping[str, int]) -> None:
     refusals: list[Refusal] = []
     dims: dict[str, int] = {}
     shapes: dict[str, list[int]] = {}
     for entry in inputs:
         assert entry.shape is not None
         for axis, dim in enumerate(entry.shape):
-            if isinstance(dim, int) or _key(entry, axis) in known:
+            if isinstance(dim, int) or key_of(entry, axis) in known:
                 continue
             if isinstance(dim, str):
                 dims[dim] = 224
                 named = f"dimension {quoted(dim)}"
             else:
                 shapes[entry.name] = [
-                    d if isinstance(d, int) else known.get(_key(entry, a), 224) for a, d in enumerate(entry.shape)
+                    d if isinstance(d, int) else known.get(key_of(entry, a), 224) for a, d in enumerate(entry.shape)
                 ]
                 named = "a dimension without a name"
             refusals.append(
@@ -239,7 +346,9 @@ def _fits(value: float | int | bool, dtype: DType) -> bool:
     """Whether a number is one of an element type."""
     if dtype is DType.BOOL:
         return value in (0, 1)
+    low, high = bounds(dtype)
+    if dtype.is_small and dtype.is_float:
+        return low <= value <= high
     if dtype.is_float:
         return isinstance(value, float) or abs(value) < 2**1000
-    info = np.iinfo(dtype.numpy)
-    return (isinstance(value, int) or value.is_integer()) and bool(info.min <= value <= info.max)
+    return (isinstance(value, int) or value.is_integer()) and bool(low <= value <= high)

@@ -5,6 +5,7 @@ value:
 
     a name with "batch" in it, or N, B, BS                      1
     a name of a length in time (seq, len, token, time, step)    128
+    a name of sound (sample, audio, wave)                       16000
     axis 1 of four (NCHW)                                       3
     the other axes after the first of four or more              the other ones of that input, else 224
     axis 1 of two or three                                      128
@@ -21,9 +22,10 @@ from dataclasses import replace
 from compiler.contract import CompileOptions, InputSpec
 from compiler.frontend.model import Input
 
-BATCH, LENGTH, CHANNELS, PIXELS = 1, 128, 3, 224
+BATCH, LENGTH, SOUND, CHANNELS, PIXELS = 1, 128, 16000, 3, 224
 BATCH_NAMES = frozenset(("n", "b", "bs"))
 LENGTH_PARTS = ("seq", "len", "token", "time", "step")
+SOUND_PARTS = ("sample", "audio", "wave")
 
 Shape = tuple[int | str | None, ...]
 
@@ -46,12 +48,14 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
         shape = _usual_rank(entry) if entry.shape is None else entry.shape
         for axis, dim in enumerate(shape):
             if isinstance(dim, str) and dim not in known:
-                known[dim] = dims[dim] = BATCH if spec.value is not None else _usual(shape, axis, inputs)
+                known[dim] = dims[dim] = BATCH if spec.value is not None else usual(shape, axis, inputs)
         if entry.shape is None or None in shape[1:] or (len(shape) == 1 and shape[0] is None):
             whole = tuple(_number(shape, axis, known, inputs) for axis in range(len(shape)))
             if spec.value is None:
                 specs[entry.name] = replace(spec, shape=whole)
-    return replace(options, inputs=specs, dims=dims)
+    return replace(
+        options, inputs=specs, dims=dims | {name: one for name, one in options.ranges.items() if name in dims}
+    )
 
 
 def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[str]:
@@ -110,17 +114,19 @@ def _number(shape: Shape, axis: int, known: Mapping[str, int], inputs: Sequence[
     dim = shape[axis]
     if isinstance(dim, str):
         return known[dim]
-    return _usual(shape, axis, inputs) if dim is None else dim
+    return usual(shape, axis, inputs) if dim is None else dim
 
 
-def _usual(shape: Shape, axis: int, inputs: Sequence[Input]) -> int:
-    """A value for an open dimension, by the table above."""
+def usual(shape: Shape, axis: int, inputs: Sequence[Input]) -> int:
+    """A usual value for an open dimension, by the table above."""
     dim, rank = shape[axis], len(shape)
     name = dim.lower() if isinstance(dim, str) else ""
     if "batch" in name or name in BATCH_NAMES:
         return BATCH
     if any(part in name for part in LENGTH_PARTS):
         return LENGTH
+    if any(part in name for part in SOUND_PARTS):
+        return SOUND
     if axis == 0:
         return 1
     for other in inputs:

@@ -137,7 +137,9 @@ def _version(versions: Iterable[int], opset: int) -> int:
 def _type_proto(found: TensorType | None) -> onnx.TypeProto:
     if found is None:
         return onnx.TypeProto()
-    return helper.make_tensor_type_proto(CODES[found.dtype], list(found.dims))
+    return helper.make_tensor_type_proto(
+        CODES[found.dtype], [dim if isinstance(dim, int) else str(dim) for dim in found.shape]
+    )
 
 
 def _node_proto(call: Call) -> onnx.NodeProto:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from compiler.errors import ModelTooLarge, Refusal, TilewrightError, UnsupportedModel
+from compiler.errors import ModelTooLarge, OpenDimension, Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
@@ -26,6 +26,12 @@ from compiler.frontend.functions import check_expansion, expand_function, key_of
 from compiler.frontend.legalise import check, may_expand, normal_attrs, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
+from compiler.frontend.open.borders import SIZES, enter, leave
+from compiler.frontend.open.measured import chosen, truth
+from compiler.frontend.open.rules import is_said_by_data, results_of
+from compiler.frontend.open.site import OpenSite
+from compiler.frontend.open.sized import MEASURED, is_sized_by_data
+from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.site import NotKnown, Site
@@ -33,15 +39,19 @@ from compiler.frontend.special import FOLDED, Place
 from compiler.frontend.tensors import check_size
 from compiler.frontend.unroll import loop, scan
 from compiler.ir.graph import Graph, Node
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Operator, Unsupported
+from compiler.ops.traits import Trait
 
 Ids = tuple[int | None, ...]
 T = TypeVar("T")
 
 
-def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits) -> Graph:
-    """The typed, folded, live graph of a model whose inputs are bound.
+def infer(
+    model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits
+) -> tuple[Graph, OpenShapes | None]:
+    """The typed, folded, live graph of a model whose inputs are bound; its open axes, where there are any.
 
     Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at
     once.
@@ -52,13 +62,17 @@ def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits:
     for name, kind in bound.types.items():
         value = bound.values.get(name)
         scope.slots[name] = walk.graph.input(kind, name) if value is None else walk.graph.constant(value, name)
+    inputs = enter(walk.values, bound.open, bound.dimensions)
     walk.body(model.body, scope)
     outputs = [(name, scope.find(name)) for name in model.body.outputs]
     for name, slot in outputs:
         if isinstance(slot, Foreign):
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
-    return walk.graph.finish([(name, slot) for name, slot in outputs if isinstance(slot, int)])
+    results = [(name, slot) for name, slot in outputs if isinstance(slot, int)]
+    if not walk.values.sizes:
+        return walk.graph.finish(results), None
+    return leave(walk.values, results, bound.dimensions, inputs)
 
 
 def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> bool:
@@ -85,6 +99,10 @@ class _Walk:
     reads: int = 0
     folded: int = 0
     depth: int = 0
+    values: OpenValues = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.values = OpenValues(self.graph, self.operators, self.limits)
 
     def refuse(self, refusal: Refusal) -> None:
         self.refused += 1
@@ -168,6 +186,7 @@ class _Walk:
         if function is not None:
             prefix = f"{scope.source(call.source)}/"
             return self.expand(call, ids, scope, expand_function(call, function), prefix)
+        self.values.source = scope.source(call.source)
         if (rule := rule_of(call)) is not None:
             site = Site(call, self._types(ids), self._arrays(ids))
             return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
@@ -183,8 +202,12 @@ class _Walk:
         if call.op in STRUCTURAL:
             return STRUCTURAL[call.op](self, call, ids, scope)
         place = Place(call, self._types(ids), self._arrays(ids), self.limits)
+        if call.op in SIZES and self.values.concerns(ids):
+            return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
+        if is_sized_by_data(self.values, call.op, ids):
+            return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):
             raise self._never_folded(call, ids, opset)
         expansion = self._rewritten(lambda: upgrade(call, opset, place.types, place.constants), ids)
@@ -195,8 +218,19 @@ class _Walk:
             return self._record(call, ids, scope, self.operators[call.op], form)
         return self._composed(call, ids, scope, opset, place.types)
 
+    def _measured(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Results that have as many elements as data say."""
+        form = form_of(call.op, NEWEST_OPSET)
+        assert form is not None
+        count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
+        site = OpenSite(self.values, call.op, ids, normal_attrs(call, form), count)
+        found = _guarded(lambda: MEASURED[call.op](site))
+        named = [self._named(id, call, scope, place) for place, id in enumerate(found[:count])]
+        return (*named, *(None for _ in call.outputs[count:]))
+
     def _types(self, ids: Ids) -> tuple[TensorType | None, ...]:
-        return tuple(None if id is None else self.graph.type(id) for id in ids)
+        """With a symbol for each open axis."""
+        return tuple(None if id is None else self.values.type(id) for id in ids)
 
     def _arrays(self, ids: Ids) -> tuple[np.ndarray | None, ...]:
         return tuple(None if id is None else self.graph.constants.get(id) for id in ids)
@@ -239,8 +273,14 @@ class _Walk:
 
     def _record(self, call: Call, ids: Ids, scope: Scope, operator: Operator, form: Form) -> Ids:
         types = self._types(ids)
-        check_types(form, types)
+        check_types(form, types, moves=Trait.MOVES in operator.traits)
         attrs = normal_attrs(call, form)
+        if self.values.concerns(ids) or is_said_by_data(self.values, call.op, ids):
+            count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
+            site = OpenSite(self.values, call.op, ids, attrs, count)
+            found = _guarded(lambda: results_of(site))
+            named = [self._named(id, call, scope, place) for place, id in enumerate(found)]
+            return (*named, *(None for _ in call.outputs[count:]))
         inputs = list(ids)
         for position, name in operator.parameters:
             if position < len(inputs) and (id := inputs[position]) is not None:
@@ -269,6 +309,13 @@ class _Walk:
         if arrays is None:
             self.graph.node(node)
         return (*node.outputs, *(None for _ in call.outputs[count:]))
+
+    def _named(self, id: int, call: Call, scope: Scope, place: int = 0) -> int:
+        """The value by the name that the call gives it, where nothing else has named it."""
+        label = scope.label(call.outputs[place])
+        if label and not self.graph.values[id].name and id not in self.graph.constants:
+            self.graph.rename(id, label)
+        return id
 
     def _rewritten(self, rule: Callable[[], T], ids: Ids) -> T:
         """What a rule makes of a call. Raises Unsupported."""
@@ -338,16 +385,33 @@ class _Walk:
         return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
 
     def branch(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """If with a known condition is the branch taken; the other one is not looked at."""
+        """If with a known condition is the branch taken, the other one is not looked at; else one of both results."""
         assert ids[0] is not None
         condition = self.graph.constants.get(ids[0])
-        if condition is None:
-            raise Unsupported("its condition is not known when compiling", self.how_to_fix(ids[0]))
-        if condition.size != 1:
+        if condition is not None and condition.size != 1:
             raise Unsupported(f"its condition has {condition.size} elements", "give a scalar condition")
-        body = call.attrs["then_branch" if bool(condition.reshape(())) else "else_branch"]
-        assert isinstance(body, Body)
-        if body.inputs or len(body.outputs) != len(call.outputs):
+        if condition is not None:
+            return self._branch(call, "then_branch" if bool(condition.reshape(())) else "else_branch", scope)
+        taken = truth(self.values, ids[0])
+        refused = self.refused
+        both = [self._branch(call, name, scope) for name in ("then_branch", "else_branch")]
+        if self.refused > refused or REFUSED in (*both[0], *both[1]):
+            return (REFUSED,) * len(call.outputs)
+        self.values.source = scope.source(call.source)
+        results: list[int | None] = []
+        for one, other in zip(*both, strict=True):
+            if one is None or other is None:
+                raise Unsupported("a branch has a result that is absent", "export the model again")
+            try:
+                results.append(chosen(self.values, taken, one, other))
+            except Unsupported as no:
+                raise Unsupported(no.reason, self.how_to_fix(ids[0])) from None
+        return tuple(results)
+
+    def _branch(self, call: Call, which: str, scope: Scope) -> Ids:
+        """The results of one branch."""
+        body = call.attrs.get(which)
+        if not isinstance(body, Body) or body.inputs or len(body.outputs) != len(call.outputs):
             raise Unsupported("its branch does not fit its outputs", "export the model again")
         inner = scope.inner()
         self.body(body, inner)
@@ -387,7 +451,9 @@ def _guarded(step: Callable[[], T]) -> T:
     """What `step` returns; what it trips over in an ill-formed node becomes a refusal of that node."""
     try:
         return step()
-    except (Unsupported, TilewrightError):
+    except OpenDimension as error:  # a rule asked for the number of an open axis
+        raise Unsupported(f"it has no rule for an open dimension: {error}", "bind that dimension to a number") from None
+    except (Unsupported, TilewrightError, SameSize, WholeSteps, Narrower):
         raise
     except MemoryError:
         raise ModelTooLarge("a constant of the model does not fit into memory", fix="bind smaller shapes") from None

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from compiler.contract import CompileOptions, bundle_digest
 from compiler.errors import MalformedModel, ModelTooLarge
-from compiler.frontend.bind import bind
+from compiler.frontend.bind import Bound, Merged, bind
 from compiler.frontend.infer import infer
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
+from compiler.frontend.open.values import Narrower, SameSize, WholeSteps
 from compiler.frontend.read import read
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ops.operator import Operator
 
 
@@ -26,6 +28,8 @@ class Loaded:
     graph: Graph
     notices: tuple[str, ...]
     digest: str
+    open_shapes: OpenShapes | None = None
+    """Which axes have a size that is only known while running; None: none has."""
 
 
 def load(
@@ -47,10 +51,32 @@ def load(
     limits = limits or Limits()
     read_model = read(model, limits, data)
     check_declared(read_model, limits)
-    bound = bind(read_model.body.inputs, tuple(read_model.body.constants), options, limits)
-    graph = infer(read_model, bound, operators, limits)
+    bound, graph, open_shapes = bound_graph(read_model, options, operators, limits)
     graph.verify()
-    return Loaded(graph, (*bound.notices, *disagreements(read_model, graph)), _digest(read_model, data or {}))
+    notices = (*bound.notices, *disagreements(read_model, graph, open_shapes))
+    return Loaded(graph, notices, _digest(read_model, data or {}), open_shapes)
+
+
+def bound_graph(
+    model: Model, options: CompileOptions, operators: Mapping[str, Operator], limits: Limits
+) -> tuple[Bound, Graph, OpenShapes | None]:
+    """The inputs as they are bound, and the graph.
+
+    Dimensions that an operator puts side by side are one, or multiples of what makes them equal.
+
+    Raises what `bind` and `infer` raise.
+    """
+    merged = Merged()
+    while True:
+        bound = bind(model.body.inputs, tuple(model.body.constants), options, limits, merged)
+        try:
+            return bound, *infer(model, bound, operators, limits)
+        except SameSize as same:
+            merged = merged.with_equal(*same.names)
+        except WholeSteps as found:
+            merged = merged.with_step(found.name, found.step)
+        except Narrower as found:
+            merged = merged.with_ends(found.name, found.low, found.high)
 
 
 def _digest(model: Model, data: Mapping[str, Path]) -> str:
@@ -77,13 +103,16 @@ def check_declared(model: Model, limits: Limits) -> None:
             )
 
 
-def disagreements(model: Model, graph: Graph) -> list[str]:
+def disagreements(model: Model, graph: Graph, open_shapes: OpenShapes | None = None) -> list[str]:
     """Notices for outputs whose declared numbers are not what inference found."""
     notices: list[str] = []
-    for id in graph.outputs:
+    for number, id in enumerate(graph.outputs):
         value = graph.values[id]
         declared = model.body.declared.get(value.name)
         if declared is None:
+            continue
+        axes = open_shapes.outputs[number] if open_shapes and number < len(open_shapes.outputs) else ()
+        if any(axis is not None for axis in axes):
             continue
         found = value.type.shape
         fits = len(declared) == len(found) and all(

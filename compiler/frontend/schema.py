@@ -35,6 +35,18 @@ ONNX_TYPES: dict[DType, str] = {
     DType.BF16: "tensor(bfloat16)",
     DType.F32: "tensor(float)",
     DType.F64: "tensor(double)",
+    DType.F8E4M3FN: "tensor(float8e4m3fn)",
+    DType.F8E4M3FNUZ: "tensor(float8e4m3fnuz)",
+    DType.F8E5M2: "tensor(float8e5m2)",
+    DType.F8E5M2FNUZ: "tensor(float8e5m2fnuz)",
+    DType.F8E8M0: "tensor(float8e8m0)",
+    DType.F6E2M3: "tensor(float6e2m3)",
+    DType.F6E3M2: "tensor(float6e3m2)",
+    DType.F4E2M1: "tensor(float4e2m1)",
+    DType.I4: "tensor(int4)",
+    DType.U4: "tensor(uint4)",
+    DType.I2: "tensor(int2)",
+    DType.U2: "tensor(uint2)",
 }
 
 
@@ -146,14 +158,18 @@ def _is_kind(value: AttrValue, kind: str) -> bool:
     return element is not None and isinstance(value, tuple) and all(isinstance(item, element) for item in value)
 
 
-def check_types(form: Form, types: Sequence[TensorType | None]) -> None:
-    """Raises Unsupported where an input's element type is not admitted, or differs from one it must equal."""
+def check_types(form: Form, types: Sequence[TensorType | None], moves: bool = False) -> None:
+    """Raises Unsupported where an input's element type is not admitted, or differs from one it must equal.
+
+    What only `moves` elements takes small types too, which ONNX lists for some of these operators and not for others.
+    """
     bound: dict[str, tuple[str, DType]] = {}
     for position, found in enumerate(types):
         if found is None:
             continue
         formal = form.formals[min(position, len(form.formals) - 1)]
-        if ONNX_TYPES[found.dtype] not in formal.admits:
+        is_moved = moves and found.dtype.is_small and formal.variable == form.formals[0].variable
+        if ONNX_TYPES[found.dtype] not in formal.admits and not is_moved:
             raise Unsupported(
                 f"input {formal.name!r} has element type {found.dtype}, which the operator does not take",
                 "insert a Cast before it",

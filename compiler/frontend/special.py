@@ -111,7 +111,7 @@ def eye_like(place: Place) -> np.ndarray | None:
         raise Unsupported(f"{place.first} is no matrix", "export the model again")
     code = place.call.attrs.get("dtype")
     dtype = place.first.dtype if code is None else DTYPES.get(code) if isinstance(code, int) else None
-    if dtype is None:
+    if dtype is None or dtype.is_small:
         raise Unsupported(f"dtype {code} is not supported", "use a type from bool to double")
     if place.first.elements * dtype.bytes > place.limits.fold_bytes:
         return None
@@ -137,7 +137,7 @@ def mel_weights(place: Place) -> np.ndarray | None:
         raise ModelTooLarge(f"{count:g} mel bins of {spectrum} frequencies are too many", fix="ask for fewer")
     code = place.call.attrs.get("output_datatype", 1)
     dtype = DTYPES.get(code) if isinstance(code, int) else None
-    if dtype is None:
+    if dtype is None or dtype.is_small:
         raise Unsupported(f"output_datatype {code!r:.40} is not supported", "use a type from bool to double")
     mel = 2595 * np.log1p(np.array([low, high]) / 700) / np.log(10)
     steps = mel[0] + np.arange(count + 2) * (mel[1] - mel[0]) / (count + 2)

@@ -15,12 +15,13 @@ from compiler.contract import CompileOptions
 from compiler.errors import Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.bind import Bound, bind
 from compiler.frontend.correct import correct, open_inputs
-from compiler.frontend.infer import infer, is_known
+from compiler.frontend.infer import is_known
 from compiler.frontend.limits import Limits
-from compiler.frontend.load import check_declared, disagreements
+from compiler.frontend.load import bound_graph, check_declared, disagreements
 from compiler.frontend.model import Call, Model
 from compiler.frontend.read import read
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Operator
 
@@ -56,6 +57,7 @@ class Survey:
     types     of the inputs as the graph has them; empty where they cannot be bound even so
     open      names of the inputs that the given options leave a dimension of open
     graph     None where a node is refused
+    open_shapes  which axes of the graph are open; None: none is
     """
 
     model: Model
@@ -67,6 +69,7 @@ class Survey:
     graph: Graph | None
     uses: tuple[Use, ...]
     notices: tuple[str, ...]
+    open_shapes: OpenShapes | None = None
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
@@ -95,8 +98,8 @@ def survey(
     problems: list[TilewrightError] = []
     given = options
     bound, options = _bind(found, given, limits, problems)
-    graph = _infer(found, bound, operators, limits, problems) if bound else None
-    notices = (*bound.notices, *(disagreements(found, graph) if graph else ())) if bound else ()
+    graph, shapes = _infer(found, options, operators, limits, problems) if bound else (None, None)
+    notices = (*bound.notices, *(disagreements(found, graph, shapes) if graph else ())) if bound else ()
     refusals = tuple(refusal for problem in problems for refusal in problem.refusals)
     return Survey(
         found,
@@ -108,6 +111,7 @@ def survey(
         graph,
         tuple(_uses(found, refusals, operators, walked=_walked(bound, graph, problems))),
         notices,
+        shapes,
     )
 
 
@@ -129,18 +133,18 @@ def _bind(
 
 def _infer(
     model: Model,
-    bound: Bound,
+    options: CompileOptions,
     operators: Mapping[str, Operator],
     limits: Limits,
     problems: list[TilewrightError],
-) -> Graph | None:
+) -> tuple[Graph | None, OpenShapes | None]:
     try:
-        graph = infer(model, bound, operators, limits)
+        _, graph, shapes = bound_graph(model, options, operators, limits)
         graph.verify()
-        return graph
+        return graph, shapes
     except TilewrightError as error:
         problems.append(error)
-        return None
+        return None, None
 
 
 def _walked(bound: Bound | None, graph: Graph | None, problems: list[TilewrightError]) -> bool:

@@ -18,6 +18,7 @@ from onnx import TensorProto
 from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Foreign, quoted, text
+from compiler.ir.small import BITS, packed_bytes, unpacked
 from compiler.ir.tensor import DType
 
 DTYPES: dict[int, DType] = {
@@ -34,6 +35,18 @@ DTYPES: dict[int, DType] = {
     TensorProto.UINT32: DType.U32,
     TensorProto.UINT64: DType.U64,
     TensorProto.BOOL: DType.BOOL,
+    TensorProto.FLOAT8E4M3FN: DType.F8E4M3FN,
+    TensorProto.FLOAT8E4M3FNUZ: DType.F8E4M3FNUZ,
+    TensorProto.FLOAT8E5M2: DType.F8E5M2,
+    TensorProto.FLOAT8E5M2FNUZ: DType.F8E5M2FNUZ,
+    TensorProto.FLOAT8E8M0: DType.F8E8M0,
+    TensorProto.FLOAT6E2M3: DType.F6E2M3,
+    TensorProto.FLOAT6E3M2: DType.F6E3M2,
+    TensorProto.FLOAT4E2M1: DType.F4E2M1,
+    TensorProto.INT4: DType.I4,
+    TensorProto.UINT4: DType.U4,
+    TensorProto.INT2: DType.I2,
+    TensorProto.UINT2: DType.U2,
 }
 
 CODES: dict[DType, int] = {dtype: code for code, dtype in DTYPES.items()}
@@ -83,12 +96,15 @@ def array_of(tensor: TensorProto, source: Source) -> np.ndarray | Foreign:
     if tensor.HasField("segment"):
         raise MalformedModel(f"{where} is stored in segments", fix="save the model with whole tensors")
     shape = _shape(tensor, dtype, where, source.limits)
+    count = math.prod(shape)
     if tensor.data_location == TensorProto.EXTERNAL:
-        flat = _external(tensor, math.prod(shape) * dtype.bytes, where, source).view(dtype.numpy)
+        flat = _elements(_external(tensor, packed_bytes(dtype, count), where, source), dtype, count)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
-        _expect(len(raw), math.prod(shape) * dtype.bytes, "bytes", where, shape)
-        flat = np.frombuffer(raw, dtype=np.uint8).view(dtype.numpy)
+        _expect(len(raw), packed_bytes(dtype, count), "bytes", where, shape)
+        flat = _elements(np.frombuffer(raw, dtype=np.uint8), dtype, count)
+    elif dtype.is_small:
+        flat = _small(tensor, dtype, where, shape)
     else:
         flat = _typed(tensor, dtype, where, shape)
     if dtype is DType.BOOL:
@@ -128,6 +144,22 @@ def _typed(tensor: TensorProto, dtype: DType, where: str, shape: tuple[int, ...]
     if wide.dtype != narrow and not np.array_equal(flat, wide):
         raise MalformedModel(f"{where} holds numbers outside {dtype}", fix="export the model again")
     return flat.view(dtype.numpy)
+
+
+def _elements(octets: np.ndarray, dtype: DType, count: int) -> np.ndarray:
+    """Raw bytes as elements."""
+    return unpacked(octets, dtype, count) if dtype.is_small else octets.view(dtype.numpy)
+
+
+def _small(tensor: TensorProto, dtype: DType, where: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Elements that stand in `int32_data`: a packed byte in each number, but for floats of 6 and 8 bits a code."""
+    count, codes = math.prod(shape), np.array(tensor.int32_data, dtype=np.int32)
+    is_packed = BITS[dtype] < 6
+    _expect(codes.size, packed_bytes(dtype, count) if is_packed else count, "numbers", where, shape)
+    if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < (256 if is_packed else 1 << BITS[dtype]):
+        raise MalformedModel(f"{where} holds numbers that are no codes of {dtype}", fix="export the model again")
+    octets = codes.astype(np.uint8)
+    return unpacked(octets, dtype, count) if is_packed else octets.view(dtype.numpy)
 
 
 def _expect(found: int, expected: int, unit: str, where: str, shape: tuple[int, ...]) -> None:

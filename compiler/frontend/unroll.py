@@ -1,4 +1,6 @@
-"""Loop and Scan whose number of iterations is known when compiling: their bodies, one after another.
+"""Loop and Scan: their bodies, one after another, as often as they run or may run.
+
+Where data or a size decide how often that is, each iteration has a flag (`open.loops`).
 
 What an iteration reads that is known (its number, a condition, shapes) is folded as everywhere else, so carried values
 may change their shape from one iteration to the next, and a condition that the body computes from what is known ends
@@ -14,8 +16,11 @@ import numpy as np
 
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
+from compiler.frontend.open.extent import Extent, Number, high
+from compiler.frontend.open.loops import Iterations
+from compiler.frontend.open.site import same
+from compiler.frontend.open.values import OpenValues, as_number
 from compiler.frontend.scope import REFUSED, Scope
-from compiler.ir.tensor import extent
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
@@ -25,6 +30,7 @@ class Walk(Protocol):
     """What unrolling asks of the walk over the model."""
 
     graph: Assembly
+    values: OpenValues
     refused: int
 
     def body(self, body: Body, scope: Scope) -> None:
@@ -53,22 +59,24 @@ def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     carried: list[int | None] = list(ids[2:])
     if len(body.inputs) != 2 + len(carried) or len(body.outputs) <= max(len(carried), len(call.outputs)):
         raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
-    trips = _known_scalar(walk, ids[0], "its trip count")
-    goes_on = _known_scalar(walk, ids[1] if len(ids) > 1 else None, "its condition")
+    known, going = _condition(walk, ids[1] if len(ids) > 1 else None)
+    turns = Iterations(walk.values, _trips(walk, ids[0]), going, going is not None)
     rows: list[list[int]] = []
-    while (trips is None or len(rows) < trips) and (goes_on is None or goes_on):
+    while known and turns.may_run:
         walk.count()
+        turns.begin()
         number, on = np.array(len(rows), np.int64), np.array(True)
         given = [walk.graph.constant(number, ""), walk.graph.constant(on, ""), *carried]
         found = _iteration(walk, call, body, scope, len(rows), given)
         if found is None:
             return (REFUSED,) * len(call.outputs)
-        carried, row = [*found[1 : 1 + len(carried)]], found[1 + len(carried) :]
-        rows.append(row)
-        goes_on = _known_scalar(walk, found[0], f"the condition that iteration {len(rows)} computes")
+        carried = [*turns.kept(carried, found[1 : 1 + len(carried)])]
+        rows.append(found[1 + len(carried) :])
+        known, going = _condition(walk, found[0])
+        turns.end(going)
     results = carried
     for place, name in enumerate(call.outputs[len(carried) :]):
-        results.append(_stacked(walk, call, scope, [row[place] for row in rows], 0) if name else None)
+        results.append(_column(walk, call, scope, turns, [row[place] for row in rows], 0) if name else None)
     return tuple(results[: len(call.outputs)])
 
 
@@ -88,29 +96,38 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     if len(body.inputs) != len(ids) or written < 0 or len(call.outputs) > len(body.outputs):
         raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
     axes = _each(call, "scan_input_axes", read)
-    axes = [_axis(axis, walk.graph.type(id).rank) for axis, id in zip(axes, sources, strict=True)]
+    axes = [_axis(axis, walk.values.type(id).rank) for axis, id in zip(axes, sources, strict=True)]
     backwards = _each(call, "scan_input_directions", read)
-    extents = {extent(walk.graph.type(id).shape[axis]) for id, axis in zip(sources, axes, strict=True)}
-    if len(extents) != 1:
-        raise Unsupported(f"its inputs have {sorted(extents)} slices", "give all the same number of slices")
-    (steps,) = extents
+    extents = [walk.values.shape(id)[axis] for id, axis in zip(sources, axes, strict=True)]
+    if len(numbers := {extent for extent in extents if isinstance(extent, int)}) > 1:
+        raise Unsupported(f"its inputs have {sorted(numbers)} slices", "give all the same number of slices")
+    steps = extents[0]
+    for other in extents[1:]:
+        steps = same(steps, other)
+    if isinstance(steps, Extent) and any(backwards):
+        raise Unsupported(f"it goes backwards along an axis of size {steps}", "bind that dimension to a number")
+    turns = Iterations(walk.values, steps, None, False)
     rows: list[list[int]] = []
-    for step in range(steps):
+    while turns.may_run:
+        step = len(rows)
         walk.count()
-        places = [steps - 1 - step if back else step for back in backwards]
+        turns.begin()
+        places = [high(steps) - 1 - step if back else step for back in backwards]
         slices = [
             _slice(walk, call, scope, id, axis, place) for id, axis, place in zip(sources, axes, places, strict=True)
         ]
         found = _iteration(walk, call, body, scope, step, [*states, *slices])
         if found is None:
             return (REFUSED,) * len(call.outputs)
-        states, row = [*found[: len(states)]], found[len(states) :]
-        rows.append(row)
+        states = [*turns.kept(states, found[: len(states)])]
+        rows.append(found[len(states) :])
     results = states
     kinds = zip(_each(call, "scan_output_axes", written), _each(call, "scan_output_directions", written), strict=True)
     for place, (axis, backward) in enumerate(kinds):
         column = [row[place] for row in rows]
-        results.append(_stacked(walk, call, scope, column[::-1] if backward else column, axis))
+        if backward and isinstance(steps, Extent):
+            raise Unsupported(f"it writes backwards, {steps} rows", "bind that dimension to a number")
+        results.append(_column(walk, call, scope, turns, column[::-1] if backward else column, axis))
     return tuple(results[: len(call.outputs)])
 
 
@@ -119,6 +136,34 @@ def _body(call: Call, scope: Scope) -> Body:
     if not isinstance(body, Body):
         raise Unsupported("it has no body", "export the model again")
     return body
+
+
+def _trips(walk: Walk, id: int | None) -> Number | None:
+    """How often a Loop runs at most: a number or a size; None where it does not say. Raises Unsupported."""
+    if id is None:
+        return None
+    elements = walk.values.elements.get(id)
+    if elements is not None and elements.size == 1:
+        return as_number(elements.reshape(-1)[0])
+    return _known_scalar(walk, id, "its trip count")
+
+
+def _condition(walk: Walk, id: int | None) -> tuple[bool, int | None]:
+    """Whether an iteration may run by its condition, and the value that says whether it does, where only data do."""
+    if id is None:
+        return True, None
+    if walk.values.known(id) is None:
+        return True, id
+    return bool(_known_scalar(walk, id, "its condition")), None
+
+
+def _column(walk: Walk, call: Call, scope: Scope, turns: Iterations, column: list[int], axis: int) -> int | None:
+    """What iterations gave, along a new axis: as many as ran."""
+    if not any(flag is not None for flag in turns.flags):
+        return _stacked(walk, call, scope, column, axis)
+    if axis:
+        raise Unsupported(f"it stacks along axis {axis} as many rows as are known at run time", "stack along axis 0")
+    return turns.stack(column)
 
 
 def _known_scalar(walk: Walk, id: int | None, what: str) -> int | None:
@@ -182,7 +227,7 @@ def _stacked(walk: Walk, call: Call, scope: Scope, column: Sequence[int], axis: 
     """Values of equal shape side by side along a new axis."""
     if not column:
         raise Unsupported("it runs zero times, so that what it stacks has no shape", f"export without the {call.op}")
-    if len({walk.graph.type(id) for id in column}) != 1:
+    if len({walk.values.type(id) for id in column}) != 1:
         raise Unsupported("what it stacks changes its shape from iteration to iteration", "export without the loop")
     names = tuple(f"x{place}" for place in range(len(column)))
     rows = tuple(f"row{place}" for place in range(len(column)))

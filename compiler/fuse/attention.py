@@ -10,22 +10,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from compiler.forms.attention import MIN_QUERIES, as_attention, softmax_axis
+from compiler.forms.bounds import Bound, bound_of, neutral_from
 from compiler.forms.normal_form import rename_slots, substitute
 from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, store_axes
 from compiler.fuse.epilogue import join
 from compiler.fuse.refusal import Refusal, name_of
-from compiler.ir.expr import Apply, Load
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjunction
 from compiler.ir.index import Axis, Index
-from compiler.ir.kernel import Block, Kernel, Slot
+from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """The ops in question, what is between them, and the joined kernel's axes: the scores' and the values' columns."""
+    """The ops in question, and the joined kernel's axes: the scores' and the values' columns.
+
+    `plain` is the softmax without the choices of `kept`: sizes below which it keeps its result, with the values that
+    they are.
+    """
 
     scores: Op
     softmax: Op
+    plain: Op
+    kept: tuple[tuple[Bound, int], ...]
     mixed: Op
     axes: tuple[Axis, ...]
     columns: Axis
@@ -34,12 +41,16 @@ class _Parts:
 def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
     """Makes one op of every score product, softmax and value product that may be one, with the copy that follows it."""
     for op in list(draft.ops):
-        if isinstance(op.kernel, Kernel) and softmax_axis(op.kernel) is not None:
-            parts = _parts(op, draft)
+        plain, kept = _without_choices(op)
+        if isinstance(plain.kernel, Kernel) and softmax_axis(plain.kernel) is not None:
+            parts = _parts(op, plain, kept, draft)
             if isinstance(parts, str):
                 refusals.append(_refusal(op, parts))
                 continue
-            whole = _joined(parts, draft)
+            whole = _kept_below(_joined(parts, draft), parts)
+            if whole is None:
+                refusals.append(_refusal(op, "beyond a size of keys its argument is not -infinity"))
+                continue
             found = as_attention(whole.kernel)
             if found is None:
                 alone = draft.types[op.inputs[0]].dims[-2] == 1
@@ -68,9 +79,84 @@ def _take_copy(op: Op, draft: Draft) -> None:
             draft.replace([op, readers[0]], both, place)
 
 
-def _parts(softmax: Op, draft: Draft) -> _Parts | str:
+def _without_choices(op: Op) -> tuple[Op, tuple[tuple[Bound, int], ...]]:
+    """A kernel whose last result is kept below sizes, and 0 beyond, as one that keeps all of it; the bounds.
+
+    Each comes with the value that its size is.
+    """
+    kernel = op.kernel
+    if not isinstance(kernel, Kernel) or kernel.blocks[-1].monoid or len(kernel.blocks[-1].values) > 1:
+        return op, ()
+    inputs, kept = frozenset(slot.name for slot in kernel.inputs), []
+    (value,) = kernel.blocks[-1].values
+    while isinstance(value, Where) and value.otherwise == Const(0.0, value.dtype):
+        bound = bound_of(value.condition, inputs)
+        if bound is None:
+            break
+        kept.append((bound, _value(op, bound.size.slot)))
+        value = value.then
+    if not kept:
+        return op, ()
+    plain = replace(kernel, blocks=(*kernel.blocks[:-1], replace(kernel.blocks[-1], values=(value,))))
+    bound_inputs = {slot.name: value for slot, value in zip(kernel.inputs, op.inputs, strict=True)}
+    outputs = {slot.name: value for slot, value in zip(kernel.outputs, op.outputs, strict=True)}
+    return bind(plain, bound_inputs, outputs, op.sources), tuple(kept)
+
+
+def _value(op: Op, slot: str) -> int:
+    return next(value for one, value in zip(op.kernel.inputs, op.inputs, strict=True) if one.name == slot)
+
+
+def _kept_below(whole: Op, parts: _Parts) -> Op | None:
+    """The joined kernel with its product with the values kept where the softmax was, and 0 elsewhere.
+
+    Weights of keys beyond a size are 0 because their scores are -infinity; where there is no key at all they are not
+    numbers, and the result is 0. None where scores beyond such a size are anything else.
+    """
+    kernel = whole.kernel
+    view = as_attention(kernel)
+    if not parts.kept or view is None or not isinstance(kernel, Kernel):
+        return whole
+    over = parts.plain.kernel
+    assert isinstance(over, Kernel)
+    own = softmax_axis(over)
+    by_place = dict(zip(over.shared, map(Index.of, parts.axes), strict=False))
+    ends = neutral_from(
+        (view.scores, *view.maps)[-1].values[0], view.keys, float("-inf"), frozenset(s.name for s in kernel.inputs)
+    )
+    conditions: list[Expr] = []
+    for bound, value in parts.kept:
+        at = whole.inputs.index(value) if value in whole.inputs else None
+        size = None if at is None else Load(kernel.inputs[at].name, (), bound.size.dtype)
+        if size is None or (own in bound.place.axes and (bound.place != Index.of(own) or size not in ends)):
+            return None
+        place = Index.of(0) if own in bound.place.axes else bound.place.substitute(by_place)
+        conditions.append(Apply("lt", (Position(place), size)))
+    return _with_choice(whole, kernel, conditions)
+
+
+def _with_choice(whole: Op, kernel: Kernel, conditions: list[Expr]) -> Op:
+    """The product with the values, the last sum of a kernel, kept under conditions."""
+    at = max(place for place, block in enumerate(kernel.blocks) if block.monoid)
+    product, condition = kernel.blocks[at], conjunction(conditions)
+    (store,) = product.stores
+    assert condition is not None
+    kept = Where(condition, Load("kept", store.index, DType.F32), Const(0.0, DType.F32))
+    blocks = (
+        *kernel.blocks[:at],
+        replace(product, stores=(Store("kept", store.index),)),
+        Block(product.axes, (kept,), (store,)),
+        *kernel.blocks[at + 1 :],
+    )
+    temps = (*kernel.temps, Slot("kept", kernel.slots[store.slot].type))
+    inputs = {slot.name: value for slot, value in zip(kernel.inputs, whole.inputs, strict=True)}
+    outputs = {slot.name: value for slot, value in zip(kernel.outputs, whole.outputs, strict=True)}
+    return bind(replace(kernel, blocks=blocks, temps=temps), inputs, outputs, whole.sources)
+
+
+def _parts(softmax: Op, plain: Op, kept: tuple[tuple[Bound, int], ...], draft: Draft) -> _Parts | str:
     """The products before and after a softmax, or why they are not joined with it."""
-    into, out = softmax.inputs[0], softmax.outputs[0]
+    into, out = plain.inputs[0], plain.outputs[0]
     scores, readers = draft.producers().get(into), draft.readers()
     followers = readers.get(out, [])
     if scores is None or _product(scores) is None:
@@ -84,7 +170,7 @@ def _parts(softmax: Op, draft: Draft) -> _Parts | str:
         mixed
     ):
         return "another kernel needs a value in between"
-    return _fitted(scores, softmax, mixed, draft)
+    return _fitted(_Parts(scores, softmax, plain, kept, mixed, (), Axis("e", 1)), draft)
 
 
 def _product(op: Op) -> Block | None:
@@ -99,8 +185,9 @@ def _product(op: Op) -> Block | None:
     return first if isinstance(value, Apply) and value.function == "mul" and first.reduction else None
 
 
-def _fitted(scores: Op, softmax: Op, mixed: Op, draft: Draft) -> _Parts | str:
-    """The joined kernel's axes, where all three run over the same points."""
+def _fitted(parts: _Parts, draft: Draft) -> _Parts | str:
+    """The same with the joined kernel's axes, where all three run over the same points."""
+    scores, softmax, mixed = parts.scores, parts.plain, parts.mixed
     over, dims = softmax.kernel, draft.types[softmax.inputs[0]].dims
     product = _product(mixed)
     assert isinstance(over, Kernel)
@@ -125,7 +212,7 @@ def _fitted(scores: Op, softmax: Op, mixed: Op, draft: Draft) -> _Parts | str:
         return "the product that follows does not read it row by row"
     if _mapping_of_scores(scores, axes, draft) is None:
         return "the scores are not stored in order"
-    return _Parts(scores, softmax, mixed, axes, Axis("e", columns[0].extent))
+    return replace(parts, axes=axes, columns=Axis("e", columns[0].extent))
 
 
 def _slot(op: Op, value: int) -> str:
@@ -158,12 +245,12 @@ def _joined(parts: _Parts, draft: Draft) -> Op:
     """One op over the axes of batches and queries."""
     *shared, keys = parts.axes
     first = _moved(parts.scores, "s", _mapping_of_scores(parts.scores, parts.axes, draft) or {}, (keys,))
-    over = parts.softmax.kernel
+    over = parts.plain.kernel
     assert isinstance(over, Kernel)
     own = softmax_axis(over)
     assert own is not None
     by_place = dict(zip((*over.shared, own), map(Index.of, parts.axes), strict=True))
-    second = _moved(parts.softmax, "p", by_place, ())
+    second = _moved(parts.plain, "p", by_place, ())
     second = replace(
         second,
         blocks=tuple(
@@ -172,8 +259,8 @@ def _joined(parts: _Parts, draft: Draft) -> Op:
         ),
     )
     third = _third(parts, (*shared, keys))
-    between = {parts.softmax.inputs[0]: "scores", parts.softmax.outputs[0]: "weights"}
-    ops = (parts.scores, parts.softmax, parts.mixed)
+    between = {parts.plain.inputs[0]: "scores", parts.plain.outputs[0]: "weights"}
+    ops = (parts.scores, parts.plain, parts.mixed)
     inputs: dict[str, int] = {}
     slots: list[Slot] = []
     kernels = []
@@ -222,7 +309,7 @@ def _third(parts: _Parts, axes: tuple[Axis, ...]) -> Kernel:
     kernel = parts.mixed.kernel
     assert isinstance(kernel, Kernel)
     assert product is not None
-    slot = _slot(parts.mixed, parts.softmax.outputs[0])
+    slot = _slot(parts.mixed, parts.plain.outputs[0])
     weights = next(load for load in product.values[0].loads if load.slot == slot)
     mapping = _mapping(weights.index, axes) or {}
     columns = next(axis for axis in kernel.shared if axis not in weights.axes and axis.extent > 1)

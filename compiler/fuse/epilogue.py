@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from compiler.forms.normal_form import rename_slots
 from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, size, store_axes, work
+from compiler.ir.expr import Load, Where
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 
@@ -33,6 +34,8 @@ def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     writer = _only_writer(first, out)
     if writer is None:
         return "several blocks write the value"
+    if out in writer.reads:
+        return "the kernel reads the value again at later steps"
     mapping = _axis_mapping(writer, out, slot, second, block, draft.types[value].dims)
     if isinstance(mapping, str):
         return mapping
@@ -126,11 +129,14 @@ def _joined(
     )
     before = first if stays else rename_slots(first, {out: kept_name})
     between = () if stays else (Slot(kept_name, draft.types[value]),)
+    blocks: tuple[Block, ...] = (*before.blocks, moved)
+    if (kept := _kept_below(before.blocks[-1], moved, kept_name)) is not None and not stays:
+        blocks, between = (*before.blocks[:-1], kept), ()
     kernel = Kernel(
         joined_family(first.family, second.family),
         inputs=(*before.inputs, *(s for s in appended.inputs if s.name != kept_name)),
         outputs=(*(s for s in before.outputs if s.name != kept_name or stays), *appended.outputs),
-        blocks=(*before.blocks, moved),
+        blocks=blocks,
         temps=(*before.temps, *between),
         shared=first.shared,
     )
@@ -141,3 +147,18 @@ def _joined(
     }
     outputs |= {names[s.name]: bound for s, bound in zip(second.outputs, consumer.outputs, strict=True)}
     return bind(kernel, inputs, outputs, (*producer.sources, *consumer.sources))
+
+
+def _kept_below(last: Block, bound: Block, between: str) -> Block | None:
+    """A map over axes of its own, and a choice whether its result is kept, as one loop.
+
+    None for any other reader: what it computes is better done in a loop that reads what another one stored.
+    """
+    (value,) = bound.values
+    if last.monoid or not last.axes or len(last.stores) != 1 or last.stores[0].slot != between:
+        return None
+    if not isinstance(value, Where) or value.then != Load(between, last.stores[0].index, last.values[0].dtype):
+        return None
+    if any(load.slot == between for part in (value.condition, value.otherwise) for load in part.loads):
+        return None
+    return replace(bound, values=(Where(value.condition, last.values[0], value.otherwise),))

@@ -2,6 +2,7 @@
 
     tensor       element types, dimensions, layouts
     graph        Graph: SSA over logical operators, what the model says
+    open_shapes  OpenShapes: axes whose size is only known while running
     index        quasi-affine index expressions
     interval     what expressions come to where their axes are limited
     expr         scalar expressions over loads

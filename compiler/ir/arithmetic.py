@@ -1,16 +1,20 @@
 """What scalar functions, casts and monoids mean, in numpy.
 
 Everything is done in the dtype of the arguments. F16 and BF16 are computed in F32 and rounded back, which gives the
-correctly rounded sum, product, quotient and root (F32 has more than twice their precision).
+correctly rounded sum, product, quotient and root (F32 has more than twice their precision). Small types
+(`compiler.ir.small`) are brought to the type that holds their values, and back.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+from compiler.ir.small import FLOATS, wide
 from compiler.ir.tensor import DType
 
 Array = np.ndarray
@@ -111,23 +115,29 @@ def apply(function: str, args: tuple[Array, ...], of: DType, returns: DType) -> 
 
     An integer divided by zero gives 0; an integer to a negative power truncates the real result.
     """
-    if of in _HALVES:
-        args = tuple(arg.astype(np.float32) for arg in args)
+    if of in _HALVES or of.is_small:
+        args = tuple(arg.astype(np.float32 if of in _HALVES else wide(of).numpy) for arg in args)
     return np.asarray(_FUNCTIONS[function](*args)).astype(returns.numpy, copy=False)
 
 
-def cast(array: Array, to: DType, saturate: bool = False) -> Array:
+def cast(array: Array, to: DType, saturate: bool = False, rounding: str = "nearest") -> Array:
     """Conversion: to bool by `!= 0`, float to integer by truncation, to a shorter float by rounding half to even.
 
     `saturate` clamps to the target's (finite) range first and turns NaN into 0 where the target is an integer. Without
-    it, integers wrap, and a float that does not fit an integer gives some value.
+    it, integers wrap, and a float that does not fit an integer gives some value. What becomes a small float is an F32
+    before, as in ONNX's own reference; `rounding` is that of F8E8M0.
     """
-    if DType.of(array.dtype) is to:
+    source = DType.of(array.dtype)
+    if source is to:
         return array
-    if DType.of(array.dtype) is DType.BF16:
+    if source is DType.BF16 or source.is_small:
+        array = array.astype(np.float32 if source is DType.BF16 else wide(source).numpy)
+    if to in FLOATS:
         array = array.astype(np.float32)
+    if to is DType.F8E8M0:
+        return _power_of_two(array, saturate, rounding)
     if not saturate or to is DType.BOOL or array.dtype.kind == "b":
-        return array.astype(to.numpy)
+        return (array.astype(np.int64) if to.is_small and to.is_integer else array).astype(to.numpy)
     low, high = bounds(to)
     if to.is_float:
         return np.asarray(np.clip(array.astype(np.float64), low, high).astype(to.numpy))
@@ -141,17 +151,29 @@ def cast(array: Array, to: DType, saturate: bool = False) -> Array:
     return np.where(below, to.numpy.type(low), np.where(above, to.numpy.type(high), fits))
 
 
+def _power_of_two(array: Array, saturate: bool, rounding: str) -> Array:
+    """F32 as F8E8M0. What lies below 2^-127 becomes that where it saturates and else NaN, and so does 0.
+
+    Numbers below zero, to which ONNX gives no meaning, become NaN.
+    """
+    fraction, exponent = np.frexp(array.astype(np.float64))  # fraction in [1/2, 1)
+    raised = {"nearest": fraction >= 0.75, "up": fraction > 0.5, "down": np.zeros(array.shape, np.bool_)}[rounding]
+    code = exponent.astype(np.int64) - 1 + FLOATS[DType.F8E8M0].bias + raised
+    low, high = array < 2.0**-127, (code > FLOATS[DType.F8E8M0].most) | np.isinf(array)
+    nan = FLOATS[DType.F8E8M0].nan
+    code = np.where(low, 0 if saturate else nan, np.where(high, FLOATS[DType.F8E8M0].most if saturate else nan, code))
+    code = np.where(np.isnan(array) | (array < 0), nan, code)
+    return np.asarray(code.astype(np.uint8).view(DType.F8E8M0.numpy))
+
+
 def bounds(dtype: DType) -> tuple[int, int] | tuple[float, float]:
     """Least and greatest finite value."""
     if dtype is DType.BOOL:
         return (0, 1)
     if dtype.is_integer:
-        integer = np.iinfo(dtype.numpy)
+        integer: Any = ml_dtypes.iinfo(dtype.numpy)  # type: ignore[no-untyped-call]
         return (int(integer.min), int(integer.max))
-    if dtype is DType.BF16:
-        greatest = float.fromhex("0x1.fep127")
-        return (-greatest, greatest)
-    real = np.finfo(dtype.numpy)
+    real: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     return (float(real.min), float(real.max))
 
 

@@ -249,8 +249,8 @@ class _Reader:
             case Apply(function, args):
                 arrays = tuple(self.value(arg, taken) for arg in args)
                 return arithmetic.apply(function, arrays, args[0].dtype, expr.dtype)
-            case Cast(arg, type, saturate):
-                return arithmetic.cast(self.value(arg, taken), type, saturate)
+            case Cast(arg, type, saturate, rounding):
+                return arithmetic.cast(self.value(arg, taken), type, saturate, rounding)
             case Where(condition, then, otherwise):
                 holds = self.value(condition, taken)
                 yes = self.value(then, holds if taken is None else taken & holds)

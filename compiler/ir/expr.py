@@ -42,11 +42,13 @@ class Expr:
 
     def walk(self) -> Iterator[Expr]:
         """This expression and all below it, those inside indirect indices included, parents first."""
-        yield self
-        for index in self.indices:
-            yield from _inside(index)
-        for child in self.children:
-            yield from child.walk()
+        left: list[Expr] = [self]
+        while left:
+            expr = left.pop()
+            yield expr
+            left += reversed(expr.children)
+            for index in reversed(expr.indices):
+                left += reversed(_inside(index))
 
     @cached_property
     def axes(self) -> frozenset[Axis]:
@@ -64,27 +66,41 @@ class Expr:
         return tuple(expr for expr in self.walk() if isinstance(expr, Load))
 
     def substitute(self, mapping: Mapping[Axis, Index]) -> Expr:
-        """Axes replaced by indices."""
-        children = tuple(child.substitute(mapping) for child in self.children)
-        return self.rebuild(children, tuple(index.substitute(mapping) for index in self.indices))
+        """Axes replaced by indices. A sub-expression that several hold is one again, and done once."""
+        return _remade(self, lambda index: index.substitute(mapping), lambda expr: expr, {})
 
     def transform(self, rewrite: Callable[[Expr], Expr]) -> Expr:
-        """`rewrite` applied to every sub-expression, children first, those inside indirect indices included."""
-        children = tuple(child.transform(rewrite) for child in self.children)
-        indices = tuple(_transform_index(index, rewrite) for index in self.indices)
-        return rewrite(self.rebuild(children, indices))
+        """`rewrite` applied to every sub-expression, children first, those inside indirect indices included.
+
+        One that several hold is one again, and `rewrite`, which gives equal ones for equal ones, is asked once.
+        """
+        return _remade(self, lambda index: _transform_index(index, rewrite), rewrite, {})
 
 
-def _inside(index: Index) -> Iterator[Expr]:
+def _remade(
+    expr: Expr, remake: Callable[[Index], Index], finish: Callable[[Expr], Expr], done: dict[int, Expr]
+) -> Expr:
+    """An expression over other indices, children first; `done` has what became of those that were met, by their id."""
+    found = done.get(id(expr))
+    if found is None:
+        children = tuple(_remade(child, remake, finish, done) for child in expr.children)
+        found = done[id(expr)] = finish(expr.rebuild(children, tuple(map(remake, expr.indices))))
+    return found
+
+
+def _inside(index: Index) -> list[Expr]:
+    """The expressions in the indirect atoms of an index, in order."""
+    found: list[Expr] = []
     for atom, _ in index.terms:
         if isinstance(atom, Indirect):
-            yield from atom.expr.walk()
+            found.append(atom.expr)
         elif isinstance(atom, FloorDiv | Mod):
-            yield from _inside(atom.index)
+            found += _inside(atom.index)
+    return found
 
 
 def _transform_index(index: Index, rewrite: Callable[[Expr], Expr]) -> Index:
-    if not any(True for _ in _inside(index)):
+    if not _inside(index):
         return index
     return index.substitute({}, lambda expr: expr.transform(rewrite))
 
@@ -217,11 +233,15 @@ class Apply(Expr):
 
 @dataclass(frozen=True)
 class Cast(Expr):
-    """Conversion to another dtype. Float to integer truncates; `saturate` clamps to the target's range first."""
+    """Conversion to another dtype. Float to integer truncates; `saturate` clamps to the target's range first.
+
+    `rounding` is one of `compiler.ir.small.ROUNDINGS`: only of what becomes F8E8M0.
+    """
 
     arg: Expr
     type: DType
     saturate: bool = False
+    rounding: str = "nearest"
 
     @property
     def dtype(self) -> DType:
@@ -232,10 +252,11 @@ class Cast(Expr):
         return (self.arg,)
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
-        return Cast(children[0], self.type, self.saturate)
+        return Cast(children[0], self.type, self.saturate, self.rounding)
 
     def __str__(self) -> str:
-        return f"{'saturate' if self.saturate else 'cast'}({self.arg}):{self.type}"
+        rounding = "" if self.rounding == "nearest" else f" {self.rounding}"
+        return f"{'saturate' if self.saturate else 'cast'}({self.arg}):{self.type}{rounding}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Types, layouts, indices, expressions, constants, attributes.
     atom   := axis | "(" index ")" [("//" | "%") integer] | "[" expr "in" integer ".." integer "]"
     expr   := number ":" dtype | slot "[" [index ("," index)*] "]" | "#" "(" index ")" ":" dtype
             | function "(" expr ("," expr)* ")"
-            | ("cast" | "saturate") "(" expr ")" ":" dtype | "where" "(" expr "," expr "," expr ")"
+            | ("cast" | "saturate") "(" expr ")" ":" dtype ["up" | "down"] | "where" "(" expr "," expr "," expr ")"
 
 An index is normalised as it is read.
 """
@@ -23,6 +23,7 @@ import numpy as np
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr
 from compiler.ir.index import Axis, Index, Indirect
+from compiler.ir.small import ROUNDINGS
 from compiler.ir.tensor import Dim, DType, Layout, Symbol, TensorType
 from compiler.ir.text import digest
 from compiler.ir.tokens import Cursor
@@ -150,7 +151,9 @@ def expr(at: Cursor, axes: Axes, types: Types) -> Expr:
         raise at.fault(f"{name} to have {arity} arguments, not {len(args)},")
     if name in ("cast", "saturate"):
         at.expect(":")
-        return Cast(args[0], dtype(at), name == "saturate")
+        kind = dtype(at)
+        rounding = next((word for word in ROUNDINGS if at.accept(word)), ROUNDINGS[0])
+        return Cast(args[0], kind, name == "saturate", rounding)
     return Where(*args) if name == "where" else Apply(name, args)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import ml_dtypes
 import numpy as np
 
-from compiler.errors import VerifyError
+from compiler.errors import OpenDimension
 
 
 class DType(Enum):
@@ -31,6 +31,18 @@ class DType(Enum):
     BF16 = "bf16"
     F32 = "f32"
     F64 = "f64"
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E8M0 = "f8e8m0"
+    F6E2M3 = "f6e2m3"
+    F6E3M2 = "f6e3m2"
+    F4E2M1 = "f4e2m1"
+    I4 = "i4"
+    U4 = "u4"
+    I2 = "i2"
+    U2 = "u2"
 
     @cached_property
     def numpy(self) -> np.dtype:
@@ -38,12 +50,17 @@ class DType(Enum):
 
     @cached_property
     def bytes(self) -> int:
-        """Of one element."""
+        """Of one element in memory, where small ones have a byte each."""
         return self.numpy.itemsize
 
     @property
     def is_float(self) -> bool:
-        return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
+        return self in _FLOATS
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it only stores numbers (`compiler.ir.small`): nothing is computed in it."""
+        return self in _SMALL
 
     @property
     def is_integer(self) -> bool:
@@ -76,8 +93,22 @@ _NUMPY: dict[DType, np.dtype] = {
     DType.BF16: np.dtype(ml_dtypes.bfloat16),
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
+    DType.F8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.F8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    DType.F8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    DType.F8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    DType.F8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu),
+    DType.F6E2M3: np.dtype(ml_dtypes.float6_e2m3fn),
+    DType.F6E3M2: np.dtype(ml_dtypes.float6_e3m2fn),
+    DType.F4E2M1: np.dtype(ml_dtypes.float4_e2m1fn),
+    DType.I4: np.dtype(ml_dtypes.int4),
+    DType.U4: np.dtype(ml_dtypes.uint4),
+    DType.I2: np.dtype(ml_dtypes.int2),
+    DType.U2: np.dtype(ml_dtypes.uint2),
 }
 _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items()}
+_SMALL = frozenset(dtype for dtype in DType if re.match("f[468]e|[iu][24]$", dtype.value))
+_FLOATS = frozenset(dtype for dtype in DType if dtype.value[0] == "f" or dtype is DType.BF16)
 
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -110,7 +141,7 @@ def static(shape: Shape) -> tuple[int, ...]:
     """
     for axis, dim in enumerate(shape):
         if isinstance(dim, Symbol):
-            raise VerifyError(
+            raise OpenDimension(
                 f"axis {axis} of [{', '.join(map(str, shape))}] is the symbol {dim}, where a number is needed"
             )
     return tuple(dim for dim in shape if isinstance(dim, int))

@@ -76,7 +76,10 @@ def _physical(memory: np.ndarray, buffer: Buffer) -> np.ndarray:
     low, high = buffer.offset + sum(min(step, 0) for step in steps), buffer.offset + sum(max(step, 0) for step in steps)
     if low < 0 or high >= len(flat):
         raise ValueError(f"buffer `{buffer}` covers elements {low}..{high} of a storage of {len(flat)}")
-    return as_strided(flat[buffer.offset :], extents, tuple(stride * flat.itemsize for stride in buffer.strides))
+    # As plain bytes where elements have one: numpy cannot make strides of all of ml_dtypes' types.
+    octets = flat.view(np.uint8) if buffer.dtype.is_small else flat
+    strides = tuple(stride * flat.itemsize for stride in buffer.strides)
+    return as_strided(octets[buffer.offset :], extents, strides).view(flat.dtype)
 
 
 def _logical_order(buffer: Buffer) -> list[int]:

@@ -6,6 +6,7 @@ What is read may be hostile: nothing in it is unpickled or believed.
 from __future__ import annotations
 
 import io
+import math
 import os
 import warnings
 import zipfile
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from compiler.errors import InputsError, Refusal, UnsupportedModel
+from compiler.ir.small import BITS
 
 MOST_MEMBERS = 4096
 MOST_BYTES = 4 << 30
@@ -34,6 +36,23 @@ COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """What numpy writes. zipfile unpacks the others without a bound on what comes out."""
 
 
+SMALL = {dtype.numpy.name: dtype for dtype in BITS}
+"""The types of which each element travels as its bits in a byte, by their names."""
+
+
+class Axis(Protocol):
+    """Sizes that an axis may have: multiples of `step`, `low` <= size <= `high`, the same wherever the `name` is."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def high(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+
+
 class Spec(Protocol):
     """One input of a model."""
 
@@ -44,8 +63,13 @@ class Spec(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
+    def axes(self) -> Sequence[Axis | None]:
+        """Of each axis the sizes that it may have; None where that is the one in `shape`."""
+        ...
+
+    @property
     def numpy(self) -> np.dtype[Any]:
-        """Of the array that carries it; bfloat16 travels as its bits, in uint16."""
+        """Of the array that carries it; bfloat16 travels as its bits, in uint16, small types as theirs, in uint8."""
         ...
 
 
@@ -73,12 +97,13 @@ def read_inputs(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
 
 
 def read_fitting(path: Path, bindings: Sequence[Sequence[Spec]]) -> tuple[int, list[np.ndarray]]:
-    """The position of the first binding whose inputs these are, and the inputs as `read_inputs` gives them.
+    """The position of the least binding whose inputs these are, and the inputs as `read_inputs` gives them.
 
-    Raises InputsError where no binding has such inputs: with every mismatch to the one that they are nearest to.
+    That is one that has exactly their shapes, else the one with the least ranges that hold them. Raises InputsError
+    where no binding has such inputs: with every mismatch to the one that they are nearest to.
     """
     refusals: list[InputsError] = []
-    for at, specs in enumerate(bindings):
+    for at, specs in sorted(enumerate(bindings), key=_size_of):
         try:
             return at, read_inputs(path, specs)
         except InputsError as error:
@@ -92,6 +117,12 @@ def read_fitting(path: Path, bindings: Sequence[Sequence[Spec]]) -> tuple[int, l
         fix=f"give shapes of one of them: {' or '.join(f'({text})' for text in shapes[:MOST_LISTED])}",
         refusals=refused.refusals,
     )
+
+
+def _size_of(binding: tuple[int, Sequence[Spec]]) -> tuple[int, bool]:
+    """Elements of the largest inputs, and whether there are smaller ones."""
+    _, specs = binding
+    return sum(math.prod(spec.shape) for spec in specs), any(any(spec.axes) for spec in specs)
 
 
 def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -152,7 +183,7 @@ def _inputs(archive: zipfile.ZipFile, specs: Sequence[Spec]) -> list[np.ndarray]
             refusals.append(found)
         else:
             headers[spec.name] = found
-    _refuse(refusals)
+    _refuse(refusals or _contradictions(specs, headers))
     arrays = []
     for spec in specs:
         read = _cast(_array(archive, members[spec.name], headers[spec.name]), spec)
@@ -162,6 +193,19 @@ def _inputs(archive: zipfile.ZipFile, specs: Sequence[Spec]) -> list[np.ndarray]
             arrays.append(read)
     _refuse(refusals)
     return arrays
+
+
+def _contradictions(specs: Sequence[Spec], headers: Mapping[str, _Header]) -> list[Refusal]:
+    """One for each axis whose size is not that of another one of its name."""
+    first: dict[str, tuple[int, str]] = {}
+    found = []
+    for spec in specs:
+        for at, (axis, size) in enumerate(zip(spec.axes, headers[spec.name].shape, strict=True)):
+            where = f"axis {at} of input {spec.name!r}"
+            if axis is not None and (before := first.setdefault(axis.name, (size, where)))[0] != size:
+                said = f"dimension {axis.name!r} has two sizes: {before[0]} in {before[1]}, {size} in {where}"
+                found.append(Refusal(said, "give both inputs the same"))
+    return found
 
 
 def _refuse(refusals: Sequence[Refusal]) -> None:
@@ -229,9 +273,9 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, spec: Spec) -> _He
         return Refusal(f"input {spec.name!r} holds pickled objects", f"send it as {_text(spec)}")
     if not _castable(dtype, spec):
         return Refusal(f"input {spec.name!r} is {dtype}, not {spec.dtype}", f".astype({spec.numpy.name!r})")
-    if shape != spec.shape:
+    if not _fits(shape, spec):
         return Refusal(
-            f"input {spec.name!r} has shape {list(shape)!s:.200}, not {list(spec.shape)}", "or compile for that shape"
+            f"input {spec.name!r} has shape {list(shape)!s:.200}, not {_shape_text(spec)}", "or compile for that shape"
         )
     data = int(np.prod(shape, dtype=object)) * dtype.itemsize
     if begin + data != entry.file_size:
@@ -239,10 +283,28 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, spec: Spec) -> _He
     return _Header(dtype, shape, columns_first, begin)
 
 
+def _fits(shape: tuple[int, ...], spec: Spec) -> bool:
+    return len(shape) == len(spec.shape) and all(
+        size == dim if axis is None else axis.low <= size <= axis.high and not size % axis.step
+        for size, dim, axis in zip(shape, spec.shape, spec.axes, strict=True)
+    )
+
+
+def _shape_text(spec: Spec) -> str:
+    pairs = zip(spec.shape, spec.axes, strict=True)
+    return f"[{', '.join(str(dim) if axis is None else _axis_text(axis) for dim, axis in pairs)}]"
+
+
+def _axis_text(axis: Axis) -> str:
+    return f"{axis.name}={axis.low}..{axis.high}" + (f" by {axis.step}" if axis.step > 1 else "")
+
+
 def _castable(dtype: np.dtype[Any], spec: Spec) -> bool:
     if spec.dtype == "bfloat16":
         # numpy writes ml_dtypes' bfloat16, which has no meaning to it, as two bytes.
         return dtype.newbyteorder("=") == np.uint16 or dtype == np.dtype("V2")
+    if spec.dtype in SMALL:
+        return dtype == np.uint8 or dtype == np.dtype("V1")
     return dtype.kind == spec.numpy.kind or (dtype.kind in "biuf" and np.can_cast(dtype, spec.numpy, "safe"))
 
 
@@ -263,8 +325,8 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: _Header) ->
 
 def _cast(array: np.ndarray, spec: Spec) -> np.ndarray | Refusal:
     """In the model's dtype; refused where a value does not fit into it."""
-    if spec.dtype == "bfloat16" and array.dtype.kind == "V":
-        array = array.view(np.uint16)
+    if (spec.dtype == "bfloat16" or spec.dtype in SMALL) and array.dtype.kind == "V":
+        array = array.view(spec.numpy)
     if array.dtype != spec.numpy:
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(spec.numpy, order="C")
@@ -273,7 +335,7 @@ def _cast(array: np.ndarray, spec: Spec) -> np.ndarray | Refusal:
         if spec.numpy.kind == "f" and np.any(np.isinf(cast) & ~np.isinf(array)):
             return Refusal(f"input {spec.name!r} has values that {spec.dtype} cannot hold", f"send it as {_text(spec)}")
         return cast
-    return np.ascontiguousarray(array).reshape(spec.shape)
+    return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _text(spec: Spec) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import Position
 from compiler.ir.index import FloorDiv, Index, Indirect, Mod
 from compiler.ir.kernel import Kernel, Routine
@@ -22,12 +23,12 @@ def pattern(dtype: DType, random: np.random.Generator, *, zero: bool) -> np.ndar
     They may be divisors.
     """
     if dtype.is_float:
-        return random.uniform(0.1, 1.0, PATTERN).astype(dtype.numpy)
+        return random.uniform(0.5 if dtype.is_small else 0.1, 1.0, PATTERN).astype(dtype.numpy)
     if dtype is DType.BOOL:
         return random.integers(0, 2, PATTERN).astype(np.bool_)
     if zero:
         return np.zeros(PATTERN, dtype.numpy)
-    return random.integers(1, 8, PATTERN).astype(dtype.numpy)
+    return random.integers(1, min(8, int(bounds(dtype)[1]) + 1), PATTERN).astype(dtype.numpy)
 
 
 def reads_indices(kernel: Kernel | Routine) -> bool:

@@ -1,6 +1,7 @@
-"""One file per operator family; one record per operator (see `operator`). OPERATORS is every one of them, by ONNX name.
+"""One file per operator family; one record per operator (see `operator`).
 
-`having` lists which have a trait (see `traits`).
+OPERATORS is every one of them by name, MODEL_OPERATORS those that a model may contain. `having` lists
+which have a trait (see `traits`).
 
 May know: `ir`. Must not know: rewriting, devices, C.
 """
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 
 from compiler.ops import (
     activation,
+    bounds,
+    boxes,
     cast,
     columns,
     contraction,
@@ -53,10 +56,14 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     recurrent.OPERATORS,
     quantise.OPERATORS,
     sorting.OPERATORS,
+    boxes.OPERATORS,
 )
 
-OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in FAMILIES for operator in family}
-"""Every operator the compiler has a record for."""
+MODEL_OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in FAMILIES for operator in family}
+"""Every operator of ai.onnx the compiler has a record for."""
+_OWN = (*bounds.OPERATORS, *boxes.OWN)
+OPERATORS: Mapping[str, Operator] = {**MODEL_OPERATORS, **{operator.name: operator for operator in _OWN}}
+"""These and the compiler's own, which no model contains."""
 
 
 def having(trait: Trait) -> frozenset[str]:

@@ -44,9 +44,9 @@ def number(value: float, dtype: DType) -> Const:
     return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
 
 
-def cast(expr: Expr, dtype: DType, *, saturate: bool = False) -> Expr:
+def cast(expr: Expr, dtype: DType, *, saturate: bool = False, rounding: str = "nearest") -> Expr:
     """A conversion; none where there is nothing to convert."""
-    return expr if expr.dtype is dtype else Cast(expr, dtype, saturate)
+    return expr if expr.dtype is dtype else Cast(expr, dtype, saturate, rounding)
 
 
 def call(name: str, *args: Expr) -> Expr:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.ir import arithmetic
 from compiler.ir.expr import Expr, Load
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Kernel
+from compiler.ir.small import FLOATS, ROUNDINGS
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import at, cast, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -28,22 +30,52 @@ ONNX_DTYPES: dict[int, DType] = {
     12: DType.U32,
     13: DType.U64,
     16: DType.BF16,
+    17: DType.F8E4M3FN,
+    18: DType.F8E4M3FNUZ,
+    19: DType.F8E5M2,
+    20: DType.F8E5M2FNUZ,
+    21: DType.U4,
+    22: DType.I4,
+    23: DType.F4E2M1,
+    24: DType.F8E8M0,
+    25: DType.U2,
+    26: DType.I2,
+    27: DType.F6E2M3,
+    28: DType.F6E3M2,
 }
 """Element types by their number in onnx.TensorProto."""
 
 
-def dtype_of(number: object) -> DType:
-    """The element type an attribute names. Raises Unsupported for strings, complex numbers and 8-bit floats."""
-    if not isinstance(number, int) or number not in ONNX_DTYPES:
+def dtype_of(number: object, *, small: bool = False) -> DType:
+    """The element type an attribute names.
+
+    Raises Unsupported for strings and complex numbers, and for small types unless an operator takes them.
+    """
+    if not isinstance(number, int) or number not in ONNX_DTYPES or (ONNX_DTYPES[number].is_small and not small):
         raise Unsupported(f"element type {number} is not supported", "convert the tensor to float32 or an integer type")
     return ONNX_DTYPES[number]
 
 
+def _saturates(node: Node, target: DType) -> bool:
+    """Whether what is too large becomes the greatest: only where ONNX asks, which is for small floats."""
+    return target in FLOATS and bool(node.attrs.get("saturate", 1))
+
+
+def _rounding(node: Node, target: DType) -> str:
+    """Of `ROUNDINGS`. Raises Unsupported for another."""
+    rounding = node.attrs.get("round_mode", "up") if target is DType.F8E8M0 else ROUNDINGS[0]
+    if rounding not in ROUNDINGS:
+        raise Unsupported(f"round_mode {rounding!r} is unknown", f"use one of {', '.join(ROUNDINGS)}")
+    return str(rounding)
+
+
 def _infer_cast(node: Node, types: Types) -> tuple[TensorType, ...]:
-    return (TensorType(dtype_of(node.attrs.get("to")), given(types, 0).shape),)
+    _rounding(node, dtype_of(node.attrs.get("to"), small=True))
+    return (TensorType(dtype_of(node.attrs.get("to"), small=True), given(types, 0).shape),)
 
 
 def _infer_like(node: Node, types: Types) -> tuple[TensorType, ...]:
+    _rounding(node, given(types, 1).dtype)
     return (TensorType(given(types, 1).dtype, given(types, 0).shape),)
 
 
@@ -51,27 +83,33 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
     """A Cast of the first input; a CastLike does not read its second one."""
 
     def element(axes: tuple[Axis, ...]) -> Expr:
-        x = given(types, 0)
-        return cast(Load("x0", at(axes), x.dtype), outs[0].dtype)
+        x, target = given(types, 0), outs[0].dtype
+        saturate, rounding = _saturates(node, target), _rounding(node, target)
+        return cast(Load("x0", at(axes), x.dtype), target, saturate=saturate, rounding=rounding)
 
     return view_kernel(node.op, types, outs[0], element)
 
 
-def _converted(array: np.ndarray, target: DType) -> np.ndarray:
-    """As C converts, except that a float64 stays one where the target is a shorter float: the oracle computes in it."""
-    if target.is_float and array.dtype == np.float64:
+def _converted(node: Node, array: np.ndarray, target: DType) -> np.ndarray:
+    """As C converts, except that a float64 stays one where the target is a shorter float: the oracle computes in it.
+
+    What becomes a small type is rounded: that is what the operator is for.
+    """
+    if target.is_float and not target.is_small and array.dtype == np.float64:
         return array
+    if target.is_small or DType.of(array.dtype).is_small:
+        return arithmetic.cast(array, target, _saturates(node, target), _rounding(node, target))
     return array.astype(target.numpy)
 
 
 def _cast(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
-    return (_converted(x, dtype_of(node.attrs.get("to"))),)
+    return (_converted(node, x, dtype_of(node.attrs.get("to"), small=True)),)
 
 
 def _cast_like(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, like = arrays_at(arrays, 0, 1)
-    return (_converted(x, DType.of(like.dtype)),)
+    return (_converted(node, x, DType.of(like.dtype)),)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -17,6 +17,9 @@ Types = tuple[TensorType | None, ...]
 Arrays = tuple[np.ndarray | None, ...]
 """Values of a node's inputs; None for an absent optional one."""
 
+NOT_IN_ONNX = (0, 0)
+"""The opsets of an operator that no model may contain: the compiler's own."""
+
 
 class Unsupported(Exception):
     """This node, as it stands, cannot be typed or defined.
@@ -47,7 +50,7 @@ class Operator:
                in order, and whose output slots are y0, y1, ... for the outputs asked for. Raises Unsupported with a
                reason.
     parameters inputs that must be known when compiling: (position, attribute name).
-    opsets     the oldest opset whose form legalise understands, and the newest.
+    opsets     the oldest opset whose form legalise understands, and the newest; NOT_IN_ONNX for the compiler's own.
     traits     what it promises, for stages that ask; see `Trait`. A plain operator needs none.
     indices    inputs whose elements are positions along axes of another input or of the result, within their extents.
     """

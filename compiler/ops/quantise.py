@@ -1,7 +1,8 @@
 """Linear quantisation: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 
 `y = saturate(round(x / scale) + zero)`, rounding half to even, computed in f32; scale and zero point belong to the
-tensor, to one index of an axis, or to one block of an axis.
+tensor, to one index of an axis, or to one block of an axis. What becomes a small float is not rounded to a whole number
+first: `y = round(x / scale + zero)`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from compiler.ir import arithmetic
 from compiler.ir.expr import Expr, Load, Where
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.small import FLOATS
 from compiler.ir.tensor import DType, Shape, TensorType, extent
 from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
@@ -20,7 +23,8 @@ from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given, input_slots, optional, output_slots, present
 from compiler.ops.traits import Trait
 
-QUANTISED = (DType.I8, DType.U8, DType.I16, DType.U16)
+INTEGERS = (DType.I8, DType.U8, DType.I16, DType.U16, DType.I4, DType.U4, DType.I2, DType.U2)
+QUANTISED = (*INTEGERS, *(dtype for dtype in FLOATS if dtype is not DType.F8E8M0))
 
 
 def _dtype_attr(node: Node) -> DType | None:
@@ -32,7 +36,9 @@ def _dtype_attr(node: Node) -> DType | None:
     try:
         return DType.of(onnx.helper.tensor_dtype_to_np_dtype(code))
     except KeyError:
-        raise Unsupported(f"output_dtype {code} is not supported", "use 8 or 16 bit integers") from None
+        raise Unsupported(
+            f"output_dtype {code} is not supported", "use integers or floats of at most 16 bits"
+        ) from None
 
 
 def _per(node: Node, x: Shape, scale: Shape) -> tuple[int, int] | None:
@@ -78,7 +84,7 @@ def _infer_quantize(node: Node, types: Types) -> tuple[TensorType, ...]:
     _check_zero(types)
     dtype = given(types, 2).dtype if present(types, 2) else _dtype_attr(node) or DType.U8
     if dtype not in QUANTISED:
-        raise Unsupported(f"quantisation to {dtype} is not supported", "use 8 or 16 bit integers")
+        raise Unsupported(f"quantisation to {dtype} is not supported", "use integers or small floats of ONNX's schema")
     return (TensorType(dtype, x.shape),)
 
 
@@ -92,13 +98,18 @@ def _define_quantize(node: Node, types: Types, outputs: tuple[TensorType, ...]) 
     axes = axes_for(x.dims)
     index = at(axes)
     place = _scale_index(node, x, scale, index)
-    wide = DType.F32
-    divided = call("div", cast(Load("x0", index, x.dtype), wide), cast(Load("x1", place, scale.dtype), wide))
-    rounded = call("round", divided)
+    f32, target = DType.F32, outputs[0].dtype
+    divided = call("div", cast(Load("x0", index, x.dtype), f32), cast(Load("x1", place, scale.dtype), f32))
+    rounded = divided if target in FLOATS else call("round", divided)
     if present(types, 2):
         zero = given(types, 2)
-        rounded = call("add", rounded, cast(Load("x2", _reshaped(place, zero), zero.dtype), wide))
-    return _map(node, types, outputs, axes, cast(rounded, outputs[0].dtype, saturate=True))
+        rounded = call("add", rounded, cast(Load("x2", _reshaped(place, zero), zero.dtype), f32))
+    return _map(node, types, outputs, axes, cast(rounded, target, saturate=_saturates(node, target)))
+
+
+def _saturates(node: Node, target: DType) -> bool:
+    """Integers always do; small floats unless the attribute says that they do not."""
+    return target not in FLOATS or bool(node.attrs.get("saturate", 1))
 
 
 def _reshaped(place: tuple[Index, ...], type: TensorType) -> tuple[Index, ...]:
@@ -121,13 +132,15 @@ def _repeated(node: Node, array: np.ndarray, x: np.ndarray) -> np.ndarray:
 def _reference_quantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, scale = arrays_at(arrays, 0, 1)
     zero = optional(arrays, 2)
-    dtype = zero.dtype if zero is not None else (_dtype_attr(node) or DType.U8).numpy
-    limits = np.iinfo(dtype)
+    dtype = DType.of(zero.dtype) if zero is not None else _dtype_attr(node) or DType.U8
     # In f32 whatever x is: ONNX divides in f32, and a finer quotient would fall on the other side of some ties.
-    rounded = np.rint(x.astype(np.float32) / _repeated(node, scale, x).astype(np.float32))
+    divided = x.astype(np.float32) / _repeated(node, scale, x).astype(np.float32)
+    rounded = divided if dtype in FLOATS else np.rint(divided)
     if zero is not None:
         rounded = rounded + _repeated(node, zero, x).astype(np.float32)
-    return (np.clip(rounded, limits.min, limits.max).astype(dtype),)
+    if dtype in FLOATS:
+        return (arithmetic.cast(rounded, dtype, _saturates(node, dtype)),)
+    return (np.clip(rounded, *arithmetic.bounds(dtype)).astype(dtype.numpy),)
 
 
 def _infer_dequantize(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -135,30 +148,32 @@ def _infer_dequantize(node: Node, types: Types) -> tuple[TensorType, ...]:
     _per(node, x.shape, scale.shape)
     _check_zero(types)
     dtype = _dtype_attr(node) or scale.dtype
-    if not dtype.is_float:
+    if not dtype.is_float or dtype.is_small:
         raise Unsupported(f"dequantisation to {dtype} is not supported", "use a float")
     return (TensorType(dtype, x.shape),)
 
 
 def _define_dequantize(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:
-    """(x - zero) * scale; the difference in i32."""
+    """(x - zero) * scale; the difference in i32, of small floats in f32."""
     x, scale = given(types, 0), given(types, 1)
     axes = axes_for(x.dims)
     index = at(axes)
     place = _scale_index(node, x, scale, index)
-    difference = cast(Load("x0", index, x.dtype), DType.I32)
+    exact = DType.F32 if x.dtype in FLOATS else DType.I32
+    difference = cast(Load("x0", index, x.dtype), exact)
     if present(types, 2):
         zero = given(types, 2)
-        difference = call("sub", difference, cast(Load("x2", _reshaped(place, zero), zero.dtype), DType.I32))
-    wide = DType.F64 if scale.dtype is DType.F64 else DType.F32
-    value = call("mul", cast(difference, wide), cast(Load("x1", place, scale.dtype), wide))
+        difference = call("sub", difference, cast(Load("x2", _reshaped(place, zero), zero.dtype), exact))
+    kind = DType.F64 if scale.dtype is DType.F64 else DType.F32
+    value = call("mul", cast(difference, kind), cast(Load("x1", place, scale.dtype), kind))
     return _map(node, types, outputs, axes, cast(value, outputs[0].dtype))
 
 
 def _reference_dequantize(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, scale = arrays_at(arrays, 0, 1)
     zero = optional(arrays, 2)
-    difference = x.astype(np.int64) - (0 if zero is None else _repeated(node, zero, x).astype(np.int64))
+    exact = np.float64 if DType.of(x.dtype) in FLOATS else np.int64
+    difference = x.astype(exact) - (0 if zero is None else _repeated(node, zero, x).astype(exact))
     precise = scale if scale.dtype.itemsize >= 4 else scale.astype(np.float32)
     return (difference * _repeated(node, precise, x),)
 

@@ -1,4 +1,4 @@
-"""Ordering: TopK, and what gives as many results as the data ask for (NonMaxSuppression, Unique)."""
+"""Ordering: TopK, and Unique, which gives as many results as the data ask for."""
 
 from __future__ import annotations
 
@@ -80,58 +80,7 @@ def _reference_unique(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (values, *indices)[: len(node.outputs)]
 
 
-def _reference_suppression(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
-    """Inputs: boxes [B, N, 4], scores [B, C, N]; limits as attributes.
-
-    Greedy: a box goes when a better one overlaps it too much.
-    """
-    boxes, scores = arrays_at(arrays, 0, 1)
-    limit = _scalar(node.attrs.get("max_output_boxes_per_class"), 0.0)
-    overlap = _scalar(node.attrs.get("iou_threshold"), 0.0)
-    least = _scalar(node.attrs.get("score_threshold"), -np.inf)
-    chosen: list[tuple[int, int, int]] = []
-    for batch, of_class in np.ndindex(*scores.shape[:2]):
-        corners = _corners(boxes[batch], bool(node.attrs.get("center_point_box", 0)))
-        kept: list[int] = []
-        for box in np.argsort(-scores[batch, of_class], kind="stable"):
-            if len(kept) >= limit or scores[batch, of_class, box] <= least:
-                break
-            if not kept or (_overlaps(corners[box], corners[kept]) <= overlap).all():
-                kept.append(int(box))
-        chosen += [(batch, of_class, box) for box in kept]
-    return (np.array(chosen, np.int64).reshape(-1, 3),)
-
-
-def _scalar(value: Attr, default: float) -> float:
-    if isinstance(value, tuple):
-        value = value[0] if value else None
-    return float(value) if isinstance(value, int | float) else default
-
-
-def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
-    """Boxes as [low y, low x, high y, high x]."""
-    first, second = boxes[:, :2], boxes[:, 2:]
-    if centred:
-        first, second = first[:, ::-1] - second[:, ::-1] / 2, first[:, ::-1] + second[:, ::-1] / 2
-    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
-
-
-def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of one box with each of the others."""
-    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    common = np.prod(np.maximum(sides, 0), axis=1)
-    union = np.prod(box[2:] - box[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - common
-    return np.asarray(np.where(union > 0, common / np.where(union > 0, union, 1), 0))
-
-
 OPERATORS: tuple[Operator, ...] = (
     Operator("TopK", _infer_top, _reference_top, _define_top, ((1, "k"),)),
     Operator("Unique", _refuse, _reference_unique, _refuse_definition),
-    Operator(
-        "NonMaxSuppression",
-        _refuse,
-        _reference_suppression,
-        _refuse_definition,
-        ((2, "max_output_boxes_per_class"), (3, "iou_threshold"), (4, "score_threshold")),
-    ),
 )

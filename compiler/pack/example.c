@@ -3,6 +3,10 @@
  *     cc -O2 -o example example.c ./model.so -Wl,-rpath,'$ORIGIN' && ./example
  *
  * model.h is the whole interface. An argument names another weights file. The names of inputs and outputs are in manifest.json.
+ *
+ * The last SIZES inputs are sizes of dimensions that are open: an int64 each, in the order of `open.dimensions` in manifest.json. Every
+ * tensor is as large as its axes may become. What lies beyond the sizes must be zero in inputs, and means nothing in outputs, whose own
+ * sizes are among the last outputs: `open.outputs` there has, for each axis, the number of the output that holds its size, from 0.
  */
 #define _POSIX_C_SOURCE 200112L
 #include "model.h"
@@ -14,6 +18,7 @@
 
 #define INPUTS @INPUTS@
 #define OUTPUTS @OUTPUTS@
+#define SIZES @SIZES@
 #define RUNS 100
 
 struct port {
@@ -24,6 +29,9 @@ static const int64_t dims[] = {@DIMS@};
 static const struct port ports[] = {
 @PORTS@
 };
+
+/* Of each open dimension the largest size, with which this runs. */
+static const int64_t sizes[] = {@LARGEST@};
 
 static int64_t elements(const tw_tensor *t) {
     int64_t count = 1;
@@ -82,7 +90,8 @@ int main(int count, char **arguments) {
     }
     for (int at = 0; at < INPUTS + OUTPUTS; at++) {
         if (allocate(&tensors[at], &ports[at])) return 1;
-        if (at < INPUTS) fill(&tensors[at]);
+        if (at < INPUTS - SIZES) fill(&tensors[at]);
+        else if (at < INPUTS) memcpy(tensors[at].data, &sizes[at - (INPUTS - SIZES)], sizeof(int64_t));
     }
     double least = 1e30;
     for (int run = 0; run < RUNS; run++) {

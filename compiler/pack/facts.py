@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
 
@@ -24,7 +25,8 @@ class Facts:
     waits for another's result. `predicted` is when each task of the plan begins and ends as its scheduler expects it,
     in the plan's order (empty: as the costs make it), `measured` when they did in traced runs (empty: not traced); both
     in seconds from the beginning of a run. `ranges` are those of inputs of which something is demanded, `samples` the
-    SHA-256s of inputs on which it was judged and, the first, timed. Texts may quote names from the model: they are
+    SHA-256s of inputs on which it was judged and, the first, timed. `open` says which axes of inputs and outputs are
+    open, and `opt` the most usual size of each dimension, in its order. Texts may quote names from the model: they are
     escaped where they are shown.
     """
 
@@ -45,6 +47,8 @@ class Facts:
     measured: tuple[tuple[float, float], ...] = ()
     ranges: tuple[DemandedRange, ...] = ()
     samples: tuple[str, ...] = ()
+    open: OpenShapes | None = None
+    opt: tuple[int, ...] = ()
     compiler_version: str = COMPILER_VERSION
 
     @property

@@ -29,22 +29,22 @@ OF_A_BINDING = (
     "predicted_s",
 )
 """What the manifest says of each binding."""
-SAMPLES = "samples"
-"""What it says of those alone that were judged on some, and of the whole."""
+SAMPLES, OPEN = "samples", "open"
+"""What it says of those alone that were judged on some, and of the whole; and of those that leave dimensions open."""
 SHARED = ("loader.py", "__main__.py", "chart/")
 """Files that are the same for each binding."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """An artifact for one binding: the values of dimensions, its manifest, and its files but the weights."""
+    """An artifact for one binding: its dimensions as options give them, its manifest, and its files but the weights."""
 
-    dims: Mapping[str, int]
+    dims: Mapping[str, Any]
     manifest: Mapping[str, Any]
     members: Mapping[str, bytes]
 
     @staticmethod
-    def of(path: Path, dims: Mapping[str, int]) -> Part:
+    def of(path: Path, dims: Mapping[str, Any]) -> Part:
         """What lies at `path`."""
         with zipfile.ZipFile(path) as archive:
             members = {name: archive.read(name) for name in archive.namelist() if name != WEIGHTS}
@@ -84,5 +84,5 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
 
 def _described(number: int, part: Part) -> dict[str, Any]:
     """What the manifest says of a binding."""
-    keys = [*OF_A_BINDING, *({SAMPLES} & part.manifest.keys())]
+    keys = [*OF_A_BINDING, *(key for key in (SAMPLES, OPEN) if key in part.manifest)]
     return {"dims": dict(part.dims), "folder": folder_of(number), **{key: part.manifest[key] for key in keys}}

@@ -30,7 +30,7 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +62,24 @@ _TYPES = {
     "float32": (2, 32),
     "float64": (2, 64),
 }
-"""DLPack's code and bits of each element type."""
+"""DLPack's code and bits of each element type but the small ones, which are carried as uint8."""
+
+_SMALL = {
+    "float8_e4m3fn": (0x00, 0x40, 0x80),
+    "float8_e4m3fnuz": (0x00, 0x48, 0x80),
+    "float8_e5m2": (0x00, 0x40, 0x80),
+    "float8_e5m2fnuz": (0x00, 0x44, 0x80),
+    "float8_e8m0fnu": (0x77, 0x87, 0x00),
+    "float6_e2m3fn": (0x00, 0x20, 0x20),
+    "float6_e3m2fn": (0x00, 0x20, 0x20),
+    "float4_e2m1fn": (0x0, 0x8, 0x8),
+    "int4": (0x0, 0x10, 0x0),
+    "uint4": (0x0, 0x10, 0x0),
+    "int2": (0x0, 0x4, 0x0),
+    "uint2": (0x0, 0x4, 0x0),
+}
+"""Of each type of 8 bits and less, by ml_dtypes' name: the codes that random inputs have, from the first to before the
+second (integers, floats below 2 or up to the greatest), and the bit of the sign, which is drawn apart."""
 
 _CPU, _CUDA, _CUDA_MANAGED = 1, 2, 13
 """DLPack's device types that are distinguished here."""
@@ -99,7 +116,9 @@ class RunError(RuntimeError):
 class TensorSpec(NamedTuple):
     """An input or output.
 
-    A `bfloat16` tensor is given and returned as its bits, in uint16; ml_dtypes' own is accepted.
+    A `bfloat16` tensor is given and returned as its bits, in uint16, and one of a type of 8 bits and less (float8_...,
+    float6_..., float4_e2m1fn, int4, uint4, int2, uint2) as its codes in uint8, one to a byte, in the lowest bits.
+    ml_dtypes' own arrays, which are that, are accepted.
     """
 
     name: str
@@ -109,22 +128,167 @@ class TensorSpec(NamedTuple):
     @property
     def numpy(self) -> np.dtype[Any]:
         """The dtype of the arrays that carry it."""
-        return np.dtype(np.uint16 if self.dtype == "bfloat16" else self.dtype)
+        return np.dtype(self.carrier)
+
+    @property
+    def carrier(self) -> str:
+        """The name of that dtype, and of tensors elsewhere."""
+        return "uint16" if self.dtype == "bfloat16" else "uint8" if self.dtype in _SMALL else self.dtype
+
+    @property
+    def axes(self) -> tuple[Size | None, ...]:
+        """Of each axis the sizes that it may have; None where that is the one in `shape`."""
+        return (None,) * len(self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-class Binding(NamedTuple):
-    """Shapes that a model runs: `number` counts from 1, `dims` are the values of its symbolic dimensions."""
+class Size(NamedTuple):
+    """Of an axis that is open: `low` <= size <= `high`, a multiple of `step`, most usually `opt`.
 
-    number: int
-    dims: dict[str, int]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    Axes of one `name` have one size.
+    """
+
+    name: str
+    low: int
+    opt: int
+    high: int
+    step: int = 1
+
+    def has(self, size: int) -> bool:
+        """Whether it may be this one."""
+        return self.low <= size <= self.high and not size % self.step
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.dims.items()) or "the model's own shapes"
+        return f"{self.low}..{self.high}" + (f" by {self.step}" if self.step > 1 else "")
+
+
+class OpenSpec(TensorSpec):
+    """An input or output of which some `axes` have a size that each run chooses; `shape` has the largest.
+
+    An output's sizes have no name: the run says them.
+    """
+
+    _axes: tuple[Size | None, ...]
+
+    def __new__(cls, name: str, dtype: str, shape: tuple[int, ...], axes: tuple[Size | None, ...]) -> OpenSpec:
+        made = super().__new__(cls, name, dtype, shape)
+        made._axes = axes
+        return made
+
+    @property
+    def axes(self) -> tuple[Size | None, ...]:
+        return self._axes
+
+    def __str__(self) -> str:
+        shown = [
+            str(dim) if axis is None else f"{axis.name}={axis}" if axis.name else str(axis)
+            for dim, axis in zip(self.shape, self.axes, strict=True)
+        ]
+        return f"{self.dtype}[{', '.join(shown)}]"
+
+    def at(self, sizes: Mapping[str, int]) -> TensorSpec:
+        """An input at sizes of its dimensions, by name; at their opt where none is given."""
+        shape = (
+            dim if axis is None else sizes.get(axis.name, axis.opt)
+            for dim, axis in zip(self.shape, self.axes, strict=True)
+        )
+        return TensorSpec(self.name, self.dtype, tuple(shape))
+
+    def misfit(self, shape: tuple[int, ...]) -> str:
+        """Why an input cannot have this shape; empty where it can."""
+        if len(shape) != len(self.shape):
+            return f"input {self.name!r} has shape {shape}. Fix: give {self}"
+        for at, (size, most, axis) in enumerate(zip(shape, self.shape, self.axes, strict=True)):
+            if axis is None and size != most:
+                return f"input {self.name!r} has {size} along axis {at}. Fix: give {most}, or compile for that shape"
+            if axis is not None and not axis.has(size):
+                multiple = f", a multiple of {axis.step}" if axis.step > 1 else ""
+                return (
+                    f"input {self.name!r} has {size} along axis {at}, and its dimension {axis.name!r} has {axis}. "
+                    f"Fix: give {axis.low} to {axis.high}{multiple}, or compile for a range that holds {size}"
+                )
+        return ""
+
+
+class Binding(NamedTuple):
+    """Shapes that a model runs: `number` counts from 1, `dims` are the values of its symbolic dimensions.
+
+    Sizes of outputs may also follow from data. One that leaves dimensions open has their ranges in `dims`, as they were
+    asked for, `open` for each of these, and inputs and outputs that are an OpenSpec where they have such an axis. Its
+    program takes for each of `open` a scalar (int64) behind the inputs, and gives a scalar for each different number in
+    `sizes` behind the outputs; `sizes` has, for each axis of each output, the number of the program's output that holds
+    its size, None where it has but one.
+    """
+
+    number: int
+    dims: dict[str, Any]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    open: tuple[Size, ...] = ()
+    sizes: tuple[tuple[int | None, ...], ...] = ()
+
+    def __str__(self) -> str:
+        ranges = {one.name: one for one in self.open}
+        shown = [f"{name}={ranges.get(name, value)}" for name, value in self.dims.items()]
+        return ", ".join(shown) or "the model's own shapes"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of several bindings that have the shapes of inputs the one for which this is least is the fastest.
+
+        How many elements its program reads, and how many dimensions are open.
+        """
+        return sum(math.prod(spec.shape) for spec in self.inputs), len(self.open)
+
+    @property
+    def program_inputs(self) -> tuple[TensorSpec, ...]:
+        """What the program takes, in order."""
+        return (*self.inputs, *(TensorSpec(f"size:{one.name}", "int64", ()) for one in self.open))
+
+    @property
+    def program_outputs(self) -> tuple[TensorSpec, ...]:
+        """What the program gives, in order."""
+        count = len({number for axes in self.sizes for number in axes if number is not None})
+        return (*self.outputs, *(TensorSpec(f"size:{at}", "int64", ()) for at in range(count)))
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the program is told sizes, or tells those of its outputs."""
+        return bool(self.open) or any(number is not None for axes in self.sizes for number in axes)
+
+    def misfit(self, shapes: Sequence[tuple[int, ...]]) -> str:
+        """Why inputs cannot have these shapes, in order; empty where they can."""
+        for spec, shape in zip(self.inputs, shapes, strict=True):
+            if isinstance(spec, OpenSpec):
+                if said := spec.misfit(shape):
+                    return said
+            elif spec.shape != shape:
+                return f"input {spec.name!r} has shape {shape}. Fix: give {spec.shape}, or compile for that shape"
+        return self._contradiction(shapes)
+
+    def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The size of each open dimension, by name, for inputs that fit."""
+        return {name: size for name, (size, _) in self._found(shapes)}
+
+    def _contradiction(self, shapes: Sequence[tuple[int, ...]]) -> str:
+        first: dict[str, tuple[int, str]] = {}
+        for name, (size, where) in self._found(shapes):
+            before, there = first.setdefault(name, (size, where))
+            if before != size:
+                return (
+                    f"dimension {name!r} has two sizes: {before} in {there}, {size} in {where}. "
+                    "Fix: give both inputs the same"
+                )
+        return ""
+
+    def _found(self, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, str]]]:
+        """Each open dimension with its size, wherever it is met, and in words where that is."""
+        for spec, shape in zip(self.inputs, shapes, strict=True):
+            for at, axis in enumerate(spec.axes):
+                if axis is not None:
+                    yield axis.name, (shape[at], f"axis {at} of input {spec.name!r}")
 
 
 class PlanSpec(NamedTuple):
@@ -411,6 +575,88 @@ def _check_architecture(code: bytes) -> None:
         raise WrongMachine(f"model.so is for {built}, this machine is {here}", f"compile the model for cpu on {here}")
 
 
+class _Capacity:
+    """Arrays of an open binding's program: as large as its axes may become, and zero beyond what was put into them."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self._inputs: list[Array | None] = [None] * len(binding.inputs)
+        self._filled: list[tuple[int, ...]] = [(0,) * len(spec.shape) for spec in binding.inputs]
+        self._sizes = [np.zeros((), np.int64) for _ in binding.open]
+        self._outputs: list[Array | None] = [None] * len(binding.outputs)
+        self._found = [np.zeros((), np.int64) for _ in binding.program_outputs[len(binding.outputs) :]]
+
+    def take(self, arrays: Sequence[Array | DeviceArray]) -> list[Array | DeviceArray]:
+        """What the program takes for inputs: those that are as large as may be, themselves, and all sizes."""
+        shapes = [array.spec.shape if isinstance(array, DeviceArray) else array.shape for array in arrays]
+        if said := self.binding.misfit(shapes):
+            raise InputError(said)
+        sizes = self.binding.sizes_of(shapes)
+        for dimension, size in zip(self.binding.open, self._sizes, strict=True):
+            size[...] = sizes[dimension.name]
+        return [*(self._padded(at, array) for at, array in enumerate(arrays)), *self._sizes]
+
+    def _padded(self, at: int, array: Array | DeviceArray) -> Array | DeviceArray:
+        if isinstance(array, DeviceArray) or array.shape == self.binding.inputs[at].shape:
+            return array
+        spec, shape = self.binding.inputs[at], array.shape
+        kept = self._inputs[at]
+        if kept is None:
+            kept = self._inputs[at] = _aligned(spec, np.zeros)
+        before = self._filled[at]
+        for axis, (old, new) in enumerate(zip(before, shape, strict=True)):
+            if old > new:
+                inside = (slice(min(pair)) for pair in zip(before[:axis], shape[:axis], strict=True))
+                kept[(*inside, slice(new, old), *map(slice, before[axis + 1 :]))] = 0
+        # Whatever interrupts the copy, no more than this is other than zero.
+        self._filled[at] = tuple(map(max, before, shape))
+        kept[tuple(map(slice, shape))] = array
+        self._filled[at] = shape
+        return kept
+
+    def blank(self, given: Sequence[Array | None]) -> list[Array]:
+        """What the program fills; a given array for an output that has but one shape is filled itself."""
+        for at, spec in enumerate(self.binding.outputs):
+            if isinstance(spec, OpenSpec):
+                kept = self._outputs[at]
+                self._outputs[at] = _aligned(spec) if kept is None else kept
+            else:
+                self._outputs[at] = _aligned(spec) if given[at] is None else given[at]
+        return [*(array for array in self._outputs if array is not None), *self._found]
+
+    def results(self, given: Sequence[Array | None], inputs: Sequence[Array | DeviceArray]) -> list[Array]:
+        """The outputs of the run that filled what `blank` gave, at their sizes; given arrays are filled."""
+        here = [array for array in inputs if isinstance(array, np.ndarray)]
+        return [self._result(at, array, here) for at, array in enumerate(given)]
+
+    def _result(self, at: int, given: Array | None, inputs: Sequence[Array]) -> Array:
+        spec, whole = self.binding.outputs[at], self._outputs[at]
+        assert whole is not None
+        if not isinstance(spec, OpenSpec):
+            self._outputs[at] = None
+            return whole
+        shape = self._shape(at, spec)
+        part = whole[tuple(map(slice, shape))]
+        if given is not None:
+            np.copyto(_checked_output(TensorSpec(spec.name, spec.dtype, shape), given, inputs), part)
+            return given
+        if not part.flags.c_contiguous or 2 * part.size < whole.size:
+            return np.array(part, order="C")
+        self._outputs[at] = None
+        return part
+
+    def _shape(self, at: int, spec: OpenSpec) -> tuple[int, ...]:
+        """Of an output, by what the program says of its sizes. Raises RunError for sizes that there cannot be."""
+        numbers = self.binding.sizes[at]
+        found = tuple(
+            most if number is None else int(self._found[number - len(self.binding.outputs)])
+            for most, number in zip(spec.shape, numbers, strict=True)
+        )
+        if any(not 0 <= size <= most for size, most in zip(found, spec.shape, strict=True)):
+            raise RunError(f"output {spec.name!r} has shape {found}, and at most {spec.shape}. Fix: report this model")
+        return found
+
+
 class Model:
     """A loaded artifact.
 
@@ -425,7 +671,8 @@ class Model:
     pin       whether each lane but the caller's stays on a core of its own: faster on cores that nobody else uses,
               slower on others
     binding   of a model with several `.bindings`, the one that this is, from 1; None: the first, and `run`, `run_flat`
-              and all else that takes inputs go to the one that has their shapes, which is loaded when first needed
+              and all else that takes inputs go to the one that has their shapes, which is loaded when first needed:
+              one made for exactly these, else the one with the least ranges that hold them
 
     Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model
     may be used from any thread, one run at a time: `run` waits for the other to end. For runs side by side make several
@@ -464,6 +711,7 @@ class Model:
             number = 1 if binding is None else binding
             _check_binding(number, self.bindings)
             self.binding = self.bindings[number - 1]
+            self._by_size = sorted(self.bindings, key=lambda one: one.size)
             self.inputs, self.outputs = self.binding.inputs, self.binding.outputs
             self._folder = str(self.manifest["bindings"][number - 1]["folder"]) if "bindings" in self.manifest else ""
             self._others: dict[int, Model] = {}
@@ -479,8 +727,9 @@ class Model:
         except BaseException:
             self.close()
             raise
-        self._in, self._in_shapes = _tensors(self.inputs)
-        self._out, self._out_shapes = _tensors(self.outputs)
+        self._in, self._in_shapes = _tensors(self.binding.program_inputs)
+        self._out, self._out_shapes = _tensors(self.binding.program_outputs)
+        self._capacity = _Capacity(self.binding) if self.binding.has_sizes else None
         self._lock = threading.Lock()
         self._process = os.getpid()
         self.load_seconds = time.perf_counter() - begin
@@ -526,16 +775,14 @@ class Model:
             if spec.name not in inputs:
                 raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
         arrays = [self._input(spec, inputs[spec.name]) for spec in self.inputs]
-        results = self._results([given.get(spec.name) for spec in self.outputs], arrays)
-        self._call(arrays, results)
+        results = self._call(arrays, self._results([given.get(spec.name) for spec in self.outputs], arrays))
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
         if (chosen := self._fitting(inputs)) is not self:
             return chosen.run_flat(inputs, out)
-        arrays, results = self._flat(inputs, out)
-        self._call(arrays, results)
+        results = self._call(*self._flat(inputs, out))
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
@@ -545,7 +792,8 @@ class Model:
 
         `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so
         what is written to an input between two calls is seen by the second: on a GPU if that is complete, or in the
-        legacy default stream. Raises as `run` does.
+        legacy default stream. A binding that leaves dimensions open may also be given what its program takes and fills
+        (`staged`, `resident`), which is then used in place. Raises as `run` does.
         """
         if (chosen := self._fitting(inputs)) is not self:
             return chosen.bind(inputs, out)
@@ -574,9 +822,13 @@ class Model:
         shapes = [_shape_of(value) for value in inputs]
         if None in shapes:
             return self
-        for one in self.bindings:
-            if all(spec.shape == shape for spec, shape in zip(one.inputs, shapes, strict=True)):
+        found = [shape or () for shape in shapes]
+        for one in self._by_size:
+            if not one.misfit(found):
                 return self.at(one.number)
+        ranged = [one for one in self.bindings if one.open]
+        if len(ranged) == 1:
+            raise InputError(ranged[0].misfit(found))
         given = ", ".join(f"{spec.name!r} {list(shape or ())}" for spec, shape in zip(self.inputs, shapes, strict=True))
         raise InputError(f"no binding of the model has {given}. Fix: give shapes of {_listed(self.bindings)}")
 
@@ -586,27 +838,40 @@ class Model:
             return self
         return self._fitting([inputs.get(spec.name) for spec in self.inputs])
 
+    def staged(self, inputs: Sequence[Any]) -> list[Array]:
+        """What the program of a binding that leaves dimensions open takes for inputs, in order.
+
+        These are arrays of their own, zero beyond what was given, and the sizes. Raises InputError as `run` does.
+        """
+        arrays, _ = self._flat(inputs, None)
+        return [np.array(array) for array in _Capacity(self.binding).take(arrays)]
+
     def resident(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
         """Inputs and outputs in the memory that a model on a GPU has for them.
 
         A run from there copies nothing, and finds what the last one left.
         """
         inputs, outputs = (
-            [DeviceArray(0, self.device, spec, None) for spec in specs] for specs in (self.inputs, self.outputs)
+            [DeviceArray(0, self.device, spec, None) for spec in specs]
+            for specs in (self.binding.program_inputs, self.binding.program_outputs)
         )
         return inputs, outputs
 
-    def random_inputs(self, seed: int = 0) -> dict[str, Array]:
+    def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Inputs in the ranges that the manifest states (`range`, of what the model demands something of).
 
-        Others are standard normal floats, and integers and booleans of 0 and 1.
+        Others are standard normal floats, and integers and booleans of 0 and 1. `sizes` are those of dimensions that
+        the binding leaves open, by name; their opt where there is none.
         """
         random = np.random.default_rng(seed)
         made: dict[str, Array] = {}
         ranges = {one["name"]: one["range"] for one in self._described()["inputs"] if "range" in one}
-        for spec in self.inputs:
+        for port in self.inputs:
+            spec = port.at(sizes or {}) if isinstance(port, OpenSpec) else port
             if spec.name in ranges:
                 made[spec.name] = _in_range(spec, ranges[spec.name], random)
+            elif spec.dtype in _SMALL:
+                made[spec.name] = _codes(spec, random)
             elif spec.dtype == "bfloat16":
                 made[spec.name] = (random.standard_normal(spec.shape, np.float32).view(np.uint32) >> 16).astype(
                     np.uint16
@@ -693,7 +958,7 @@ class Model:
         inside = self._latency(seconds / 2, *self.resident())
         return {**inside, **common, "with_copies": whole}
 
-    def _latency(self, seconds: float, arrays: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
+    def _latency(self, seconds: float, arrays: Sequence[Any], results: list[Any]) -> dict[str, Any]:
         """Samples and their percentiles, after a fifth of the time for warming up."""
         end = time.perf_counter() + seconds / 5
         while time.perf_counter() < end:
@@ -750,11 +1015,17 @@ class Model:
 
     def _input(self, spec: TensorSpec, value: Any) -> Array | DeviceArray:
         """An input, found fit."""
+        if self.on_gpu and isinstance(spec, OpenSpec) and _is_on_gpu(value):
+            raise InputError(
+                f"input {spec.name!r} is in the memory of a GPU, and has axes that are open. Fix: copy it to the host"
+            )
         found = _on_gpu(f"input {spec.name!r}", spec, value, self.device) if self.on_gpu else None
         return _as_array(spec, value) if found is None else found
 
     def _flat(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
         """Inputs and outputs that are in order, found fit."""
+        if self._capacity and out is not None and self._is_of_program(inputs, out):
+            return self._of_program(inputs, out)
         for kind, given, specs in (("inputs", inputs, self.inputs), ("outputs", out, self.outputs)):
             if given is not None and len(given) != len(specs):
                 raise InputError(
@@ -763,10 +1034,28 @@ class Model:
         arrays = [self._input(spec, value) for spec, value in zip(self.inputs, inputs, strict=True)]
         return arrays, self._results(list(out) if out is not None else [None] * len(self.outputs), arrays)
 
+    def _is_of_program(self, inputs: Sequence[Any], out: Sequence[Any]) -> bool:
+        """Whether these are as many as an open binding's program takes and fills: more than the model does."""
+        binding = self.binding
+        return (len(inputs), len(out)) == (len(binding.program_inputs), len(binding.program_outputs))
+
+    def _of_program(self, inputs: Sequence[Any], out: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What an open binding's program itself takes and fills, found fit."""
+        takes, fills = (
+            [TensorSpec(*spec) for spec in specs]
+            for specs in (self.binding.program_inputs, self.binding.program_outputs)
+        )
+        arrays = [self._input(spec, value) for spec, value in zip(takes, inputs, strict=True)]
+        return arrays, [self._output(spec, array, arrays) for spec, array in zip(fills, out, strict=True)]
+
     def _results(self, given: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
         """The arrays that a run fills: those given, once they are found fit, and new ones."""
         return [
-            _aligned(spec) if array is None else self._output(spec, array, arrays)
+            self._output(spec, array, arrays)
+            if array is not None and not isinstance(spec, OpenSpec)
+            else array
+            if self._capacity
+            else _aligned(spec)
             for spec, array in zip(self.outputs, given, strict=True)
         ]
 
@@ -779,34 +1068,68 @@ class Model:
             raise InputError(f"output {spec.name!r} shares memory with an input. Fix: give an array of its own")
         return found
 
-    def _timed(self, arrays: Sequence[Any], results: Sequence[Any]) -> float:
+    def _timed(self, arrays: Sequence[Any], results: list[Any]) -> float:
         begin = time.perf_counter()
         self._call(arrays, results)
         return time.perf_counter() - begin
 
-    def _call(self, arrays: Sequence[Any], results: Sequence[Any], function: Any = None, *more: Any) -> None:
-        """One run, by `tw_run` or by another function of the library that is given `more`."""
+    def _call(self, arrays: Sequence[Any], results: list[Any], function: Any = None, *more: Any) -> list[Any]:
+        """The outputs of one run, by `tw_run` or by another function of the library that is given `more`."""
         with self._lock:
-            library = self._opened()
+            self._opened()
             if os.getpid() != self._process:
                 raise RunError("the model was loaded before this process was forked. Fix: load it in this process")
-            kept = [_point(tensor, array) for tensor, array in zip(self._in, arrays, strict=False)]
-            kept += [_point(tensor, array) for tensor, array in zip(self._out, results, strict=False)]
-            if (function or library.calls.tw_run)(self._instance, self._in, self._out, *more):
-                raise RunError(library.last_error())
+            if self._capacity is None or self._is_of_program(arrays, results):
+                self._invoke(arrays, results, function, *more)
+                return results
+            self._invoke(self._capacity.take(arrays), self._capacity.blank(results), function, *more)
+            return self._capacity.results(results, arrays)
+
+    def _invoke(self, arrays: Sequence[Any], results: Sequence[Any], function: Any, *more: Any) -> None:
+        library = self._opened()
+        kept = [_point(tensor, array) for tensor, array in zip(self._in, arrays, strict=False)]
+        kept += [_point(tensor, array) for tensor, array in zip(self._out, results, strict=False)]
+        if (function or library.calls.tw_run)(self._instance, self._in, self._out, *more):
+            raise RunError(library.last_error())
 
 
-def _specs(described: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(port["name"], port["dtype"], tuple(port["shape"])) for port in described)
+def _specs(
+    described: Sequence[Mapping[str, Any]], axes: Sequence[Sequence[Size | None]] | None = None
+) -> tuple[TensorSpec, ...]:
+    """Of ports of the manifest; `axes` has the open ones of each."""
+    specs = [TensorSpec(port["name"], port["dtype"], tuple(port["shape"])) for port in described]
+    if axes is None:
+        return tuple(specs)
+    pairs = zip(specs, axes, strict=True)
+    return tuple(OpenSpec(*spec, tuple(its)) if any(map(_is_open, its)) else spec for spec, its in pairs)
+
+
+def _is_open(axis: Size | None) -> bool:
+    return axis is not None
+
+
+def _binding(number: int, described: Mapping[str, Any]) -> Binding:
+    """One that a manifest describes."""
+    inputs, outputs, ranges = described["inputs"], described["outputs"], described.get("open")
+    if ranges is None:
+        return Binding(number, dict(described["dims"]), _specs(inputs), _specs(outputs))
+    sizes = tuple(
+        Size(one["name"], one["min"], one["opt"], one["max"], one.get("step", 1)) for one in ranges["dimensions"]
+    )
+    of_inputs = [[None if number is None else sizes[number] for number in axes] for axes in ranges["inputs"]]
+    of_outputs = [
+        [None if number is None else Size("", 0, most, most) for number, most in zip(axes, port["shape"], strict=True)]
+        for axes, port in zip(ranges["outputs"], outputs, strict=True)
+    ]
+    numbers = tuple(map(tuple, ranges["outputs"]))
+    specs = _specs(inputs, of_inputs), _specs(outputs, of_outputs)
+    return Binding(number, dict(described["dims"]), *specs, sizes, numbers)
 
 
 def _bindings(manifest: Mapping[str, Any]) -> tuple[Binding, ...]:
     """Those that a manifest lists; one for an artifact that was compiled for one."""
-    listed = manifest.get("bindings") or ({"dims": {}, "inputs": manifest["inputs"], "outputs": manifest["outputs"]},)
-    return tuple(
-        Binding(number, dict(one["dims"]), _specs(one["inputs"]), _specs(one["outputs"]))
-        for number, one in enumerate(listed, 1)
-    )
+    listed = manifest.get("bindings") or ({"dims": {}, **manifest},)
+    return tuple(_binding(number, one) for number, one in enumerate(listed, 1))
 
 
 def _check_binding(number: int, bindings: Sequence[Binding]) -> None:
@@ -836,9 +1159,22 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
     return None if shape is None else tuple(int(dim) for dim in shape)
 
 
+def _codes(spec: TensorSpec, random: np.random.Generator) -> Array:
+    """Elements of a small type, as their codes."""
+    first, end, sign = _SMALL[spec.dtype]
+    codes = np.asarray(random.integers(first, end, spec.shape))
+    return np.asarray(np.where(random.integers(0, 2, spec.shape) & (codes != 0), codes | sign, codes)).astype(np.uint8)
+
+
 def _in_range(spec: TensorSpec, ends: Sequence[float | None], random: np.random.Generator) -> Array:
     """Numbers between two ends, both included, None where there is no bound; whole ones where there are two."""
     low, high = ends
+    if spec.dtype in _SMALL and "int" not in spec.dtype:
+        return np.zeros(spec.shape, np.uint8)  # the code of 0, the one number that is told without a table
+    if spec.dtype in _SMALL:
+        _, codes, _ = _SMALL[spec.dtype]
+        first, last = (-codes if low is None else math.ceil(low)), (codes if high is None else math.floor(high))
+        return np.asarray(random.integers(first, last, spec.shape, endpoint=True) % codes).astype(np.uint8)
     if spec.dtype != "bfloat16" and spec.numpy.kind != "f":
         first, last = _whole_ends(spec, low, high)
         return np.asarray(random.integers(first, last, spec.shape, endpoint=True)).astype(spec.numpy)
@@ -871,7 +1207,7 @@ def _tensors(specs: Sequence[TensorSpec]) -> tuple[Any, list[Any]]:
     shapes = []
     for tensor, spec in zip(tensors, specs, strict=False):
         shape = (ctypes.c_int64 * max(len(spec.shape), 1))(*spec.shape)
-        code, bits = _TYPES[spec.dtype]
+        code, bits = _TYPES["uint8" if spec.dtype in _SMALL else spec.dtype]
         tensor.device_type, tensor.code, tensor.bits, tensor.ndim = 1, code, bits, len(spec.shape)
         tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
         shapes.append(shape)
@@ -906,16 +1242,25 @@ def _as_array(spec: TensorSpec, value: Any) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         value = _converted(spec, value)
     array = np.asarray(value)
-    if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
-        array = array.view(np.uint16)
+    if array.dtype.name == spec.dtype != spec.carrier:  # ml_dtypes' own
+        array = array.view(spec.numpy)
     if array.dtype != spec.numpy:
-        raise InputError(f"input {spec.name!r} is {array.dtype}, not {spec.dtype}. Fix: .astype({spec.numpy.name!r})")
-    if array.shape != spec.shape:
+        raise InputError(f"input {spec.name!r} is {array.dtype}, not {spec.dtype}. Fix: {_how_to_fix(spec)}")
+    if isinstance(spec, OpenSpec):
+        if said := spec.misfit(array.shape):
+            raise InputError(said)
+    elif array.shape != spec.shape:
         raise InputError(
             f"input {spec.name!r} has shape {array.shape}. Fix: give {spec.shape}, or compile for that shape"
         )
     strided = array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
     return array if strided else np.ascontiguousarray(array)
+
+
+def _how_to_fix(spec: TensorSpec) -> str:
+    if spec.dtype in _SMALL:
+        return f"give its codes in uint8, one to a byte, or an array of ml_dtypes.{spec.dtype}"
+    return f".astype({spec.numpy.name!r})"
 
 
 def _converted(spec: TensorSpec, value: Any) -> Array:
@@ -957,6 +1302,15 @@ def _on_gpu(what: str, spec: TensorSpec, value: Any, here: int) -> DeviceArray |
     return None
 
 
+def _is_on_gpu(value: Any) -> bool:
+    """Whether it says that it is; no `resident` memory is of an input alone."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return False
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in (_CUDA, _CUDA_MANAGED)
+    return isinstance(value, DeviceArray) or hasattr(value, "__cuda_array_interface__")
+
+
 _LEGACY_STREAM = 1
 """As DLPack and the CUDA array interface number it."""
 
@@ -968,6 +1322,7 @@ def _from_dlpack(what: str, spec: TensorSpec, value: Any, device: int) -> Device
     tensor = _DlTensor.from_address(pointer_of(capsule, b"dltensor"))
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     named = {codes: name for name, codes in _TYPES.items()}.get((tensor.code, tensor.bits), "another type")
+    named = spec.dtype if spec.dtype in _SMALL and named == spec.carrier else named
     strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
     _check_on_gpu(what, spec, named if tensor.lanes == 1 else "a vector type", shape, strides)
     return DeviceArray((tensor.data or 0) + tensor.byte_offset, device, spec, value, capsule)
@@ -979,7 +1334,7 @@ def _from_interface(what: str, spec: TensorSpec, value: Any, here: int) -> Devic
     strides = described.get("strides")
     if strides is not None:
         strides = tuple(stride // dtype.itemsize for stride in strides)
-    name = spec.dtype if spec.dtype == "bfloat16" and dtype == spec.numpy else dtype.name
+    name = spec.dtype if spec.dtype != spec.carrier and dtype == spec.numpy else dtype.name
     _check_on_gpu(what, spec, name, tuple(described["shape"]), strides)
     address, read_only = described["data"]
     if read_only and what.startswith("output"):
@@ -1013,7 +1368,8 @@ def _check_on_gpu(
     what: str, spec: TensorSpec, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None
 ) -> None:
     if dtype != spec.dtype or shape != spec.shape:
-        raise InputError(f"{what} is {dtype}{list(shape)}. Fix: give {spec}")
+        how = f" as its codes in {spec.carrier}" if spec.dtype in _SMALL else ""
+        raise InputError(f"{what} is {dtype}{list(shape)}. Fix: give {spec}{how}")
     if 0 in shape:  # whatever its strides say
         return
     expected = 1
@@ -1031,8 +1387,8 @@ def _checked_output(spec: TensorSpec, array: Array, inputs: Sequence[Array]) -> 
     """A preallocated output, as the array to fill. Raises InputError naming the output and the fix."""
     if not isinstance(array, np.ndarray):
         raise InputError(f"output {spec.name!r} is a {type(array).__name__}. Fix: give a numpy array of {spec}")
-    if spec.dtype == "bfloat16" and array.dtype.name == "bfloat16":
-        array = array.view(np.uint16)
+    if array.dtype.name == spec.dtype != spec.carrier:
+        array = array.view(spec.numpy)
     if array.dtype != spec.numpy or array.shape != spec.shape:
         raise InputError(f"output {spec.name!r} is {array.dtype}{list(array.shape)}. Fix: give {spec}")
     if not array.flags.writeable or not array.flags.aligned or any(stride % array.itemsize for stride in array.strides):
@@ -1048,9 +1404,9 @@ def _returned(spec: TensorSpec, given: Mapping[str, Any], result: Any) -> Any:
     return result if array is None else array
 
 
-def _aligned(spec: TensorSpec) -> Array:
+def _aligned(spec: TensorSpec, make: Callable[..., Array] = np.empty) -> Array:
     size = int(np.prod(spec.shape, dtype=np.int64)) * spec.numpy.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+    memory = make(size + ALIGNMENT, np.uint8)
     begin = -memory.__array_interface__["data"][0] % ALIGNMENT
     return memory[begin : begin + size].view(spec.numpy).reshape(spec.shape)
 

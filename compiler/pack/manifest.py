@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.pack.facts import Facts
@@ -39,8 +40,9 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "weight_bytes": len(program.weights),
         "predicted_s": predicted_seconds(plan, facts),
         **({"samples": list(facts.samples)} if facts.samples else {}),
-        "inputs": [{**port_json(port), **_range(port, facts)} for port in program.inputs],
-        "outputs": [port_json(port) for port in program.outputs],
+        "inputs": [{**port_json(port), **_range(port, facts)} for port in own(program.inputs, facts.open, "inputs")],
+        "outputs": [port_json(port) for port in own(program.outputs, facts.open, "outputs")],
+        **_open(facts),
         "files": files_json(members),
     }
 
@@ -115,6 +117,27 @@ def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict
 def _range(port: Port, facts: Facts) -> dict[str, Any]:
     """The numbers that an input takes, as `[low, high]`, where something is demanded; null for an end without bound."""
     return next(({"range": [one.low, one.high]} for one in facts.ranges if one.input == port.name), {})
+
+
+def own(ports: Sequence[Port], shapes: OpenShapes | None, kind: Literal["inputs", "outputs"]) -> Sequence[Port]:
+    """A program's inputs or outputs that are the model's: without the sizes behind them."""
+    return ports if shapes is None else ports[: len(getattr(shapes, kind))]
+
+
+def _open(facts: Facts) -> dict[str, Any]:
+    """The dimensions that are open, and of each axis of inputs and outputs the number of what holds its size.
+
+    Of inputs among the dimensions, of outputs among all that the program gives; null where an axis has but one.
+    """
+    shapes = facts.open
+    if shapes is None:
+        return {}
+    dimensions = [
+        {"name": one.name, "min": one.low, "opt": opt, "max": one.high, **({"step": one.step} if one.step > 1 else {})}
+        for one, opt in zip(shapes.dimensions, facts.opt, strict=True)
+    ]
+    inputs, outputs = ([list(axes) for axes in its] for its in (shapes.inputs, shapes.outputs))
+    return {"open": {"dimensions": dimensions, "inputs": inputs, "outputs": outputs}}
 
 
 def port_json(port: Port) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def pack(
         HEADER: program.sources[HEADER],
         "loader.py": (files("compiler.pack") / "loader.py").read_text("utf-8"),
         "__main__.py": _MAIN,
-        "example.c": example_c(program),
+        "example.c": example_c(program, facts.open),
         "records.jsonl": "".join(f"{line}\n" for line in used),
         "plan.svg": plan_svg(kernels, plan, facts),
         "report.html": report_html(program, plan, kernels, measurements, facts, others),

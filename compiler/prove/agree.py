@@ -14,10 +14,15 @@ import numpy as np
 from compiler.contract import OutputError
 from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
+from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.small import places, wide
+from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait
+from compiler.prove.choices import is_torn
 from compiler.prove.inputs import edge_inputs, sample_inputs
-from compiler.prove.reference import Operators, Watch, evaluate_graph, unwatched
+from compiler.prove.reference import Operators, Watch, evaluate_graph, rounds_to_small, unwatched
+from compiler.prove.sizes import cut, own_outputs
 
 ModelRunner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 """Runs the program under judgement: inputs, then outputs, in the graph's order, declared dtypes and shapes."""
@@ -79,7 +84,8 @@ class Agreement:
 def default_tolerance(graph: Graph, precision: str) -> float:
     """The tolerance of a job that states none. Raises KeyError for an unknown precision."""
     stated = DEFAULT_TOLERANCE[precision]
-    return max(stated, QUANTISED_TOLERANCE) if any(node.op in QUANTISING for node in graph.nodes) else stated
+    is_quantised = any(node.op in QUANTISING or rounds_to_small(graph, node) for node in graph.nodes)
+    return max(stated, QUANTISED_TOLERANCE) if is_quantised else stated
 
 
 def agree(
@@ -95,6 +101,7 @@ def agree(
     others: Sequence[ModelRunner] = (),
     samples: Mapping[str, Mapping[int, np.ndarray]] | None = None,
     watch: Watch = unwatched,
+    shapes: OpenShapes | None = None,
 ) -> Agreement:
     """Runs the program on random inputs, samples and edge cases, each judged against the unrewritten graph's reference.
 
@@ -103,8 +110,9 @@ def agree(
     granted. The random case and the `samples`, inputs by name of the sample, are always judged; edge cases begin while
     `budget_s` wall seconds last. Stops at the first case that fails. An edge case that fails where the reference has
     values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
-    lead the model outside of what it indexes. `watch` is told of every evaluation of the graph how far it is. Raises
-    InputsError where a sample leads outside, or where drawn inputs do and there are no samples.
+    lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that follows from
+    data: the runners give the model's outputs alone, at these sizes. `watch` is told of every evaluation of the graph
+    how far it is. Raises InputsError where a sample leads outside, or where drawn inputs do and there are no samples.
     """
     evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch)
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
@@ -124,7 +132,8 @@ def agree(
         runners = model_runner, *others
         found: _Verdict | _Undecided
         try:
-            found = _judge(runners, graph, evaluate, inputs, accepted, bits, grant_noise=tolerance is None)
+            noise = Noise(bits, DEFAULT_TOLERANCE[precision], granted=tolerance is None)
+            found = _judge(runners, graph, shapes, evaluate, inputs, accepted, noise)
         except InputsError as error:
             if name in certain and (name != RANDOM or not samples):
                 raise InputsError(f"{name} inputs: {error.message}", error.fix, details=error.details) from error
@@ -161,7 +170,8 @@ def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequ
 
     Floats: NaN must be NaN in both, and an infinity the same infinity (a reference beyond the output dtype's range
     counts as infinite); one that does not makes the errors infinite. Elements that agree in kind without being finite
-    count as equal. Integers and booleans: `max_ulp` is the count of unequal elements. The relative error of an all-zero
+    count as equal. Integers and booleans: `max_ulp` is the count of unequal elements. Small types: it is the most steps
+    from an element to its reference, from one value of the type to the next. The relative error of an all-zero
     reference is the absolute one.
     """
     if not len(got) == len(want) == len(outputs):
@@ -169,12 +179,20 @@ def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequ
     return tuple(_error(value, g, w) for value, g, w in zip(outputs, got, want, strict=True))
 
 
+def merged(one: Agreement, other: Agreement) -> Agreement:
+    """The verdict on two programs of the same outputs, or on one at two sizes, that both passed."""
+    errors = tuple(map(_worse, one.errors, other.errors))
+    return replace(one, errors=errors, worst=_worst(errors), tolerance=max(one.tolerance, other.tolerance))
+
+
 def distance(value: Value, error: OutputError) -> float:
     """What a tolerance is held against: the relative error.
 
     For integers and booleans the part of the elements that differ, if that is less: a class that wins by a hair may
-    lose by one.
+    lose by one. For small types the largest number of steps between two elements.
     """
+    if value.type.dtype.is_small:
+        return error.max_ulp
     if value.type.dtype.is_float or not value.type.elements:
         return error.max_relative
     return min(error.max_relative, error.max_ulp / value.type.elements)
@@ -199,11 +217,26 @@ class _Verdict:
     furthest: int = 0
 
 
+@dataclass(frozen=True)
+class Noise:
+    """What rounding alone may do.
+
+    mantissa  bits of the precision's floats, 0 for float32
+    nudge     how far the precision's rounding errors move a value, relative to the largest: what a small type rounds
+              to another element for it may be either
+    granted   whether an error that numpy's own evaluation has too is accepted
+    """
+
+    mantissa: int
+    nudge: float
+    granted: bool
+
+
 class _Undecided(Enum):
     """Why a case shows nothing.
 
-    The reference has no finite number, rounding alone exceeds what may be granted, or the inputs lead outside of what
-    the model indexes.
+    The reference has no finite number, rounding alone exceeds what may be granted or decides which boxes
+    are chosen, or the inputs lead outside of what the model indexes.
     """
 
     NOT_FINITE = auto()
@@ -214,45 +247,113 @@ class _Undecided(Enum):
 def _judge(
     runners: Sequence[ModelRunner],
     graph: Graph,
+    shapes: OpenShapes | None,
     evaluate: Evaluate,
     inputs: dict[int, np.ndarray],
     accepted: float,
-    mantissa: int,
-    *,
-    grant_noise: bool,
+    noise: Noise,
 ) -> _Verdict | _Undecided:
     """The verdict on one case.
 
     Undecided where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly
     conditioned there that rounding alone exceeds what may be granted.
     """
-    outputs = [graph.values[value] for value in graph.outputs]
-    reference = evaluate(inputs)
-    want = [reference[value] for value in graph.outputs]
+    outputs = own_outputs(graph, shapes)
+    want = cut(graph, shapes, evaluate(inputs))
     if not any(array.size == 0 or np.isfinite(array).any() for array in want):
         return _Undecided.NOT_FINITE
     given = [inputs[value] for value in graph.inputs]
-    each = [compare(list(run(given)), want, outputs) for run in runners]
+    small: list[dict[int, np.ndarray]] = []
+    each = []
+    for run in runners:
+        got = list(run(given))
+        each.append(_of_any_shape(got, want, outputs))
+        small.append({at: got[at] for at, value in enumerate(outputs) if value.type.dtype.is_small})
     errors = tuple(reduce(_worse, ways) for ways in zip(*each, strict=True))
     furthest = max(range(len(each)), key=lambda way: _worst(each[way]))
     beyond = [
-        at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if distance(value, error) > accepted
+        at
+        for at, (value, error) in enumerate(zip(outputs, errors, strict=True))
+        if distance(value, error) > (0 if at in small[0] else accepted)
     ]
+    if any(at in small[0] for at in beyond):
+        if not _at_ties(graph, shapes, evaluate, inputs, noise.nudge, want, small):
+            return _Verdict(errors, False, accepted, furthest)
+        beyond = [at for at in beyond if at not in small[0]]
     if not beyond:
         return _Verdict(errors, True, accepted)
-    if not grant_noise and all(math.isfinite(errors[at].max_relative) for at in beyond):
+    if is_torn(graph, evaluate, inputs, accepted, noise.mantissa):
+        return _Undecided.ROUNDING
+    if not noise.granted and all(math.isfinite(errors[at].max_relative) for at in beyond):
         return _Verdict(errors, False, accepted, furthest)
-    narrow = evaluate(inputs, wide=False, mantissa=mantissa)
-    noise = compare([narrow[value] for value in graph.outputs], want, outputs)
-    if not all(math.isfinite(noise[at].max_relative) for at in beyond):
+    found = _noise(graph, shapes, evaluate, inputs, noise, want, outputs)
+    if not all(math.isfinite(found[at].max_relative) for at in beyond):
         return _Undecided.ROUNDING
     granted = [accepted] * len(outputs)
-    for at in beyond if grant_noise else ():
-        granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], noise[at]))
+    for at in beyond if noise.granted else ():
+        granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], found[at]))
     if max(granted) > max(accepted, MOST_GRANTED):
         return _Undecided.ROUNDING
     passed = all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond)
     return _Verdict(errors, passed, max(granted), furthest)
+
+
+def _noise(
+    graph: Graph,
+    shapes: OpenShapes | None,
+    evaluate: Evaluate,
+    inputs: dict[int, np.ndarray],
+    noise: Noise,
+    want: Sequence[np.ndarray],
+    outputs: Sequence[Value],
+) -> tuple[OutputError, ...]:
+    """The errors of numpy's own evaluation in the precision, and of what falls to the other side in a small type."""
+    ways: list[dict[str, float]] = [{"wide": False, "mantissa": noise.mantissa}]
+    if any(rounds_to_small(graph, node) for node in graph.nodes):
+        ways += [{"nudge": noise.nudge}, {"nudge": -noise.nudge}]
+    found = []
+    for way in ways:
+        found.append(_of_any_shape(cut(graph, shapes, evaluate(inputs, **way)), want, outputs))
+    return tuple(reduce(_worse, errors) for errors in zip(*found, strict=True))
+
+
+def _at_ties(
+    graph: Graph,
+    shapes: OpenShapes | None,
+    evaluate: Evaluate,
+    inputs: dict[int, np.ndarray],
+    nudge: float,
+    want: Sequence[np.ndarray],
+    small: Sequence[Mapping[int, np.ndarray]],
+) -> bool:
+    """Whether outputs of small types, by position, are the reference's but where rounding decides between neighbours.
+
+    There an element may be the next one, on the side to which a nudge leads the reference too.
+    """
+    low, high = (cut(graph, shapes, evaluate(inputs, nudge=sign * nudge)) for sign in (-1, 1))
+    for at in small[0]:
+        dtype = graph.type(graph.outputs[at]).dtype
+        if len({array.shape for array in (want[at], low[at], high[at], *(way[at] for way in small))}) > 1:
+            return False
+        exact, *nudged = (places(array, dtype) for array in (want[at], low[at], high[at]))
+        least, most = (pick(np.stack([exact, *nudged]), axis=0) for pick in (np.min, np.max))
+        for way in small:
+            got = places(way[at], dtype)
+            if np.any((got < np.maximum(least, exact - 1)) | (got > np.minimum(most, exact + 1))):
+                return False
+    return True
+
+
+def _of_any_shape(
+    got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]
+) -> tuple[OutputError, ...]:
+    """As `compare`; infinite errors where a size that follows from data is another one."""
+    return tuple(
+        compare([g], [w], [value])[0]
+        if g.shape == w.shape
+        else OutputError(value.name or f"%{value.id}", math.inf, math.inf, math.inf)
+        for value, g, w in zip(outputs, got, want, strict=True)
+    )
 
 
 def _beyond(graph: Graph, inputs: dict[int, np.ndarray], evaluate: Evaluate, largest: float) -> str:
@@ -275,6 +376,8 @@ def _error(value: Value, got: np.ndarray, want: np.ndarray) -> OutputError:
     if not got.size:
         return OutputError(name, 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
+        if value.type.dtype.is_small:
+            return _small_error(name, got, want, value.type.dtype)
         if value.type.dtype.is_float:
             return _float_error(name, got, want.astype(np.float64, copy=False))
         return _integer_error(name, got, want)
@@ -304,6 +407,18 @@ def _part_error(got: np.ndarray, want: np.ndarray) -> tuple[float, float, float]
     limits = np.finfo(np.float32)
     unit = np.spacing(np.clip(np.where(finite, np.abs(want), 1.0), limits.tiny, limits.max).astype(np.float32))
     return float(distance.max()), scale, float((distance / unit.astype(np.float64)).max())
+
+
+def _small_error(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> OutputError:
+    """In steps; infinite where one is NaN alone."""
+    steps = np.abs(places(got, dtype) - places(want, dtype))
+    have, exact = (array.astype(wide(dtype).numpy).astype(np.float64) for array in (got, want))
+    if np.any(np.isnan(have) != np.isnan(exact)):
+        return OutputError(name, math.inf, math.inf, math.inf)
+    apart = np.where(steps > 0, np.abs(have - exact), 0.0)
+    scale = float(np.max(np.abs(exact), initial=0.0, where=np.isfinite(exact)))
+    absolute = float(apart.max())
+    return OutputError(name, absolute, _relative(absolute, scale), float(steps.max()))
 
 
 def _integer_error(name: str, got: np.ndarray, want: np.ndarray) -> OutputError:

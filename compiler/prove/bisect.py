@@ -15,9 +15,12 @@ import numpy as np
 from compiler.errors import Disagreement
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.graph import Graph, Node, Value
+from compiler.ir.open_shapes import OpenShapes
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
+from compiler.ops import OPERATORS
 from compiler.prove.agree import compare, distance
 from compiler.prove.reference import Operators, evaluate_graph
+from compiler.prove.sizes import cut, own_outputs
 
 ACCUMULATED = 0.1
 """A call whose inputs already carry this part of the tolerance may only have been the last straw."""
@@ -69,6 +72,31 @@ def bisect(
                 raise _diverges(graph, kernels, position, id, errors, tolerance, unchecked)
         unchecked = [] if checked else [*unchecked, position]
     raise _plan_fault(kernels, errors, tolerance, unchecked, program)
+
+
+def demand_same_meaning(
+    graph: Graph,
+    shapes: OpenShapes,
+    inputs: Mapping[int, np.ndarray],
+    exact: tuple[Graph, OpenShapes | None],
+    given: Mapping[int, np.ndarray],
+    tolerance: float,
+    sizes: str,
+) -> None:
+    """Raises Disagreement where a graph that leaves dimensions open does not mean what the model does at exact sizes.
+
+    graph, inputs  the one with open dimensions, and what it takes
+    exact, given   the model at these sizes, with the sizes that follow from data, and what it takes
+    sizes          in words
+    """
+    meant = cut(*exact, evaluate_graph(exact[0], given, OPERATORS))
+    found = cut(graph, shapes, evaluate_graph(graph, inputs, OPERATORS))
+    for value, want, got in zip(own_outputs(*exact), meant, found, strict=True):
+        if got.shape != want.shape or distance(value, compare([got], [want], [value])[0]) > tolerance:
+            raise Disagreement(
+                f"output {value.name!r} at {sizes} is not what the model gives there: dimensions were opened wrongly",
+                fix="report this model, it is our fault; until then list the sizes in the option dims",
+            )
 
 
 def _has_counterpart(graph: Graph, buffer: Buffer) -> bool:

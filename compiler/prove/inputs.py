@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from compiler.ir import arithmetic
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType, TensorType
 from compiler.prove.interval import EVERYTHING, TRUTH, Interval
@@ -73,11 +74,18 @@ def _random(type: TensorType, allowed: Interval, random: np.random.Generator) ->
             drawn = allowed.low + np.abs(drawn) + CLEAR
         elif allowed.high < math.inf:
             drawn = allowed.high - np.abs(drawn) - CLEAR
-        return drawn.astype(type.dtype.numpy)
+        return _stored(np.asarray(drawn), type.dtype)
     if type.dtype.is_float and math.ceil(allowed.low) >= math.floor(allowed.high):
         return _within(random.uniform(allowed.low, allowed.high, type.dims), type, allowed)
     low, high = _ends(type.dtype, allowed)
     return random.integers(math.ceil(low), math.floor(high), type.dims, endpoint=True).astype(type.dtype.numpy)
+
+
+def _stored(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """Floats as elements; no small one becomes NaN, and e8m0 has no sign."""
+    if not dtype.is_small:
+        return array.astype(dtype.numpy)
+    return arithmetic.cast(np.abs(array) if dtype is DType.F8E8M0 else array, dtype, saturate=True)
 
 
 def _ends(dtype: DType, allowed: Interval) -> tuple[float, float]:
@@ -91,11 +99,12 @@ def _ends(dtype: DType, allowed: Interval) -> tuple[float, float]:
         return allowed.low, allowed.high
     if dtype.is_float:
         return allowed.low, allowed.high
-    limits = Interval(int(np.iinfo(dtype.numpy).min), min(int(np.iinfo(dtype.numpy).max), (1 << 63) - 1))
+    least, greatest = arithmetic.bounds(dtype)
+    limits = Interval(least, min(greatest, (1 << 63) - 1))
     if allowed.is_finite:
         met = allowed.meet(limits)
         return math.ceil(met.low), math.floor(met.high)
-    usual = limits if dtype is DType.I8 else Interval(0, BYTE).meet(limits)
+    usual = limits if dtype is DType.I8 or dtype.is_small else Interval(0, BYTE).meet(limits)
     met = allowed.meet(usual)
     if not met.is_empty:
         return math.ceil(met.low), math.floor(met.high)
@@ -107,6 +116,8 @@ def _ends(dtype: DType, allowed: Interval) -> tuple[float, float]:
 def _within(array: np.ndarray, type: TensorType, allowed: Interval) -> np.ndarray:
     """In a type; no float past a bound, to which rounding may have brought it."""
     dtype = type.dtype.numpy
+    if type.dtype.is_small and type.dtype.is_float:
+        return _stored(np.clip(array, allowed.low, allowed.high), type.dtype)
     if not type.dtype.is_float:
         return array.astype(dtype)
     clipped = np.clip(array, allowed.low, allowed.high).astype(dtype)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.ir import arithmetic
+from compiler.ir.small import wide
 from compiler.ir.tensor import DType
 
 SHORT_BITS = 16
@@ -80,10 +82,10 @@ def whole(dtype: DType) -> Interval:
         return TRUTH
     if dtype.is_float:
         return EVERYTHING
-    limits = np.iinfo(dtype.numpy)
-    if limits.bits <= SHORT_BITS:
-        return Interval(int(limits.min), int(limits.max))
-    return Interval(0, math.inf) if limits.min == 0 else EVERYTHING
+    least, greatest = arithmetic.bounds(dtype)
+    if 8 * dtype.bytes <= SHORT_BITS:
+        return Interval(least, greatest)
+    return Interval(0, math.inf) if least == 0 else EVERYTHING
 
 
 def held(interval: Interval, dtype: DType) -> Interval:
@@ -92,9 +94,9 @@ def held(interval: Interval, dtype: DType) -> Interval:
         return interval
     if dtype is DType.BOOL:
         return interval if interval in TRUTH else TRUTH
-    limits = np.iinfo(dtype.numpy)
-    fits = (interval.low >= limits.min or interval.low == -math.inf) and (
-        interval.high <= limits.max or interval.high == math.inf
+    least, greatest = arithmetic.bounds(dtype)
+    fits = (interval.low >= least or interval.low == -math.inf) and (
+        interval.high <= greatest or interval.high == math.inf
     )
     return interval if fits and interval in whole(dtype) else whole(dtype)
 
@@ -103,6 +105,8 @@ def of_array(array: np.ndarray) -> Interval:
     """What a constant holds; everything where it has a NaN, zero where it has no elements."""
     if not array.size:
         return Interval(0, 0)
+    if DType.of(array.dtype).is_small:
+        array = array.astype(wide(DType.of(array.dtype)).numpy)
     with np.errstate(all="ignore"):
         low, high = array.min().item(), array.max().item()
     if low != low or high != high:

@@ -32,16 +32,20 @@ def evaluate_graph(
     *,
     wide: bool = True,
     mantissa: int = 0,
+    nudge: float = 0.0,
     keep: Collection[int] = (),
     watch: Watch = unwatched,
 ) -> dict[int, np.ndarray]:
     """Values of the graph's outputs, and of those in `keep`, by id.
 
     inputs  arrays by id, in the declared shapes; dtypes are brought to the declared ones
-    wide    every float tensor (inputs, constants, results) is float64, and a Cast to a float type does not narrow;
+    wide    every float tensor (inputs, constants, results) is float64, and a Cast to a float type does not narrow, but
+            for small floats (`compiler.ir.small`), to which every evaluation rounds;
             otherwise every value has its declared dtype, so that the result shows what rounding in that dtype costs
     mantissa  bits to which every float is rounded, the leading one counted, as it would be in memory: 11 of fp16, 8 of
               bf16; 0: none is
+    nudge   added to floats before they are rounded to a small type, times the largest of them: what rounds to another
+            element for a small nudge up or down lies near the middle between two
 
     `watch` is told how far the evaluation is. A value is dropped after its last reader, so memory stays near the
     model's own. Raises InternalError, naming the node, when an operator has no record, its reference fails, or a result
@@ -60,6 +64,8 @@ def evaluate_graph(
 
     for position, node in enumerate(graph.nodes):
         arrays = tuple(None if value is None else value_of(value) for value in node.inputs)
+        if nudge and rounds_to_small(graph, node):
+            arrays = (_nudged(arrays[0], nudge), *arrays[1:])
         results = _results(graph, node, arrays, operators, wide, partial(watch, position))
         for value, result in zip(node.outputs, results, strict=False):
             if value in wanted or value in last:
@@ -71,12 +77,24 @@ def evaluate_graph(
     return {value: value_of(value) for value in wanted}
 
 
+def rounds_to_small(graph: Graph, node: Node) -> bool:
+    """Whether a node makes elements of a small type (`compiler.ir.small`) of floats."""
+    source = node.inputs[0] if node.inputs else None
+    return source is not None and graph.type(node.outputs[0]).dtype.is_small and _widens(graph.type(source).dtype)
+
+
+def _nudged(array: np.ndarray | None, nudge: float) -> np.ndarray:
+    assert array is not None
+    largest = np.max(np.abs(array), initial=0.0, where=np.isfinite(array))
+    return np.asarray(array + nudge * largest, array.dtype)
+
+
 def _results(
     graph: Graph, node: Node, arrays: Arrays, operators: Operators, wide: bool, watch: Callable[[float], None]
 ) -> list[np.ndarray]:
     if node.op not in operators:
         raise InternalError(f"node {node.source!r} has operator {node.op}, of which there is no record")
-    if wide and node.op in ("Cast", "CastLike") and graph.type(node.outputs[0]).dtype.is_float:
+    if wide and node.op in ("Cast", "CastLike") and _widens(graph.type(node.outputs[0]).dtype):
         assert arrays[0] is not None
         results: tuple[np.ndarray, ...] = (arrays[0].astype(np.float64),)
     else:
@@ -160,12 +178,17 @@ def _checked(graph: Graph, node: Node, value: int, result: np.ndarray, wide: boo
 def _declared(array: np.ndarray, dtype: DType, wide: bool) -> np.ndarray:
     """An array in its declared dtype; in float64 where that is a float type and `wide` is asked for."""
     with np.errstate(all="ignore"):
-        return array.astype(np.float64 if wide and dtype.is_float else dtype.numpy, copy=False)
+        return array.astype(np.float64 if wide and _widens(dtype) else dtype.numpy, copy=False)
+
+
+def _widens(dtype: DType) -> bool:
+    """Whether the oracle computes in float64 instead: small floats are what values are rounded to, as integers are."""
+    return dtype.is_float and not dtype.is_small
 
 
 def _rounded(array: np.ndarray, mantissa: int) -> np.ndarray:
     """Floats to the nearest with so many bits of mantissa; their range stays."""
-    if not mantissa or array.dtype.kind != "f":
+    if not mantissa or array.dtype.kind != "f" or DType.of(array.dtype).is_small:
         return array
     fraction, exponent = np.frexp(array)
     with np.errstate(all="ignore"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,19 +13,25 @@ import numpy as np
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.errors import InputsError, Refusal
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenDimension, OpenShapes
 from compiler.ir.tensor import DType
 from compiler.measure.npz import Spec, read_fitting, read_inputs
+from compiler.prove.sizes import sizes_of
 
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One: what the caller calls it, the SHA-256 of its file, and arrays by value id, in declared dtype and shape."""
+    """One: what the caller calls it, the SHA-256 of its file, and arrays by value id, in declared dtype and shape.
+
+    `sizes` are those of open dimensions, by name; the ids are then those of the model at these sizes.
+    """
 
     name: str
     digest: str
     arrays: Mapping[int, np.ndarray]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class _Spec:
     dtype: str
     shape: tuple[int, ...]
     numpy: np.dtype
+    axes: tuple[OpenDimension | None, ...]
 
 
 def read_samples(files: Mapping[str, Path], graph: Graph) -> tuple[Sample, ...]:
@@ -44,6 +51,18 @@ def read_samples(files: Mapping[str, Path], graph: Graph) -> tuple[Sample, ...]:
     Raises InputsError with every input that does not fit, of all samples.
     """
     return tuple(_of_each(files, lambda name, path: _read(name, path, graph)))
+
+
+def read_sized(
+    files: Mapping[str, Path], graph: Graph, shapes: OpenShapes, at: Callable[[Mapping[str, int]], Graph]
+) -> tuple[Sample, ...]:
+    """As `read_samples`, for a graph that leaves dimensions open; `at` loads the model at exact sizes of these."""
+
+    def read(name: str, path: Path) -> Sample:
+        sizes = sizes_of(shapes, read_inputs(path, specs_of(graph, shapes)))
+        return replace(_read(name, path, at(sizes)), sizes=sizes)
+
+    return tuple(_of_each(files, read))
 
 
 def share_out(files: Mapping[str, Path], bindings: Sequence[Sequence[Spec]]) -> list[dict[str, Path]]:
@@ -55,9 +74,12 @@ def share_out(files: Mapping[str, Path], bindings: Sequence[Sequence[Spec]]) -> 
     return [{name: files[name] for name, its in fitting if its == at} for at in range(len(bindings))]
 
 
-def specs_of(graph: Graph) -> list[Spec]:
-    """A graph's inputs as archives of arrays know them."""
-    return [_spec(graph, value) for value in graph.inputs]
+def specs_of(graph: Graph, shapes: OpenShapes | None = None) -> list[Spec]:
+    """The model's inputs as archives of arrays know them; `shapes` says which of their axes are open."""
+    if shapes is None:
+        return [_spec(graph, value, (None,) * len(graph.type(value).dims)) for value in graph.inputs]
+    axes = [tuple(None if number is None else shapes.dimensions[number] for number in its) for its in shapes.inputs]
+    return [_spec(graph, value, its) for value, its in zip(graph.inputs, axes, strict=False)]
 
 
 def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> list[Made]:
@@ -91,13 +113,13 @@ def _read(name: str, path: Path, graph: Graph) -> Sample:
     return Sample(name, digest, typed)
 
 
-def _spec(graph: Graph, value: int) -> _Spec:
+def _spec(graph: Graph, value: int, axes: tuple[OpenDimension | None, ...]) -> _Spec:
     dtype = graph.type(value).dtype
-    carried = np.dtype(np.uint16) if dtype is DType.BF16 else dtype.numpy
-    return _Spec(graph.values[value].name, dtype.numpy.name, graph.type(value).dims, carried)
+    carried = np.dtype(np.uint16) if dtype is DType.BF16 else np.dtype(np.uint8) if dtype.is_small else dtype.numpy
+    return _Spec(graph.values[value].name, dtype.numpy.name, graph.type(value).dims, carried, axes)
 
 
 def _typed(graph: Graph, value: int, array: np.ndarray) -> np.ndarray:
-    """bfloat16 travels as its bits."""
+    """bfloat16 and small types travel as their bits."""
     dtype = graph.type(value).dtype
-    return array.view(dtype.numpy) if dtype is DType.BF16 else array
+    return array.view(dtype.numpy) if dtype is DType.BF16 or dtype.is_small else array

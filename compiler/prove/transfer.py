@@ -163,6 +163,8 @@ def _cast(site: Site) -> Interval:
     x, dtype = site.arg(0), site.results[0].dtype
     if dtype is DType.BOOL:
         return TRUTH
+    if dtype.is_float and dtype.is_small:  # rounded by far more than others, also past an end
+        return EVERYTHING
     return x if dtype.is_float else Interval(truncated(x.low), truncated(x.high))
 
 
@@ -451,6 +453,16 @@ def _ranked_back(site: Site, position: int, need: Interval) -> Interval | None:
     return need if position == 0 and site.output == 0 else None
 
 
+def _chosen_boxes(site: Site) -> Interval:
+    """Places among the boxes, and how many of a row are chosen."""
+    return Interval(0, max(site.type(0).dims[1] - 1, 0) if site.output == 0 else number_of(site.node, "most", 0))
+
+
+def _beyond(site: Site) -> Interval:
+    value = number_of(site.node, "value", 0)
+    return hull([site.arg(0), Interval(value, value)])
+
+
 def _common_bits(site: Site) -> Interval:
     """No more than any operand that is not negative."""
     limits = [arg.high for arg in site.present if arg.low >= 0]
@@ -518,5 +530,7 @@ TRANSFER: Mapping[str, Transfer] = {
     "ArgMax": Transfer(_position),
     "ArgMin": Transfer(_position),
     "TopK": Transfer(_ranked, _ranked_back),
+    "SelectBoxes": Transfer(_chosen_boxes),
+    "PadBeyond": Transfer(_beyond, _kept),
 }
 """By operator; others that move elements are MOVED."""

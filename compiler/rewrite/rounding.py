@@ -16,7 +16,7 @@ def rounded(array: np.ndarray, dtype: DType) -> np.ndarray | No:
     """A float64 result in `dtype`; No if it does not fit, since the program would hold an infinity or a NaN."""
     with np.errstate(all="ignore"):
         result = np.asarray(array, np.float64).astype(dtype.numpy)
-    if not bool(np.isfinite(result.astype(np.float64) if dtype is DType.BF16 else result).all()):
+    if not bool(np.isfinite(result.astype(np.float64) if dtype is DType.BF16 or dtype.is_small else result).all()):
         return No(f"a constant would not be finite in {dtype}")
     return result
 

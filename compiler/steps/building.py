@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from compiler.contract import DemandedRange
 from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.graph import Graph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
@@ -24,6 +25,7 @@ from compiler.prove.effort import Effort
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.ranges import Derived
 from compiler.prove.samples import Sample
+from compiler.prove.sizes import padded, usual_sizes
 from compiler.rewrite.rewrite import Rewritten
 from compiler.session import Session
 from compiler.steps.choosing import Weighed
@@ -38,6 +40,8 @@ class Front:
 
     effort   what proving takes; None for a target that does not run here, on which nothing is proved
     derived  the ranges of its inputs
+    usual    the model as inputs are drawn for it: where dimensions are open, at the opt of their ranges
+    at       loads the model at exact sizes of its open dimensions, by name
     samples  inputs that the caller gave, of those that have the shapes of this binding
     """
 
@@ -47,17 +51,28 @@ class Front:
     weighed: Weighed
     fused: Fused
     derived: Derived
+    usual: Graph
+    at: Callable[[Mapping[str, int]], Loaded]
     samples: tuple[Sample, ...] = ()
 
     def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
         """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
-        graph = self.loaded.graph
+        graph = self.usual
         arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed)
-        return {graph.values[value].name: array for value, array in arrays.items()}
+        names = (graph.values[value].name for value in graph.inputs)
+        return dict(zip(names, arrays.values(), strict=True))
+
+    def program_inputs(self, seed: int) -> dict[str, np.ndarray]:
+        """The same as the program takes it, by its names: where dimensions are open padded, with the sizes."""
+        graph, shapes, timed = self.loaded.graph, self.loaded.open_shapes, self.timed_inputs(seed)
+        if shapes is None:
+            return timed
+        given = padded(graph, shapes, [*timed.values()])
+        return {graph.values[value].name: array for value, array in given.items()}
 
     @property
     def input_ranges(self) -> tuple[DemandedRange, ...]:
-        graph = self.loaded.graph
+        graph = self.usual
         return tuple(
             DemandedRange(graph.values[value].name, *found.interval.ends, found.why)
             for value, found in self.derived.ranges.items()
@@ -159,7 +174,7 @@ def _planned(session: Session, tiles: TiledKernels, front: Front) -> Planned:
         hurry=session.budget.hurry,
         place=session.place,
         share=session.budget.share("plans"),
-        inputs=front.timed_inputs(session.options.seed),
+        inputs=front.program_inputs(session.options.seed),
     )
     return planned(scheduled, session, tiles.machine, race)
 
@@ -169,6 +184,7 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
 
     Nothing in it may differ from run to run, such as what this run had time to measure.
     """
+    shapes = front.loaded.open_shapes
     loaded, target, ranking = front.loaded, session.backend.target, tiles.tiled.ranking
     return Facts(
         model_digest=loaded.digest,
@@ -187,4 +203,6 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         notices=loaded.notices,
         ranges=front.input_ranges,
         samples=tuple(sample.digest for sample in front.samples),
+        open=shapes,
+        opt=tuple(usual_sizes(session.options, shapes).values()) if shapes else (),
     )

@@ -14,8 +14,9 @@ from compiler.contract import BindingReport, CompileOptions, CompileReport
 from compiler.errors import InternalError
 from compiler.pack.join import Part, join
 from compiler.pack.loader import Model
+from compiler.prove.sizes import dims_json
 from compiler.session import Session
-from compiler.steps.building import Built
+from compiler.steps.building import Built, Front
 from compiler.trace import Trace
 
 PLAN = 1
@@ -36,11 +37,10 @@ class Proved:
     results: tuple[str, ...] | None
 
 
-def proved(
-    session: Session, built: Built, report: CompileReport, artifact: Path, inputs: Mapping[str, np.ndarray]
-) -> Proved:
-    """What is kept of a binding's artifact, which lies at `artifact` and was timed on `inputs`."""
-    part = Part.of(artifact, session.options.binding)
+def proved(session: Session, front: Front, built: Built, report: CompileReport, artifact: Path) -> Proved:
+    """What is kept of a binding's artifact, which lies at `artifact`."""
+    shapes, inputs = front.loaded.open_shapes, front.timed_inputs(session.options.seed)
+    part = Part.of(artifact, dims_json(session.options, shapes))
     if not session.backend.target.is_here:
         return Proved(part, report, inputs, None)
     with Model(artifact, plan=PLAN, verify=False) as model:
@@ -85,6 +85,7 @@ def joined(
                 one.report.tolerance,
                 one.report.input_ranges,
                 one.report.samples,
+                one.report.sizes,
             )
             for one in each
         ),

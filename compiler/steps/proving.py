@@ -6,21 +6,28 @@ It is run, through its own loader, against the reference on the graph before rew
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import reduce
+from typing import NoReturn
 
 import numpy as np
 
+from compiler.contract import CompileOptions, SizeReport
 from compiler.errors import Disagreement, UnsupportedModel
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
-from compiler.pack.loader import Model
-from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree
-from compiler.prove.bisect import bisect
-from compiler.prove.effort import Effort
+from compiler.pack.loader import Model, RunError
+from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
+from compiler.prove.bisect import bisect, demand_same_meaning
+from compiler.prove.effort import Effort, reference_effort
+from compiler.prove.samples import Sample
+from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.trace import Hurry, Trace
@@ -38,65 +45,148 @@ BEYOND_RANGE = "beyond_range"
 
 @dataclass(frozen=True)
 class Proof:
-    """What running the artifact showed; no agreement for a target that does not run here."""
+    """What running the artifact showed; no agreement for a target that does not run here.
+
+    Where dimensions are open the agreement has the largest errors of all `sizes`.
+    """
 
     agreement: Agreement | None
     latency_s: float
+    sizes: tuple[SizeReport, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph to judge the program against, and the samples of its shapes.
+
+    effort  what evaluating it takes
+    shapes  which axes of its outputs have a size that follows from data; None: none has
+    sizes   of the dimensions that the program leaves open, by name
+    """
+
+    graph: Graph
+    shapes: OpenShapes | None
+    effort: Effort
+    samples: Sequence[Sample]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.sizes.items())
 
 
 def prove(session: Session, front: Front, built: Built) -> Proof:
     """Runs the artifact under each of its plans against the reference on the unrewritten graph.
 
+    Where dimensions are open it runs at several sizes, against the model loaded at exactly these.
+
     Raises Disagreement that names the first diverging node, InputsError for inputs that the model does not take, and
     UnsupportedModel for a model without a finite result.
     """
-    backend, options, graph = session.backend, session.options, front.loaded.graph
-    if not backend.target.is_here or front.effort is None:
+    options = session.options
+    if not session.backend.target.is_here or front.effort is None:
         return Proof(None, 0.0)
-    precision = built.rounding.precision
+    end = time.monotonic() + AGREE_SECONDS
     with ExitStack() as opened:
-        model, *others = (opened.enter_context(Model(built.packed.path, plan=number)) for number in built.plans.numbers)
-        verdict = agree(
-            _in_declared_types(model, graph),
-            graph,
-            OPERATORS,
-            options.tolerance,
-            options.seed,
-            precision=options.precision,
-            largest=LARGEST.get(precision, math.inf),
-            budget_s=AGREE_SECONDS,
-            others=[_in_declared_types(other, graph) for other in others],
-            samples={f"sample {sample.name!r:.200}": sample.arrays for sample in front.samples},
-            watch=Progress(session.trace, session.budget.hurry, front.effort),
-        )
-        if verdict.beyond_range:
-            fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
-            raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
-        if not verdict.passed and verdict.failing_inputs is not None:
-            blamed = built.all_plans[verdict.failing_way]
-            told = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
-            with backend.stepper(built.kernels, blamed) as stepper:
-                bisect(graph, built.kernels, stepper, verdict.failing_inputs, OPERATORS, verdict.tolerance, told)
-        if not verdict.is_finite:
-            raise UnsupportedModel(
-                "the model gives no finite number, whatever it was given: nothing shows what it means",
-                fix="look for weights and attributes that are not finite, and for divisions by zero",
-            )
-        if not verdict.passed:
-            raise Disagreement(
-                "nothing shows that the artifact computes what the model says: rounding alone exceeds what may be "
-                "granted in "
-                f"every case ({', '.join(verdict.undecided)})",
-                fix='state how much error is acceptable, such as {"tolerance": 0.05}',
-            )
+        models = [opened.enter_context(Model(built.packed.path, plan=number)) for number in built.plans.numbers]
+        found = [_judged(session, front, built, models, case, end) for case in _cases(front, options, front.effort)]
         timed = front.timed_inputs(options.seed)
-        inputs = [timed[spec.name] for spec in model.inputs]
+        inputs = [timed[spec.name] for spec in models[0].inputs]
 
         def run_once() -> None:
-            model.run_flat(inputs)
+            models[0].run_flat(inputs)
 
         latency = model_latency(run_once, LATENCY_SECONDS)
-    return Proof(verdict, latency.median)
+    sizes = tuple(SizeReport(case.sizes, verdict.errors) for case, verdict in found if case.sizes)
+    return Proof(reduce(merged, (verdict for _, verdict in found)), latency.median, sizes)
+
+
+def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Case]:
+    """Where dimensions are open: opt, min and max, what samples have, then sizes that are drawn.
+
+    These last are judged while one evaluation of the reference for each, as estimated, takes no longer in all than the
+    options grant for one.
+    """
+    shapes = front.loaded.open_shapes
+    if shapes is None or not shapes.dimensions:
+        yield Case(front.loaded.graph, shapes, whole, front.samples)
+        return
+    certain, drawn = judged_sizes(shapes, usual_sizes(options, shapes), options.seed)
+    certain += [dict(sample.sizes) for sample in front.samples]
+    done: list[Mapping[str, int]] = []
+    spent = 0.0
+    for sizes in (*certain, *drawn):
+        if sizes in done:
+            continue
+        exact = front.at(sizes)
+        effort = reference_effort(exact.graph)
+        spent += effort.seconds
+        if len(done) >= len(certain) and spent > options.proof_limit_s:
+            return
+        done.append(sizes)
+        samples = [sample for sample in front.samples if sample.sizes == sizes]
+        yield Case(exact.graph, exact.open_shapes, effort, samples, sizes)
+
+
+def _judged(
+    session: Session, front: Front, built: Built, models: Sequence[Model], case: Case, end: float
+) -> tuple[Case, Agreement]:
+    """The verdict on one case, which passed; edge cases begin until `end`."""
+    options, precision = session.options, built.rounding.precision
+    ways = [_in_declared_types(model, case) for model in models]
+    verdict = agree(
+        ways[0],
+        case.graph,
+        OPERATORS,
+        options.tolerance,
+        options.seed,
+        precision=options.precision,
+        largest=LARGEST.get(precision, math.inf),
+        budget_s=end - time.monotonic(),
+        others=ways[1:],
+        samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
+        watch=Progress(session.trace, session.budget.hurry, case.effort),
+        shapes=case.shapes,
+    )
+    if verdict.beyond_range:
+        fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
+        raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
+    if not verdict.passed and verdict.failing_inputs is not None:
+        _blamed(session, front, built, case, verdict, verdict.failing_inputs)
+    at = f" at {case}" if case.sizes else ""
+    if not verdict.is_finite:
+        raise UnsupportedModel(
+            f"the model gives no finite number{at}, whatever it was given: nothing shows what it means",
+            fix="look for weights and attributes that are not finite, and for divisions by zero",
+        )
+    if not verdict.passed:
+        raise Disagreement(
+            f"nothing shows that the artifact computes what the model says{at}: rounding alone exceeds what may be "
+            f"granted in every case ({', '.join(verdict.undecided)})",
+            fix='state how much error is acceptable, such as {"tolerance": 0.05}',
+        )
+    return case, verdict
+
+
+def _blamed(
+    session: Session,
+    front: Front,
+    built: Built,
+    case: Case,
+    verdict: Agreement,
+    failing: Mapping[int, np.ndarray],
+) -> NoReturn:
+    """Raises Disagreement that names what is at fault for a program that fails on inputs of the case."""
+    graph, shapes = front.loaded.graph, front.loaded.open_shapes
+    inputs = failing
+    if shapes is not None:
+        inputs = padded(graph, shapes, [failing[value] for value in case.graph.inputs])
+        if case.sizes:
+            exact = case.graph, case.shapes
+            demand_same_meaning(graph, shapes, inputs, exact, failing, verdict.tolerance, str(case))
+    blamed = built.all_plans[verdict.failing_way]
+    told = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
+    with session.backend.stepper(built.kernels, blamed) as stepper:
+        bisect(graph, built.kernels, stepper, inputs, OPERATORS, verdict.tolerance, told)
 
 
 @dataclass
@@ -134,12 +224,26 @@ class Progress:
             self.trace.progress(done, f"float64 reference: {100 * done:.0f}% of about {whole:.0f} s{evaluation}")
 
 
-def _in_declared_types(model: Model, graph: Graph) -> ModelRunner:
-    """What runs an artifact, whose outputs of bfloat16 are their bits, with outputs of the graph's types."""
-    dtypes = [graph.type(value).dtype.numpy for value in graph.outputs]
+def _in_declared_types(model: Model, case: Case) -> ModelRunner:
+    """What runs an artifact, whose outputs of bfloat16 are their bits, with outputs of the graph's types.
+
+    It raises Disagreement for outputs that have not the graph's shapes.
+    """
+    values = own_outputs(case.graph, case.shapes)
+    followed = case.shapes.outputs if case.shapes else [()] * len(values)
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [array.view(dtype) for array, dtype in zip(model.run_flat(inputs), dtypes, strict=True)]
+        try:
+            arrays = model.run_flat(inputs)
+        except RunError as error:
+            if not case.sizes:
+                raise
+            raise Disagreement(f"the artifact fails at {case}: {error}") from error
+        for value, array, axes in zip(values, arrays, followed, strict=True):
+            if not any(number is not None for number in axes) and array.shape != value.type.dims:
+                said = f"output {value.name!r} has shape {list(array.shape)} at {case}, and the model's {value.type}"
+                raise Disagreement(said, fix="report this model: it is our fault")
+        return [array.view(value.type.dtype.numpy) for value, array in zip(values, arrays, strict=True)]
 
     return run
 

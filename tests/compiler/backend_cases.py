@@ -27,8 +27,10 @@ from compiler.frontend import load
 from compiler.ir.evaluate import evaluate
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
+from compiler.prove.sizes import cut, own_outputs
 
 TABLE = Path(__file__).with_name("backend_cases.txt")
 
@@ -81,28 +83,32 @@ def judge(case: Any) -> Verdict:
     """Loads a case's model and computes it both ways, for each of its data sets."""
     for inputs, outputs in case.data_sets:
         try:
-            graph, feeds = loaded(case, inputs)
+            graph, feeds, shapes = loaded(case, inputs)
         except ModelError as refusal:
             return Verdict(case.name, refused="; ".join(r.reason for r in refusal.refusals) or refusal.message)
         for way, values in (
             ("reference", evaluate_graph(graph, feeds, OPERATORS)),
             ("definition", by_definition(graph, feeds)),
         ):
-            for id, expected in zip(graph.outputs, outputs, strict=True):
-                declared = graph.type(id).dtype.numpy
+            found = zip(own_outputs(graph, shapes), cut(graph, shapes, values), outputs, strict=True)
+            for value, array, expected in found:
                 with np.errstate(all="ignore"):
-                    got = np.asarray(values[id]).astype(declared)
+                    got = np.asarray(array).astype(value.type.dtype.numpy)
                 if fault := _fault(got, np.asarray(_array(expected)), case.rtol, case.atol):
                     return Verdict(case.name, wrong=f"{way}: {fault}")
     return Verdict(case.name)
 
 
-def loaded(case: Any, inputs: Sequence[Any]) -> tuple[Graph, dict[int, np.ndarray]]:
-    """A case's graph, and one of its data sets as what to feed it. Raises ModelError for a model that is refused."""
+def loaded(case: Any, inputs: Sequence[Any]) -> tuple[Graph, dict[int, np.ndarray], OpenShapes | None]:
+    """A case's graph, one of its data sets as what to feed it, and its outputs whose sizes data decide.
+
+    Raises ModelError for a model that is refused.
+    """
     names = [info.name for info in case.model.graph.input]
     given = dict(zip(names, map(_array, inputs), strict=False))
-    graph = load(_with_constants(case.model, given).SerializeToString(), CompileOptions(), OPERATORS).graph
-    return graph, {id: np.asarray(given[graph.values[id].name]) for id in graph.inputs}
+    read = load(_with_constants(case.model, given).SerializeToString(), CompileOptions(), OPERATORS)
+    graph = read.graph
+    return graph, {id: np.asarray(given[graph.values[id].name]) for id in graph.inputs}, read.open_shapes
 
 
 def by_definition(graph: Graph, feeds: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:

@@ -37,6 +37,9 @@ from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 
 MOST_SECONDS = 60
+"""Of CPU for each process, so that what else runs on the machine does not count against a model."""
+PATIENCE = 10
+"""Wall seconds for each of them: for what waits for ever and uses no CPU."""
 MOST_BYTES = 8 << 30
 """Of address space, beyond which a model is refused or fails."""
 EXTENTS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 100, 1000)
@@ -250,7 +253,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def outcome(number: int) -> Outcome:
-    """What becomes of a model, in a process of its own with MOST_SECONDS and MOST_BYTES."""
+    """What becomes of a model, in a process of its own with MOST_SECONDS and MOST_BYTES, past which it is killed."""
     name, data = mutant(number)
     reading, writing = os.pipe()
     child = os.fork()
@@ -272,7 +275,8 @@ def outcome(number: int) -> Outcome:
 
 def _compiled(number: int, data: bytes) -> tuple[str, str, str, str]:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    signal.alarm(MOST_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    signal.alarm(PATIENCE * MOST_SECONDS)
     options = CompileOptions(threads=1 + number % 2, tuning_budget_s=0)
     with tempfile.TemporaryDirectory(prefix="tw-mutant-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, about the values of a mutant

@@ -80,7 +80,7 @@ def test_every_operators_definition_reads_back_to_its_key() -> None:
     seen = set()
     for cases in by_operator().values():
         try:
-            graph, _ = loaded_case(cases[0], cases[0].data_sets[0][0])
+            graph, _, _ = loaded_case(cases[0], cases[0].data_sets[0][0])
         except Exception:  # the front end's refusals have tests of their own
             continue
         for node in graph.nodes:

@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 HEADERS = HERE / "include"
 SCALARS = HERE.parents[1] / "compiler" / "devices" / "cuda" / "runtime"
 """Searched after HEADERS: all but `tw_cuda.h` is the same for both compilers."""
+SHARED = HERE.parents[1] / "compiler" / "codegen"
+"""Searched last: what kernels in C and in CUDA C++ share."""
 RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
 COMPILER = "g++"
@@ -195,13 +197,13 @@ def compile_kernels(
     def build(path: Path) -> None:
         unit, unlinked = path.with_name(name), path.with_suffix(".o")
         unit.write_text(text)
-        includes = (f"-I{HEADERS}", f"-I{SCALARS}", "-include", "cuda_builtins.h")
+        includes = (f"-I{HEADERS}", f"-I{SCALARS}", f"-I{SHARED}", "-include", "cuda_builtins.h")
         run_compiler([*options, "-Wno-unknown-pragmas", *includes, "-x", "c++", "-c", unit, "-o", unlinked])
         # Linked without -fsanitize=thread: what it calls is defined in the runtime.
         sanitizers = [option for option in options if option.startswith("-fsanitize=address")]
         run_compiler(["-shared", *sanitizers, unlinked, runtime, "-o", path])
 
-    headers = text_of(HEADERS, ".h"), text_of(SCALARS, ".h")
+    headers = text_of(HEADERS, ".h"), text_of(SCALARS, ".h"), text_of(SHARED, ".h")
     return kept(repr((compiler_version(), options, name, text, headers, str(runtime))), ".so", build)
 
 

@@ -11,7 +11,7 @@ from bench.conformance.table import kept
 from compiler.frontend.domains import DOMAINS
 from compiler.frontend.opsets import COMPOSED, UPGRADES
 from compiler.frontend.special import FOLDED
-from compiler.ops import FAMILIES, OPERATORS
+from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from tests.docs.pages import wrapped
 from worker.catalogue import INLINED, NEVER, about, composed, limits
@@ -27,8 +27,10 @@ newest when the model is read.
 
 "Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
 is refused before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
-integers of 8 to 64 bits, float16, bfloat16, float and double; strings, sequences, optionals, complex numbers and floats
-of 8 bits or less are refused. An operator may still refuse one of its forms, and says which.
+integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; strings, sequences,
+optionals and complex numbers are refused. Types of 8 bits and less are [stored and not computed
+in](decisions/small-types-are-bytes-between-kernels.md), one byte an element; operators that only move elements take
+all of them. An operator may still refuse one of its forms, and says which.
 """
 
 
@@ -52,7 +54,7 @@ def _row(operator: Operator) -> str:
 
 
 def _others() -> Iterator[str]:
-    elsewhere = {*OPERATORS, *FOLDED, *INLINED, *NEVER}
+    elsewhere = {*MODEL_OPERATORS, *FOLDED, *INLINED, *NEVER}
     yield "## Beside these\n"
     yield _paragraph(
         "**Folded.** Their results follow from types and constants alone, so they never become kernels: "

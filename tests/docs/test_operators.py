@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import re
 
-from compiler.ops import OPERATORS
+from compiler.frontend.open.sized import MEASURED
+from compiler.ops import MODEL_OPERATORS
 from tests.docs.operators_page import PAGE, page
 from tests.docs.pages import ROOT
 
@@ -13,14 +14,13 @@ def test_the_page_is_current() -> None:
 
 def test_every_operator_has_one_row() -> None:
     rows = re.findall(r"^\| (\w+) \| \d+ to \d+ \|", PAGE.read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(OPERATORS)
+    assert sorted(rows) == sorted(MODEL_OPERATORS)
 
 
-def test_operators_that_are_always_refused_are_marked() -> None:
-    marked = re.findall(r"^\| (\w+) \|.*only of constants", page(), re.MULTILINE)
-    assert {"NonMaxSuppression", "Unique", "NonZero"} <= set(marked)
-    assert "Conv" not in marked
-    assert "TopK" not in marked
+def test_operators_whose_results_data_size_are_marked() -> None:
+    marked = re.findall(r"^\| (\w+) \|.*data may say how large", page(), re.MULTILINE)
+    assert sorted(marked) == sorted(MEASURED)
+    assert {"NonMaxSuppression", "Unique", "NonZero", "Compress"} == set(marked)
 
 
 def test_the_page_names_the_command_that_makes_it() -> None:

@@ -35,7 +35,7 @@ def tiny(name: str, **options: int) -> bytes:
 
 def model(
     nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Sequence[int | str]],
+    inputs: Mapping[str, Sequence[int | str] | None],
     outputs: Sequence[str],
     *,
     opset: int = 17,
@@ -53,7 +53,7 @@ def model(
 RELU = helper.make_node("Relu", ["x"], ["y"], name="act")
 
 
-def relu(shape: Sequence[int | str], opset: int = 17) -> bytes:
+def relu(shape: Sequence[int | str] | None, opset: int = 17) -> bytes:
     """One Relu."""
     return model([RELU], {"x": shape}, ["y"], opset=opset)
 

@@ -149,6 +149,28 @@ def test_the_server_infers_what_the_artifact_infers_here(house: House, tmp_path:
     assert json.loads(refused.stdout)["error"]["code"] == "invalid_inputs"
 
 
+def test_a_range_of_sizes_is_compiled_run_timed_and_inferred(house: House, tmp_path: Path) -> None:
+    (house.folder / "ranged.onnx").write_bytes(models.relu(["n", "length", 3]))
+    ranges = ["--dim", "n=1:2:5", "--dim", "length=1:9"]
+    arguments = ["ranged.onnx", "--json", "--budget", "0", *ranges, "-o", str(tmp_path / "ranged.tw")]
+    made = json.loads(house.command_line("compile", *arguments).stdout)
+    told = json.loads(house.command_line("run", str(tmp_path / "ranged.tw"), "--dim", "n=3", "--json").stdout)
+    assert told["outputs"]["y"]["shape"] == [3, 9, 3]
+
+    write_npz(tmp_path / "in.npz", {"x": np.linspace(-1, 1, 84, dtype=np.float32).reshape(4, 7, 3)})
+    house.command_line("infer", made["id"], str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"))
+    np.testing.assert_array_equal(
+        read_npz(tmp_path / "out.npz")["y"], np.maximum(read_npz(tmp_path / "in.npz")["x"], 0)
+    )
+
+    options = ["--seconds", "0.1", "--dim", "n=4", "--dim", "length=7", "--json"]
+    (timed,) = json.loads(house.command_line("bench", made["id"], *options).stdout)["report"]["artifacts"]
+    assert timed["dims"] == {"n": 4, "length": 7}
+    assert timed["inputs"][0]["shape"] == [4, 7, 3]
+    refused = house.command_line("bench", made["id"], "--seconds", "0.1", "--dim", "n=6", status=1)
+    assert "has no binding at n=6" in refused.stderr
+
+
 def test_a_preflight_says_beforehand_what_compile_says_afterwards(house: House) -> None:
     (house.folder / "foreign.onnx").write_bytes(models.foreign())
     (house.folder / "fine.onnx").write_bytes(models.relu([8, 8]))

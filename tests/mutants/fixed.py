@@ -11,6 +11,7 @@ AGREE = "tests/compiler/prove/test_agree.py"
 FUSE = "tests/compiler/fuse/test_fuse.py"
 GUARDS = "tests/compiler/devices/cpu/emit/test_guards.py"
 PLANS = "tests/compiler/schedule/test_schedule.py"
+RANGES = "tests/compiler/steps/test_ranges_of_sizes.py"
 RECORDS = "tests/compiler/ir/test_machine.py"
 RETENTION = "tests/service/jobs/test_retention.py"
 WALLS = "tests/worker/test_sandbox.py"
@@ -21,8 +22,8 @@ FIXED: tuple[Wanted, ...] = (
     Wanted(
         "agreement: only the first output is judged",
         "compiler/prove/agree.py",
-        "at for at, (value, error) in enumerate(zip(outputs, errors, strict=True)) if",
-        "at for at, (value, error) in enumerate(zip(outputs[:1], errors[:1], strict=True)) if",
+        "        for at, (value, error) in enumerate(zip(outputs, errors, strict=True))\n",
+        "        for at, (value, error) in enumerate(zip(outputs[:1], errors[:1], strict=True))\n",
         (f"{AGREE}::test_every_output_is_judged",),
     ),
     Wanted(
@@ -35,16 +36,30 @@ FIXED: tuple[Wanted, ...] = (
     Wanted(
         "agreement: only the first way to run it is judged",
         "compiler/prove/agree.py",
-        "for run in runners]",
-        "for run in runners[:1]]",
+        "    for run in runners:\n        got = list(run(given))\n",
+        "    for run in runners[:1]:\n        got = list(run(given))\n",
         (AGREE,),
     ),
     Wanted(
         "agreement: the reference is evaluated on the rewritten graph",
         "compiler/steps/proving.py",
-        "session.options, front.loaded.graph",
-        "session.options, front.rewritten.graph",
+        "yield Case(front.loaded.graph, shapes",
+        "yield Case(front.rewritten.graph, shapes",
         ("tests/compiler/test_pipeline.py::test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched",),
+    ),
+    Wanted(
+        "ranges: an output is judged at whatever size it has",
+        "compiler/steps/proving.py",
+        "if not any(number is not None for number in axes) and array.shape != value.type.dims:",
+        "if False:",
+        (f"{RANGES}::test_a_program_that_says_other_sizes_than_the_model_is_found",),
+    ),
+    Wanted(
+        "ranges: what an earlier run left beyond the sizes stays",
+        "compiler/pack/loader.py",
+        "            if old > new:\n",
+        "            if False:\n",
+        ("tests/compiler/steps/test_open_models.py::test_what_an_earlier_run_left_beyond_the_sizes_is_never_summed",),
     ),
     # Memory and waits of plans.
     Wanted(
@@ -216,7 +231,7 @@ FIXED: tuple[Wanted, ...] = (
     Wanted(
         "layout: a job works on the blob itself",
         "worker/layout.py",
-        "            _copy(source, path)\n",
+        "            copies.copy(source, path)\n",
         "            path.hardlink_to(source)\n",
         ("tests/worker/test_layout.py",),
     ),

@@ -36,6 +36,9 @@ def bench(
     binding: Annotated[
         int | None, typer.Option("--binding", help="Of artifacts that hold several; default: 1.")
     ] = None,
+    dims: Annotated[
+        list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range; default: its opt.")
+    ] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
     priority: given.Priority = 0,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the figures.")] = True,
@@ -50,6 +53,7 @@ def bench(
         "threads": threads,
         "seed": seed,
         "binding": binding,
+        "dims": given.sizes(dims) or None,
         "profile": kernels or as_json,
     }
     options = {name: value for name, value in asked.items() if value is not None}

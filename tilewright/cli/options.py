@@ -20,7 +20,11 @@ Precision = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
 Dims = Annotated[
-    list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension; NAME=1,8 binds each.")
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        help="NAME=VALUE of a symbolic dimension; NAME=1,8 binds each, NAME=1:4:16 (min, opt, max) all from 1 to 16.",
+    ),
 ]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help="INPUT=1x3x224x224.")]
 Budget = Annotated[float | None, typer.Option("--budget", help="Seconds for measuring candidates.")]
@@ -77,10 +81,28 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _dimension(text: str) -> int | list[int]:
-    """One value, or several with commas between."""
-    values = [_whole("--dim", value) for value in text.split(",")]
+def sizes(dims: list[str] | None) -> dict[str, int]:
+    """By name of a dimension one size. Raises `UsageError`."""
+    return {name: _whole("--dim", value) for name, value in map(_pair, dims or ())}
+
+
+Dimension = int | dict[str, int]
+
+
+def _dimension(text: str) -> Dimension | list[Dimension]:
+    """A value or a range, or several with commas between."""
+    values = [_range(value) for value in text.split(",")]
     return values if len(values) > 1 else values[0]
+
+
+def _range(text: str) -> Dimension:
+    """A number, or `min:max` or `min:opt:max`."""
+    ends = [_whole("--dim", part) for part in text.split(":")]
+    if len(ends) == 1:
+        return ends[0]
+    if len(ends) > 3:
+        raise UsageError(f"--dim: {text!r} is no range", fix="give min:max or min:opt:max, such as 1:4:16")
+    return dict(zip(("min", "opt", "max") if len(ends) == 3 else ("min", "max"), ends, strict=True))
 
 
 def _whole(option: str, text: str) -> int:

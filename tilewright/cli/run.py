@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import tilewright
 from tilewright.arrays import read_npz, write_npz
+from tilewright.cli.options import sizes
 from tilewright.cli.output import Json, console, failures, print_json
 from tilewright.download import whole
 from tilewright.errors import UsageError
@@ -27,11 +28,14 @@ def run(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
     bench: Annotated[bool, typer.Option("--bench", help="Measure the latency for two seconds.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of random inputs.")] = 0,
+    dims: Annotated[
+        list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range, for random inputs.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run an artifact on this machine, without a server. With `--json`: `outputs`, and `bench` with every sample."""
     with failures(as_json), tilewright.load(artifact) as model, refusals(model):
-        given = read_npz(inputs) if inputs else model.random_inputs(seed)
+        given = read_npz(inputs) if inputs else drawn(model, seed, sizes(dims))
         outputs = model.run(given)
         if output:
             with whole(output) as file:
@@ -46,6 +50,21 @@ def run(
         if measured:
             text = ", ".join(f"{name} {measured[name] * 1e3:.3f} ms" for name in SHOWN)
             console().print(f"latency over {measured['runs']} runs: {text}", markup=False)
+
+
+def drawn(model: tilewright.Model, seed: int, wanted: dict[str, int]) -> dict[str, Any]:
+    """Random inputs of the model's shapes, at sizes of dimensions that it leaves open. Raises `UsageError`."""
+    if not wanted:
+        return model.random_inputs(seed)
+    ranged = [
+        one for one in getattr(model, "bindings", ()) if {*wanted} <= {size.name for size in getattr(one, "open", ())}
+    ]
+    if not ranged:
+        names = ", ".join(map(repr, wanted))
+        raise UsageError(
+            f"the artifact leaves no dimensions {names} open", fix="compile with a range of them, or leave --dim out"
+        )
+    return model.at(ranged[0].number).random_inputs(seed, wanted)
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
+from compiler.codegen.build import small_header
 from compiler.errors import ToolchainFailed, ToolchainMissing
 
-HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h")
+HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h", "tw_boxes.h")
 """What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
 TOOLKIT = Path("/usr/local/cuda")
 """Where an installed toolkit is, whether or not the dynamic linker looks there."""
@@ -101,15 +102,16 @@ def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Co
     `name` is how messages call the file. Raises ToolchainMissing, and ToolchainFailed with NVRTC's log.
     """
     nvrtc = load()
-    texts = [files("compiler.devices.cuda.runtime").joinpath(header).read_bytes() for header in HEADERS]
+    headers = {name: files("compiler.devices.cuda.runtime").joinpath(name).read_text() for name in HEADERS}
+    headers |= small_header((source,))
     program = ctypes.c_void_p()
     created = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),
         source.encode(),
         name.encode(),
-        len(HEADERS),
-        (ctypes.c_char_p * len(HEADERS))(*texts),
-        (ctypes.c_char_p * len(HEADERS))(*map(str.encode, HEADERS)),
+        len(headers),
+        (ctypes.c_char_p * len(headers))(*map(str.encode, headers.values())),
+        (ctypes.c_char_p * len(headers))(*map(str.encode, headers)),
     )
     check(created, "nvrtcCreateProgram")
     try:

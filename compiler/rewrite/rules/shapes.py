@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.ir.graph import Node
+from compiler.ir.small import FLOATS
 from compiler.ir.tensor import DType
 from compiler.ops.attributes import ints
 from compiler.rewrite.measure import WEIGHTS
@@ -116,8 +117,9 @@ def expand_to_own_shape(view: View, node: Node) -> Rewrite | No | None:
     return view.draft(node).same(node.used[0], why="it has that shape already")
 
 
+FULL_FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
 LOSSLESS: dict[DType, tuple[DType, ...]] = {
-    DType.BOOL: tuple(DType),
+    DType.BOOL: tuple(dtype for dtype in DType if dtype is not DType.F8E8M0),
     DType.I8: (DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.F32, DType.F64),
     DType.U8: (
         *(DType.I16, DType.I32, DType.I64, DType.U16, DType.U32, DType.U64),
@@ -130,6 +132,12 @@ LOSSLESS: dict[DType, tuple[DType, ...]] = {
     DType.F16: (DType.F32, DType.F64),
     DType.BF16: (DType.F32, DType.F64),
     DType.F32: (DType.F64,),
+    **dict.fromkeys(FLOATS, (DType.F32, DType.F64)),
+    **dict.fromkeys((DType.I2, DType.I4), (DType.I8, DType.I16, DType.I32, DType.I64, *FULL_FLOATS)),
+    **dict.fromkeys(
+        (DType.U2, DType.U4),
+        (*(DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.U16, DType.U32, DType.U64), *FULL_FLOATS),
+    ),
 }
 """Element types that hold every value of another one."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compiler.contract import BenchmarkOptions, CompileOptions, InputSpec, kinds, options, properties
+from compiler.contract import BenchmarkOptions, CompileOptions, DimRange, InputSpec, kinds, options, properties
 from compiler.errors import OptionsError
 
 KEYS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -145,6 +145,25 @@ def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]
         ),
         ({"dims": {"batch": True}}, "dims['batch'] is not an integer", "give an integer, not True"),
         ({"dims": {"batch": -1}}, "dims['batch'] is -1", "use 0 or more"),
+        ({"dims": {"batch": {"min": -1, "max": 2}}}, "dims['batch'].min is -1", "use 0 or more"),
+        ({"dims": {"batch": {"min": 1.5, "max": 2}}}, "dims['batch'].min is not an integer", "give an integer"),
+        *(
+            (
+                {"dims": {"batch": given}},
+                f"dims['batch'] is {given}: a range has min, max and perhaps opt",
+                'such as {"min": 1, "opt": 4, "max": 16}',
+            )
+            for given in ({}, {"max": 4}, {"min": 1, "max": 4, "step": 2})
+        ),
+        *(
+            ({"dims": {"batch": given}}, f"dims['batch'] is {given}: min <= opt <= max does not hold", "such as")
+            for given in ({"min": 4, "max": 2}, {"min": 2, "opt": 1, "max": 4}, {"min": 2, "opt": 5, "max": 4})
+        ),
+        (
+            {"dims": {"batch": {"min": 0, "max": 0}}},
+            "dims['batch'] is {'min': 0, 'max': 0}: nothing is in a range whose max is 0",
+            "use a max of 1 or more",
+        ),
     ],
     ids=repr,
 )
@@ -186,7 +205,8 @@ def test_the_value_of_an_input_keeps_its_type(value: float | bool | None) -> Non
         ({"threads": 0}, "threads is 0", "use 1 to 256, or leave it out"),
         ({"seed": -1}, "seed is -1", "use 0 or more"),
         ({"profile": 1}, "option 'profile' is not a boolean", "give a boolean, not 1"),
-        ({"second": 1}, "unknown option 'second'", "known options: binding, profile, seconds, seed, threads"),
+        ({"dims": {"batch": -1}}, "dims['batch'] is -1", "use 0 or more"),
+        ({"second": 1}, "unknown option 'second'", "known options: binding, dims, profile, seconds, seed, threads"),
     ],
 )
 def test_benchmarks_refuse_likewise(asked: dict[str, Any], said: str, fix: str) -> None:
@@ -196,7 +216,8 @@ def test_benchmarks_refuse_likewise(asked: dict[str, Any], said: str, fix: str) 
 
 
 def test_benchmark_options_are_read_back_equal() -> None:
-    found = BenchmarkOptions.from_json({"seconds": 2, "threads": 3, "profile": False, "seed": 5})
+    asked = {"seconds": 2, "threads": 3, "profile": False, "seed": 5, "dims": {"length": 9, "batch": 2}}
+    found = BenchmarkOptions.from_json(asked)
     assert BenchmarkOptions.from_json(found.to_json()) == found
     assert BenchmarkOptions.from_json({}) == BenchmarkOptions()
 
@@ -279,3 +300,56 @@ def test_samples_and_their_order_are_part_of_the_cache_key() -> None:
     keys = [options.cache_key("model", samples) for samples in ((), ("a",), ("b",), ("a", "b"), ("b", "a"))]
     assert len({*keys}) == 5
     assert keys[0] == options.cache_key("model")
+
+
+RANGE = {"min": 1, "opt": 4, "max": 16}
+
+
+def programs(dims: Any) -> list[tuple[dict[str, int], dict[str, DimRange]]]:
+    """Of each program the sizes that it is made for, and its ranges."""
+    return [(dict(one.binding), dict(one.ranges)) for one in CompileOptions.from_json({"dims": dims}).bindings]
+
+
+def test_a_range_has_a_program_at_its_opt_and_one_for_all_its_sizes() -> None:
+    whole = DimRange(1, 4, 16)
+    assert programs({"batch": RANGE}) == [({"batch": 4}, {}), ({"batch": 16}, {"batch": whole})]
+    assert programs({"batch": {"min": 1, "max": 16}})[0] == ({"batch": 16}, {})
+    assert programs({"batch": [1, 4, RANGE]}) == [
+        ({"batch": 1}, {}),
+        ({"batch": 4}, {}),
+        ({"batch": 16}, {"batch": whole}),
+    ]
+    assert programs({"batch": RANGE, "length": [8, 9]}) == [
+        ({"batch": 4, "length": 8}, {}),
+        ({"batch": 16, "length": 8}, {"batch": whole}),
+        ({"batch": 4, "length": 9}, {}),
+        ({"batch": 16, "length": 9}, {"batch": whole}),
+    ]
+    assert programs([{"batch": RANGE}, {"batch": 4}]) == programs({"batch": RANGE})
+
+
+def test_a_range_of_one_size_is_that_size() -> None:
+    one = CompileOptions.from_json({"dims": {"batch": {"min": 3, "max": 3}}})
+    assert one == CompileOptions(dims={"batch": 3})
+    assert one.bindings == (one,)
+
+
+def test_ranges_are_read_back_equal_and_are_compilations_of_their_own() -> None:
+    found = CompileOptions.from_json({"dims": {"length": {"min": 0, "max": 9}, "batch": [2, RANGE]}, "seed": 3})
+    assert found.to_json()["dims"] == [
+        {"batch": 2, "length": {"min": 0, "opt": 9, "max": 9}},
+        {"batch": RANGE, "length": {"min": 0, "opt": 9, "max": 9}},
+    ]
+    again = CompileOptions.from_json(json.loads(json.dumps(found.to_json())))
+    assert again == found
+    assert again.cache_key("model") == found.cache_key("model")
+    assert dataclasses.replace(found, seed=3) == found
+    asked: list[Any] = [4, 16, RANGE, {**RANGE, "opt": 5}, {**RANGE, "min": 2}, {**RANGE, "max": 17}]
+    keys = {CompileOptions.from_json({"dims": {"batch": one}}).cache_key("model") for one in asked}
+    assert len(keys) == len(asked)
+
+
+def test_both_programs_of_a_range_count_as_bindings_of_the_artifact() -> None:
+    ranges = [{"min": 0, "max": most} for most in range(1, 17)]
+    assert len(CompileOptions.from_json({"dims": {"batch": ranges}}).bindings) == 32
+    assert "an artifact holds 32 at most" in refused({"dims": {"batch": [*ranges, 99]}}).message

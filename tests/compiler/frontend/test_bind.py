@@ -114,7 +114,7 @@ def test_initializers_that_are_also_inputs_are_constants(operators: Operators, m
         load(model, CompileOptions.from_json({"inputs": {"z": [2]}}), operators)
 
 
-def branches() -> list[Any]:
+def branches(other: str = "FromTheFuture") -> list[Any]:
     def branch(op: str) -> Any:
         return helper.make_graph(
             [helper.make_node(op, ["x"], ["r"])], op, [], [helper.make_tensor_value_info("r", 1, None)]
@@ -123,9 +123,7 @@ def branches() -> list[Any]:
     return [
         helper.make_node("Constant", [], ["limit"], value_int=16000),
         helper.make_node("Equal", ["sr", "limit"], ["c"], name="compare"),
-        helper.make_node(
-            "If", ["c"], ["y"], name="choose", then_branch=branch("Relu"), else_branch=branch("FromTheFuture")
-        ),
+        helper.make_node("If", ["c"], ["y"], name="choose", then_branch=branch("Relu"), else_branch=branch(other)),
     ]
 
 
@@ -143,8 +141,8 @@ def test_a_value_selects_a_branch_and_the_other_is_never_looked_at(
     assert caught.value.refusals[0].operator == "FromTheFuture"
 
 
-def test_an_unknown_condition_is_refused_with_the_input_that_decides(operators: Operators, make_model: Maker) -> None:
-    model = make_model(branches(), {"x": [2], "sr": []}, ["y"], dtypes={"sr": TensorProto.INT64})
+def test_branches_of_two_ranks_are_refused_with_the_input_that_decides(operators: Operators, make_model: Maker) -> None:
+    model = make_model(branches("Shape"), {"x": [2, 2], "sr": []}, ["y"], dtypes={"sr": TensorProto.INT64})
     with pytest.raises(UnsupportedModel) as caught:
         load(model, CompileOptions(), operators)
     (reason,) = caught.value.refusals

@@ -213,6 +213,16 @@ def test_a_map_of_two_results_of_one_kernel_is_no_epilogue_of_it() -> None:
     agrees(graph_of(net.model([net.node("Mul", [y, "mean"], (1, 4, 6, 6))])))
 
 
+@pytest.mark.parametrize("chosen", ["then", "else"])
+def test_a_map_is_no_epilogue_of_a_running_sum_which_reads_what_it_stored_before(chosen: str) -> None:
+    net = Network()
+    x = net.input(9)
+    sums = net.node("CumSum", [x, net.constant(np.array(0, np.int64))], (9,))
+    flags = net.node("Greater", [x, net.weight(1)], (9,))
+    both = [sums, net.weight(9)] if chosen == "then" else [net.weight(9), sums]
+    agrees(graph_of(net.model([net.node("Where", [flags, *both], (9,))])))
+
+
 def test_an_elementwise_kernel_may_lie_over_what_dies_in_it() -> None:
     net = Network()
     x = net.node("Softmax", [net.input(1, 4, 6, 6)], (1, 4, 6, 6), axis=1)

@@ -112,6 +112,52 @@ def test_every_form_can_be_rebuilt_from_its_parts() -> None:
         assert form.rebuild(form.children, form.indices) == form
 
 
+def doubled(leaf: Expr, times: int) -> Expr:
+    """`leaf` added to itself, that to itself, and so on: a few forms that are held twice each, 2**times paths."""
+    for _ in range(times):
+        leaf = Apply("add", (leaf, leaf))
+    return leaf
+
+
+def test_what_several_hold_is_substituted_once_and_stays_one() -> None:
+    """A tree of 2**100 would never be done with."""
+    moved = doubled(Load("x", (Index.of(ROW),), DType.F32), 100).substitute({ROW: Index.of(J) + 1})
+    for _ in range(100):
+        left, right = moved.children
+        assert left is right
+        moved = left
+    assert str(moved) == "x[j + 1]"
+
+
+def test_what_several_hold_is_transformed_once_and_stays_one() -> None:
+    looked_at: list[Expr] = []
+
+    def renamed(part: Expr) -> Expr:
+        looked_at.append(part)
+        return Load("z", part.index, part.type) if isinstance(part, Load) else part
+
+    gathered = Load("x", (Index.of(Indirect(Load("at", (Index.of(ROW),), DType.I64), 0, 7)),), DType.F32)
+    moved = doubled(gathered, 100).transform(renamed)
+    assert len(looked_at) == 102
+    for _ in range(100):
+        left, right = moved.children
+        assert left is right
+        moved = left
+    assert str(moved) == "z[[z[i] in 0..7]]"
+
+
+def test_a_walk_meets_parents_before_what_is_inside_their_indices_and_that_before_their_children() -> None:
+    at = Load("at", (Index.of(ROW),), DType.I64)
+    other = Load("at", (Index.of(ROW) + 1,), DType.I64)
+    both = (Index.of(Indirect(at, 0, 7)) // 2 + Index.of(ROW), Index.of(Indirect(other, 0, 7)))
+    gathered = Load("x", both, DType.F32)
+    whole = Where(expr("lt(x[i], 1.0:f32)"), gathered, Apply("neg", (gathered,)))
+    met = [str(part) for part in whole.walk()]
+    one = [str(gathered), str(at), str(other)]
+    assert met == [str(whole), "lt(x[i], 1.0:f32)", "x[i]", "1.0:f32", *one, f"neg({gathered})", *one]
+    assert [str(load) for load in whole.loads] == ["x[i]", *one, *one]
+
+
 def test_functions_are_listed_under_their_own_name() -> None:
     for name, function in FUNCTIONS.items():
         assert function.name == name

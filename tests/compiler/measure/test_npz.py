@@ -5,7 +5,7 @@ import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from compiler.errors import InputsError, UnsupportedModel
 from compiler.measure import npz
-from compiler.measure.npz import read_inputs, write_outputs
+from compiler.measure.npz import SMALL, read_fitting, read_inputs, write_outputs
+
+
+@dataclass(frozen=True)
+class Sizes:
+    name: str
+    low: int
+    high: int
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -25,10 +33,15 @@ class Port:
     name: str
     dtype: str
     shape: tuple[int, ...]
+    open: dict[int, Sizes] = field(default_factory=dict)
+
+    @property
+    def axes(self) -> list[Sizes | None]:
+        return [self.open.get(axis) for axis in range(len(self.shape))]
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return np.dtype(np.uint16 if self.dtype == "bfloat16" else self.dtype)
+        return np.dtype("uint16" if self.dtype == "bfloat16" else "uint8" if self.dtype in SMALL else self.dtype)
 
 
 PORTS = (Port("the/image:0", "float32", (2, 3)), Port("n", "int32", ()))
@@ -92,6 +105,20 @@ def test_bfloat16_comes_as_its_bits_or_as_numpy_writes_it(tmp_path: Path) -> Non
         (bits,) = read_inputs(saved(tmp_path / "in.npz", b=sent), ports)
         np.testing.assert_array_equal(bits, np.full(2, 0x3F80, np.uint16), strict=True)
     assert "is float32, not bfloat16" in refusals(saved(tmp_path / "in.npz", b=np.ones(2, np.float32)), ports)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_small_types_come_as_their_codes_or_as_numpy_writes_them(name: str, tmp_path: Path) -> None:
+    ports = (Port("b", name, (3,)),)
+    codes = np.array([0, 1, 3], np.uint8)
+    (bits,) = read_inputs(saved(tmp_path / "in.npz", b=codes), ports)
+    np.testing.assert_array_equal(bits, codes, strict=True)
+    written = saved(tmp_path / "in.npz", b=codes.view(getattr(ml_dtypes, name)))
+    if name == "float8_e5m2":  # to numpy it is a float of one byte, of which there is none
+        assert "is no array that can be read" in refusals(written, ports)
+    else:
+        np.testing.assert_array_equal(read_inputs(written, ports)[0], codes, strict=True)
+    assert f"is int8, not {name}" in refusals(saved(tmp_path / "in.npz", b=codes.astype(np.int8)), ports)
 
 
 def test_empty_arrays_and_no_arrays_are_inputs_too(tmp_path: Path) -> None:
@@ -264,3 +291,57 @@ def test_outputs_that_cannot_be_written_leave_what_was_there(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"[Oo]bject"):
         write_outputs(tmp_path / "out.npz", {"a": np.array([None])})
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.npz", b"older")]
+
+
+BATCH, LENGTH = Sizes("batch", 1, 4), Sizes("length", 0, 9)
+OPEN = (Port("x", "float32", (4, 9, 2), {0: BATCH, 1: LENGTH}), Port("mask", "int64", (4, 9), {0: BATCH, 1: LENGTH}))
+
+
+def of_sizes(x: tuple[int, ...], mask: tuple[int, ...]) -> dict[str, np.ndarray]:
+    return {"x": np.ones(x, np.float32), "mask": np.zeros(mask, np.int64)}
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 0), (4, 9), (2, 5)])
+def test_open_axes_take_every_size_in_their_range(batch: int, length: int, tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npz", **of_sizes((batch, length, 2), (batch, length)))
+    assert [array.shape for array in read_inputs(path, OPEN)] == [(batch, length, 2), (batch, length)]
+
+
+@pytest.mark.parametrize(
+    ("x", "mask", "said"),
+    [
+        ((5, 3, 2), (4, 3), "input 'x' has shape [5, 3, 2], not [batch=1..4, length=0..9, 2]"),
+        ((0, 3, 2), (1, 3), "input 'x' has shape [0, 3, 2], not [batch=1..4, length=0..9, 2]"),
+        ((1, 3, 3), (1, 3), "input 'x' has shape [1, 3, 3], not [batch=1..4, length=0..9, 2]"),
+        ((1, 3, 2), (1,), "input 'mask' has shape [1], not [batch=1..4, length=0..9]"),
+        (
+            (2, 3, 2),
+            (2, 4),
+            "dimension 'length' has two sizes: 3 in axis 1 of input 'x', 4 in axis 1 of input 'mask'",
+        ),
+    ],
+)
+def test_sizes_out_of_range_or_at_odds_are_refused(
+    x: tuple[int, ...], mask: tuple[int, ...], said: str, tmp_path: Path
+) -> None:
+    path = saved(tmp_path / "x.npz", **of_sizes(x, mask))
+    with pytest.raises(InputsError) as caught:
+        read_inputs(path, OPEN)
+    assert [one.reason for one in caught.value.refusals] == [said]
+
+
+def test_a_size_that_is_no_multiple_of_its_step_is_refused(tmp_path: Path) -> None:
+    port = Port("x", "float32", (8,), {0: Sizes("n", 4, 8, 4)})
+    assert read_inputs(saved(tmp_path / "x.npz", x=np.zeros(4, np.float32)), [port])[0].shape == (4,)
+    with pytest.raises(InputsError) as caught:
+        read_inputs(saved(tmp_path / "x.npz", x=np.zeros(6, np.float32)), [port])
+    assert caught.value.refusals[0].reason == "input 'x' has shape [6], not [n=4..8 by 4]"
+
+
+def test_exact_shapes_are_preferred_to_ranges_that_hold_them(tmp_path: Path) -> None:
+    exact = (Port("x", "float32", (2, 3, 2)), Port("mask", "int64", (2, 3)))
+    few = {0: BATCH, 1: Sizes("length", 0, 5)}
+    small = [replace(OPEN[0], shape=(4, 5, 2), open=few), replace(OPEN[1], shape=(4, 5), open=few)]
+    for length, at in ((3, 1), (4, 2), (6, 0)):
+        path = saved(tmp_path / "x.npz", **of_sizes((2, length, 2), (2, length)))
+        assert read_fitting(path, [OPEN, exact, small])[0] == at

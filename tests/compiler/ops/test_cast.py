@@ -14,7 +14,7 @@ from tests.compiler.ops.single import by_onnxruntime, check, compare, normal, pr
 
 RECORDS = {operator.name: operator for operator in OPERATORS}
 CODES = {dtype: code for code, dtype in ONNX_DTYPES.items()}
-IN_ONNXRUNTIME = [dtype for dtype in ONNX_DTYPES.values() if dtype is not DType.BF16]
+IN_ONNXRUNTIME = [dtype for dtype in ONNX_DTYPES.values() if dtype is not DType.BF16 and not dtype.is_small]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_CastLike_reads_only_the_type_of_its_second_input() -> None:
     compare(RECORDS["CastLike"], [normal(1, 2, 3) * 9, np.zeros((7, 5), np.int32)])
 
 
-@pytest.mark.parametrize("code", [8, 14, 17, None])
-def test_strings_complex_numbers_and_tiny_floats_are_refused(code: int | None) -> None:
+@pytest.mark.parametrize("code", [8, 14, 99, None])
+def test_strings_complex_numbers_and_unknown_types_are_refused(code: int | None) -> None:
     node, _, types = prepare(RECORDS["Cast"], [normal(1, 3)], {"to": code}, 1)
     with pytest.raises(Unsupported, match=f"element type {code}"):
         RECORDS["Cast"].infer(node, types)

@@ -111,6 +111,19 @@ def test_integers_are_interpolated_in_f32_and_truncated() -> None:
     check(RESIZE, by_scales(octets(1, np.uint8, 1, 1, 4, 4), 1, 1, 2, 2), {"mode": "linear"})
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize(("kind", "sizes"), [("cubic", (9, 10)), ("cubic", (7, 5)), ("linear", (12, 20))])
+def test_an_integer_that_sums_in_f32_miss_by_a_little_is_not_truncated_to_the_one_before(
+    kind: str, sizes: Shape, dtype: type[np.generic]
+) -> None:
+    """Weights add up to 1 only nearly: between equal elements lies their value, and not one less."""
+    rng = np.random.default_rng(5)
+    most = min(np.iinfo(dtype).max, 2**16)  # type: ignore[type-var]
+    ones = np.ones((1, 1, 4, 4), np.int64)
+    for x in (rng.integers(0, most, ones.shape), 3 * ones, np.eye(4, dtype=np.int64)[None, None] * 100, most * ones):
+        check(RESIZE, by_sizes(x.astype(dtype), 1, 1, *sizes), {"mode": kind})
+
+
 def test_nearest_by_whole_factors_is_a_division_of_the_index() -> None:
     for mode in ("asymmetric", "half_pixel"):
         attrs = {"mode": "nearest", "nearest_mode": "floor" if mode == "asymmetric" else "round_prefer_floor"}

@@ -7,7 +7,7 @@ import pytest
 from compiler.errors import VerifyError
 from compiler.ir.graph import Node
 from compiler.ir.tensor import Dim, DType, Symbol, TensorType
-from compiler.ops import OPERATORS
+from compiler.ops import MODEL_OPERATORS
 from compiler.ops.operator import Operator, Types, Unsupported
 from tests.compiler.ops.node_cases import cases
 from tests.compiler.ops.single import prepare
@@ -66,10 +66,10 @@ def typed(operator: Operator, node: Node, types: Types) -> tuple[TensorType, ...
         return None
 
 
-@pytest.mark.parametrize("op", sorted({case.op for case in cases()} & set(OPERATORS)))
+@pytest.mark.parametrize("op", sorted({case.op for case in cases()} & set(MODEL_OPERATORS)))
 def test_what_is_typed_with_a_symbol_is_typed_the_same_for_every_value_of_it(op: str) -> None:
     """A rule may refuse a symbol; where it does not, no value of the symbol makes another result, or a refusal."""
-    operator, carried, tried = OPERATORS[op], False, 0
+    operator, carried, tried = MODEL_OPERATORS[op], False, 0
     for case in (case for case in cases() if case.op == op):
         node, _, types = prepare(operator, case.inputs, case.attrs, len(case.outputs))
         if typed(operator, node, types) is None:
@@ -90,16 +90,16 @@ def test_what_is_typed_with_a_symbol_is_typed_the_same_for_every_value_of_it(op:
 
 def test_the_operators_that_carry_symbols_are_among_those_tried() -> None:
     assert {case.op for case in cases()} >= CARRY
-    assert set(OPERATORS) >= CARRY
+    assert set(MODEL_OPERATORS) >= CARRY
 
 
 def test_a_rule_that_needs_a_number_names_the_symbol() -> None:
     steps = Symbol("steps", 1, 8)
     node = Node("Reshape", (0, None), (1,), {"shape": (-1,)})
     with pytest.raises(VerifyError, match=r"axis 1 of \[2, steps:1..8\] is the symbol steps:1..8"):
-        OPERATORS["Reshape"].infer(node, (TensorType(DType.F32, (2, steps)), None))
+        MODEL_OPERATORS["Reshape"].infer(node, (TensorType(DType.F32, (2, steps)), None))
 
 
 def test_an_axis_that_is_not_repeated_may_be_a_symbol() -> None:
     batch, node = Symbol("batch", 1, 8), Node("Tile", (0, None), (1,), {"repeats": (1, 2)})
-    assert OPERATORS["Tile"].infer(node, (TensorType(DType.F32, (batch, 3)), None))[0].shape == (batch, 6)
+    assert MODEL_OPERATORS["Tile"].infer(node, (TensorType(DType.F32, (batch, 3)), None))[0].shape == (batch, 6)

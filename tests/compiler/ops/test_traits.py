@@ -18,7 +18,8 @@ import pytest
 
 from compiler.ir.expr import Apply
 from compiler.ir.kernel import Block, Kernel
-from compiler.ops import OPERATORS, having
+from compiler.ops import MODEL_OPERATORS as OPERATORS
+from compiler.ops import having
 from compiler.ops.operator import Unsupported
 from compiler.ops.traits import Trait
 from tests.compiler.ops.node_cases import Case, cases

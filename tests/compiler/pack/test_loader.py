@@ -447,6 +447,39 @@ def test_bfloat16_travels_as_its_bits(loader: ModuleType) -> None:
     assert loader._as_array(spec, ones.view(np.uint16)).dtype == np.uint16
 
 
+def test_small_types_are_those_of_the_compiler_and_travel_as_codes(loader: ModuleType) -> None:
+    from compiler.ir.small import BITS
+
+    assert set(loader._SMALL) == {dtype.numpy.name for dtype in BITS}
+    for dtype in BITS:
+        spec = loader.TensorSpec("x", dtype.numpy.name, (16,))
+        assert (spec.numpy, spec.carrier) == (np.uint8, "uint8")
+        codes = (np.arange(16) % (1 << BITS[dtype])).astype(np.uint8)
+        assert loader._as_array(spec, codes.view(dtype.numpy)).tolist() == codes.tolist()
+        assert loader._as_array(spec, codes).tolist() == codes.tolist()
+        drawn = loader._codes(loader.TensorSpec("x", dtype.numpy.name, (4000,)), np.random.default_rng(1))
+        assert drawn.max() < 1 << BITS[dtype]
+        number = drawn.view(dtype.numpy).astype(np.float32)
+        assert np.isfinite(number).all()
+        assert len(np.unique(number)) >= (16 if BITS[dtype] >= 8 else (1 << BITS[dtype]) - 1)
+        assert (number.min() < 0) == (dtype.is_signed and dtype.numpy.name != "float8_e8m0fnu")
+
+
+def test_small_integers_in_a_range_are_the_codes_of_its_numbers(loader: ModuleType) -> None:
+    import ml_dtypes
+
+    spec = loader.TensorSpec("x", "int4", (4000,))
+    drawn = loader._in_range(spec, (-3, 5), np.random.default_rng(1)).view(ml_dtypes.int4).astype(np.int64)
+    assert np.unique(drawn).tolist() == list(range(-3, 6))
+    floats = loader._in_range(loader.TensorSpec("x", "float8_e5m2", (3,)), (0, 5), np.random.default_rng(1))
+    assert (floats.dtype, floats.tolist()) == (np.uint8, [0, 0, 0])
+
+
+def test_arrays_of_another_byte_order_are_refused_and_not_read_as_they_are(loader: ModuleType) -> None:
+    with pytest.raises(loader.InputError, match="is >f4, not float32"):
+        loader._as_array(loader.TensorSpec("x", "float32", (2,)), np.ones(2, ">f4"))
+
+
 def test_a_profile_names_each_call_and_sums_to_one(loader: ModuleType, artifact: Path) -> None:
     with loader.Model(artifact) as model:
         rows = model.profile(repeats=3)

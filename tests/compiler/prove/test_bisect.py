@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.contract import CompileOptions
 from compiler.errors import Disagreement
+from compiler.frontend import load
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.evaluate import evaluate
 from compiler.ir.graph import Graph
@@ -15,8 +17,9 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.parse import parse_graph, parse_kernel_graph
 from compiler.measure.memory import read_buffer, write_buffer
 from compiler.ops import OPERATORS
-from compiler.prove.bisect import bisect
+from compiler.prove.bisect import bisect, demand_same_meaning
 from compiler.prove.inputs import sample_inputs
+from tests.compiler.frontend.open.at_sizes import model_of
 
 TOLERANCE = 1e-4
 GRAPH = """graph(%0: f32[1, 32, 2, 2], %1: f32[1, 16, 2, 2]) -> (%6)
@@ -196,3 +199,19 @@ def test_constants_are_laid_out_as_their_buffers_say() -> None:
       b2 = k0(b0, b1) from "sum" """
     )
     assert disagreement(graph, kernels, FakeStepper(kernels)).details["plan"] is True
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_meaning_is_compared_at_the_sizes_that_data_decide(scale: int) -> None:
+    """The program's graph and the model's both give sizes behind their outputs."""
+    model = model_of("m (float[5] x) => (float[n] y) { k = NonZero(x) i = Transpose(k) y = GatherND(x, i) }")
+    loaded = load(model, CompileOptions(), OPERATORS)
+    shapes, graph = loaded.open_shapes, loaded.graph
+    assert shapes is not None
+    given = {graph.inputs[0]: np.array([0, 1, 0, 2, 0], np.float32)}
+    other = {graph.inputs[0]: scale * given[graph.inputs[0]]}
+    if scale == 1:
+        demand_same_meaning(graph, shapes, other, (graph, shapes), given, 1e-4, "")
+    else:
+        with pytest.raises(Disagreement, match="dimensions were opened wrongly"):
+            demand_same_meaning(graph, shapes, other, (graph, shapes), given, 1e-4, "")

@@ -35,6 +35,13 @@ def test_samples_have_the_arrays_of_their_inputs_in_the_order_given(tmp_path: Pa
         assert [sample.arrays[value].tolist() for value in GRAPH.inputs] == [IDS.tolist(), X.tolist(), [1, -2]]
 
 
+def test_samples_of_small_types_are_their_codes(tmp_path: Path) -> None:
+    graph = parse_graph("""graph(%0: i4[3] "x") -> (%0)""")
+    (sample,) = read_samples({"one": saved(tmp_path / "one.npz", x=np.array([15, 7, 8], np.uint8))}, graph)
+    assert sample.arrays[0].dtype == ml_dtypes.int4
+    assert sample.arrays[0].astype(np.int64).tolist() == [-1, 7, -8]
+
+
 def test_no_samples_are_none() -> None:
     assert read_samples({}, GRAPH) == ()
 

@@ -160,6 +160,20 @@ inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
+/* Rounded one by one: what is volatile is contracted with nothing. */
+inline float __fmul_rn(float x, float y) {
+    const volatile float found = x * y;
+    return found;
+}
+inline float __fadd_rn(float x, float y) {
+    const volatile float found = x + y;
+    return found;
+}
+inline float __fsub_rn(float x, float y) {
+    const volatile float found = x - y;
+    return found;
+}
+inline float __fdiv_rn(float x, float y) { return x / y; }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 inline int __float2int_rn(float x) {
     if (std::isnan(x)) return 0;

@@ -11,6 +11,7 @@ import typer
 from compiler.contract import CompileOptions, InputSpec, kinds, properties
 from tilewright import cli
 from tilewright.cli.options import build_options, for_targets
+from tilewright.errors import UsageError
 
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 FLAGS = {
@@ -48,6 +49,28 @@ def test_every_flag_makes_the_option_that_the_schema_takes() -> None:
         seed=5,
         without=("weights",),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "dims"),
+    [
+        ("batch=1:4:16", {"batch": {"min": 1, "opt": 4, "max": 16}}),
+        ("batch=1:16", {"batch": {"min": 1, "max": 16}}),
+        ("batch=1,8,1:4:16", {"batch": [1, 8, {"min": 1, "opt": 4, "max": 16}]}),
+    ],
+)
+def test_a_dimension_may_have_a_range(text: str, dims: Any) -> None:
+    plain = build_options(None, [text], None, None, None, None, None)
+    assert plain == {"dims": dims}
+    assert CompileOptions.from_json(plain) == CompileOptions.from_json({"dims": dims})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("batch=1:2:3:4", "is no range"), ("batch=1:", "not a whole"), ("batch=a:2", "not a whole")]
+)
+def test_what_is_no_range_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        build_options(None, [text], None, None, None, None, None)
 
 
 @pytest.mark.parametrize("command", ["compile", "preflight", "clone"])

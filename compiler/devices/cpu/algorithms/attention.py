@@ -27,8 +27,10 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.strips import copy_row, padded_strip, panel_strips, strips
+from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
+from compiler.forms.bounds import neutral_from, within
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.contraction import axes_of
 from compiler.forms.normal_form import Slots, is_contiguous
@@ -147,6 +149,7 @@ class _Attention(Lowering):
     def __post_init__(self) -> None:
         self.writer = Writer()
         self.slots = Slots(self.workload)
+        self.trimming = Trimming(self.writer, self.view.kernel, self.slots, self.target.vector_floats)
         tile, view, self.lanes = self.tile, self.view, self.target.vector_floats
         self.task = min(tile.extent("lane", "m"), view.queries)
         self.block = min(tile.extent("block", "m"), view.queries)
@@ -160,6 +163,13 @@ class _Attention(Lowering):
         self.row_floats = -(-min(self.key_block, view.keys.extent) // self.lanes) * self.lanes
         self.parts = -(-view.queries // self.task)
         self.scratch = 0
+        inputs = frozenset(slot.name for slot in view.kernel.inputs)
+        last = (view.scores, *view.maps)[-1].values[0]
+        sides = {*view.batch, *view.rows}
+        unread = [one.bound for one in self.trimming.beyond if one.bound.place.axes <= sides]
+        self.maps = tuple(within(block, unread) for block in view.maps)
+        """Of the scores, whatever they are in rows whose results do not depend on them."""
+        self.key_sizes = neutral_from(last, view.keys, float("-inf"), inputs)
 
     @property
     def grid(self) -> TaskGrid:
@@ -174,7 +184,7 @@ class _Attention(Lowering):
         )
         with kernel_function(writer, self.name, self.workload, *notes):
             self._declare()
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
+            with self.trimming.tasks(self.grid):
                 writer.line(f"const long head = tile / {self.parts};")
                 decode(writer, view.batch, "head")
                 with writer.block("if (packed != head)"):
@@ -182,7 +192,11 @@ class _Attention(Lowering):
                     self._pack_keys()
                     self._pack_values()
                 writer.line(f"const long first = tile % {self.parts} * {self.task};")
-                writer.line(f"const long past = tw_least_of(first + {self.task}, {view.queries});")
+                ends = "end" if self.trimming.beyond else "past"
+                writer.line(f"const long {ends} = tw_least_of(first + {self.task}, {view.queries});")
+                if self.trimming.beyond:
+                    past = self.trimming.clip(Span(view.rows, "first", ends), self.block, ())
+                    writer.line(f"const long past = {past};")
                 with writer.block(f"for (long row0 = first; row0 < past; row0 += {self.block})"):
                     writer.line(f"const long count = tw_least_of(past - row0, {self.block});")
                     self._queries()
@@ -204,6 +218,11 @@ class _Attention(Lowering):
         self.writer.line(f"float total[{self.block}];")
         if self.key_blocks > 1:
             self.writer.line(f"float shift[{self.block}], scale[{self.block}];")
+        if self.key_sizes:
+            self.writer.line(f"long live_keys = {view.keys.extent}; /* from there on scores are -infinity */")
+            for size in self.key_sizes:
+                live = self._emitter().scalar(size)
+                self.writer.line(f"if ({live} < live_keys) live_keys = {live} < 0 ? 0 : (long){live};")
 
     def _region(self, name: str, floats: int, what: str) -> None:
         self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch}); /* {what} */")
@@ -222,7 +241,8 @@ class _Attention(Lowering):
             for keys in sorted({min(self.key_block, view.keys.extent), self._last_keys}):
                 offsets = tuple(row * self.row_floats for row in range(rows))
                 kernel = MicroKernel(offsets, ((keys, 1),), self.value_panel // self.lanes, self.lanes)
-                kernel.write(self.writer, f"{self.name}_mixed_{rows}_{keys}")
+                write = kernel.write_first if self.key_sizes else kernel.write
+                write(self.writer, f"{self.name}_mixed_{rows}_{keys}")
 
     @property
     def _last_keys(self) -> int:
@@ -257,7 +277,8 @@ class _Attention(Lowering):
         *outer, inner = view.depth
         along_keys = is_contiguous(view.k, view.keys, self.slots) or not is_contiguous(view.k, inner, self.slots)
         with ExitStack() as stack:
-            stack.enter_context(writer.block(f"for (long panel = 0; panel < {self.panels}; panel++)"))
+            past = f"panel * {self.panel} < live_keys" if self.key_sizes else f"panel < {self.panels}"
+            stack.enter_context(writer.block(f"for (long panel = 0; {past}; panel++)"))
             place = Index.of(0)
             for axis in outer:
                 stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
@@ -295,10 +316,15 @@ class _Attention(Lowering):
         keys = view.keys
         with (
             writer.block(f"for (long panel = 0; panel < {self.value_panels}; panel++)"),
-            writer.block(f"for (long {keys} = 0; {keys} < {keys.extent}; {keys}++)"),
+            writer.block(f"for (long {keys} = 0; {keys} < {self._past_keys}; {keys}++)"),
         ):
             writer.line(f"float *const line = values + (panel * {keys.extent} + {keys}) * {self.value_panel};")
             self._line(view.columns, self.value_panel, view.v)
+
+    @property
+    def _past_keys(self) -> str:
+        """Where keys end, in C."""
+        return "live_keys" if self.key_sizes else str(self.view.keys.extent)
 
     def _line(self, axis: Axis, panel: int, value: Expr) -> None:
         """line[column] = the value at the columns of a panel, zeros beyond the last."""
@@ -333,13 +359,17 @@ class _Attention(Lowering):
             writer.line(f"most[row] = {start};")
             writer.line("total[row] = shift[row] = 0;")
         writer.line(f"memset(sums, 0, {self.block * self.value_panels * self.value_panel} * sizeof(float));")
-        with writer.block(f"for (long part = 0; part < {last}; part++)"):
+        live = f" && part * {self.key_block} < live_keys" if self.key_sizes else ""
+        with writer.block(f"for (long part = 0; part < {last}{live}; part++)"):
             self._one_key_block(f"part * {self.key_block}", self.key_block, first=False, last=False)
         self._one_key_block(str(last * self.key_block), self._last_keys, first=False, last=True)
 
     def _one_key_block(self, first_key: str, keys: int, *, first: bool, last: bool) -> None:
         with self.writer.block(""):
             self.writer.line(f"const long first_key = {first_key};")
+            if self.key_sizes:
+                self.writer.line("const long left = live_keys <= first_key ? 0 : live_keys - first_key;")
+                self.writer.line(f"const long some = tw_least_of({keys}, left);")
             self._scores(keys)
             self._exponentials(keys, first)
             self._mixed(keys, first, last)
@@ -347,7 +377,7 @@ class _Attention(Lowering):
     def _scores(self, keys: int) -> None:
         """weights[row] = the scores of a block of keys with their epilogue; most[row], lane by lane, the largest."""
         writer, panel = self.writer, self.panel
-        with writer.block(f"for (long place = 0; place < {keys}; place += {panel})"):
+        with writer.block(f"for (long place = 0; place < {'some' if self.key_sizes else keys}; place += {panel})"):
             writer.line(f"const float *const b = keys + (first_key + place) * {self.view.deep}L;")
 
             def tile(rows: int) -> None:
@@ -383,7 +413,7 @@ class _Attention(Lowering):
     def _score(self, vector: Vector, place: str) -> str:
         value = self.writer.name("score")
         self.writer.line(f"const vf {value} = tw_load({place});")
-        return finish(self._emitter(vector), self.slots, self.view.scores, self.view.maps, value)
+        return finish(self._emitter(vector), self.slots, self.view.scores, self.maps, value)
 
     def _exponentials(self, keys: int, first: bool) -> None:
         """weights[row] = exp(weights[row] - largest), and their sum; sums so far are scaled to the new largest.
@@ -396,7 +426,10 @@ class _Attention(Lowering):
             writer.line("const float from = largest == -INFINITY ? 0 : largest;")
             writer.line(f"float *const line = weights + row * {self.row_floats};")
             writer.line("vf sum = {0};")
-            width = -(-keys // self.lanes) * self.lanes
+            width = str(-(-keys // self.lanes) * self.lanes)
+            if self.key_sizes:
+                writer.line(f"const long scored = (some + {self.panel - 1}) / {self.panel} * {self.panel};")
+                width = f"tw_least_of({width}, scored)"
             with writer.block(f"for (long at = 0; at < {width}; at += TW_LANES)"):
                 writer.line("const vf power = tw_exp(tw_load(line + at) - from);")
                 writer.line("tw_store(line + at, power);")
@@ -414,14 +447,14 @@ class _Attention(Lowering):
 
         At the last block of keys the sums are divided by the weights' sum and stored.
         """
-        writer, panel = self.writer, self.value_panel
+        writer, panel, some = self.writer, self.value_panel, ", some" if self.key_sizes else ""
         with writer.block(f"for (long panel = 0; panel < {self.value_panels}; panel++)"):
             size = self.view.keys.extent * panel
             writer.line(f"const float *const b = values + panel * {size}L + first_key * {panel}L;")
 
             def tile(rows: int) -> None:
                 writer.line(f"float c[{rows * panel}] __attribute__((aligned(64)));")
-                writer.line(f"{self.name}_mixed_{rows}_{keys}(weights + row * {self.row_floats}, b, c);")
+                writer.line(f"{self.name}_mixed_{rows}_{keys}(weights + row * {self.row_floats}, b, c{some});")
                 with writer.block(f"for (long at = 0; at < {rows}; at++)"):
                     self._mixed_row(first, last)
 

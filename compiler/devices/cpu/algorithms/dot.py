@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -31,6 +31,7 @@ from compiler.devices.cpu.algorithms.row_cuts import busiest, sizes, with_row_cu
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
+from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.forms.contraction import Contraction, axes_of
@@ -194,6 +195,7 @@ class DotContraction(Lowering):
     def __post_init__(self) -> None:
         self.writer = Writer()
         view, shape = self.view, self.shape
+        self.trimming = Trimming(self.writer, view.kernel, self.slots, self.target.vector_floats)
         self.row_bytes = whole_lines(self.groups.groups * LANE_BYTES)
         if self.row_bytes % ALIAS_BYTES == 0:
             self.row_bytes += LINE_BYTES
@@ -269,7 +271,7 @@ class DotContraction(Lowering):
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
             self._declare()
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
+            with self.trimming.tasks(self.grid):
                 self._task()
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self._a_bytes + self._b_bytes + self.extra_bytes
@@ -315,9 +317,13 @@ class DotContraction(Lowering):
         writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
         decode(writer, view.batch, "batch")
         writer.line(f"const long first_row = row_block * {shape.block_m};")
-        writer.line(f"const long past_row = tw_least_of(first_row + {shape.block_m}, {view.rows});")
+        ends = "end_row" if self.trimming.beyond else "past_row"
+        writer.line(f"const long {ends} = tw_least_of(first_row + {shape.block_m}, {view.rows});")
         writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
+        end = "end_panel" if self.trimming.beyond else "past_panel"
+        writer.line(f"const long {end} = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
+        if self.trimming.beyond:
+            self._clip()
         if not self.row_step:
             with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
                 writer.line(f"packed_rows = tile / {self.column_blocks};")
@@ -332,6 +338,16 @@ class DotContraction(Lowering):
         ):
             self._product()
             self._epilogue()
+
+    def _clip(self) -> None:
+        """Declares where a block's panels and rows end once those beyond a size are left out; these are stored here."""
+        writer, view, panel = self.writer, self.view, self.shape.panel
+        writer.line(f"const long end_column = tw_least_of({view.columns}, end_panel * {panel});")
+        columns, rows = Span((view.n,), f"first_panel * {panel}", "end_column"), Span(view.m, "first_row", "end_row")
+        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, (rows,))};")
+        writer.line(f"const long past_panel = (past_column + {panel - 1}) / {panel};")
+        columns = replace(columns, past="past_column")
+        writer.line(f"const long past_row = {self.trimming.clip(rows, self.shape.rows, (columns,))};")
 
     def _product(self) -> None:
         writer, view, shape = self.writer, self.view, self.shape

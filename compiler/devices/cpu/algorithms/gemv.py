@@ -22,6 +22,7 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
 from compiler.devices.cpu.codegen.strips import copy_row
+from compiler.devices.cpu.codegen.trimming import Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, axes_of, packing_of
 from compiler.forms.gemv import as_gemv, group_of
@@ -123,7 +124,7 @@ class _Gemv(Lowering):
         with kernel_function(writer, self.name, self.workload, roles):
             writer.line("float *const rows = (float *)scratch;")
             self._gather_rows()
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
+            with Trimming(writer, view.kernel, self.slots, self.rows.lanes).tasks(self.grid):
                 writer.line(f"const long first = tile * {self.groups};")
                 writer.line(f"const long past = tw_least_of(first + {self.groups}, {self.count});")
                 with writer.block("for (long group = first; group < past; group++)"):

@@ -7,6 +7,7 @@ from math import prod
 from compiler.codegen.scalars import C_TYPES, convert
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.boxes import SelectBoxes
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.target import CpuTarget
@@ -37,6 +38,8 @@ def routine(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Low
         raise InternalError(f"routine {kernel.name} needs plain buffers", fix="report this model: it is our fault")
     if kernel.name == "topk":
         return _TopK(name, workload, kernel)
+    if kernel.name == "select_boxes":
+        return SelectBoxes(name, workload, kernel)
     raise InternalError(f"routine {kernel.name} has no C form", fix="report this model: it is our fault")
 
 

@@ -33,6 +33,7 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.strips import panel_strips, strips
+from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE
 from compiler.forms.contraction import axes_of
@@ -216,6 +217,7 @@ class _Winograd(Lowering):
         self.m_plane = _apart(self.block * self.panel)
         self.weights = [slot.name for slot in workload.kernel.inputs].index(view.weights.slot)
         self.packing = transformed_panels(view, outputs, self.panel)
+        self.trimming = Trimming(self.writer, view.kernel, self.slots, self.lanes)
 
     def lower(self) -> Lowered:
         writer = self.writer
@@ -231,7 +233,7 @@ class _Winograd(Lowering):
             writer.line("float *const v = (float *)scratch;")
             writer.line(f"float *const m = v + {self.elements * self.v_plane};")
             writer.line("long transformed = -1;")
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
+            with self.trimming.tasks(self.grid):
                 self._task()
         scratch = 4 * self.elements * (self.v_plane + self.m_plane)
         return Lowered(self.name, writer.text(), self.tasks, scratch, {self.weights: self.packing}, self.grid)
@@ -325,7 +327,10 @@ class _Winograd(Lowering):
         writer.line(f"const long group = tile / {self.column_blocks * self.row_blocks};")
         decode(writer, self.view.groups, "group")
         writer.line(f"const long first = row_block * {self.block};")
-        writer.line(f"const long count = tw_least_of({self.tiles} - first, {self.block});")
+        if self.trimming.beyond:
+            self._clip()
+        else:
+            writer.line(f"const long count = tw_least_of({self.tiles} - first, {self.block});")
         with writer.block(f"if (transformed != tile / {self.column_blocks})"):
             writer.line(f"transformed = tile / {self.column_blocks};")
             self._transform_inputs()
@@ -334,6 +339,17 @@ class _Winograd(Lowering):
         with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
             self._multiply()
             self._transform_outputs()
+
+    def _clip(self) -> None:
+        """Declares how many tiles a task has without those of which all rows lie beyond a size; these are stored."""
+        writer, width = self.writer, self.panel * self.block_panels
+        extent = self.view.column.extent
+        writer.line(f"const long end = tw_least_of({self.tiles}, first + {self.block});")
+        writer.line(f"const long past_column = tw_least_of({extent}, (column_block + 1) * {width});")
+        (tiles,) = (level for level in self.grid.levels if level.axes[-1] == self.view.sweeps[-1].output)
+        columns = Span((self.view.column,), f"column_block * {width}", "past_column")
+        past = self.trimming.clip(Span(tiles.axes, "first", "end", tiles.steps), self.rows, (columns,))
+        writer.line(f"const long count = {past} - first;")
 
     def _tile_of(self, at: str) -> None:
         """Declares the free axes and the tile's place along each sweep."""

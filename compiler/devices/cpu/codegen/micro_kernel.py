@@ -68,6 +68,22 @@ class MicroKernel:
                     self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
         writer.line()
 
+    def write_first(self, writer: Writer, name: str) -> None:
+        """A C function `name(a, b, c, some)`: the sum over the first `some` steps of its only loop over k.
+
+        It is taken in the segments of `write`, so that steps left out that would add zeros change no bit.
+        """
+        ((extent, step),) = self.nest
+        cut = stretches(self.nest)
+        part = cut.part if cut.outer else extent
+        with writer.block(_head(name, ("float *c", "long some"))):
+            self._each_place(writer, "tw_store({c}, (vf){{0}});")
+            with writer.block(f"for (long k = 0; k < some; k += {part})"):
+                writer.line(f"const long count = tw_least_of({part}, some - k);")
+                self._sums(writer, ((0, step),), f"a + k * {step}L", f"b + k * {self.panel}", "", 0)
+                self._each_place(writer, "tw_store({c}, tw_load({c}) + {acc});")
+        writer.line()
+
     def write_adding(self, writer: Writer, name: str, share: int) -> None:
         """A C function `name(a, b, c, count, next)`: c += a b for one segment of k.
 

@@ -11,14 +11,20 @@ from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, row_major
 
 
-def strips(writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None], first: int = 0) -> None:
-    """Whole vectors along an axis, from `first` on, then the rest as one partial vector."""
+def strips(
+    writer: Writer, axis: Axis, lanes: int, body: Callable[[Vector], None], first: int = 0, past: str = ""
+) -> None:
+    """Whole vectors along an axis, from `first` on, then the rest as one partial vector.
+
+    With `past`, a C expression, only those that begin before it.
+    """
     whole = axis.extent // lanes * lanes
     if whole > first:
-        with writer.block(f"for (long {axis} = {first}; {axis} < {whole}; {axis} += TW_LANES)"):
+        test = f"{axis} < {whole}{f' && {axis} < {past}' if past else ''}"
+        with writer.block(f"for (long {axis} = {first}; {test}; {axis} += TW_LANES)"):
             body(Vector(axis))
     if axis.extent % lanes:
-        with writer.block(""):
+        with writer.block(f"if ({whole} < {past})" if past else ""):
             writer.line(f"const long {axis} = {whole};")
             body(Vector(axis, str(axis.extent % lanes)))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
-from compiler.codegen.build import Objects, Toolchain, compile_library, host_headers
+from compiler.codegen.build import Objects, Toolchain, compile_library, host_headers, small_header
 from compiler.devices.cpu.target import CpuTarget
 from compiler.trace import Hurry, unhurried
 
@@ -20,10 +20,10 @@ HEADERS = (
 )
 
 
-def runtime_headers() -> dict[str, str]:
-    """The hand-written headers of a program for a CPU, by file name."""
+def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:
+    """The hand-written headers of a program for a CPU, by file name, with those that only these sources include."""
     folder = files("compiler.devices.cpu.runtime")
-    return {**{name: (folder / name).read_text() for name in HEADERS}, **host_headers()}
+    return {**{name: (folder / name).read_text() for name in HEADERS}, **host_headers(), **small_header(sources)}
 
 
 def build_library(
@@ -36,4 +36,5 @@ def build_library(
     objects: Objects | None = None,
 ) -> bytes:
     """`compile_library` with `runtime_headers` beside the sources."""
-    return compile_library(sources, runtime_headers(), target, toolchain, jobs, optimise, stop, objects=objects)
+    headers = runtime_headers(sources.values())
+    return compile_library(sources, headers, target, toolchain, jobs, optimise, stop, objects=objects)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from compiler.codegen.functions import with_c_names
+from compiler.codegen.scalars import with_small
 from compiler.codegen.task_grid import TaskGrid
 from compiler.devices.cpu.algorithms import BY_NAME
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering
@@ -16,7 +17,8 @@ from compiler.ir.tile import Tile
 
 def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
     """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
-    return _lowering(name, workload, tile, target).lower()
+    lowered = _lowering(name, workload, tile, target).lower()
+    return replace(lowered, text=with_small(lowered.text))
 
 
 def _lowering(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:

@@ -102,7 +102,7 @@ def _programs(
     for host in hosts:
         sources = {"model.c": host, **shared}
         library = build_library(sources, target, toolchain, jobs, stop=stop, objects=kept)
-        sources = {**runtime_headers(), **sources}
+        sources = {**runtime_headers(sources.values()), **sources}
         programs.append(Program(sources, library, whole, inputs, outputs, toolchain.identity(target)))
     return programs
 

@@ -8,6 +8,7 @@ from math import prod
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
+from compiler.devices.cuda.algorithms.boxes import lower_select_boxes
 from compiler.devices.cuda.algorithms.model import seconds
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, convert
@@ -133,7 +134,10 @@ def _power_of_two(count: int) -> int:
     return 1 << max(count - 1, 1).bit_length()
 
 
-ROUTINES: Mapping[str, Callable[[str, Workload, Routine], CudaLowered]] = {"topk": lower_top_k}
+ROUTINES: Mapping[str, Callable[[str, Workload, Routine], CudaLowered]] = {
+    "topk": lower_top_k,
+    "select_boxes": lower_select_boxes,
+}
 
 
 ROUTINE = CudaAlgorithm(("routine",), cuda_routine_tiles, lower_cuda_routine)

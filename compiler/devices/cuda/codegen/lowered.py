@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler.codegen.functions import describe
+from compiler.codegen.scalars import with_small
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.entry import SM90A, Part, TileFunction, declaration, entry_text, under
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
@@ -125,7 +126,7 @@ def framed(
     with writer.block(f"__device__ __forceinline__ void {name}_tile({declaration(taken)})"):
         for line in body:
             writer.line(line)
-    text = under(launch.condition, writer.text())
+    text = with_small(under(launch.condition, writer.text()))
     tile = TileFunction(
         name, text, tuple(parameters), launch.block, shared, launch.waits, launch.resident, launch.condition
     )

@@ -42,6 +42,7 @@ def convert(arg: str, source: DType, target: DType) -> str:
     if source in HALVES:
         arg, source = f"tw_to_float({arg})", DType.F32
     if target in HALVES:
+        arg = c_scalar.convert(arg, source, DType.F32) if source.is_small else arg
         return f"{CUDA_TYPES[target].replace('tw_', 'tw_to_')}((float)({arg}))"
     return c_scalar.convert(arg, source, target)
 
@@ -49,6 +50,12 @@ def convert(arg: str, source: DType, target: DType) -> str:
 def cast(arg: str, expr: Cast) -> str:
     """A conversion; see `c_scalar.cast`."""
     source, target = expr.arg.dtype, expr.type
+    if source in HALVES and target.is_small:
+        return c_scalar.cast(
+            convert(arg, source, DType.F32), Cast(Const(0, DType.F32), target, expr.saturate, expr.rounding)
+        )
+    if source.is_small and target in HALVES and expr.saturate:
+        return cast(convert(arg, source, DType.F32), Cast(Const(0, DType.F32), target, True))
     if source not in HALVES and target not in HALVES:
         return c_scalar.cast(arg, expr)
     if not expr.saturate or source is target or DType.BOOL in (source, target):

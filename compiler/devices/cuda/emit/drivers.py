@@ -8,7 +8,7 @@ NVRTC's own version, whose PTX it has to read.
 from __future__ import annotations
 
 INTERFACE = 12000
-"""The driver's functions that `tw_cuda_runtime.h` uses, of which `cuGraphAddKernelNode_v2` and
+"""The driver's functions that `tw_cuda_driver.h` names, of which `cuGraphAddKernelNode_v2` and
 `cuGraphExecKernelNodeSetParams_v2` came last. (Programmatic edges came with 12.3; a driver without is served too.)"""
 KNOWN_SINCE = {
     "sm_80": 11000,

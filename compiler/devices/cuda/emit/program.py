@@ -11,7 +11,7 @@ from collections.abc import MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
-from compiler.codegen.build import compile_library, host_headers
+from compiler.codegen.build import compile_library, host_headers, small_header
 from compiler.codegen.calls import lower_each
 from compiler.codegen.weights import Weights
 from compiler.devices.cuda import nvrtc
@@ -27,6 +27,8 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 
+HEADERS = ("tw_cuda_runtime.h", "tw_cuda_driver.h")
+"""Of model.c, beside those of every host."""
 UNITS = 4
 """Kernel source files, for as many threads of NVRTC at a time; fewer where there are few kernels."""
 ALIGNMENT = 256
@@ -62,13 +64,14 @@ def emit_cuda(
     given = Given.of(kernels, plan, lowered, nodes, weights)
     host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc)
     headers = files("compiler.devices.cuda.runtime")
-    runtime = {**host_headers(), "tw_cuda_runtime.h": (headers / "tw_cuda_runtime.h").read_text()}
+    runtime = {**host_headers(), **{name: (headers / name).read_text() for name in HEADERS}}
     binaries = {image.file: image.content for image in images}
     library = compile_library({"model.c": host}, runtime, HOST, toolchain.host, jobs, binaries=binaries)
     return Program(
         sources={
             **runtime,
             **{name: (headers / name).read_text() for name in nvrtc.HEADERS},
+            **small_header(texts),
             "model.c": host,
             **{f"kernels_{number}.cu": text for number, text in enumerate(texts)},
         },

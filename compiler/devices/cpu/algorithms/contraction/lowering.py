@@ -21,20 +21,23 @@ from math import prod
 
 from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode
+from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
 from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
+from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import within
 from compiler.forms.cache_lines import ALIAS, LINE, whole_lines
 from compiler.forms.contraction import Contraction, as_contraction, axes_of, packing_of
 from compiler.forms.normal_form import Slots, substitute
 from compiler.forms.operand import InPlace, Staged, merged, offsets_of, operand, row_axes
 from compiler.ir.expr import Apply, Const, Load
 from compiler.ir.index import Axis, Index, row_major
-from compiler.ir.kernel import Store
+from compiler.ir.kernel import Block, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -97,6 +100,7 @@ class BlockedProduct(Lowering):
             view = _with_one_row_axis(view)
             self.counted[view.m[0]] = counted
         self.view = view
+        self.trimming = Trimming(writer, view.kernel, self.slots, self.lanes)
         self.part, self.block = _extents(view, tile, "register"), _extents(view, tile, "block")
         self.counts: dict[Axis, tuple[int, ...]] = {
             axis: (self.block[axis], axis.extent % self.block[axis]) for axis in view.m
@@ -116,6 +120,11 @@ class BlockedProduct(Lowering):
         self.steps = self._steps()
         self.nest = merged([(axis.extent, self.steps[axis]) for axis in view.k])
         self.stretches = stretches(self.nest)
+        sides = {*view.batch, *view.m}
+        self.bounds = tuple(
+            one.bound for one in self.trimming.beyond if not self.counted and one.bound.place.axes <= sides
+        )
+        self.epilogue = tuple(within(block, self.bounds) for block in view.epilogue)
         self.in_registers = not self.stretches.outer and self._is_simple
         self.tiles = prod(-(-self.block[axis] // self.part[axis]) for axis in view.m)
         self.by_stretch = tile.extent("block", "k") > 0 and not self.in_registers
@@ -164,13 +173,21 @@ class BlockedProduct(Lowering):
         rows = self.block if self.by_stretch else self.part
         return 0 if self.in_registers else prod(rows.values()) * self.panel * 4
 
+    @property
+    def _live_c_bytes(self) -> str:
+        """Those of the rows that a block has without those beyond a size, in C."""
+        if not self.trimming.beyond or not self.view.m:
+            return str(self.c_bytes)
+        outer = self.view.m[-2:][0]
+        return f"(past_{outer} - first_{outer}) * {self.c_bytes // self.block[outer]}L"
+
     def lower(self) -> Lowered:
         view = self.view
         self.functions()
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(self.writer, self.name, self.workload, roles):
             self._declare()
-            with self.writer.block("for (long tile = begin; tile < end; tile++)"):
+            with self.trimming.tasks(self.grid):
                 self._task()
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self._a_bytes + self._b_bytes + self.c_bytes
@@ -215,9 +232,12 @@ class BlockedProduct(Lowering):
             past = (
                 f"tw_least_of({axis.extent}, first_{axis} + {size})" if axis.extent % size else f"first_{axis} + {size}"
             )
-            writer.line(f"const long past_{axis} = {past};")
+            writer.line(f"const long {self._ends(axis)} = {past};")
         writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        writer.line(f"const long past_panel = tw_least_of({self.panels}, first_panel + {self.block_panels});")
+        ends = "end_panel" if self.trimming.beyond else "past_panel"
+        writer.line(f"const long {ends} = tw_least_of({self.panels}, first_panel + {self.block_panels});")
+        if self.trimming.beyond:
+            self._clip()
         if self._a_bytes:
             with writer.block("if (rows_of != block)"):
                 writer.line("rows_of = block;")
@@ -230,6 +250,33 @@ class BlockedProduct(Lowering):
         for axis in view.m[:-2]:
             writer.line(f"const long {axis} = first_{axis};")
         self.products()
+
+    def _ends(self, axis: Axis) -> str:
+        """The C variable of where a block's rows end along an axis before those beyond a size are left out."""
+        return f"{'end' if self.trimming.beyond else 'past'}_{axis}"
+
+    def _clip(self) -> None:
+        """Declares where a block's panels and rows end once those beyond a size are left out, one axis at a time.
+
+        Whole panels are, and whole register tiles; what lies in them is stored here.
+        """
+        writer, view, panel = self.writer, self.view, self.panel
+        writer.line(f"const long end_column = tw_least_of({view.columns}, end_panel * {panel});")
+        whole = [Span(self._rows_of(axis), f"first_{axis}", self._ends(axis)) for axis in view.m]
+        columns = Span((view.n,), f"first_panel * {panel}", "end_column")
+        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, whole)};")
+        writer.line(f"const long past_panel = (past_column + {panel - 1}) / {panel};")
+        columns = replace(columns, past="past_column")
+        for place, axis in enumerate(view.m):
+            before = [Span(self._rows_of(done), f"first_{done}", f"past_{done}") for done in view.m[:place]]
+            after = [Span(self._rows_of(other), f"first_{other}", self._ends(other)) for other in view.m[place + 1 :]]
+            rows = Span(self._rows_of(axis), f"first_{axis}", self._ends(axis))
+            past = self.trimming.clip(rows, self.part[axis], (*before, *after, columns))
+            writer.line(f"const long past_{axis} = {past};")
+
+    def _rows_of(self, axis: Axis) -> tuple[Axis, ...]:
+        """The kernel's axes that a row axis stands for."""
+        return self.counted.get(axis, (axis,))
 
     def products(self) -> None:
         """A block of rows, from first_.. to past_.. along each m axis, against panels first_panel .. past_panel - 1."""
@@ -261,7 +308,7 @@ class BlockedProduct(Lowering):
         Each segment of k is taken for all of the block's rows, so that B is read once.
         """
         writer, inner = self.writer, self.view.m[-2:]
-        writer.line(f"memset(c, 0, {self.c_bytes});")
+        writer.line(f"memset(c, 0, {self._live_c_bytes});")
         with self.stretches.loops(writer):
             writer.line(f"const float *const b_at = b + done * {self.panel};")
             writer.line(f"const float *next = b_at + {self.stretches.steps * self.panel}L;")
@@ -362,8 +409,8 @@ class BlockedProduct(Lowering):
 
     def _mapped(self) -> tuple[list[Load | Store], frozenset[Axis]]:
         """What the maps load and store, and the axes they mention."""
-        blocks = (self.view.product, *self.view.epilogue)
-        values = [value for block in self.view.epilogue for value in block.values]
+        blocks = (self.view.product, *self.epilogue)
+        values = [value for block in self.epilogue for value in block.values]
         accesses: list[Load | Store] = [load for value in values for load in value.loads]
         accesses += [store for block in blocks for store in block.stores]
         places = [index for access in accesses if access.slot in self.slots.buffers for index in access.index]
@@ -374,18 +421,20 @@ class BlockedProduct(Lowering):
         accesses, _ = self._mapped()
         inputs = {slot.name for slot in self.workload.kernel.inputs}
         used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
-        return {slot: "const float *" if slot in inputs else "float *" for slot in used}
+        sizes = {bound.size.slot: f"const {C_TYPES[bound.size.dtype]} *" for bound in self.bounds}
+        return {**{slot: "const float *" if slot in inputs else "float *" for slot in used}, **sizes}
 
     def _mapped_axes(self) -> list[Axis]:
         """The axes, n apart, that tell where the maps read and write."""
         _, axes = self._mapped()
+        axes = axes.union(*(bound.place.axes for bound in self.bounds))
         return [axis for axis in (*self.view.batch, *self.view.m) if axis in axes]
 
     @property
     def _is_simple(self) -> bool:
         """Whether the maps are a few cheap functions on fp32 at constant distances along rows and columns."""
         accesses, _ = self._mapped()
-        parts = [part for block in self.view.epilogue for value in block.values for part in value.walk()]
+        parts = [part for block in self.epilogue for value in block.values for part in value.walk()]
         functions = [part for part in parts if not isinstance(part, Load | Const)]
         if len(functions) > MAX_MAPS or not all(isinstance(f, Apply) and f.function in SIMPLE for f in functions):
             return False
@@ -436,16 +485,32 @@ class BlockedProduct(Lowering):
     # What follows the product, on one finished tile
 
     def _unrolled(self, rows: tuple[int, ...], columns: Columns) -> None:
-        """The maps on sums in registers; rows and vectors lie at constant distances from the tile's first."""
+        """The maps on sums in registers; rows and vectors lie at constant distances from the tile's first.
+
+        Only a tile of which some rows lie beyond a size asks for each row whether it does.
+        """
+        self.writer.line(f"const long {self.view.n} = panel * {self.panel};")
+        if not self.bounds:
+            self._at_points(rows, columns, self.view.epilogue)
+            return
+        last = {axis: Index.of(axis) + count - 1 for axis, count in zip(self.view.m[-2:], rows, strict=True)}
+        tests = [
+            f"{self._index(bound.place.substitute(last))} < {self.trimming.size(bound.size)}" for bound in self.bounds
+        ]
+        with self.writer.block(f"if ({' && '.join(tests)})"):
+            self._at_points(rows, columns, self.epilogue)
+        with self.writer.block("else"):
+            self._at_points(rows, columns, self.view.epilogue)
+
+    def _at_points(self, rows: tuple[int, ...], columns: Columns, epilogue: Sequence[Block]) -> None:
         n = self.view.n
-        self.writer.line(f"const long {n} = panel * {self.panel};")
         points: list[tuple[int, ...]] = [()]
         for count in rows:
             points = [(*point, at) for point in points for at in range(count)]
         for row, point in enumerate(points):
             moved = {axis: Index.of(axis) + at for axis, at in zip(self.view.m[-2:], point, strict=True)}
             for vector, live in enumerate(columns):
-                self._maps(live, {**moved, n: Index.of(n) + vector * self.lanes}, f"acc[{row}][{vector}]")
+                self._maps(live, {**moved, n: Index.of(n) + vector * self.lanes}, f"acc[{row}][{vector}]", epilogue)
 
     def _rolled(self, columns: Columns) -> None:
         """The maps on one row of sums in memory."""
@@ -454,19 +519,19 @@ class BlockedProduct(Lowering):
         if whole:
             with writer.block(f"for (long column = 0; column < {whole * lanes}; column += TW_LANES)"):
                 writer.line(f"const long {n} = panel * {self.panel} + column;")
-                self._maps(lanes, {}, "tw_load(sums + column)")
+                self._maps(lanes, {}, "tw_load(sums + column)", self.view.epilogue)
         if whole < len(columns):
             with writer.block(""):
                 writer.line(f"const long {n} = panel * {self.panel} + {whole * lanes};")
-                self._maps(columns[-1], {}, f"tw_load(sums + {whole * lanes})")
+                self._maps(columns[-1], {}, f"tw_load(sums + {whole * lanes})", self.view.epilogue)
 
-    def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str) -> None:
+    def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str, epilogue: Sequence[Block]) -> None:
         """The product's stored value and the epilogue's maps, at one vector of a row, of which `live` columns exist."""
         vector = Vector(self.view.n, str(live) if live < self.lanes else "")
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         value = self.writer.name("sum")
         self.writer.line(f"const vf {value} = {sums};")
-        maps = [substitute(block, moved) for block in self.view.epilogue]
+        maps = [substitute(block, moved) for block in epilogue]
         finish(emitter, self.slots, substitute(self.view.product, moved), maps, value)
 
 

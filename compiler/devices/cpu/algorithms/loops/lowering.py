@@ -8,7 +8,7 @@ lane's scratch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
@@ -30,7 +30,9 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.transpose import transpose_of, transposed
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import strips
+from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import bound_of, within
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.normal_form import (
     Address,
@@ -85,8 +87,12 @@ class _Loops(Lowering):
         self.scratch = 0
         self.temps = {temp.name: temp for temp in self.kernel.temps}
         self.carried = carried_temps(self.kernel)
+        self.trimming = Trimming(self.writer, self.kernel, self.slots, self.target.vector_floats)
         self.plain = temp_aware(self.kernel, self.slots)
         self.vector = None if self.kernel.sequential else self._shared_vector()
+        reached = [one.bound for one in self.trimming.beyond if one.bound.place.axes <= {*self._outer}]
+        self.blocks = tuple(within(block, reached) for block in self.kernel.blocks)
+        """What is done at points that lie below all sizes that loops stop at."""
 
     # Choice of the vector axis
 
@@ -163,9 +169,10 @@ class _Loops(Lowering):
         writer = self.writer
         with kernel_function(writer, self.name, self.workload):
             self._declare_temps()
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
+            with self.trimming.tasks(self.grid):
                 decode(writer, tiled, "tile")
                 with nest(writer, (axis for axis in outer if axis not in tiled)):
+                    self.trimming.skip_point(outer, tiled, [Span.whole(self.vector)] if self.vector else [])
                     self._points(chunked)
         return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
 
@@ -199,13 +206,13 @@ class _Loops(Lowering):
             return
         self._strips(axis, self._blocks)
 
-    def _strips(self, axis: Axis, body: Callable[[Vector], None], first: int = 0) -> None:
-        strips(self.writer, axis, self.target.vector_floats, body, first)
+    def _strips(self, axis: Axis, body: Callable[[Vector], None], first: int = 0, past: str = "") -> None:
+        strips(self.writer, axis, self.target.vector_floats, body, first, past)
 
     def _blocks(self, vector: Vector | None) -> None:
         extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
         emitter = Emitter(self.writer, self._address(vector), vector, extents)
-        for block in self.kernel.blocks:
+        for block in self.blocks:
             self._block(block, emitter)
 
     def _address(self, vector: Vector | None) -> Address:
@@ -286,7 +293,9 @@ class _Loops(Lowering):
             self.writer.line(f"{_type(kind, wide)} {name} = {text};")
         guards, values = _guards(block, lambda part: along in part.axes or emitter.varies(part))
         order = reduction_order(block, guards, self.plain, along)
-        reduction = _Nest(block, values, along, _splits_sum(block, order), tuple(others))
+        pasts = self._pasts(block)
+        guards = [guard for guard in guards if not self._ending(guard, block)]
+        reduction = _Nest(block, values, along, _splits_sum(block, order), tuple(others), pasts)
         self._nest(reduction, order, guards, names, emitter)
         for other in others:
             self.writer.line(step(block, names, [other], wide=True))
@@ -299,6 +308,26 @@ class _Loops(Lowering):
         across = f"{HORIZONTAL[block.monoid]}{_mark(accumulator)}"
         self.writer.line(f"const {C_TYPES[accumulator]} {total} = {across}({names[0]});")
         return [total]
+
+    def _ending(self, guard: Expr, block: Block) -> tuple[Axis, Load] | None:
+        """The reduction axis that a guard ends, and the size at which."""
+        bound = bound_of(guard, frozenset(slot.name for slot in self.kernel.inputs))
+        found = (axis for axis in block.reduction if bound and bound.place == Index.of(axis))
+        return next(((axis, bound.size) for axis in found if bound), None)
+
+    def _pasts(self, block: Block) -> dict[Axis, str]:
+        """Declares where reduction axes end that stop at sizes: beyond there are only elements that change nothing."""
+        guards, _ = _guards(block, lambda _: False)
+        pasts: dict[Axis, str] = {}
+        for axis, load in filter(None, (self._ending(guard, block) for guard in guards)):
+            past, size, before = (
+                self.writer.name(f"past_{axis}"),
+                self.trimming.size(load),
+                pasts.get(axis, axis.extent),
+            )
+            self.writer.line(f"const long {past} = {size} < {before} ? (long){size} : {before};")
+            pasts[axis] = past
+        return pasts
 
     def _nest(
         self, reduction: _Nest, order: Sequence[Axis], guards: Sequence[Expr], names: Sequence[str], emitter: Emitter
@@ -318,7 +347,8 @@ class _Loops(Lowering):
             elif reduction.splits and len(order) == 1:
                 self._partial_sums(reduction, order[0], waiting, names, emitter)
             else:
-                with nest(self.writer, order[:1]), emitter.scope():
+                axis, past = order[0], reduction.past(order[0])
+                with self.writer.block(f"for (long {axis} = 0; {axis} < {past}; {axis}++)"), emitter.scope():
                     self._nest(reduction, order[1:], waiting, names, emitter)
 
     def _chains(self, along: Axis | None) -> int:
@@ -330,7 +360,9 @@ class _Loops(Lowering):
         stride = lanes * len(chains)
         whole = axis.extent // stride * stride if reduction.others else 0
         if whole:
-            with self.writer.block(f"for (long {axis} = 0; {axis} < {whole}; {axis} += {stride})"):
+            ends = reduction.pasts.get(axis)
+            test = f"{axis} < {whole}{f' && {axis} < {ends}' if ends else ''}"
+            with self.writer.block(f"for (long {axis} = 0; {test}; {axis} += {stride})"):
                 for turn, name in enumerate(chains):
                     inner = self._along(emitter, Vector(axis))
                     inner.names[axis] = f"({axis} + {turn * lanes})"
@@ -339,6 +371,7 @@ class _Loops(Lowering):
             axis,
             lambda strip: self._accumulate(reduction.block, reduction.values, names, self._along(emitter, strip)),
             whole,
+            reduction.pasts.get(axis, ""),
         )
 
     def _partial_sums(
@@ -350,8 +383,9 @@ class _Loops(Lowering):
         """
         kind = "vf" if emitter.vector else C_TYPES[reduction.block.accumulator or DType.F32]
         part, first, past = self.writer.name("part"), self.writer.name("first"), self.writer.name("past")
-        with self.writer.block(f"for (long {first} = 0; {first} < {axis.extent}; {first} += {SUM_STRETCH})"):
-            self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {axis.extent});")
+        ends = reduction.past(axis)
+        with self.writer.block(f"for (long {first} = 0; {first} < {ends}; {first} += {SUM_STRETCH})"):
+            self.writer.line(f"const long {past} = tw_least_of({first} + {SUM_STRETCH}, {ends});")
             self.writer.line(f"{kind} {part} = {'tw_splat(0)' if emitter.vector else '0'};")
             with self.writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"), emitter.scope():
                 self._nest(reduction, (), guards, (part, *names[1:]), emitter)
@@ -382,6 +416,7 @@ class _Nest:
     along   the axis along which it is vectorised
     splits  whether its sum is split
     others  accumulators beside the first
+    pasts   C variables for where axes end that stop at a size
     """
 
     block: Block
@@ -389,6 +424,11 @@ class _Nest:
     along: Axis | None
     splits: bool
     others: tuple[str, ...]
+    pasts: Mapping[Axis, str]
+
+    def past(self, axis: Axis) -> str:
+        """Where a reduction axis ends, in C."""
+        return self.pasts.get(axis, str(axis.extent))
 
 
 def _splits_sum(block: Block, order: Sequence[Axis]) -> bool:

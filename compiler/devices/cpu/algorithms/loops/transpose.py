@@ -16,6 +16,7 @@ from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import strips
+from compiler.devices.cpu.codegen.trimming import Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Load
@@ -108,7 +109,7 @@ class _Transposed(Lowering):
         writer, bands = self.writer, self._bands
         with (
             kernel_function(writer, self.name, self.workload),
-            writer.block("for (long tile = begin; tile < end; tile++)"),
+            Trimming(writer, self.kernel, self.slots, self.target.vector_floats).tasks(self.grid),
         ):
             if bands > 1:
                 writer.line(f"const long first = tile % {bands} * TW_LANES;")

@@ -25,6 +25,7 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.lowering import SUM_STRETCH
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, signature
+from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window, weights_of
 from compiler.forms.normal_form import Slots, substitute
@@ -129,6 +130,7 @@ class BlockedWindow(Lowering):
         self.bases: dict[tuple[str, Index], str] = {}
         self.block_rows = self.tile.extent("block", "rows", 1)
         self.block_channels = self.tile.extent("block", "channels")
+        self.trimming = Trimming(self.writer, self.view.kernel, self.slots, self.lanes)
 
     @cached_property
     def _plans(self) -> list[tuple[_Tiles, _Tiles | None, list[_Run], list[_Run]]]:
@@ -153,16 +155,28 @@ class BlockedWindow(Lowering):
         self.functions()
         describe(writer, self.workload)
         with writer.block(signature(self.name)):
+            if self.trimming.beyond:
+                declare_slots(writer, self.workload)
             writer.line("(void)scratch;")
-            with writer.block("for (long tile = begin; tile < end; tile++)"):
+            with self.trimming.tasks(self.grid):
                 writer.line(f"const long first = tile % {channel_blocks} * {block_channels};")
                 writer.line(f"const long past = tw_least_of(first + {block_channels}, {view.channel.extent});")
                 writer.line(f"long row = tile / {channel_blocks} % {row_blocks} * {block_rows};")
-                writer.line(f"const long past_row = tw_least_of(row + {block_rows}, {view.rows.output.extent});")
+                ends = "end_row" if self.trimming.beyond else "past_row"
+                writer.line(f"const long {ends} = tw_least_of(row + {block_rows}, {view.rows.output.extent});")
                 decode(writer, view.outer, f"tile / {channel_blocks * row_blocks}")
+                if self.trimming.beyond:
+                    self._clip()
                 self.rows()
         packings = dict([self.weights]) if self.weights else {}
         return Lowered(self.name, writer.text(), self.tasks, packings=packings, grid=self.grid)
+
+    def _clip(self) -> None:
+        """Declares where a task's rows end without whole register tiles beyond a size; what lies in those is stored."""
+        view, step = self.view, self.tile.extent("register", "rows", 1)
+        around = (Span.whole(view.columns.output), Span((view.channel,), "first", "past"))
+        past = self.trimming.clip(Span((view.rows.output,), "row", "end_row"), step, around)
+        self.writer.line(f"const long past_row = {past};")
 
     def functions(self) -> None:
         """The C functions of all shapes of register tiles."""
@@ -207,8 +221,16 @@ class BlockedWindow(Lowering):
 
     def _call(self, run: _Run) -> None:
         outer = "".join(f"{axis}, " for axis in self.view.outer)
-        places = f"{self.pointers}, {outer}row, {run.first}, {run.past}, first, past"
+        past = self._clipped(run) if self.trimming.beyond and self.pointers == "p" else str(run.past)
+        places = f"{self.pointers}, {outer}row, {run.first}, {past}, first, past"
         self.writer.line(f"{self.name}_{run.shape}({places});")
+
+    def _clipped(self, run: _Run) -> str:
+        """Where a run ends without whole register tiles beyond a size; what lies in those is stored."""
+        view, shape = self.view, run.shape
+        rows = Span((view.rows.output,), "row", f"row + {shape.rows.size}")
+        columns = Span((view.columns.output,), str(run.first), str(run.past))
+        return self.trimming.clip(columns, shape.columns.size, (rows, Span((view.channel,), "first", "past")))
 
     # The function of one shape
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import ClassVar
 
 from compiler.codegen.functions import decode
@@ -37,6 +38,7 @@ from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.rows import Swizzled
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
 from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.bounds import Bound, beyond_bounds
 from compiler.forms.contraction import Contraction, as_contraction, axes_of, packing_of
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load
@@ -100,6 +102,12 @@ class CudaContraction:
     @cached_property
     def slots(self) -> Slots:
         return Slots(self.workload)
+
+    @cached_property
+    def bounds(self) -> tuple[Bound, ...]:
+        """Sizes beyond which no result depends on the sums."""
+        places = {*self.view.batch, *self.view.m, self.view.n}
+        return tuple(one.bound for one in beyond_bounds(self.view.kernel) if one.bound.place.axes <= places)
 
     @cached_property
     def product(self) -> Product:
@@ -249,6 +257,7 @@ class CudaContraction:
         writer = Writer()
         threads = self.product.threads
         self._declare_places(writer)
+        self._stop_beyond(writer)
         self.declare_operands(writer)
         self.product.declare(writer, self.depth)
         self._fill(writer)
@@ -309,7 +318,11 @@ class CudaContraction:
             if self.tiles > 1 or self.cluster == 1:
                 writer.line(f"const int place = {order[0]};")
             writer.line(f"const int part = {order[1]}, first_step = part * {self.part_steps};")
-            writer.line(f"const int past_step = min({self.steps}, first_step + {self.part_steps});")
+            const = "" if self.bounds else "const "
+            writer.line(f"{const}int past_step = min({self.steps}, first_step + {self.part_steps});")
+        elif self.bounds:
+            writer.line("const int first_step = 0;")
+            writer.line(f"int past_step = {self.steps};")
         else:
             writer.line(f"const int first_step = 0, past_step = {self.steps};")
         down = f" % {self.down}" if view.batches > 1 else ""
@@ -323,9 +336,31 @@ class CudaContraction:
         used = used.union(
             *(self.slots.address(one.slot, one.index)[1].axes for one in stores if one.slot in self.slots.buffers)
         )
+        used = used.union(*(bound.place.axes for bound in self.bounds))
         if view.batch:
             writer.line(f"const int batch = {place} / {self.across * self.down};")
             decode(writer, view.batch, "batch", "int", used)
+
+    def _stop_beyond(self, writer: Writer) -> None:
+        """No step for a tile that lies beyond a size, of which the maps ask for no sum.
+
+        All blocks of a tile find the same. They go on as if all steps were done, so that whoever waits for them does
+        not wait in vain.
+        """
+        if not self.bounds:
+            return
+        outer = {axis: Index.of(0) for axis in self.view.m[1:]}
+        inner = prod(axis.extent for axis in self.view.m[1:])
+        names = dict.fromkeys(self.view.m[:1], f"(first_m / {inner})" if inner > 1 else "first_m")
+        names |= {self.view.n: "first_n"}
+        writer.line("tw_grid_dependency_wait(); /* sizes are read */")
+        for bound in self.bounds:
+            place = bound.place.substitute(outer)
+            terms = [
+                f"{names.get(axis, str(axis))} * {factor}" for axis, factor in place.terms if isinstance(axis, Axis)
+            ]
+            first = " + ".join([*terms, str(place.const)])
+            writer.line(f"if ({first} >= {bound.size.slot}[0]) past_step = first_step;")
 
     def _functions(self, writer: Writer, operand: Operand) -> None:
         """`fetch_a`, and `put_a` for what goes through registers."""

@@ -43,7 +43,7 @@ def with_surprises(dtype: DType, random: np.random.Generator) -> np.ndarray:
 
 def subjects() -> Iterator[tuple[Node, Case]]:
     random = np.random.default_rng(3)
-    for dtype in DType:
+    for dtype in (one for one in DType if not one.is_small):
         for axis, k, largest, outputs in ((1, 4, 1, 2), (2, 5, 0, 2), (0, 2, 0, 1), (1, 7, 1, 1), (1, 0, 1, 2)):
             yield top_k(with_surprises(dtype, random), k, axis, largest, outputs)
 

@@ -63,7 +63,7 @@ def subjects() -> Iterator[Subject]:
     for cases in by_operator().values():
         for case in cases:
             try:
-                graph, feeds = loaded_case(case, case.data_sets[0][0])
+                graph, feeds, _ = loaded_case(case, case.data_sets[0][0])
             except ModelError:
                 continue
             values = by_definition(graph, feeds)
@@ -114,6 +114,8 @@ def lowered(all: Sequence[Subject], tallies: dict[str, Tally]) -> list[tuple[Sub
 
 def fault(got: np.ndarray, want: np.ndarray) -> str:
     """How a result differs from the definition's beyond TOLERANCE; empty where it does not."""
+    if DType.of(want.dtype).is_small:
+        return "" if np.array_equal(got.astype(np.float64), want.astype(np.float64), equal_nan=True) else "off"
     if not DType.of(want.dtype).is_float:
         return "" if np.array_equal(got, want) else f"{np.sum(got != want)} of {got.size} elements differ"
     slack = TOLERANCE[DType.of(want.dtype)]

@@ -385,7 +385,7 @@ def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
     found: list[tuple[conformance.Subject, CudaLowered]] = []
     for cases in by_operator().values():
         try:
-            graph, feeds = loaded(cases[0], cases[0].data_sets[0][0])
+            graph, feeds, _ = loaded(cases[0], cases[0].data_sets[0][0])
         except ModelError:
             continue
         values = by_definition(graph, feeds)

@@ -1,4 +1,4 @@
-"""tw_cuda_runtime.h as part of real artifacts, on the double.
+"""tw_cuda_runtime.h and tw_cuda_driver.h as part of real artifacts, on the double.
 
 Results, edges, memory, tensors of the GPU, everything that may fail.
 """

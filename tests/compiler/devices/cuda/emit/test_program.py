@@ -165,7 +165,7 @@ STRUCTURES = {
 
 @pytest.mark.skipif(not CUDA_H.exists() or not shutil.which("gcc"), reason="no cuda.h on this machine")
 def test_the_runtimes_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
-    runtime = (ROOT / "compiler" / "devices" / "cuda" / "runtime" / "tw_cuda_runtime.h").read_text()
+    runtime = (ROOT / "compiler" / "devices" / "cuda" / "runtime" / "tw_cuda_driver.h").read_text()
     checks = [f'_Static_assert(sizeof({name}) == {size}, "");' for name, (size, _) in STRUCTURES.items()]
     checks += [
         f'_Static_assert(offsetof({name}, {field}) == {at}, "");'

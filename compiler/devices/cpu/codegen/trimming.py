@@ -1,0 +1,239 @@
+"""Points beyond sizes that are known while running: what is stored there is stored without computing anything else.
+
+Where a kernel has no such bound nothing is written. See `compiler.forms.bounds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from compiler.codegen.expressions import Emitter, Vector, has_vectors, is_vectorised
+from compiler.codegen.functions import decode
+from compiler.codegen.task_grid import Cut, TaskGrid
+from compiler.codegen.writer import Writer
+from compiler.forms.bounds import Beyond, Bound, Stored, beyond_bounds
+from compiler.forms.normal_form import Slots
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Kernel
+
+TASKS = "for (long tile = begin; tile < end; tile++)"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Places `first` .. `past` - 1 of some axes, row-major, as C expressions.
+
+    A place is one point of each axis, or `steps` neighbouring ones of them.
+    """
+
+    axes: tuple[Axis, ...]
+    first: str
+    past: str
+    steps: tuple[int, ...] = ()
+
+    @staticmethod
+    def whole(axis: Axis) -> Span:
+        return Span((axis,), "0", str(axis.extent))
+
+    @property
+    def inner(self) -> int:
+        """Places of one place of the outermost axis."""
+        others = self.axes[1:]
+        return prod(
+            -(-axis.extent // step) for axis, step in zip(others, self.steps[1:] or (1,) * len(others), strict=True)
+        )
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is a plain loop over one axis."""
+        return len(self.axes) == 1 and set(self.steps) <= {1}
+
+
+@dataclass
+class Trimming:
+    """The bounds of one kernel in the form that its lowering works on, and the text being written."""
+
+    writer: Writer
+    kernel: Kernel
+    slots: Slots
+    lanes: int
+    beyond: tuple[Beyond, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        shared = frozenset(self.kernel.shared)
+        self.beyond = tuple(one for one in beyond_bounds(self.kernel) if one.bound.place.axes <= shared)
+
+    @contextmanager
+    def tasks(self, grid: TaskGrid | None) -> Iterator[None]:
+        """The loop over a kernel's tile tasks; the caller writes what one does.
+
+        A task of which all points lie beyond a size stores what is there.
+        """
+        with self.writer.block(TASKS):
+            if grid is not None:
+                self._skip(grid)
+            yield
+
+    def skip_point(self, axes: Sequence[Axis], counted: Sequence[Axis], around: Sequence[Span]) -> None:
+        """Inside loops over `axes` but for those that tasks count: on to the next point where this one lies beyond."""
+        for one in self.beyond:
+            if one.bound.place.axes <= {*axes} and not one.bound.place.axes <= {*counted}:
+                with self.writer.block(f"if ({self._emitter().index(one.bound.place)} >= {self.size(one.bound.size)})"):
+                    self._store((one,), around)
+                    self.writer.line("continue;")
+
+    def clip(self, span: Span, step: int, around: Sequence[Span]) -> str:
+        """A C name for where those places of a span end that lie below a size, in steps of `step` from its first on.
+
+        What lies beyond, up to the span's end, is stored, at all places of `around`, and at the points that other
+        shared axes have here. The span's own end where no bound is on the outermost of its axes.
+        """
+        for one in self.beyond:
+            if [*map(Index.of, span.axes[:1])] == [one.bound.place]:
+                span = replace(span, past=self._clipped(one, span, step, around))
+        return span.past
+
+    def _clipped(self, one: Beyond, span: Span, step: int, around: Sequence[Span]) -> str:
+        writer, first, past = self.writer, span.first, span.past
+        live, clipped = writer.name("live"), writer.name("clipped")
+        places = self._size(one.bound, span.axes[0].extent)
+        if span.steps[:1] > (1,):
+            places = f"({places} + {span.steps[0] - 1}) / {span.steps[0]}"
+        writer.line(f"const long {live} = {places}{f' * {span.inner}' if span.inner > 1 else ''};")
+        up = f"{first} + ({live} - {first} + {step - 1}) / {step} * {step}" if step > 1 else live
+        writer.line(f"const long {clipped} = {live} <= {first} ? {first} : tw_least_of({past}, {up});")
+        with writer.block(f"if ({clipped} < {past})"):
+            self._store((one,), (replace(span, first=clipped), *around))
+        return clipped
+
+    def size(self, size: Load) -> str:
+        """A size in C."""
+        return self._emitter().scalar(size)
+
+    def _size(self, bound: Bound, extent: int) -> str:
+        """The same within 0 .. extent."""
+        size = self.size(bound.size)
+        return f"({size} < 0 ? 0 : {size} > {extent} ? {extent} : (long){size})"
+
+    # Whole tasks
+
+    def _skip(self, grid: TaskGrid) -> None:
+        counted = {axis for level in grid.levels for axis in level.axes}
+        known = [one for one in self.beyond if one.bound.place.axes <= counted]
+        if not known:
+            return
+        with self.writer.block(""):
+            spans = self._spans(grid)
+            firsts = {axis: text for span in spans for axis, text in _firsts(span).items()}
+            for stored in dict.fromkeys(one.stored for one in known):
+                alike = [one for one in known if one.stored == stored]
+                tests = [f"{self._lowest(one.bound.place, firsts)} >= {self.size(one.bound.size)}" for one in alike]
+                with self.writer.block(f"if ({' || '.join(tests)})"):
+                    self._store(alike[:1], spans)
+                    self.writer.line("continue;")
+
+    def _spans(self, grid: TaskGrid) -> list[Span]:
+        """Where a task's points lie, with what they begin at declared; shared axes that no level cuts are whole."""
+        spans: list[Span] = []
+        inner = 1
+        for level in reversed([level for level in grid.levels if level.axes]):
+            spans.insert(0, self._span(level, inner, is_outermost=inner * level.tasks == grid.tasks))
+            inner *= level.tasks
+        cut = {axis for level in grid.levels for axis in level.axes}
+        return [*spans, *(Span.whole(axis) for axis in self.kernel.shared if axis not in cut)]
+
+    def _span(self, level: Cut, inner: int, is_outermost: bool) -> Span:
+        if level.tasks == 1:
+            return Span(level.axes, "0", str(prod(level.places)), level.steps)
+        writer, first, past = self.writer, self.writer.name("first"), self.writer.name("past")
+        number = f"tile / {inner}" if inner > 1 else "tile"
+        number += "" if is_outermost else f" % {level.tasks}"
+        writer.line(f"const long {first} = {number}{f' * {level.take}' if level.take > 1 else ''};")
+        places = prod(level.places)
+        ends = f"{first} + {level.take}"
+        writer.line(f"const long {past} = {f'tw_least_of({ends}, {places})' if places % level.take else ends};")
+        return Span(level.axes, first, past, level.steps)
+
+    def _lowest(self, place: Index, firsts: Mapping[Axis, str]) -> str:
+        """The least value of a sum of axes whose first points are given."""
+        emitter = self._emitter()
+        emitter.names = {axis: f"({text})" if " " in text else text for axis, text in firsts.items()}
+        return emitter.index(place)
+
+    # What is stored
+
+    def _store(self, alike: Sequence[Beyond], spans: Sequence[Span]) -> None:
+        for one in alike:
+            for stored in one.stored:
+                with self.writer.block(""):
+                    self._store_one(stored, spans)
+
+    def _store_one(self, stored: Stored, spans: Sequence[Span]) -> None:
+        spans = [*spans, *(Span.whole(axis) for axis in stored.axes)]
+        along = self._along(stored, spans)
+        with ExitStack() as stack:
+            for span in spans:
+                if span is not along:
+                    self._loop(span, stack)
+            if along is None:
+                self._put(stored, None)
+            else:
+                self._vectors(stored, along)
+
+    def _along(self, stored: Stored, spans: Sequence[Span]) -> Span | None:
+        """The loop along which a store's elements are neighbours."""
+        slot = stored.store.slot
+        offset = self.slots.address(slot, stored.store.index)[1]
+        if not has_vectors(self.slots.buffers[slot].type.dtype) or not is_vectorised(stored.value):
+            return None
+        return next((span for span in spans if span.is_loop and offset.coefficient(span.axes[0]) == 1), None)
+
+    def _loop(self, span: Span, stack: ExitStack) -> None:
+        """Loops over the points of a span."""
+        writer, block = self.writer, stack.enter_context
+        if span.is_loop:
+            (axis,) = span.axes
+            block(writer.block(f"for (long {axis} = {span.first}; {axis} < {span.past}; {axis}++)"))
+            return
+        place, steps = writer.name("place"), span.steps or (1,) * len(span.axes)
+        block(writer.block(f"for (long {place} = {span.first}; {place} < {span.past}; {place}++)"))
+        if set(steps) == {1}:
+            decode(writer, span.axes, place)
+            return
+        places = [
+            Axis(f"{place}_{number}", -(-axis.extent // step))
+            for number, (axis, step) in enumerate(zip(span.axes, steps, strict=True))
+        ]
+        decode(writer, places, place)
+        for axis, at, step in zip(span.axes, places, steps, strict=True):
+            first = f"{at} * {step}" if step > 1 else str(at)
+            past = f"tw_least_of({first} + {step}, {axis.extent})" if axis.extent % step else f"{first} + {step}"
+            block(writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"))
+
+    def _vectors(self, stored: Stored, span: Span) -> None:
+        writer, (axis,) = self.writer, span.axes
+        writer.line(f"long {axis} = {span.first};")
+        with writer.block(f"for (; {axis} + TW_LANES <= {span.past}; {axis} += TW_LANES)"):
+            self._put(stored, Vector(axis))
+        with writer.block(f"if ({axis} < {span.past})"):
+            count = writer.name("count")
+            writer.line(f"const long {count} = {span.past} - {axis};")
+            self._put(stored, Vector(axis, count))
+
+    def _put(self, stored: Stored, vector: Vector | None) -> None:
+        emitter, store = self._emitter(vector), stored.store
+        emitter.store(store.slot, store.index, emitter.value(stored.value), self.slots.buffers[store.slot].type.dtype)
+
+    def _emitter(self, vector: Vector | None = None) -> Emitter:
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+
+
+def _firsts(span: Span) -> Mapping[Axis, str]:
+    """The least point of each axis of a span, as far as it is known: that of the outermost of several."""
+    first = f"{span.first} / {span.inner}" if span.inner > 1 else span.first
+    step = span.steps[0] if span.steps else 1
+    return {span.axes[0]: f"{first} * {step}" if step > 1 else first, **dict.fromkeys(span.axes[1:], "0")}

@@ -1,0 +1,129 @@
+"""Dimensions that nobody binds: each gets a range from the least size that the model takes to a usual greatest one.
+
+    a length (see `correct`)      up to 512, most usually 128
+    sound                         up to 48000 samples, most usually 16000
+    positions of images           up to 640, most usually 224 or the other side
+    anything else                 up to 64, most usually what `correct` says
+
+A first dimension with others behind it is a batch, which binding sets to 1. Where the model cannot be compiled for a
+range, the dimension is bound to its most usual size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from compiler.contract import CompileOptions, DimRange, InputSpec
+from compiler.errors import TilewrightError, UnsupportedModel
+from compiler.frontend.bind import key_of
+from compiler.frontend.correct import BATCH, LENGTH, SOUND, usual
+from compiler.frontend.limits import Limits
+from compiler.frontend.load import load
+from compiler.frontend.model import Input, quoted
+from compiler.frontend.read import read
+from compiler.ops.operator import Operator
+
+MOST = {LENGTH: 512, SOUND: 48000}
+"""The greatest size of a range, by the most usual one."""
+MOST_OF_IMAGES, MOST_OTHERWISE = 640, 64
+
+
+def bind_what_is_open(
+    model: Path | bytes,
+    options: CompileOptions,
+    operators: Mapping[str, Operator],
+    data: Mapping[str, Path] | None = None,
+    limits: Limits | None = None,
+) -> tuple[CompileOptions, tuple[str, ...]]:
+    """Options with a range for each dimension that those given leave open, and what the user should know of it.
+
+    Options that bind everything, or bind several times, come back as they are; so do those for a file that cannot be
+    read, which `load` says best.
+    """
+    if isinstance(options.dims, tuple):
+        return options, ()
+    try:
+        inputs = read(model, limits or Limits(), data).body.inputs
+    except TilewrightError:
+        return options, ()
+    found = _ranges(inputs, options)
+    if not found:
+        return options, ()
+    least = _least(model, options, found, operators, data)
+    while True:
+        ranges = {name: replace(one, low=min(max(one.low, least), one.opt)) for name, one in found.items()}
+        asked = _with(options, ranges)
+        try:
+            load(model, asked.bindings[-1], operators, data=data)
+            return asked, (_told(ranges),)
+        except UnsupportedModel as no:
+            least *= 2
+            if least >= max(one.opt for one in found.values()):
+                fixed = _with(options, {name: one.opt for name, one in ranges.items()})
+                told = ", ".join(f"{quoted(name)} to {one.opt}" for name, one in ranges.items())
+                return fixed, (f"dimensions that the options leave open were bound: {told}; for a range {no}",)
+        except TilewrightError:  # options that name what is not there: as given, they are refused for that
+            return options, ()
+
+
+def _told(ranges: Mapping[str, DimRange]) -> str:
+    listed = ", ".join(f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items())
+    example = {name: one.to_json() for name, one in ranges.items()}
+    return f"dimensions that the options leave open have ranges: {listed}; for others give dims as {example}"
+
+
+def _with(options: CompileOptions, dims: Mapping[str, int | DimRange]) -> CompileOptions:
+    return replace(options, dims={**options.binding, **options.ranges, **dims})
+
+
+def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRange]:
+    """By name, the dimensions that options leave open, but for batches."""
+    known = {*options.binding, *_bound_by_shapes(inputs, options)}
+    found: dict[str, DimRange] = {}
+    for entry in inputs:
+        spec = options.inputs.get(entry.name, InputSpec())
+        if entry.shape is None or spec.shape is not None or spec.value is not None:
+            continue
+        for axis, dim in enumerate(entry.shape):
+            name = key_of(entry, axis)
+            if isinstance(dim, int) or name in known or (axis == 0 and len(entry.shape) >= 2):
+                continue
+            most_usual = usual(entry.shape, axis, inputs)
+            if most_usual == BATCH and axis == 0:
+                most_usual = min(LENGTH, MOST_OTHERWISE)
+            most = MOST_OF_IMAGES if len(entry.shape) >= 4 else MOST.get(most_usual, MOST_OTHERWISE)
+            found.setdefault(name, DimRange(1, most_usual, max(most, most_usual)))
+    firsts = {key_of(entry, 0) for entry in inputs if entry.shape is not None and len(entry.shape) >= 2}
+    return {name: one for name, one in found.items() if name not in firsts}
+
+
+def _bound_by_shapes(inputs: Sequence[Input], options: CompileOptions) -> set[str]:
+    """Names that a whole shape in the options binds."""
+    return {
+        key_of(entry, axis)
+        for entry in inputs
+        for axis, dim in enumerate(entry.shape or ())
+        if not isinstance(dim, int) and options.inputs.get(entry.name, InputSpec()).shape is not None
+    }
+
+
+def _least(
+    model: Path | bytes,
+    options: CompileOptions,
+    ranges: Mapping[str, DimRange],
+    operators: Mapping[str, Operator],
+    data: Mapping[str, Path] | None,
+) -> int:
+    """The least power of two at which the model can be loaded when every dimension has it, up to the most usual one."""
+    size = 1
+    while size < max(one.opt for one in ranges.values()):
+        try:
+            load(
+                model, _with(options, {name: min(size, one.opt) for name, one in ranges.items()}), operators, data=data
+            )
+            return size
+        except TilewrightError:
+            size *= 2
+    return size

@@ -1,0 +1,112 @@
+"""Where sizes enter and leave a graph: inputs and outputs, and the operators that ask for shapes or are given them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from compiler.frontend.model import Call
+from compiler.frontend.open.extent import Extent, Number, Size, product
+from compiler.frontend.open.site import OpenSite
+from compiler.frontend.open.values import INDEX, OpenValues, of_size
+from compiler.frontend.open.views import constant_of_shape, range_
+from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenDimension, OpenShapes
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Unsupported
+
+Axes = tuple[int | None, ...]
+"""Of each axis of a tensor, which size it has; None for a static one."""
+Ids = Sequence[int | None]
+
+
+def enter(
+    values: OpenValues, open_axes: Mapping[str, tuple[Size | None, ...]], dimensions: Sequence[Size]
+) -> tuple[Axes, ...]:
+    """Makes the sizes that the program is given inputs, after those of the model; which size each axis of these has.
+
+    `open_axes` says by name of an input which size each of its axes has.
+    """
+    graph = values.graph
+    numbers = {one.name: number for number, one in enumerate(dimensions)}
+    inputs = [(id, open_axes.get(graph.values[id].name, ())) for id in graph.inputs]
+    for one in dimensions:
+        given = graph.input(INDEX, f"size:{one.name}")
+        step = values.constant(np.array(one.step, np.int64))
+        values.sizes[one] = given if one.step == 1 else values.node("Div", (given, step))
+    for id, axes in inputs:
+        if any(axes):
+            dims = zip(graph.type(id).dims, axes, strict=True)
+            values.shapes[id] = tuple(dim if one is None else of_size(one) for dim, one in dims)
+    return tuple(
+        tuple(None if one is None else numbers[one.name] for one in axes or (None,) * graph.type(id).rank)
+        for id, axes in inputs
+    )
+
+
+def leave(
+    values: OpenValues, results: Sequence[tuple[str, int]], dimensions: Sequence[Size], inputs: tuple[Axes, ...]
+) -> tuple[Graph, OpenShapes]:
+    """The graph with these results, and after them the sizes of their open axes."""
+    values.source = ""
+    results = [(name, values.at_run_time(id)) for name, id in results]
+    places: dict[Number, int] = {}
+    outputs: list[Axes] = []
+    hidden: list[tuple[str, int]] = []
+    for name, id in results:
+        axes: list[int | None] = []
+        for axis, dim in enumerate(values.shape(id)):
+            if isinstance(dim, Extent) and dim not in places:
+                places[dim] = len(results) + len(hidden)
+                hidden.append((f"size:{name}:{axis}", values.scalar(dim)))
+            axes.append(places[dim] if isinstance(dim, Extent) else None)
+        outputs.append(tuple(axes))
+    opened = tuple(OpenDimension(one.name, one.low * one.step, one.high * one.step, one.step) for one in dimensions)
+    return values.graph.finish([*results, *hidden]), OpenShapes(opened, inputs, tuple(outputs))
+
+
+def shape(values: OpenValues, call: Call, ids: Ids) -> int:
+    """Shape, with `start` and `end` clamped as Python slices are."""
+    start, end = call.attrs.get("start", 0), call.attrs.get("end")
+    dims = values.shape(_first(ids))[start if isinstance(start, int) else 0 : end if isinstance(end, int) else None]
+    elements = np.empty(len(dims), object)
+    elements[:] = dims
+    return values.holding(elements, DType.I64)
+
+
+def size(values: OpenValues, call: Call, ids: Ids) -> int:
+    """Number of elements."""
+    whole = np.empty((), object)
+    whole[()] = product(values.shape(_first(ids)))
+    return values.holding(whole, DType.I64)
+
+
+def filled(values: OpenValues, call: Call, ids: Ids) -> int:
+    """ConstantOfShape up to sizes."""
+    value = call.attrs.get("value", np.zeros(1, np.float32))
+    if not isinstance(value, np.ndarray) or value.size != 1:
+        raise Unsupported("attribute 'value' is not a tensor of one element", "export the model again")
+    (id,) = constant_of_shape(OpenSite(values, call.op, tuple(ids), {}, 1), value)
+    return id
+
+
+def counted(values: OpenValues, call: Call, ids: Ids) -> int:
+    """Range between sizes."""
+    (id,) = range_(OpenSite(values, call.op, tuple(ids), {}, 1))
+    return id
+
+
+def _first(ids: Ids) -> int:
+    if not ids or ids[0] is None:
+        raise Unsupported("its first input is absent", "export the model again")
+    return ids[0]
+
+
+SIZES: Mapping[str, Callable[[OpenValues, Call, Ids], int]] = {
+    "ConstantOfShape": filled,
+    "Range": counted,
+    "Shape": shape,
+    "Size": size,
+}
+"""Operators that become no nodes of static graphs, where an axis is open or an element is a size."""

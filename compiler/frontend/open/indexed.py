@@ -1,0 +1,149 @@
+"""Rules for reading and writing at computed places: places beyond the sizes meet nothing that is real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from compiler.frontend.open.extent import Extent, Numbers, high, is_open
+from compiler.frontend.open.site import OpenSite, capacities
+from compiler.frontend.open.values import OpenValues
+from compiler.frontend.open.views import Results, Rule, from_the_end
+from compiler.ir.graph import Attr
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Unsupported
+
+
+def gather_elements(site: OpenSite) -> Results:
+    """GatherElements: the result has the shape of the places."""
+    values, shape = site.values, site.shape()
+    axis, places = site.axis(len(shape)), site.given(1)
+    whole = values.shape(places)
+    if isinstance(shape[axis], Extent):
+        places = from_the_end(values, places, shape[axis])
+    wider = tuple(at for at in range(len(shape)) if at != axis and high(whole[at]) > high(shape[at]))
+    if wider:
+        raise site.refuse(f"there may be more places than elements along axis {wider[0]}")
+    return [values.emit("GatherElements", (site.first, places), whole, {"axis": axis})]
+
+
+def gather_nd(site: OpenSite) -> Results:
+    """GatherND: one element or slice for each tuple of places."""
+    values, shape = site.values, site.shape()
+    batch, places = site.integer("batch_dims", 0), site.given(1)
+    outer = values.shape(places)
+    count = outer[-1]
+    if not isinstance(count, int):
+        raise site.refuse("how many places make a tuple is open")
+    places = _tuples_from_the_end(values, places, shape[batch : batch + count])
+    whole = (*outer[:-1], *shape[batch + count :])
+    return [values.emit("GatherND", (site.first, places), whole, {"batch_dims": batch})]
+
+
+def scatter_nd(site: OpenSite) -> Results:
+    """ScatterND: tuples beyond the sizes write into a row that is cut off again."""
+    values, shape, places = site.values, site.shape(), site.given(1)
+    outer = values.shape(places)
+    count = outer[-1]
+    if not isinstance(count, int):
+        raise site.refuse("how many places make a tuple is open")
+    places = _tuples_from_the_end(values, places, shape[:count])
+    places = _beyond(values, places, outer, high(shape[0]))
+    data = _with_room(values, site.first, 0)
+    found = values.node("ScatterND", (data, places, site.given(2)), site.attrs)
+    return [values.settled(found, shape, padded=False)]
+
+
+def scatter_elements(site: OpenSite) -> Results:
+    """ScatterElements: places beyond the sizes write behind the end of the axis, which is cut off again."""
+    values, shape, places = site.values, site.shape(), site.given(1)
+    axis, outer = site.axis(len(shape)), values.shape(places)
+    if isinstance(shape[axis], Extent):
+        places = from_the_end(values, places, shape[axis])
+    places = _beyond(values, places, outer, high(shape[axis]))
+    data = _with_room(values, site.first, axis)
+    found = values.node("ScatterElements", (data, places, site.given(2)), {**site.attrs, "axis": axis})
+    return [values.settled(found, shape, padded=False)]
+
+
+def _beyond(values: OpenValues, id: int, shape: Numbers, number: int) -> int:
+    """Places as i64, with a number for all beyond the sizes."""
+    if not is_open(shape):
+        return id
+    id = values.node("Cast", (id,), {"to": 7})
+    for axis, dim in enumerate(shape):
+        if isinstance(dim, Extent):
+            id = values.beyond(id, axis, dim, number)
+    return id
+
+
+def _with_room(values: OpenValues, id: int, axis: int) -> int:
+    """The value with one position more along an axis."""
+    rank = values.graph.type(id).rank
+    pads = [0] * 2 * rank
+    pads[rank + axis] = 1
+    return values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": "constant"})
+
+
+def _tuples_from_the_end(values: OpenValues, id: int, sizes: Numbers) -> int:
+    """Tuples of places with negative ones counted from the real end of their axes."""
+    known = values.graph.constants.get(id)
+    if not is_open(sizes) or (known is not None and (known >= 0).all()):
+        return id
+    elements = np.empty(len(sizes), object)
+    elements[:] = sizes
+    wide = values.node("Cast", (id,), {"to": 7})
+    below = values.node("Less", (wide, values.constant(np.zeros((), np.int64))))
+    moved = values.node("Add", (wide, values.holding(elements, DType.I64)))
+    return values.node("Where", (below, moved, wide))
+
+
+def depth_to_space(site: OpenSite) -> Results:
+    """DepthToSpace as a reshape, a transpose and a reshape."""
+    values, shape = site.values, site.shape()
+    block = _block(site, shape)
+    n, c, h, w = shape
+    depth = c // block**2
+    first = site.attrs.get("mode", "DCR") == "DCR"
+    parts = (n, block, block, depth, h, w) if first else (n, depth, block, block, h, w)
+    order = (0, 3, 4, 1, 5, 2) if first else (0, 1, 4, 2, 5, 3)
+    return [_rearranged(values, site.first, parts, order, (n, depth, h * block, w * block))]
+
+
+def space_to_depth(site: OpenSite) -> Results:
+    """SpaceToDepth likewise."""
+    values, shape = site.values, site.shape()
+    block = _block(site, shape)
+    n, c, h, w = shape
+    parts = (n, c, h // block, block, w // block, block)
+    if parts[2] * block != h or parts[4] * block != w:
+        raise site.refuse(f"positions do not split into blocks of {block} for all sizes")
+    whole = (n, c * block**2, parts[2], parts[4])
+    return [_rearranged(values, site.first, parts, (0, 3, 5, 1, 2, 4), whole)]
+
+
+def _block(site: OpenSite, shape: Numbers) -> int:
+    block = site.integer("blocksize", 0)
+    if len(shape) != 4 or block < 1 or isinstance(shape[1], Extent):
+        raise Unsupported(f"blocks of {block} do not fit [{', '.join(map(str, shape))}]", "export the model again")
+    return block
+
+
+def _rearranged(values: OpenValues, id: int, parts: Numbers, order: tuple[int, ...], whole: Numbers) -> int:
+    """Axes split, permuted and joined, none of which needs elements to be gathered: sizes are whole blocks."""
+    split = values.node("Reshape", (id, None), {"shape": capacities(parts), "allowzero": 1})
+    attrs: dict[str, Attr] = {"perm": order}
+    moved = values.node("Transpose", (split,), attrs)
+    joined = values.node("Reshape", (moved, None), {"shape": capacities(whole), "allowzero": 1})
+    return values.settled(joined, whole, padded=False)
+
+
+INDEXED: Mapping[str, Rule] = {
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "ScatterND": scatter_nd,
+    "ScatterElements": scatter_elements,
+    "DepthToSpace": depth_to_space,
+    "SpaceToDepth": space_to_depth,
+}

@@ -1,0 +1,130 @@
+"""Sizes that data decide: how many elements are kept, and one of two values by a condition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open, low
+from compiler.frontend.open.site import OpenSite, capacities, iota
+from compiler.frontend.open.values import OpenValues, measured
+from compiler.frontend.open.views import Results, capacity, gathered
+from compiler.ir.graph import Attr
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Unsupported
+
+TRUE = 9
+WIDE = 7
+"""Numbers of bool and int64 in onnx.TensorProto."""
+
+
+# One of two
+
+
+def chosen(values: OpenValues, condition: int, then: int, otherwise: int) -> int:
+    """`then` where the condition, a scalar, is true, else the other; their sizes may differ.
+
+    Raises Unsupported where their types or ranks do.
+    """
+    if then == otherwise:
+        return then
+    mine, yours = values.graph.type(then), values.graph.type(otherwise)
+    if mine.dtype is not yours.dtype or mine.rank != yours.rank:
+        raise Unsupported(
+            f"what it gives is {mine} or {yours}, as a condition says that is known at run time only",
+            "make both of one type and rank, or the condition a constant",
+        )
+    pairs = zip(values.shape(then), values.shape(otherwise), strict=True)
+    shape = tuple(one if one == other else _either(values, condition, one, other) for one, other in pairs)
+    ids = [values.settled(id, shape, padded=False) for id in (then, otherwise)]
+    return values.settled(values.node("Where", (condition, *ids)), shape, padded=False)
+
+
+def _either(values: OpenValues, condition: int, one: Number, other: Number) -> Number:
+    number = values.node("Where", (condition, values.scalar(one), values.scalar(other)))
+    return measured(values, number, max(min(low(one), low(other)), 0), max(high(one), high(other)), "chosen")
+
+
+def truth(values: OpenValues, id: int) -> int:
+    """A value of one element as a scalar of type bool. Raises Unsupported for another."""
+    kind = values.graph.type(id)
+    if kind.elements != 1:
+        raise Unsupported(f"its condition has {kind.elements} elements", "give a scalar condition")
+    found = id if kind.dtype is DType.BOOL else values.node("Cast", (id,), {"to": TRUE})
+    return found if kind.rank == 0 else values.node("Reshape", (found, None), {"shape": (), "allowzero": 1})
+
+
+# Those that are kept
+
+
+def positions_of(values: OpenValues, flags: int) -> tuple[int, Number]:
+    """Where a vector of truth values is true, in ascending order (i64, at capacity), and how often that is."""
+    (count,) = values.graph.type(flags).dims
+    ones = values.node("Cast", (flags,), {"to": WIDE})
+    running = values.node("CumSum", (ones, None), {"axis": 0, "exclusive": 1, "reverse": 0})
+    dump = values.constant(np.array(count, np.int64))
+    places = values.node("Where", (flags, running, dump))
+    room = values.graph.constant(np.broadcast_to(np.zeros((), np.int64), (count + 1,)), "")
+    attrs: dict[str, Attr] = {"axis": 0, "reduction": "none"}
+    spread = values.node("ScatterElements", (room, places, iota(values, count)), attrs)
+    bounds: dict[str, Attr] = {"starts": (0,), "ends": (count,), "axes": (0,), "steps": (1,)}
+    found = values.node("Slice", (spread, None, None), bounds)
+    total = values.node("ReduceSum", (ones, None), {"axes": (0,), "keepdims": 0, "noop_with_empty_axes": 1})
+    return found, measured(values, total, 0, count, "kept")
+
+
+def non_zero(site: OpenSite) -> Results:
+    """NonZero: the positions of the elements that are not zero, one column each.
+
+    What lies beyond the sizes is zero, and the elements at capacity have the order that the real ones have.
+    """
+    values, x = site.values, site.first
+    kind = values.graph.type(x)
+    flags = x if kind.dtype is DType.BOOL else values.node("Cast", (x,), {"to": TRUE})
+    line = values.node("Reshape", (flags, None), {"shape": (kind.elements,), "allowzero": 1})
+    found, count = positions_of(values, line)
+    rows = []
+    step = kind.elements
+    for dim in kind.dims or (1,):
+        step //= max(dim, 1)
+        over = values.node("Div", (found, values.constant(np.array(max(step, 1), np.int64))))
+        turns = values.node("Div", (over, values.constant(np.array(max(dim, 1), np.int64))))
+        whole = values.node("Mul", (turns, values.constant(np.array(max(dim, 1), np.int64))))
+        rows.append(values.node("Unsqueeze", (values.node("Sub", (over, whole)), None), {"axes": (0,)}))
+    joined = rows[0] if len(rows) == 1 else values.node("Concat", rows, {"axis": 0})
+    return [values.settled(joined, (len(rows), count))]
+
+
+def compress(site: OpenSite) -> Results:
+    """Compress along an axis, or of all elements one after another, by a condition."""
+    values, x = site.values, site.first
+    shape, condition = values.shape(x), site.given(1)
+    axis = site.attrs.get("axis")
+    if axis is None:
+        if is_open(shape[1:]):
+            raise site.refuse("elements of open axes are taken one after another")
+        x = values.node("Reshape", (x, None), {"shape": (capacity(shape),), "allowzero": 1})
+        before: Numbers = ()
+        after: Numbers = ()
+        room = capacity(shape)
+    else:
+        place = site.axis(len(shape))
+        before, after, room = shape[:place], shape[place + 1 :], high(shape[place])
+    flags = values.settled(condition, (min(room, high(values.shape(condition)[0])),), padded=False)
+    found, count = positions_of(values, flags)
+    moved = gathered(values, x, found, len(before))
+    whole = (*before, count, *after)
+    moved = values.settled(moved, whole, padded=False)
+    return [values.beyond(moved, len(before), count, 0) if isinstance(count, Extent) else moved]
+
+
+def stacked(values: OpenValues, ids: list[int], count: Number) -> int:
+    """Values of one shape along a new first axis, of which the first `count` are real."""
+    shapes = {values.shape(id) for id in ids}
+    kinds = {values.graph.type(id).dtype for id in ids}
+    if len(shapes) != 1 or len(kinds) != 1:
+        raise Unsupported("what it stacks changes its shape from iteration to iteration", "export without the loop")
+    (shape,) = shapes
+    rows = [values.node("Reshape", (id, None), {"shape": (1, *capacities(shape)), "allowzero": 1}) for id in ids]
+    joined = rows[0] if len(rows) == 1 else values.node("Concat", rows, {"axis": 0})
+    whole = values.settled(joined, (count, *shape), padded=False)
+    return values.beyond(whole, 0, count, 0) if isinstance(count, Extent) else whole

@@ -1,0 +1,510 @@
+"""Rules for operators that move elements: what is done at capacity, and which elements of that are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from compiler.frontend.open.extent import (
+    Extent,
+    Number,
+    Numbers,
+    Undecided,
+    divided,
+    greatest,
+    high,
+    is_less,
+    is_open,
+    least,
+    low,
+    product,
+)
+from compiler.frontend.open.site import OpenSite, broadcast, capacities, iota, same
+from compiler.frontend.open.values import OpenValues, measured
+from compiler.frontend.tensors import CODES, check_size
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Unsupported
+
+Results = Sequence[int]
+Rule = Callable[[OpenSite], Results]
+
+
+# The same elements in the same order
+
+
+def reshape(site: OpenSite) -> Results:
+    """Reshape to numbers and sizes: 0 keeps a dimension, -1 is what is left over."""
+    shape, wanted = site.shape(), site.known(1, "shape")
+    assert wanted is not None
+    if not site.integer("allowzero", 0):
+        wanted = [shape[place] if dim == 0 and place < len(shape) else dim for place, dim in enumerate(wanted)]
+    if wanted.count(-1) == 1:
+        place = wanted.index(-1)
+        wanted[place] = 1
+        wanted[place] = _left_over(product(shape), product(tuple(wanted)), shape, wanted)
+    if any(isinstance(dim, int) and dim < 0 for dim in wanted):
+        raise Unsupported(f"its shape {list(map(str, wanted))} is none", "export the model again")
+    return [reshaped(site.values, site.first, tuple(wanted))]
+
+
+def _left_over(whole: Number, rest: Number, shape: Numbers, wanted: Sequence[Number]) -> Number:
+    try:
+        return divided(whole, rest)
+    except Undecided as no:
+        before, after = (", ".join(map(str, one)) for one in (shape, wanted))
+        raise Unsupported(
+            f"[{before}] is reshaped to [{after}] and what is left over: {no}", "bind these dimensions to numbers"
+        ) from None
+
+
+def flatten(site: OpenSite) -> Results:
+    """`axis` is a place between dimensions, from 0 to the rank."""
+    shape = site.shape()
+    axis = site.integer("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    return [reshaped(site.values, site.first, (product(shape[:axis]), product(shape[axis:])))]
+
+
+def squeeze(site: OpenSite) -> Results:
+    shape, axes = site.shape(), site.ints(1, "axes")
+    gone = (
+        [axis % len(shape) for axis in axes] if axes is not None else [at for at, dim in enumerate(shape) if dim == 1]
+    )
+    if any(shape[axis] != 1 for axis in gone):
+        raise site.refuse("an axis that is squeezed is not of extent 1")
+    return [reshaped(site.values, site.first, tuple(dim for at, dim in enumerate(shape) if at not in gone))]
+
+
+def unsqueeze(site: OpenSite) -> Results:
+    shape, axes = site.shape(), site.ints(1, "axes") or []
+    rank = len(shape) + len(axes)
+    new, rest = {axis % rank for axis in axes}, iter(shape)
+    return [reshaped(site.values, site.first, tuple(1 if at in new else next(rest) for at in range(rank)))]
+
+
+def reshaped(values: OpenValues, id: int, wanted: Numbers) -> int:
+    """The value in another shape with the same elements in row-major order.
+
+    Dimensions fall into groups of equal products. Where only the first of a group is open, elements that are real come
+    first in memory before and after; else they have to be gathered.
+    """
+    shape = values.shape(id)
+    if product(shape) != product(wanted):
+        before, after = (", ".join(map(str, one)) for one in (shape, wanted))
+        raise Unsupported(f"[{before}] cannot be reshaped to [{after}] for all sizes", "bind shapes that agree")
+    done: list[Number] = []
+    rest = list(shape)
+    for olds, news in _groups(shape, wanted):
+        rest = rest[len(olds) :]
+        if not _keeps_order(olds, news):
+            middle = (*done, *olds, *rest)
+            id = _regrouped(values, id, middle, len(done), olds, news)
+        done += news
+        id = _at_capacity(values, id, (*done, *rest))
+    return id
+
+
+def _at_capacity(values: OpenValues, id: int, shape: Numbers) -> int:
+    """The value with other capacities of the same number of elements in the same order."""
+    dims = capacities(shape)
+    if values.graph.type(id).shape != dims:
+        id = values.node("Reshape", (id, None), {"shape": dims, "allowzero": 1})
+    return values.settled(id, shape, padded=False)
+
+
+def _groups(shape: Numbers, wanted: Numbers) -> list[tuple[Numbers, Numbers]]:
+    """Runs of dimensions of both that have the same product, as short as can be seen."""
+    found: list[tuple[Numbers, Numbers]] = []
+    olds: list[Number] = []
+    news: list[Number] = []
+    left, right = list(shape), list(wanted)
+    while left or right or olds or news:
+        before, after = product(tuple(olds)), product(tuple(news))
+        if before == after and (olds or news):
+            while left and left[0] == 1 and not (right and right[0] == 1):
+                olds.append(left.pop(0))
+            found.append((tuple(olds), tuple(news)))
+            olds, news = [], []
+        elif not left and not right:
+            break
+        elif right and (not left or (high(after) < high(before)) or (not news and olds)):
+            news.append(right.pop(0))
+        else:
+            olds.append(left.pop(0))
+    if olds or news:
+        found.append((tuple(olds), tuple(news)))
+    return found
+
+
+def _keeps_order(olds: Numbers, news: Numbers) -> bool:
+    """Whether what is real lies in memory, among what is not, at the same places before and after."""
+    before = [dim for dim in olds if dim != 1]
+    after = [dim for dim in news if dim != 1]
+    if before == after:
+        return True
+    if is_open(tuple(before[1:])) or is_open(tuple(after[1:])):
+        return False
+    return capacity(tuple(before)) == capacity(tuple(after))
+
+
+def capacity(shape: Numbers) -> int:
+    """Elements that a shape has in the graph."""
+    whole = 1
+    for dim in shape:
+        whole *= high(dim)
+    return whole
+
+
+def _regrouped(values: OpenValues, id: int, shape: Numbers, start: int, olds: Numbers, news: Numbers) -> int:
+    """The value with one group of dimensions in another shape, element by element through run-time positions."""
+    before, after = shape[:start], shape[start + len(olds) :]
+    line = values.node(
+        "Reshape", (id, None), {"shape": (*capacities(before), capacity(olds), *capacities(after)), "allowzero": 1}
+    )
+    place = _decoded(values, _linear(values, news), olds)
+    flat = values.node("Reshape", (place, None), {"shape": (capacity(news),), "allowzero": 1})
+    moved = gathered(values, line, flat, start)
+    whole = (*before, *news, *after)
+    moved = values.node("Reshape", (moved, None), {"shape": capacities(whole), "allowzero": 1})
+    for axis, dim in enumerate(news, start):
+        if isinstance(dim, Extent):
+            moved = values.beyond(moved, axis, dim, 0)
+    return values.settled(moved, whole, padded=False)
+
+
+def _linear(values: OpenValues, shape: Numbers) -> int:
+    """Of each element at capacity, which one it is among the real ones, counted row-major (i64)."""
+    found: int | None = None
+    for axis, dim in enumerate(shape):
+        along = iota(values, high(dim), len(shape), axis)
+        if found is None:
+            found = along
+        else:
+            found = values.node("Add", (values.node("Mul", (found, values.scalar(dim))), along))
+    return values.constant(np.zeros((), np.int64)) if found is None else found
+
+
+def _decoded(values: OpenValues, linear: int, shape: Numbers) -> int:
+    """Where the real element with a number lies among those at capacity (i64)."""
+    found, step = values.constant(np.zeros((), np.int64)), 1
+    for axis, dim in reversed(list(enumerate(shape))):
+        along = linear
+        if axis:
+            over = values.node("Div", (linear, values.scalar(dim)))
+            along = values.node("Sub", (linear, values.node("Mul", (over, values.scalar(dim)))))
+            linear = over
+        found = values.node("Add", (found, values.node("Mul", (along, values.constant(np.array(step, np.int64))))))
+        step *= high(dim)
+    return found
+
+
+# Selecting
+
+
+def slice_(site: OpenSite) -> Results:
+    """Slice by numbers and sizes."""
+    values, id = site.values, site.first
+    shape, count = site.shape(), high(values.shape(site.given(1))[0])
+    axes = site.ints(3, "axes") or list(range(count))
+    steps = site.ints(4, "steps") or [1] * count
+    sizes = [shape[axis] for axis in axes]
+    starts, ends = (_bounds(site, place, name, sizes, steps) for place, name in ((1, "starts"), (2, "ends")))
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        id = sliced(values, id, axis % len(shape), start, end, step)
+    return [id]
+
+
+def _bounds(site: OpenSite, place: int, name: str, sizes: Numbers | list[Number], steps: Sequence[int]) -> list[Number]:
+    """Where slices begin or end; what data say is a size of its own, limited to the axis."""
+    values, id = site.values, site.given(place)
+    if values.known(id) is not None:
+        return site.known(place, name) or []
+    if min(steps) < 0:
+        raise site.refuse(f"{name} are computed from data, and a step is negative")
+    found: list[Number] = []
+    wide = values.node("Cast", (id,), {"to": 7})
+    for number, size in enumerate(sizes):
+        one = values.node("Gather", (wide, values.constant(np.array(number, np.int64))), {"axis": 0})
+        one = from_the_end(values, one, size)
+        found.append(measured(values, limited(values, one, size), 0, high(size), name))
+    return found
+
+
+def limited(values: OpenValues, scalar: int, most: Number) -> int:
+    """A scalar (i64), but at least 0 and at most a number."""
+    least = values.node("Max", (scalar, values.constant(np.zeros((), np.int64))))
+    return values.node("Min", (least, values.scalar(most)))
+
+
+def sliced(values: OpenValues, id: int, axis: int, start: Number, end: Number, step: int = 1) -> int:
+    """One axis of a value from `start` to before `end`, as ONNX counts: negative numbers from the end."""
+    shape = values.shape(id)
+    size = shape[axis]
+    try:
+        begin, count = _window(size, start, end, step)
+    except Undecided as no:
+        raise Unsupported(f"a slice depends on {no}", "bind that dimension to a number") from None
+    if begin == 0 and step == 1 and count == size:
+        return id
+    whole = (*shape[:axis], count, *shape[axis + 1 :])
+    if isinstance(begin, int) and step > 0:
+        bounds = {"starts": (begin,), "ends": (2**62,), "axes": (axis,), "steps": (step,)}
+        found = values.node("Slice", (id, None, None), bounds)
+    else:
+        places = values.node("Mul", (iota(values, high(count)), values.constant(np.array(step, np.int64))))
+        found = gathered(values, id, values.node("Add", (places, values.scalar(begin))), axis)
+    return _along(values, found, whole, axis)
+
+
+def _along(values: OpenValues, id: int, shape: Numbers, *axes: int) -> int:
+    """The value with a real shape, zero beyond it along `axes` too: along the others it is already."""
+    id = values.settled(id, shape, padded=False)
+    for axis in axes:
+        if isinstance(shape[axis], Extent):
+            id = values.beyond(id, axis, shape[axis], 0)
+    return id
+
+
+def _window(size: Number, start: Number, end: Number, step: int) -> tuple[Number, Number]:
+    """Where a slice begins and how many elements it has. Raises Undecided."""
+    start, end = (bound + size if is_less(bound, 0) else bound for bound in (start, end))
+    if step > 0:
+        begin, past = least(greatest(start, 0), size), least(greatest(end, 0), size)
+        return begin, greatest((past - begin + (step - 1)) // step, 0)
+    begin, past = least(greatest(start, 0), size - 1), least(greatest(end, -1), size - 1)
+    return begin, greatest((begin - past + (-step - 1)) // -step, 0)
+
+
+def gathered(values: OpenValues, id: int, places: int, axis: int) -> int:
+    """Elements at places along an axis, of which those beyond the capacity belong to nothing that is real."""
+    last = values.constant(np.array(max(values.graph.type(id).dims[axis] - 1, 0), np.int64))
+    inside = values.node("Min", (values.node("Max", (places, values.constant(np.zeros((), np.int64)))), last))
+    return values.node("Gather", (id, inside), {"axis": axis})
+
+
+def split(site: OpenSite) -> Results:
+    """Split into parts of given sizes, or into equal ones."""
+    shape = site.shape()
+    axis = site.axis(len(shape))
+    sizes = site.known(1, "split")
+    if sizes is None:
+        whole, count = shape[axis], site.integer("num_outputs", site.outputs) or site.outputs
+        part = (whole + (count - 1)) // count
+        sizes = [part] * (count - 1)
+        sizes.append(whole - part * (count - 1))
+    found, begin = [], 0 * shape[axis]
+    for part in sizes:
+        found.append(sliced(site.values, site.first, axis, begin, begin + part))
+        begin = begin + part
+    return found
+
+
+def gather(site: OpenSite) -> Results:
+    """Gather along an axis: a negative position counts from the real end."""
+    values, shape = site.values, site.shape()
+    axis, index = site.axis(len(shape)), site.given(1)
+    size, places = shape[axis], values.shape(index)
+    if isinstance(size, Extent):
+        index = from_the_end(values, index, size)
+    found = values.node("Gather", (site.first, index), {"axis": axis})
+    whole = (*shape[:axis], *places, *shape[axis + 1 :])
+    return [_along(values, found, whole, *range(axis, axis + len(places)))]
+
+
+def from_the_end(values: OpenValues, index: int, size: Number) -> int:
+    """Places along an axis, negative ones counted from its real end."""
+    known = values.graph.constants.get(index)
+    if known is not None and (known >= 0).all():
+        return index
+    wide = values.node("Cast", (index,), {"to": 7})
+    below = values.node("Less", (wide, values.constant(np.zeros((), np.int64))))
+    return values.node("Where", (below, values.node("Add", (wide, values.scalar(size))), wide))
+
+
+def transpose(site: OpenSite) -> Results:
+    shape, perm = site.shape(), site.attrs.get("perm")
+    order = perm if isinstance(perm, tuple) else tuple(reversed(range(len(shape))))
+    found = site.values.node("Transpose", (site.first,), {"perm": order})
+    return [site.values.settled(found, tuple(shape[axis] for axis in order), padded=False)]  # type: ignore[index]
+
+
+def triangle(site: OpenSite) -> Results:
+    """Trilu: which elements stay is said by where they stand, counted from the beginning."""
+    ids, attrs = [*site.ids], dict(site.attrs)
+    (attrs["k"],) = site.ints(1, "k") or [0]
+    found = site.values.node("Trilu", (ids[0], None), attrs)
+    return [site.values.settled(found, site.shape(), padded=False)]
+
+
+# Joining and repeating
+
+
+def concat(site: OpenSite) -> Results:
+    """Parts one after another: each begins where the real elements of those before it end."""
+    values = site.values
+    ids = [id for id in site.ids if id is not None]
+    shapes = [values.shape(id) for id in ids]
+    axis = site.axis(len(shapes[0]))
+    whole = list(shapes[0])
+    for shape in shapes[1:]:
+        whole = [
+            same(one, other) if at != axis else one for at, (one, other) in enumerate(zip(whole, shape, strict=True))
+        ]
+    parts = [shape[axis] for shape in shapes]
+    total: Number = 0
+    for part in parts:
+        total = total + part
+    whole[axis] = total
+    ids = [
+        values.settled(id, (*whole[:axis], part, *whole[axis + 1 :]), padded=False)
+        for id, part in zip(ids, parts, strict=True)
+    ]
+    found = values.node("Concat", ids, {"axis": axis})
+    if is_open(tuple(parts[:-1])):
+        found = gathered(values, found, _places(values, parts, high(total)), axis)
+        return [_along(values, found, tuple(whole), axis)]
+    return [values.settled(found, tuple(whole), padded=False)]
+
+
+def _places(values: OpenValues, parts: Sequence[Number], count: int) -> int:
+    """For each element of parts side by side, where it lies when each part has its capacity (i64)."""
+    along = iota(values, count)
+    found, begin, room = along, 0 * parts[0], 0
+    for before in parts[:-1]:
+        begin, room = begin + before, room + high(before)
+        if begin == room:
+            continue
+        behind = values.node("GreaterOrEqual", (along, values.scalar(begin)))
+        found = values.node("Where", (behind, values.node("Add", (along, values.scalar(room - begin))), found))
+    return found
+
+
+def expand(site: OpenSite) -> Results:
+    values, shape = site.values, site.shape()
+    wanted = site.known(1, "shape")
+    assert wanted is not None
+    return [expanded(values, site.first, broadcast([shape, tuple(wanted)]))]
+
+
+def expanded(values: OpenValues, id: int, whole: Numbers) -> int:
+    """The value broadcast to a shape."""
+    shape = values.shape(id)
+    found = values.node("Expand", (id, None), {"shape": capacities(whole)})
+    own = (*(1,) * (len(whole) - len(shape)), *shape)
+    fresh = [at for at, dim in enumerate(whole) if own[at] == 1 and dim != 1]
+    return _along(values, found, whole, *fresh)
+
+
+def tile(site: OpenSite) -> Results:
+    values, id = site.values, site.first
+    repeats = site.known(1, "repeats") or []
+    for axis, count in enumerate(repeats):
+        shape = values.shape(id)
+        size = shape[axis]
+        whole = (*shape[:axis], size * count, *shape[axis + 1 :])
+        if count == 1:
+            continue
+        if size == 1:
+            id = expanded(values, id, whole)
+            continue
+        along = iota(values, high(whole[axis]))
+        turns = values.node("Mul", (values.node("Div", (along, values.scalar(size))), values.scalar(size)))
+        id = gathered(values, id, values.node("Sub", (along, turns)), axis)
+        id = _along(values, id, whole, axis)
+    return [id]
+
+
+def pad(site: OpenSite) -> Results:
+    """Pad with a constant, or with elements of the tensor, before and after the real elements."""
+    values, id = site.values, site.first
+    shape, pads = site.shape(), site.known(1, "pads") or []
+    rank = len(shape)
+    axes = site.ints(3, "axes")
+    along = [axis % rank for axis in axes] if axes is not None else list(range(rank))
+    mode = site.attrs.get("mode", "constant")
+    value = site.ids[2] if len(site.ids) > 2 else None
+    if mode == "constant" and value is not None and value not in values.graph.constants:
+        raise site.refuse("what is padded with is not known when compiling")
+    number = 0.0 if value is None else float(values.graph.constants[value].reshape(-1)[0])
+    for axis, begin, end in zip(along, pads[: len(along)], pads[len(along) :], strict=True):
+        if (begin, end) != (0, 0):
+            id = _padded(site, id, axis, begin, end, number)
+    return [id]
+
+
+def _padded(site: OpenSite, id: int, axis: int, begin: Number, end: Number, number: float) -> int:
+    values = site.values
+    shape = values.shape(id)
+    size = shape[axis]
+    whole = (*shape[:axis], begin + size + end, *shape[axis + 1 :])
+    mode = site.attrs.get("mode", "constant")
+    if mode == "constant" and not number and isinstance(begin, int) and begin >= 0 and low(end) >= 0:
+        pads = [0] * 2 * len(shape)
+        pads[axis] = begin
+        before = values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": "constant"}) if begin else id
+        return values.settled(before, whole, padded=False)
+    places = values.node("Sub", (iota(values, high(whole[axis])), values.scalar(begin)))
+    last = values.node("Sub", (values.scalar(size), values.constant(np.array(1, np.int64))))
+    if mode == "reflect":
+        places = values.node("Abs", (places,))
+        places = values.node("Sub", (last, values.node("Abs", (values.node("Sub", (last, places)),))))
+    elif mode not in ("constant", "edge"):
+        raise site.refuse(f"an open axis is padded by {mode}")
+    if mode == "edge":
+        places = values.node("Min", (places, last))
+    found = gathered(values, id, places, axis)
+    if mode == "constant":
+        inside = values.node("GreaterOrEqual", (places, values.constant(np.zeros((), np.int64))))
+        below = values.node("Less", (places, values.scalar(size)))
+        kept = values.node("And", (inside, below))
+        column = values.node("Reshape", (kept, None), {"shape": (-1, *(1,) * (len(shape) - axis - 1)), "allowzero": 0})
+        filler = values.constant(np.array(number, values.graph.type(id).dtype.numpy))
+        found = values.node("Where", (column, found, filler))
+        others = [at for at in range(len(whole)) if at != axis] if number else []
+        return _along(values, found, whole, axis, *others)
+    return _along(values, found, whole, axis)
+
+
+def range_(site: OpenSite) -> Results:
+    """Range by numbers and sizes."""
+    values, dtype = site.values, site.kind(0).dtype
+    (start,), (limit,), (delta,) = (
+        site.known(place, name) or [0] for place, name in enumerate(("start", "limit", "delta"))
+    )
+    if not isinstance(delta, int) or delta == 0:
+        raise site.refuse("the step of a Range depends on sizes")
+    distance = limit - start if delta > 0 else start - limit
+    count = greatest((distance + (abs(delta) - 1)) // abs(delta), 0)
+    along = values.node("Mul", (iota(values, max(high(count), 0)), values.constant(np.array(delta, np.int64))))
+    found = values.node("Add", (along, values.scalar(start)))
+    return [_along(values, values.node("Cast", (found,), {"to": CODES[dtype]}), (count,), 0)]
+
+
+def constant_of_shape(site: OpenSite, value: np.ndarray) -> Results:
+    """One value everywhere up to the sizes."""
+    shape = tuple(site.known(0, "input") or [])
+    if any(low(dim) < 0 for dim in shape):
+        raise site.refuse("a size of its shape may be negative")
+    check_size(capacities(shape), DType.of(value.dtype), "a ConstantOfShape at its greatest size", site.values.limits)
+    whole = site.values.graph.constant(np.broadcast_to(value.reshape(()), capacities(shape)), "")
+    axes = range(len(shape)) if value.any() else ()
+    return [_along(site.values, whole, shape, *axes)]
+
+
+VIEWS: Mapping[str, Rule] = {
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Slice": slice_,
+    "Split": split,
+    "Gather": gather,
+    "Transpose": transpose,
+    "Concat": concat,
+    "Expand": expand,
+    "Tile": tile,
+    "Pad": pad,
+    "Range": range_,
+    "Trilu": triangle,
+}

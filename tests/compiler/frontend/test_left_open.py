@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from compiler.contract import CompileOptions, DimRange
+from compiler.frontend import bind_what_is_open, load
+from compiler.ops import OPERATORS
+from tests.compiler.frontend.open.at_sizes import model_of
+
+IMAGES = model_of("m (float[batch,3,height,width] x) => (float[batch,3,a,b] y) { y = MaxPool<kernel_shape=[5,5]>(x) }")
+
+
+def test_what_is_left_open_gets_a_range_from_the_least_size_that_the_model_takes() -> None:
+    options, notices = bind_what_is_open(IMAGES, CompileOptions(), OPERATORS)
+    each = DimRange(8, 224, 640)
+    assert options.dims == {"height": each, "width": each}
+    assert "'height' 8..640, tuned for 224" in notices[0]
+    assert "batch" not in notices[0]
+
+
+def test_what_is_bound_stays_as_it_is() -> None:
+    options, _ = bind_what_is_open(IMAGES, CompileOptions(dims={"height": 32}), OPERATORS)
+    assert options.dims == {"height": 32, "width": DimRange(8, 224, 640)}
+    whole = CompileOptions.from_json({"inputs": {"x": [1, 3, 32, 40]}})
+    assert bind_what_is_open(IMAGES, whole, OPERATORS) == (whole, ())
+    several = CompileOptions.from_json({"dims": {"height": [32, 64], "width": 64}})
+    assert bind_what_is_open(IMAGES, several, OPERATORS) == (several, ())
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "wanted"),
+    [
+        ("1,tokens", "tokens", DimRange(1, 128, 512)),
+        ("n", "n", DimRange(1, 64, 64)),
+        ("1,samples", "samples", DimRange(1, 16000, 48000)),
+        ("1,3,48,width", "width", DimRange(1, 48, 640)),
+        ("1,4,points", "points", DimRange(1, 1, 64)),
+    ],
+)
+def test_the_range_is_a_usual_one(shape: str, name: str, wanted: DimRange) -> None:
+    model = model_of(f"m (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}")
+    assert bind_what_is_open(model, CompileOptions(), OPERATORS)[0].dims == {name: wanted}
+
+
+def test_a_dimension_without_a_name_is_called_by_its_place() -> None:
+    proto = onnx.load_from_string(model_of("m (float[1,n] x) => (float[1,n] y) { y = Relu(x) }"))
+    proto.graph.input[0].type.tensor_type.shape.dim[1].Clear()
+    options, _ = bind_what_is_open(proto.SerializeToString(), CompileOptions(), OPERATORS)
+    assert options.dims == {"x.1": DimRange(1, 128, 512)}
+    shapes = load(proto.SerializeToString(), options.bindings[-1], OPERATORS).open_shapes
+    assert shapes is not None
+    (open_one,) = shapes.dimensions
+    assert (open_one.name, open_one.high) == ("x.1", 512)
+
+
+def test_what_has_no_rule_is_bound_to_its_usual_size() -> None:
+    model = model_of("m (float[1,tokens,5] x) => (float[1,tokens,5] y) { y = LpNormalization<axis=1>(x) }")
+    options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
+    assert options.dims == {"tokens": 128}
+    assert "'tokens' to 128" in notice
+    assert "LpNormalization" in notice
+
+
+def test_a_file_that_cannot_be_read_leaves_the_options_as_they_are() -> None:
+    assert bind_what_is_open(b"no model", CompileOptions(), OPERATORS) == (CompileOptions(), ())
+
+
+def test_options_that_name_nothing_in_the_model_stay_as_they_are() -> None:
+    wrong = CompileOptions(dims={"depth": 3})
+    assert bind_what_is_open(IMAGES, wrong, OPERATORS) == (wrong, ())

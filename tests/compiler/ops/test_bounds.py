@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.ir.graph import Node
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops import MODEL_OPERATORS, OPERATORS
+from compiler.ops.bounds import OPERATORS as OWN
+from compiler.ops.operator import Unsupported
+from tests.compiler.ops.single import Shape, check, normal
+
+(BEYOND,) = OWN
+
+
+def test_no_model_may_contain_the_compilers_own_operators() -> None:
+    assert BEYOND.name in OPERATORS
+    assert BEYOND.name not in MODEL_OPERATORS
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple),
+    st.integers(0, 3),
+    st.integers(-1, 7),
+    st.sampled_from([0.0, 1.0, -np.inf]),
+)
+@settings(max_examples=60)
+def test_elements_from_the_size_on_become_the_value(shape: Shape, axis: int, size: int, value: float) -> None:
+    axis %= len(shape)
+    x = normal(1, *shape)
+    (found,) = check(BEYOND, [x, np.array(size)], {"axis": axis, "value": value}, rtol=0)
+    expected = np.where((np.arange(shape[axis]) < size).reshape(-1, *(1,) * (len(shape) - axis - 1)), x, value)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int64, np.uint8, np.float64])
+def test_any_type_is_padded(dtype: Any) -> None:
+    (found,) = check(BEYOND, [np.ones((2, 3), dtype), np.array(1)], {"axis": 1, "value": 0})
+    assert found.tolist() == [[1, 0, 0], [1, 0, 0]]
+
+
+def test_a_size_that_is_no_scalar_is_refused() -> None:
+    kinds = (TensorType(DType.F32, (3,)), TensorType(DType.I64, (1,)))
+    with pytest.raises(Unsupported, match="its size is"):
+        BEYOND.infer(Node("PadBeyond", (0, 1), (2,), {"axis": 0, "value": 0}), kinds)

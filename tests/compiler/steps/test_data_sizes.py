@@ -1,0 +1,142 @@
+"""Models in which data decide sizes, branches and iterations: compiled, proved, and run beside another runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+from compiler.contract import CompileOptions
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
+from tests.compiler.frontend.open.at_sizes import model_of
+from tests.compiler.frontend.open.test_control_flow import BRANCHES, HALVING
+
+KEPT = model_of("""m (float[8] x, float[8,3] table) => (float[n,3] y, float s)
+<float zero = {0.0}, int64[1] one = {1}> {
+    c = Greater(x, zero) p = NonZero(c) t = Transpose(p) i = Squeeze(t, one) r = Gather(table, i)
+    y = Softmax<axis=0>(r) s = ReduceSum<keepdims=0>(r)
+}""")
+OPEN_AND_KEPT = model_of("""m (float[n] x, float[n,3] table) => (float[k,3] y)
+<float zero = {0.0}, int64[1] one = {1}> {
+    c = Greater(x, zero) p = NonZero(c) t = Transpose(p) i = Squeeze(t, one) y = Gather(table, i)
+}""")
+
+
+def compiled(folder: Path, model: bytes, **options: Any) -> Path:
+    source, artifact = folder / "m.onnx", folder / "m.tw"
+    source.write_bytes(model)
+    compile_model(source, artifact, CompileOptions(tuning_budget_s=0, threads=1, **options))
+    return artifact
+
+
+def agree(artifact: Path, model: bytes, inputs: dict[str, np.ndarray]) -> None:
+    wanted = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, inputs)
+    with Model(artifact) as loaded:
+        for _ in range(2):
+            found = loaded.run(inputs)
+            for array, right in zip(found.values(), wanted, strict=True):
+                assert array.shape == np.shape(right)
+                np.testing.assert_allclose(array, right, rtol=1e-5, atol=1e-6)
+
+
+def test_elements_that_are_kept_come_in_their_number(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, KEPT)
+    for seed in range(4):
+        chance = np.random.default_rng(seed)
+        x, table = chance.normal(size=8), chance.normal(size=(8, 3))
+        agree(artifact, KEPT, {"x": x.astype(np.float32), "table": table.astype(np.float32)})
+
+
+def test_elements_of_an_open_axis_are_kept(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, OPEN_AND_KEPT, dims={"n": {"min": 2, "opt": 4, "max": 9}})
+    for size in (2, 4, 7, 9):
+        chance = np.random.default_rng(size)
+        x, table = chance.normal(size=size), chance.normal(size=(size, 3))
+        agree(artifact, OPEN_AND_KEPT, {"x": x.astype(np.float32), "table": table.astype(np.float32)})
+
+
+def test_branches_that_data_choose_run(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, BRANCHES)
+    for number in range(4):
+        x = np.array([-1.5, 0.25, 2.0], np.float32)
+        agree(artifact, BRANCHES, {"x": x, "c": np.array(number > 1), "d": np.array(number % 2 == 1)})
+
+
+@pytest.mark.parametrize("limit", [0.4, 3.0])
+def test_a_loop_ends_when_data_say_so(tmp_path: Path, limit: float) -> None:
+    artifact = compiled(tmp_path, HALVING)
+    agree(artifact, HALVING, {"x": np.array([7, 10], np.float32), "limit": np.array(limit, np.float32)})
+
+
+def detector(count: int = 4) -> bytes:
+    """A head on 8 x 8 places: boxes around them, scores of 3 classes, and the boxes that are chosen with their scores.
+
+    Batches of an open size would need the boxes of another batch too, so there is one.
+    """
+    chance = np.random.default_rng(0)
+    place = np.stack(np.meshgrid(np.arange(8), np.arange(8)), -1).reshape(1, 64, 2).astype(np.float32)
+    arrays: dict[str, np.ndarray] = {
+        "w": chance.normal(size=(16, 3, 3, 3)).astype(np.float32) / 5,
+        "head": chance.normal(size=(7, 16, 1, 1)).astype(np.float32) / 4,
+        "grid": place,
+        "most": np.array([count]),
+        "overlap": np.array([0.45], np.float32),
+        "least": np.array([0.5], np.float32),
+        "zero": np.array([0]),
+        "two": np.array([2]),
+        "four": np.array([4]),
+        "seven": np.array([7]),
+        "last": np.array([2]),
+        "flat": np.array([1, 7, 64]),
+        "ends": np.array([0, 2]),
+        "middle": np.array([1]),
+        "side": np.array([1.5], np.float32),
+    }
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    m (float[1,3,8,8] x) => (float[n,4] found, float[n] certainty, int64[n,1] classes) {
+        c = Conv<pads=[1,1,1,1]>(x, w) r = Relu(c) h = Conv(r, head) f = Reshape(h, flat)
+        raw = Slice(f, zero, four, middle) logits = Slice(f, four, seven, middle) scores = Sigmoid(logits)
+        rows = Transpose<perm=[0,2,1]>(raw)
+        offset = Slice(rows, zero, two, last) size = Slice(rows, two, four, last)
+        centre = Add(offset, grid) e = Exp(size) extent = Mul(e, side)
+        boxes = Concat<axis=2>(centre, extent)
+        chosen = NonMaxSuppression<center_point_box=1>(boxes, scores, most, overlap, least)
+        places = Gather<axis=1>(chosen, ends)
+        found = GatherND(boxes, places) certainty = GatherND(scores, chosen)
+        classes = Gather<axis=1>(chosen, middle)
+    }""")
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    return bytes(model.SerializeToString())
+
+
+def test_a_detector_gives_the_boxes_that_it_chooses(tmp_path: Path) -> None:
+    model = detector()
+    artifact = compiled(tmp_path, model)
+    counts = set()
+    for seed in range(4):
+        x = np.random.default_rng(seed).normal(size=(1, 3, 8, 8)).astype(np.float32)
+        agree(artifact, model, {"x": x * seed})
+        counts.add(len(by_artifact(artifact, x * seed)["found"]))
+    assert len(counts) > 1
+
+
+def by_artifact(artifact: Path, x: np.ndarray) -> dict[str, np.ndarray]:
+    with Model(artifact) as loaded:
+        return dict(loaded.run({"x": x}))
+
+
+UNIQUE = model_of("""m (float[n,4] x) => (float[k] y, int64[k] first, int64[m] which, int64[k] often) {
+    r = Round(x) y, first, which, often = Unique<sorted=0>(r)
+}""")
+
+
+def test_distinct_elements_of_an_open_axis_are_found(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, UNIQUE, dims={"n": {"min": 1, "max": 5}})
+    for size in (1, 3, 5):
+        x = np.random.default_rng(size).normal(size=(size, 4))
+        agree(artifact, UNIQUE, {"x": x.astype(np.float32)})
