@@ -7,7 +7,9 @@ Reads and writes are separate calls. On SQLite a write takes the write lock at i
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -23,8 +25,11 @@ from service.db.plain import dumps
 from service.db.postgres import PATIENT, Patience, postgres_engine
 from service.errors import DatabaseUnavailable
 
-PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON", "secure_delete=ON")
+PRAGMAS = ("synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON", "secure_delete=ON")
 """FULL: an accepted job survives a power cut. Secure: what is deleted leaves the file, not the tables alone."""
+
+WAL_WITHIN_S = 30.0
+"""SQLite's own `busy_timeout` does not hold for changing the journal's mode: who comes second is refused at once."""
 
 DISPOSE_WITHIN_S = 10.0
 """A connection that is in use when its pool goes is closed by nobody."""
@@ -143,7 +148,21 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
     cursor = connection.cursor()
     for pragma in PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
+    log_writes_ahead(cursor)
     cursor.close()
+
+
+def log_writes_ahead(cursor: sqlite3.Cursor) -> None:
+    """Change a new file to WAL, which it keeps. Raises `sqlite3.OperationalError` if others hold it too long."""
+    end = time.monotonic() + WAL_WITHIN_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.02)
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import threading
 import time
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from service.db import owners
-from service.db.engine import Database, clock
+from service.db.engine import Database, clock, log_writes_ahead
 from service.db.models import Owner, new_id
 from service.errors import DatabaseUnavailable
 
@@ -26,6 +30,34 @@ def test_sqlite_is_set_up_to_survive_a_power_cut_and_many_writers(db: Database) 
         "foreign_keys": 1,
         "secure_delete": 1,
     }
+
+
+def test_a_new_file_that_others_hold_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """Four processes that migrate a new file at once: SQLite refuses the second change to WAL without waiting."""
+    with (
+        contextlib.closing(
+            sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+        ) as other,
+        contextlib.closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None, timeout=0)) as ours,
+    ):
+        other.execute("CREATE TABLE t (x)")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            ours.execute("PRAGMA journal_mode=WAL")
+        let_go = threading.Timer(0.2, other.execute, ("COMMIT",))
+        let_go.start()
+        log_writes_ahead(ours.cursor())
+        let_go.join()
+        assert ours.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_what_is_no_database_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("not a database\n" * 100)
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "text.db", isolation_level=None)) as ours,
+        pytest.raises(sqlite3.DatabaseError, match="not a database"),
+    ):
+        log_writes_ahead(ours.cursor())
 
 
 def test_the_databases_clock_counts_seconds_since_1970(db: Database) -> None:
