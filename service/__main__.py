@@ -43,6 +43,7 @@ from service.jobs.audit import Asking
 from service.jobs.backup import Saved
 from service.jobs.doorbell import CeleryRing
 from service.jobs.integrity import Scrubbed
+from service.jobs.oracle import Oracle
 
 DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
 """Some of these a data folder holds that was used."""
@@ -95,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings) -> None:
     """Migrate the database, make the local key, answer HTTP."""
+    Oracle(ready=0, walls=settings.require_walls).demand_walls()
     _migrate(settings)
     db = Database.of(settings)
     access.ensure_local_key(db, settings.api_key_file)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 def _user_data() -> Path:
@@ -58,7 +59,7 @@ class Settings(BaseSettings):
     graceful_shutdown_s: int = Field(default=5, ge=1)
     """How long open requests and event streams may last after SIGTERM."""
     api_processes: int = Field(default=1, ge=1, le=256)
-    """API processes that share the port."""
+    """API processes that share the port, and the limits from `requests_per_s` to `max_connections_per_address`."""
     metrics: bool = True
     """Whether `GET /metrics` answers, to anybody who can reach the port."""
     log_json: bool = False
@@ -77,18 +78,18 @@ class Settings(BaseSettings):
     """Jobs of one owner that run at the same time, on all workers together; 0: no limit."""
 
     requests_per_s: float = Field(default=2000.0, gt=0)
-    """Requests of one key, for each API process; over `requests_burst` at once they are refused with 429."""
+    """Requests of one key; over `requests_burst` at once they are refused with 429."""
     requests_burst: int = Field(default=4000, ge=1)
     max_queries_per_owner: int = Field(default=8, ge=1)
-    """Requests of one owner that ask the database at once, for each API process; others wait."""
+    """Requests of one owner that ask the database at once; others wait."""
     max_uploads_per_owner: int = Field(default=8, ge=1)
-    """Bodies with files that one owner sends at once, for each API process; one more is refused with 429."""
+    """Bodies with files that one owner sends at once; one more is refused with 429."""
     max_preflights_per_owner: int = Field(default=2, ge=1)
     max_streams_per_owner: int = Field(default=256, ge=1)
     max_downloads_per_owner: int = Field(default=32, ge=1)
 
     max_connections: int = Field(default=4000, ge=8)
-    """Open connections of each API process; over it the one that is idle longest is closed for a new one."""
+    """Open connections; over it the one that is idle longest is closed for a new one."""
     max_connections_per_address: int = Field(default=2000, ge=4)
     head_s: float = Field(default=10.0, gt=0)
     """How long the head of a request may take to arrive."""
@@ -96,6 +97,10 @@ class Settings(BaseSettings):
     """A body of which less than 16 KiB arrives in this time is given up, and so is an answer that nobody reads."""
     probes_stand_s: float = Field(default=1.0, ge=0)
     """How long the answers of `/readyz` and `/metrics` stand before the next one is made."""
+
+    require_walls: Annotated[tuple[str, ...], NoDecode] = ()
+    """Walls of the sandbox, separated by commas, which must stand around whatever reads a model or runs an artifact: an
+    API or a worker that cannot raise them does not start, and a process that does not have them does nothing."""
 
     lease_s: float = Field(default=30.0, gt=0)
     """How long a claimed job stays with a worker that does not report; workers report every third of it."""
@@ -125,6 +130,11 @@ class Settings(BaseSettings):
 
     sse_keepalive_s: float = Field(default=15.0, gt=0)
     events_poll_s: float = Field(default=0.1, gt=0)
+
+    @field_validator("require_walls", mode="before")
+    @classmethod
+    def _listed(cls, given: object) -> object:
+        return tuple(given.replace(",", " ").split()) if isinstance(given, str) else given
 
     @property
     def sqlalchemy_url(self) -> str:

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
         asked = tuple(dict.fromkeys(chosen.queue or [kinds.CPU.device()]))
         serving = queues.resolve(asked, os.environ.get("CC", ""))
         on_gpu = kinds.CUDA.index_of(serving.device) is not None
-        walls.demand(own.require_walls, gpu=on_gpu)
+        walls.demand(settings.require_walls, gpu=on_gpu)
     except (TilewrightError, ValidationError) as error:
         return _refuse(error)
     if kernel.LINUX:
@@ -111,7 +111,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         lease_s=settings.lease_s,
         owner_limits=quotas.Limits.of(settings),
         max_attempts=own.max_attempts,
-        walls=own.require_walls,
+        walls=settings.require_walls,
         max_lost_leases=settings.max_lost_leases,
         command=command,
     )

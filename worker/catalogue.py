@@ -17,15 +17,15 @@ import compiler.ops
 from compiler.contract import Kind, kinds
 from compiler.frontend.domains import DOMAINS
 from compiler.frontend.infer import STRUCTURAL
+from compiler.frontend.open.sized import MEASURED
 from compiler.frontend.opsets import UPGRADES
 from compiler.frontend.special import FOLDED
-from compiler.ir.graph import Node
-from compiler.ops import FAMILIES, OPERATORS
-from compiler.ops.operator import Operator, Unsupported
+from compiler.ops import FAMILIES, MODEL_OPERATORS
+from compiler.ops.operator import Operator
 from worker.holder import holder
 
 ONNX = "ai.onnx"
-INLINED = tuple(sorted(set(STRUCTURAL) - set(OPERATORS)))
+INLINED = tuple(sorted(set(STRUCTURAL) - set(MODEL_OPERATORS)))
 """Resolved while the graph is read."""
 NEVER = ("Bernoulli", "SequenceMap")
 """Their bodies are random or hold sequences, which nothing here compiles."""
@@ -114,15 +114,9 @@ def about(family: tuple[Operator, ...]) -> str:
 
 
 def limits(operator: Operator) -> Iterator[str]:
-    """Why an operator is refused whatever its inputs are, unless they are constants."""
-    no_node = Node(operator.name, (), ())
-    try:
-        operator.define(no_node, (), ())
-    except Unsupported as refusal:
-        if "depends on data" in refusal.reason:
-            yield f"only of constants: {refusal.reason}"
-    except (AssertionError, IndexError, KeyError, TypeError, ValueError):
-        return
+    """What is to be known of an operator before it is used."""
+    if operator.name in MEASURED:
+        yield "data may say how large its results are"
 
 
 if __name__ == "__main__":

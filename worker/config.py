@@ -7,13 +7,11 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.limits import Limits
-from worker.sandbox import WALLS
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Of the container that this process is in, for both versions of control groups."""
@@ -42,9 +40,6 @@ class WorkerSettings(BaseSettings):
     max_attempts: int = Field(default=3, gt=0)
     """How often a job is tried that fails because of this machine's state, such as a full disk."""
 
-    require_walls: Annotated[tuple[str, ...], NoDecode] = ()
-    """Walls of the sandbox, separated by commas: a worker that cannot raise them does not start, and does no job."""
-
     job_wall_s: float = Field(default=3600.0, gt=0)
     job_load_s: float = Field(default=60.0, gt=0)
     job_finish_s: float = Field(default=300.0, gt=0)
@@ -52,18 +47,6 @@ class WorkerSettings(BaseSettings):
     job_file_bytes: int = Field(default=16 << 30, gt=0)
     job_disk_bytes: int = Field(default=32 << 30, gt=0)
     job_processes: int = Field(default=256, gt=0)
-
-    @field_validator("require_walls", mode="before")
-    @classmethod
-    def _listed(cls, given: object) -> object:
-        return tuple(given.replace(",", " ").split()) if isinstance(given, str) else given
-
-    @field_validator("require_walls")
-    @classmethod
-    def _known(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in given if name not in WALLS]:
-            raise ValueError(f"there is no wall {', '.join(unknown)}; there are {', '.join(WALLS)}")
-        return given
 
     @property
     def limits(self) -> Limits:

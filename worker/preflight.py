@@ -5,9 +5,11 @@ the walls around itself, does the order, writes one line of JSON to its standard
 
     {"order": "preflight", "model": path, "data": {...}, "options": {...}}     answered as `compiler.preflight` does
     {"order": "source", "text": ..., "variant": {...}, "target": ...}          answered by {"source": C}
+    {"order": "walls"}                                answered by {"missing": walls, "fix": what it takes to have them}
 
 where `data` is all external data, path in the model to path, none by default;
-and what cannot be done is answered by {"problem": `TilewrightError.to_json`}. Either may have `limits`, see `Held`.
+and what cannot be done is answered by {"problem": `TilewrightError.to_json`}. Each may have `limits`, see `Held`, and
+`walls`, those of the sandbox without which nothing is read. Files are the asker's copies: `service.blobs.copies`.
 When the input closes without an order, because whoever started it is gone, it ends with status 0.
 
 The walls hold for one thread and those that it starts, so there must be no other one when they close. Numerical
@@ -30,7 +32,7 @@ from compiler.contract import CompileOptions
 from compiler.errors import InternalError
 from compiler.preflight import preflight
 from compiler.source import source_of
-from worker import problems, sandbox
+from worker import problems, sandbox, walls
 from worker.limits import BEHIND_OTHERS, LAST_WORDS_S, Limits, lower
 
 MAX_ORDER_BYTES = MAX_ANSWER_BYTES = 32 << 20
@@ -64,15 +66,16 @@ def main() -> None:
         return
     try:
         files = [order["model"], *order.get("data", {}).values()] if "model" in order else []
-        _enter(held, [Path(file) for file in files], answers)
-        answer = _do(order)
+        standing = _enter(held, [Path(file) for file in files], answers)
+        missing = [wall for wall in order.get("walls", []) if wall not in standing]
+        answer = _about_walls(missing) if order.get("order") == "walls" else _do(order, missing)
     except Exception as error:
         answer = {"problem": problems.from_exception(error, Limits(memory_bytes=held.memory_bytes)).to_json()}
     _answer(answers, answer)
 
 
-def _enter(held: Held, readable: list[Path], answers: int) -> None:
-    """Close the walls; beside the system's files only `readable` can be read.
+def _enter(held: Held, readable: list[Path], answers: int) -> tuple[str, ...]:
+    """Close the walls; beside the system's files only `readable` can be read. Those that stand.
 
     Raises InternalError if another thread runs.
     """
@@ -81,14 +84,21 @@ def _enter(held: Held, readable: list[Path], answers: int) -> None:
             f"{tasks} threads run where one must: the walls would not hold", fix="start it with OPENBLAS_NUM_THREADS=1"
         )
     limits = Limits(wall_s=held.cpu_s, memory_bytes=held.memory_bytes, file_bytes=MAX_ANSWER_BYTES, processes=1)
-    sandbox.enter(limits, None, readable=readable, keep=[answers])
+    standing = sandbox.enter(limits, None, readable=readable, keep=[answers])
     cpu_s = max(1, round(held.cpu_s))
     lower(resource.RLIMIT_CPU, cpu_s, hard=cpu_s + LAST_WORDS_S)
     # Private memory only: weights beside the model are mapped, and a mapped file takes none.
     lower(resource.RLIMIT_DATA, _private_bytes() + held.memory_bytes)
+    return standing
 
 
-def _do(order: Mapping[str, Any]) -> dict[str, Any]:
+def _about_walls(missing: list[str]) -> dict[str, Any]:
+    return {"missing": missing, "fix": walls.fix_of(missing) if missing else ""}
+
+
+def _do(order: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
+    if missing:
+        raise problems.walls_missing(missing)
     match order.get("order"):
         case "preflight":
             data = {name: Path(path) for name, path in order.get("data", {}).items()}

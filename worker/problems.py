@@ -129,11 +129,11 @@ def out_of_disk(limits: Limits, written: int | None, phase: str) -> DiskLimit:
 
 
 def walls_missing(missing: Iterable[str]) -> WallsMissing:
-    """Walls that `TILEWRIGHT_REQUIRE_WALLS` names and that do not stand around a job."""
+    """Walls that `TILEWRIGHT_REQUIRE_WALLS` names and that do not stand around a job or a preflight."""
     names = ", ".join(missing)
     return WallsMissing(
-        f"the worker cannot raise all walls around a job that its operator demands: {names}",
-        fix="ask the operator to mend the worker, or to take the names from TILEWRIGHT_REQUIRE_WALLS",
+        f"not all walls stand that the operator demands around whatever reads a model: {names}",
+        fix="ask the operator to mend the machine, or to take the names from TILEWRIGHT_REQUIRE_WALLS",
         details={"missing": names},
     )
 

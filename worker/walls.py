@@ -25,11 +25,18 @@ def demand(required: Sequence[str], *, gpu: bool) -> None:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise NotReady(f"no wall around jobs can be raised: {error}", fix="see what the worker printed") from error
     if missing := [name for name in required if name not in standing]:
-        fixes = dict.fromkeys(WALLS[name] for name in missing)
         raise NotReady(
             f"TILEWRIGHT_REQUIRE_WALLS demands {', '.join(missing)}, which this machine cannot raise",
-            fix=f"{'; '.join(fixes)}; or take the names from the setting",
+            fix=fix_of(missing),
         )
+
+
+def fix_of(missing: Sequence[str]) -> str:
+    """What it takes to raise these walls; a name that is none has nothing that it takes."""
+    taken = dict.fromkeys(WALLS[name] for name in missing if name in WALLS)
+    unknown = [name for name in missing if name not in WALLS]
+    known = [f"there is no wall {', '.join(unknown)}, but {', '.join(WALLS)}"] if unknown else []
+    return "; ".join([*known, *taken, "or take the names from the setting"])
 
 
 if __name__ == "__main__":

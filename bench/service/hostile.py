@@ -18,8 +18,8 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -57,19 +57,8 @@ class Beset:
 
 def beset(honest: Server, hostile: Server, pid: int, seconds: float) -> Beset:
     """Ask for the owner's jobs at a fixed rate while the hostile ones do their worst. `pid` is the API's process."""
-    upload = _whole_zip(hostile)
-    before = reset_peak(pid)
-    order = json.dumps({**asdict(hostile), "upload": upload, "seconds": seconds})
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
-    attack = subprocess.Popen(
-        [sys.executable, "-P", "-m", "bench.service.hostile", order], env=environment, stdout=subprocess.PIPE
-    )
-    try:
+    with attacked(hostile, pid, seconds) as attack:
         asked, taken = asyncio.run(_honest(honest, seconds))
-        said = attack.communicate(timeout=2 * PATIENCE_S)[0]
-    finally:
-        attack.kill()
-        attack.wait()
     ordered = sorted(taken) or [float("inf")]
     return Beset(
         asked=asked,
@@ -77,10 +66,39 @@ def beset(honest: Server, hostile: Server, pid: int, seconds: float) -> Beset:
         p50_ms=ordered[len(ordered) // 2],
         p99_ms=ordered[int(0.99 * (len(ordered) - 1))],
         worst_ms=ordered[-1],
-        before_mib=before / MIB,
-        peak_mib=peak(pid) / MIB,
-        hostile=json.loads(said or b"{}"),
+        before_mib=attack.before_mib,
+        peak_mib=attack.peak_mib,
+        hostile=attack.heard,
     )
+
+
+@dataclass
+class Attack:
+    """What is known once it is over: MiB of the API's memory, and what the hostile ones were answered."""
+
+    before_mib: float
+    peak_mib: float = 0.0
+    heard: dict[str, int] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def attacked(hostile: Server, pid: int, seconds: float) -> Iterator[Attack]:
+    """The hostile ones do their worst for so long, beside the block. `pid` is the API's process."""
+    upload = _whole_zip(hostile)
+    attack = Attack(before_mib=reset_peak(pid) / MIB)
+    order = json.dumps({**asdict(hostile), "upload": upload, "seconds": seconds})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "bench.service.hostile", order], env=environment, stdout=subprocess.PIPE
+    )
+    try:
+        yield attack
+        said = process.communicate(timeout=2 * PATIENCE_S)[0]
+    finally:
+        process.kill()
+        process.wait()
+    attack.peak_mib = peak(pid) / MIB
+    attack.heard = json.loads(said or b"{}")
 
 
 def _whole_zip(server: Server) -> str:

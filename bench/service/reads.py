@@ -11,6 +11,8 @@ from itertools import cycle
 from bench.service.wire import Connection, Server
 
 CONNECTIONS = 32
+RATE = 1000.0
+"""Reads a second that are due."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.server import server
-from bench.service import hostile, reads, streams, transfer
+from bench.service import hostile, proof, reads, streams, transfer
 from bench.service.wire import Server
 from bench.subjects import from_zoo
 from tilewright import Client
@@ -28,31 +28,39 @@ from tilewright.errors import ClientError
 OUT = Path("build")
 JOBS = 100
 """Distinct jobs whose states are read, one after another."""
-RATE = 1000.0
 STREAMS = 200
 PREFLIGHTS = 7
 SMALL, LARGE, BUSY = "tiny_cnn", "inception_v3", "resnet18"
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0; 2 for wrong arguments; 3 when no server came up."""
+    """Exit status 0; 1 where a proof does not hold; 2 for wrong arguments; 3 when no server came up."""
     parser = argparse.ArgumentParser(prog="python -m bench service", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each load of status reads")
     parser.add_argument("--mib", type=int, default=1024, help="size of the file that is sent and fetched")
-    parser.add_argument("--hostile", action="store_true", help="only: an honest caller beside hostile ones")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--hostile", action="store_true", help="only: an honest caller beside hostile ones")
+    alone.add_argument(
+        "--proof", action="store_true", help="only: states read while two models compile and hostile callers call"
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="where the server's data goes (default: build)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there too")
     given = parser.parse_args(arguments)
     try:
         data = given.out.resolve() / "service-data"
-        figures = measure_beset(data, given.seconds) if given.hostile else measure(data, given.seconds, given.mib << 20)
+        if given.hostile:
+            figures = measure_beset(data, given.seconds)
+        elif given.proof:
+            figures = measure_proof(data, given.seconds)
+        else:
+            figures = measure(data, given.seconds, given.mib << 20)
     except ClientError as error:
         print(f"{error.message}\nFix: {error.fix}", file=sys.stderr)
         return error.exit_status
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
-    (show_beset if given.hostile else show)(figures)
-    return 0
+    (show_beset if given.hostile else show_proof if given.proof else show)(figures)
+    return 1 if given.proof and not figures["proof"]["holds"] else 0
 
 
 def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
@@ -68,11 +76,11 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
         first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
         jobs = [first.id, *(client.compile(small, {"tuning_budget_s": 0}).id for _ in range(JOBS - 1))]
         with console.status("reading states"):
-            figures["reads_idle"] = asdict(reads.at_rate(here, jobs, RATE, seconds))
+            figures["reads_idle"] = asdict(reads.at_rate(here, jobs, reads.RATE, seconds))
             figures["reads_most"] = asdict(reads.at_most(here, jobs, seconds))
         with console.status("reading states while a model compiles"):
             compiling = _compile(client, busy, seconds)
-            figures["reads_compiling"] = asdict(reads.at_rate(here, jobs, RATE, seconds))
+            figures["reads_compiling"] = asdict(reads.at_rate(here, jobs, reads.RATE, seconds))
             figures["compile_went_on"] = not client.job(compiling).ended
             client.wait(client.cancel(compiling))
         with console.status(f"following a job on {STREAMS} streams"):
@@ -92,6 +100,47 @@ def measure_beset(data: Path, seconds: float) -> dict[str, Any]:
         other = Server(client.url, _key(data, "mallory"))
         found = asdict(hostile.beset(honest, other, pid, seconds))
     return {"load_average": os.getloadavg()[0], "cores": os.cpu_count(), "beset": found}
+
+
+def measure_proof(data: Path, seconds: float) -> dict[str, Any]:
+    """States read beside two compilations and hostile callers. Raises `ClientError` when there is no server."""
+    models = data.with_name("service-models")
+    models.mkdir(parents=True, exist_ok=True)
+    small, busy = (from_zoo(name, models).file for name in (SMALL, BUSY))
+    with server(data) as client:
+        pid = _api(json.loads((data / "ready.json").read_text())["pid"])
+        honest = Server(client.url, (data / "api_key").read_text().strip())
+        other = Server(client.url, _key(data, "mallory"))
+        first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
+        jobs = [first.id, *(client.compile(small, {"tuning_budget_s": 0}).id for _ in range(JOBS - 1))]
+        with proof.second_worker(pid, data):
+            budget = {"tuning_budget_s": proof.CLAIM_WITHIN_S + 4 * seconds}
+            compiling = [client.compile(busy, budget, fresh=True).id for _ in range(2)]
+            found = proof.prove(client, pid, honest, other, jobs, compiling, seconds)
+            for job in compiling:
+                client.wait(client.cancel(job))
+    return {
+        "load_average": os.getloadavg()[0],
+        "cores": os.cpu_count(),
+        "proof": {**asdict(found), "holds": found.holds},
+    }
+
+
+def show_proof(figures: Mapping[str, Any]) -> None:
+    """The table that people read."""
+    one = figures["proof"]
+    got = one["reads"]
+    table = Table("what", "figure")
+    table.add_row("compilations beside, from the first read to the last", str(one["compiling"]))
+    told = (
+        f"{got['rate']:.0f}/s, p50 {got['p50_ms']:.1f} ms, p99 {got['p99_ms']:.1f} ms, worst {got['worst_ms']:.0f} ms"
+    )
+    table.add_row(f"states read at {reads.RATE:.0f}/s", told)
+    table.add_row(f"p99 within {proof.GOAL_MS:.0f} ms, beside two compilations", "yes" if one["holds"] else "no")
+    table.add_row("memory of the API", f"{one['before_mib']:.0f} MiB before, {one['peak_mib']:.0f} MiB at its peak")
+    for what, count in one["hostile"].items():
+        table.add_row(what, str(count))
+    Console().print(table)
 
 
 def show_beset(figures: Mapping[str, Any]) -> None:
@@ -118,8 +167,8 @@ def show(figures: Mapping[str, Any]) -> None:
     """The table that people read."""
     table = Table("what", "figure")
     for name, what in (
-        ("reads_idle", f"states read at {RATE:.0f}/s"),
-        ("reads_compiling", f"states read at {RATE:.0f}/s while a model compiles"),
+        ("reads_idle", f"states read at {reads.RATE:.0f}/s"),
+        ("reads_compiling", f"states read at {reads.RATE:.0f}/s while a model compiles"),
         ("reads_most", "states read as fast as it goes"),
     ):
         one = figures[name]

@@ -15,10 +15,12 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
 from service.blobs import spool
+from service.blobs.copies import copied
 from service.blobs.private import FOLDER, private_folder
 from service.blobs.spool import Spool, SpoolWriter
 from service.blobs.store import (
@@ -78,6 +80,10 @@ class LocalBlobs:
         """The file itself."""
         with self._open(key, length):
             yield self.path(key)
+
+    def copy(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
+        """A copy among the files that are being written: `sweep` finds it if this process is killed."""
+        return copied(self.local(key, length), self.temporary)
 
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to but not including `end`, in chunks."""

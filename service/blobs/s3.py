@@ -28,6 +28,7 @@ from obstore.store import S3Store
 from service.blobs import spool
 from service.blobs.ahead import ahead
 from service.blobs.cache import Cache
+from service.blobs.copies import copied
 from service.blobs.spool import Spool, SpoolWriter
 from service.blobs.store import KEY_PATTERN, StoredBlob, damaged, demand_length, key_of, lost
 from service.errors import StorageUnavailable
@@ -114,6 +115,10 @@ class S3Blobs:
         """The blob as a file of the cache, fetched when it is not there."""
         _demand_form(key)
         return self.cache.holding(key, lambda key: ahead(self.read(key, length=length)), length)
+
+    def copy(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
+        """A copy of the cache's file, beside what is on its way into the cache."""
+        return copied(self.local(key, length), self.cache.temporary)
 
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to but not including `end`, in chunks."""

@@ -78,6 +78,10 @@ class Blobs(Protocol):
         """The blob as a file, to be read only and only inside the `with` block."""
         ...
 
+    def copy(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
+        """A file with the blob's bytes that is nobody else's, to be read only and only inside the `with` block."""
+        ...
+
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to but not including `end` (None: to the last), in chunks.
 

@@ -56,6 +56,19 @@ def model_faults(session: Session, model: Model) -> Collection[BlobFault]:
     return kept.faults(session, [model.blob_key, *(str(one["key"]) for one in model.files)]).values()
 
 
+def faulty_models_bytes(session: Session, owner_id: uuid.UUID) -> int:
+    """Bytes of the owner's models of which a file is known to be lost or damaged."""
+    if not kept.faulty(session):
+        return 0
+    query = sa.select(Model.bytes, Model.blob_key, Model.files).where(Model.owner_id == owner_id)
+    keys_of = [(size, {key, *(str(one["key"]) for one in files)}) for size, key, files in session.execute(query)]
+    all_keys = sorted(set().union(*(keys for _, keys in keys_of)))
+    bad = set().union(
+        *(kept.faults(session, all_keys[at : at + kept.BATCH]) for at in range(0, len(all_keys), kept.BATCH))
+    )
+    return sum(size for size, keys in keys_of if keys & bad)
+
+
 def models_page(
     session: Session, owner_id: uuid.UUID, *, before: tuple[float, str] | None, limit: int
 ) -> Sequence[Model]:

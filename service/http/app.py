@@ -22,7 +22,7 @@ from service.errors import ServiceError
 from service.http import descriptors, errors, openapi
 from service.http.connections import OF_APP_STATE, Connections
 from service.http.kept import Kept
-from service.http.limits import crowds
+from service.http.limits import crowds, share
 from service.http.metrics import Meter, answers
 from service.http.pools import Pools
 from service.http.rates import Rates
@@ -53,7 +53,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
     `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
     """
-    state = _state(settings, ring or CeleryRing(settings.broker_url), oracle or Oracle())
+    state = _state(settings, ring or CeleryRing(settings.broker_url), oracle or Oracle(walls=settings.require_walls))
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,
@@ -78,6 +78,7 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
     db = Database.of(settings)
     blobs = Watched(open_blobs(settings), db)
     alive_s, stands_s = settings.worker_alive_s, settings.probes_stand_s
+    mine = share(settings)
     return State(
         settings=settings,
         db=db,
@@ -88,8 +89,8 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
         door=Door(db),
         metrics=CollectorRegistry(),
         oracle=oracle,
-        turns=Turns(crowds(settings)),
-        rates=Rates(settings.requests_per_s, settings.requests_burst),
+        turns=Turns(crowds(mine)),
+        rates=Rates(mine.requests_per_s, mine.requests_burst),
         pools=Pools(),
         checks=Kept(lambda: to_thread.run_sync(health.checks, db, ring, blobs, alive_s), stands_s),
         numbers=Kept(lambda: to_thread.run_sync(_numbers, db, alive_s), stands_s),
@@ -165,7 +166,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     )
     settler.start()
     await to_thread.run_sync(state.oracle.warm)
-    connections = Connections(settings, descriptors.for_connections())
+    connections = Connections(share(settings), descriptors.for_connections())
     try:
         async with connections.watched():
             yield {OF_APP_STATE: connections}

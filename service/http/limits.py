@@ -73,6 +73,31 @@ ROUTES: Mapping[str, Terms] = {
 }
 
 
+DIVIDED = (
+    "requests_per_s",
+    "requests_burst",
+    "max_queries_per_owner",
+    "max_uploads_per_owner",
+    "max_preflights_per_owner",
+    "max_streams_per_owner",
+    "max_downloads_per_owner",
+    "max_connections",
+    "max_connections_per_address",
+)
+"""Settings that are limits of all API processes of a machine together, of which each process counts its own part."""
+
+
+def share(settings: Settings) -> Settings:
+    """The settings with one process's part of each limit, numbers rounded up: all parts together are the limit.
+
+    The system deals connections out to processes, which know nothing of each other's.
+    """
+    processes = settings.api_processes
+    whole = {name: getattr(settings, name) for name in DIVIDED}
+    parts = {name: -(-most // processes) if isinstance(most, int) else most / processes for name, most in whole.items()}
+    return settings.model_copy(update=parts)
+
+
 @dataclass(frozen=True)
 class Crowd:
     """How many requests of one owner a lane takes in one process: worked on, and waiting for their turn."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,14 +15,15 @@ from service.jobs.access import Caller
 
 
 @asynccontextmanager
-async def space(here: State, caller: Caller) -> AsyncIterator[int]:
-    """The most bytes of files that a body may hold, for the block that reads it.
+async def space(here: State, caller: Caller, *, model: bool) -> AsyncIterator[int]:
+    """The most bytes of files that a body, which may hold a `model` or not, may have, for the block that reads it.
 
     A body that is too large for the owner alone stops as early as one that is too large for the service: the block
     raises `QuotaExceeded` then. Two bodies at once may both find room; the command that keeps them decides.
     """
     most = here.settings.max_model_bytes
-    room = await to_thread.run_sync(quotas.room, here.db, caller.owner, here.limits)
+    ask = functools.partial(quotas.room, here.db, caller.owner, here.limits, model=model)
+    room = await to_thread.run_sync(ask)
     if room.left is None or room.left >= most:
         yield most
         return

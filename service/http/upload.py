@@ -76,7 +76,7 @@ async def receive(
     Raises `BodyTooLarge` (also at once, when the announced length says so), `DigestMismatch`, `BadRequest` for a body
     that is of another form or breaks off, `QuotaExceeded`, and `StorageUnavailable`; then nothing is kept.
     """
-    async with space(here, caller) as limit:
+    async with space(here, caller, model=True) as limit:
         return await _received(request, here, caller, limit, parts, sha256, model)
 
 

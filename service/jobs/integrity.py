@@ -58,6 +58,14 @@ class Watched:
                 path = opened.enter_context(self.blobs.local(key, length))
             yield path
 
+    @contextlib.contextmanager
+    def copy(self, key: str, length: int | None = None) -> Iterator[Path]:
+        """A copy of the blob."""
+        with contextlib.ExitStack() as opened:
+            with self._watch(key):
+                path = opened.enter_context(self.blobs.copy(key, length))
+            yield path
+
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """A range of its bytes, in chunks."""
         with self._watch(key):

@@ -17,9 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from service.errors import NotReady
 from service.logs import logger
 
 COMMAND = (sys.executable, "-P", "-m", "worker.preflight")
@@ -29,6 +31,8 @@ MEMORY_BYTES = 1 << 30
 AT_ONCE = 4
 """Questions that are answered at a time; others wait their turn, PATIENCE_S seconds at most."""
 PATIENCE_S = 2.0
+WALLS_S = 60.0
+"""How long a process may take to start and say which walls it has."""
 BEHIND_OTHERS = 10
 """How nice such a process is: answers of the API go first on cores that they share."""
 
@@ -37,6 +41,8 @@ FAILED, TIME_LIMIT, BUSY = "preflight_failed", "time_limit", "preflight_busy"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH")
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PIECE = 1 << 16
+
+Order = Mapping[str, Any] | AbstractContextManager[Mapping[str, Any]]
 
 log = logger(__name__)
 
@@ -47,6 +53,8 @@ class Oracle:
 
     ready: int = 1
     command: Sequence[str] = COMMAND
+    walls: Sequence[str] = ()
+    """Those of the sandbox without which a process does nothing."""
     _warm: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(AT_ONCE))
@@ -66,15 +74,31 @@ class Oracle:
         for child in dead:
             _end(child)
 
-    def ask(self, order: Mapping[str, Any], wall_s: float, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
+    def demand_walls(self) -> None:
+        """Raises `NotReady` where one of `walls` cannot be raised on this machine."""
+        if not self.walls:
+            return
+        answer = self.ask({"order": "walls"}, WALLS_S)
+        if answer.get("missing") == []:
+            return
+        if isinstance(problem := answer.get("problem"), dict):
+            raise NotReady(f"no wall around preflights can be raised: {problem.get('message')}", fix="see the log")
+        raise NotReady(
+            f"TILEWRIGHT_REQUIRE_WALLS demands {', '.join(map(str, answer.get('missing') or self.walls))}, "
+            "which this machine cannot raise around preflights",
+            fix=str(answer.get("fix")),
+        )
+
+    def ask(self, order: Order, wall_s: float, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
         """The answer to an order, or `{"problem": ...}` when none came in `wall_s` seconds.
 
         The problem is as `TilewrightError.to_json`.
 
         Blocking. `memory_bytes` is what the process may take beside what it has when it is warm. What comes from it is
-        JSON and a dict; nothing more is known of it, since a model may have taken the process over.
+        JSON and a dict; nothing more is known of it, since a model may have taken the process over. An order that is to
+        be entered first, since files are laid out for it, is while one of the `AT_ONCE` turns is had, before the time
+        runs. Raises what that raises.
         """
-        deadline = time.monotonic() + wall_s
         if not self._turns.acquire(timeout=min(wall_s, PATIENCE_S)):
             return _problem(BUSY, "machine", f"{AT_ONCE} questions are being answered", "ask again in a moment")
         try:
@@ -84,7 +108,9 @@ class Oracle:
             except OSError as error:
                 return _problem(FAILED, "machine", f"no process can be started: {error.strerror}", "try again later")
             try:
-                return _exchange(child, json.dumps({**order, "limits": limits}).encode() + b"\n", deadline, wall_s)
+                with nullcontext(order) if isinstance(order, Mapping) else order as plain:
+                    line = json.dumps({**plain, "limits": limits, "walls": list(self.walls)}).encode() + b"\n"
+                    return _exchange(child, line, time.monotonic() + wall_s, wall_s)
             finally:
                 _end(child)
         finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,17 +109,8 @@ def estimate_of(past: Sequence[tuple[int | None, float]], nodes: object) -> Esti
 
 
 def _ask(blobs: Blobs, oracle: Oracle, model: Model, options: CompileOptions) -> dict[str, Any]:
-    with ExitStack() as opened:
-        order = {
-            "order": "preflight",
-            "model": str(opened.enter_context(blobs.local(model.blob_key, onnx_bytes(model))).absolute()),
-            "data": {
-                file["path"]: str(opened.enter_context(blobs.local(file["key"], file["bytes"])).absolute())
-                for file in model.files
-            },
-            "options": options.to_json(),
-        }
-        answer: dict[str, Any] = storable(oracle.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
+    order = _laid_out(blobs, model, options)
+    answer: dict[str, Any] = storable(oracle.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
     problem = answer.get("problem")
     if isinstance(problem, dict) and problem.get("code") == BUSY:
         raise Busy("too many models are being looked at", fix="ask again in a moment")
@@ -128,6 +119,21 @@ def _ask(blobs: Blobs, oracle: Oracle, model: Model, options: CompileOptions) ->
         fix = f"report it with the digest of the model, {model.digest}"
         answer["problem"] = {**problem, "message": "the model cannot be looked at; this is our fault", "fix": fix}
     return answer
+
+
+@contextmanager
+def _laid_out(blobs: Blobs, model: Model, options: CompileOptions) -> Iterator[Mapping[str, Any]]:
+    """The order, with copies of the model's files, which are gone afterwards. Raises as `Blobs.copy` does."""
+    with ExitStack() as copied:
+        yield {
+            "order": "preflight",
+            "model": str(copied.enter_context(blobs.copy(model.blob_key, onnx_bytes(model))).absolute()),
+            "data": {
+                file["path"]: str(copied.enter_context(blobs.copy(file["key"], file["bytes"])).absolute())
+                for file in model.files
+            },
+            "options": options.to_json(),
+        }
 
 
 def _corrected(answer: Mapping[str, Any]) -> CompileOptions | None:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from service.config import Settings
-from service.db import jobs, owners, usage
+from service.db import artifacts, jobs, owners, usage
 from service.db.engine import Database
 from service.db.models import JobState, Owner
 from service.errors import DeviceTimeUsed, NotAuthenticated, OwnerSuspended, QueueFull, QuotaExceeded
@@ -144,40 +144,59 @@ def demand_room(session: Session, owner: Owner, size: int, limits: Limits) -> No
 
     A size of 0 asks whether it may store anything at all.
     """
-    limit = limits.granted(owner).stored_bytes
-    if limit == 0:
-        return
-    used = usage.stored_bytes(session, owner.id)
-    if used + max(size, 1) > limit:
-        raise _exceeded(owner, limit, used, size)
+    now = _room(session, owner, limits, model=False)
+    if now.left is not None and max(size, 1) > now.left:
+        raise now.exceeded(size)
+
+
+def demand_passage(session: Session, owner: Owner, size: int, limits: Limits) -> None:
+    """The same of a model that is about to be sent, before it is known which: see `Room.mending`."""
+    now = _room(session, owner, limits, model=True)
+    if now.left is not None and max(size, 1) > now.left:
+        raise now.exceeded(size)
 
 
 @dataclass(frozen=True)
 class Room:
-    """How many bytes the owner may still store; None: no limit."""
+    """How many bytes the owner may still store, or send.
+
+    mending  bytes of models that the owner has and of which a file is lost or damaged: so much more may be on its way,
+             since sending such a model again, which mends it, takes no room when it is kept
+    """
 
     owner: Owner
     limit: int
     used: int
+    mending: int = 0
 
     @property
     def left(self) -> int | None:
         """Bytes; None: no limit."""
-        return max(self.limit - self.used, 0) if self.limit else None
+        return max(self.limit + self.mending - self.used, 0) if self.limit else None
 
     def exceeded(self, size: int) -> QuotaExceeded:
         """The refusal of `size` more bytes, or of a body whose size is not known yet (0)."""
         return _exceeded(self.owner, self.limit, self.used, size)
 
 
-def room(db: Database, owner_id: uuid.UUID, limits: Limits) -> Room:
-    """What is left now, to stop a body early; what is kept is decided by `demand_room`. Raises as `opened` does."""
+def room(db: Database, owner_id: uuid.UUID, limits: Limits, *, model: bool) -> Room:
+    """What is left now, to stop a body early that may hold a `model`; what is kept is decided by `demand_room`.
+
+    Raises as `opened` does.
+    """
     with db.read() as session:
         owner = owners.by_id(session, owner_id)
         if owner is None:
             raise NotAuthenticated("the key's owner was deleted", fix="use a key of another owner")
-        limit = limits.granted(owner).stored_bytes
-        return Room(owner, limit, usage.stored_bytes(session, owner_id) if limit else 0)
+        return _room(session, owner, limits, model=model)
+
+
+def _room(session: Session, owner: Owner, limits: Limits, *, model: bool) -> Room:
+    limit = limits.granted(owner).stored_bytes
+    if limit == 0:
+        return Room(owner, limit, 0)
+    mending = artifacts.faulty_models_bytes(session, owner.id) if model else 0
+    return Room(owner, limit, usage.stored_bytes(session, owner.id), mending)
 
 
 def barred(session: Session, limits: Limits) -> sa.Select[uuid.UUID]:

@@ -52,7 +52,7 @@ def begin(
             details={"limit_bytes": limit},
         )
     with db.write() as session:
-        quotas.demand_room(session, quotas.opened(session, owner), size, limits)
+        quotas.demand_passage(session, quotas.opened(session, owner), size, limits)
         upload = Upload(owner_id=owner, media_type=media_type, bytes=size, sha256=sha256, received=0, parts=[])
         made = uploads.add(session, upload)
         audit.note(session, "create", f"/uploads/{made.id}")

@@ -27,6 +27,12 @@ def test_the_environment_decides_and_empty_is_unset(monkeypatch: pytest.MonkeyPa
     assert (settings.blob_root, settings.api_key) == (Path("/blobs"), None)
 
 
+def test_walls_are_demanded_by_names_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().require_walls == ()
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_WALLS", "files, signals,system_calls")
+    assert Settings().require_walls == ("files", "signals", "system_calls")
+
+
 def test_a_guessable_key_is_refused_and_a_good_one_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_API_KEY", "hunter2")
     with pytest.raises(ValidationError) as refused:

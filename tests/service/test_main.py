@@ -139,6 +139,17 @@ def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str,
     )
 
 
+def test_an_api_refuses_to_start_without_the_walls_that_are_demanded_around_preflights(tmp_path: Path) -> None:
+    told = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path / "data"), "TILEWRIGHT_REQUIRE_WALLS": "limits,moat"}
+    done = subprocess.run(
+        [sys.executable, "-m", "service"], cwd=ROOT, env=told, capture_output=True, text=True, timeout=GUARD_S
+    )
+    assert done.returncode == 1
+    assert "demands moat, which this machine cannot raise around preflights" in done.stderr
+    assert "there is no wall moat" in done.stderr
+    assert not (tmp_path / "data" / "tilewright.db").exists()
+
+
 def test_an_api_process_over_a_database_at_another_step_ends_and_says_why(tmp_path: Path) -> None:
     """As of several API processes one that is started anew after another version migrated the database."""
     environment = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path), "TILEWRIGHT_DATABASE_URL": ""}
@@ -185,6 +196,28 @@ def counted(address: str) -> float:
     lines = httpx.get(f"{address}/metrics").text.splitlines()
     of_all = [one for one in lines if one.startswith("tilewright_http_requests_total") and 'route="/healthz"' in one]
     return sum(float(line.rpartition(" ")[2]) for line in of_all)
+
+
+def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: dict[str, str], tmp_path: Path) -> None:
+    burst = {"TILEWRIGHT_REQUESTS_PER_S": "0.0001", "TILEWRIGHT_REQUESTS_BURST": "10", "TILEWRIGHT_API_PROCESSES": "2"}
+    key = "a-key-for-this-test-alone-0123456789"
+    environment = {**environment, **burst, "TILEWRIGHT_API_KEY": key}
+    process = subprocess.Popen([sys.executable, "-m", "service"], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{environment['TILEWRIGHT_PORT']}"
+    try:
+        with httpx.Client(base_url=address, timeout=GUARD_S) as client:
+            answers(process, client)
+        # A connection for each: the kernel deals them out.
+        told = [
+            httpx.get(f"{address}/me", headers={"Authorization": f"Bearer {key}"}, timeout=GUARD_S) for _ in range(80)
+        ]
+    finally:
+        process.kill()
+        process.wait()
+    assert {answer.status_code for answer in told} == {200, 429}
+    policies = {answer.headers["ratelimit-policy"] for answer in told}
+    assert policies == {'"key";q=5;w=100000'}
+    assert 5 <= sum(answer.status_code == 200 for answer in told) <= 10
 
 
 def test_several_processes_share_the_port_and_add_up_what_they_count(

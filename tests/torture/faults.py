@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import sqlalchemy as sa
+
 from tests.torture.points import meet, replace
 
 NONE = "-"
@@ -75,10 +77,27 @@ def _add_artifact(session: Any, claim: Any, blob: Any, receipt: Any) -> None:
     artifacts.add(session, Artifact(id=row.artifact_id, owner_id=row.owner_id, job_id=row.id, **made))
 
 
+def seconds_tallied_twice(fates: Path) -> None:
+    """What a heartbeat added to an owner's tally is added again by whatever comes after it."""
+    from service.db.engine import clock
+    from service.db.models import Attempt
+
+    def forgetful(_: Callable[..., Any]) -> Callable[..., Any]:
+        def since_the_start(session: Any, job_id: Any, attempt: int, at_least_s: float) -> tuple[float, float] | None:
+            mine = (Attempt.job_id == job_id, Attempt.attempt == attempt, Attempt.ended_at.is_(None))
+            row = session.execute(sa.select(Attempt.started_at, clock()).where(*mine)).first()
+            return None if row is None or row[1] - row[0] < at_least_s else (row[0], row[1])
+
+        return since_the_start
+
+    replace("service.db.attempts", "untallied", forgetful)
+
+
 FAULTS: Mapping[str, Callable[[Path], None]] = MappingProxyType(
     {
         "fence ignored": fence_ignored,
         "leases never expire": leases_never_expire,
         "outcome in two transactions": outcome_in_two_transactions,
+        "seconds tallied twice": seconds_tallied_twice,
     }
 )

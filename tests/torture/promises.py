@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from service.blobs.local import LocalBlobs
 from service.blobs.store import KEY_PATTERN
-from service.db.models import Artifact, Attempt, Event, Job, JobState, Row, Total, TuningRecord
+from service.db.models import Artifact, Attempt, Event, Job, JobState, Row, Total, TuningRecord, Usage
 from service.jobs.life import NEXT, TERMINAL
 from tests.torture.child import STEPS
 from tests.torture.clients import Clients
@@ -33,6 +33,8 @@ LATE_S = 2.0
 """What an attempt wrote may be dated so much later than its end: within one transaction, and never a lease later."""
 CLOCK_S = 0.002
 """SQLite's clock ticks in milliseconds."""
+SUM_S = 0.001
+"""What rounding may add to a sum of seconds that lie between times of 1e9 s, each known to 2e-7 s."""
 
 R = TypeVar("R", bound=Row)
 
@@ -84,6 +86,10 @@ class Books:
     @cached_property
     def totals(self) -> Sequence[Total]:
         return self._all(Total)
+
+    @cached_property
+    def usage(self) -> Sequence[Usage]:
+        return self._all(Usage)
 
     def _all(self, table: type[R]) -> Sequence[R]:
         with self.ground.db.read() as session:
@@ -246,6 +252,22 @@ def sums_agree_with_rows(books: Books) -> Iterator[Breach]:
             yield Breach(f"the sum of {name} is {told[name]}, the rows are {expected[name]}")
 
 
+def each_second_is_charged_once(books: Books) -> Iterator[Breach]:
+    """An owner's device seconds are those of its attempts, however they ended, and so is what the metrics count."""
+    had: dict[uuid.UUID, float] = defaultdict(float)
+    for job in books.jobs:
+        had[job.owner_id] += sum((one.ended_at or one.started_at) - one.started_at for one in books.attempts[job.id])
+    charged: dict[uuid.UUID, float] = defaultdict(float)
+    for month in books.usage:
+        charged[month.owner_id] += month.device_s
+    for owner in sorted({*had, *charged}):
+        if abs(charged[owner] - had[owner]) > SUM_S:
+            yield Breach(f"owner {owner} is charged {charged[owner]:.3f} s, its attempts took {had[owner]:.3f} s")
+    counted = sum(total.value for total in books.totals if total.name == "device_seconds")
+    if abs(counted - sum(had.values())) > SUM_S:
+        yield Breach(f"the sum of device_seconds is {counted:.3f}, all attempts took {sum(had.values()):.3f} s")
+
+
 def nothing_half_written_stays(books: Books) -> Iterator[Breach]:
     """Only who was killed leaves a file behind, and the sweep finds it."""
     store = LocalBlobs(books.ground.blobs)
@@ -281,6 +303,7 @@ PROMISES: tuple[Callable[[Books], Iterator[Breach]], ...] = (
     records_are_kept_once,
     nobody_holds_a_job,
     sums_agree_with_rows,
+    each_second_is_charged_once,
     nothing_half_written_stays,
     no_process_is_left,
 )

@@ -25,6 +25,7 @@ SEEDED = {
     ),
     "leases never expire": (["kill: job claimed"], {"each_job_ends_once"}),
     "outcome in two transactions": ([f"kill: {faults.HALF}"], {"each_success_has_one_artifact"}),
+    "seconds tallied twice": (["kill: job claimed"], {"each_second_is_charged_once"}),
 }
 """By the bug: the fates that bring it to light, and the promises of which it breaks one."""
 

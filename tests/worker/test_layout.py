@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from service.blobs import copies
 from service.blobs.local import LocalBlobs
 from service.db.models import JobKind, new_id
 from service.errors import BlobDamaged, BlobLost
 from service.jobs.lease import Claim, Input
-from worker import layout
 from worker.layout import lay_out, lay_out_samples
 
 
@@ -103,7 +103,7 @@ def test_a_full_disk_is_an_error_of_the_file_system(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(layout, "_copy_in_kernel", full)
+    monkeypatch.setattr(copies, "_copy_in_kernel", full)
     given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "data"))
     with pytest.raises(OSError, match="No space"):
         lay_out(given, blobs, folder)
@@ -117,7 +117,7 @@ def test_where_the_kernel_does_not_copy_between_files_the_bytes_are_copied_all_t
         os.write(target, b"half")
         raise OSError(number, "not here")
 
-    monkeypatch.setattr(layout, "_copy_in_kernel", refuse)
+    monkeypatch.setattr(copies, "_copy_in_kernel", refuse)
     ((_, path),) = lay_out(claim(JobKind.COMPILE, file(blobs, "model", b"onnx" * 1000)), blobs, folder)
     assert path.read_bytes() == b"onnx" * 1000
 

@@ -14,6 +14,7 @@ from bench.zoo import build
 from compiler.contract import CompileOptions
 from compiler.preflight import preflight
 from tests.compiler.networks import Network
+from worker import inquiry
 from worker.kernel import LINUX
 from worker.limits import BEHIND_OTHERS
 
@@ -104,6 +105,32 @@ def test_the_walls_hold_a_model_sees_no_file_beside_itself(tmp_path: Path) -> No
     assert "data.bin" in sealed["problem"]["message"]
     named = {"order": "preflight", "model": str(path), "options": {}, "data": {"data.bin": str(tmp_path / "data.bin")}}
     assert asked(named)["ok"]
+
+
+def test_where_a_wall_is_missing_that_is_demanded_nothing_is_read(model: Path) -> None:
+    order = {"order": "preflight", "model": str(model), "options": {}}
+    problem = asked({**order, "walls": ["limits", "moat"]})["problem"]
+    assert (problem["code"], problem["fault"]) == ("walls_missing", "machine")
+    assert problem["details"] == {"missing": "moat"}
+    assert asked({**order, "walls": ["limits"]})["ok"]
+    source = {"order": "source", "text": MAP, "variant": LOOPS, "target": "cpu:aarch64", "walls": ["moat"]}
+    assert asked(source)["problem"]["code"] == "walls_missing"
+
+
+def test_which_of_the_walls_are_missing_is_told_with_what_they_take() -> None:
+    assert asked({"order": "walls"}) == {"missing": [], "fix": ""}
+    assert asked({"order": "walls", "walls": ["limits"]}) == {"missing": [], "fix": ""}
+    told = asked({"order": "walls", "walls": ["limits", "moat"]})
+    assert told["missing"] == ["moat"]
+    assert "there is no wall moat, but limits" in told["fix"]
+
+
+@pytest.mark.skipif(not LINUX, reason="the walls are of Linux")
+def test_a_preflight_has_the_walls_of_a_job(model: Path) -> None:
+    """What `python -m worker.walls` finds on this machine, it may be asked for."""
+    standing = inquiry.answer("worker.walls")
+    assert asked({"order": "walls", "walls": standing})["missing"] == []
+    assert asked({"order": "preflight", "model": str(model), "options": {}, "walls": standing})["ok"]
 
 
 @pytest.mark.skipif(not LINUX, reason="threads are counted by /proc")

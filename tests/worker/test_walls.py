@@ -36,6 +36,16 @@ def test_what_stands_may_be_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert WALLS["system_calls"] in raised.value.fix
 
 
+@pytest.mark.parametrize("name", ["file", "files_partly", "files;signals"])
+def test_a_wall_that_there_is_not_is_refused_with_those_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(inquiry, "answer", lambda *_: list(WALLS))
+    with pytest.raises(NotReady, match=f"demands {name}") as raised:
+        walls.demand(["limits", name], gpu=False)
+    assert f"there is no wall {name}, but {', '.join(WALLS)}" in raised.value.fix
+
+
 def test_half_a_wall_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inquiry, "answer", lambda *_: ["limits", "files_partly"])
     with pytest.raises(NotReady, match="demands files"):

@@ -86,7 +86,7 @@ async def make_inference(
     travels as its bits, in uint16.
     """
     priorities.allowed(caller, priority)
-    async with space(here, caller) as limit:
+    async with space(here, caller, model=False) as limit:
         inputs = await receive(request, here.blobs, here.pools.bodies, limit)
 
     def accept() -> tuple[Submitted, InferenceOut]:

@@ -153,6 +153,26 @@ def test_keys_tell_the_last_write_and_writing_again_refreshes_it(store: Blobs) -
     assert again[other.key] == written[other.key]
 
 
+def test_a_copy_is_nobody_elses_and_gone_afterwards(store: Blobs, files_left: Callable[[], list[Path]]) -> None:
+    stored = store.put_bytes(noise(3 * CHUNK + 5))
+    with store.local(stored.key) as blob:
+        there, mode = files_left(), blob.stat().st_mode
+        with store.copy(stored.key, stored.bytes) as one, store.copy(stored.key) as other:
+            assert one.read_bytes() == other.read_bytes() == blob.read_bytes()
+            assert len({path.stat().st_ino for path in (one, other, blob)}) == 3
+            assert one.stat().st_mode & 0o777 == 0o400
+            one.chmod(0o600)
+            one.write_bytes(b"spoilt")
+            assert blob.stat().st_mode == mode
+        assert files_left() == there
+    assert whole(store, stored) == noise(3 * CHUNK + 5)
+    store.delete(stored.key)
+    with pytest.raises(BlobLost), store.copy(stored.key):
+        pass
+    with pytest.raises(BlobLost), store.copy("nothing"):
+        pass
+
+
 def test_what_was_written_since_survives_its_deletion(store: Blobs) -> None:
     stored = store.put_bytes(b"x")
     written = dict(store.keys())[stored.key]

@@ -43,7 +43,7 @@ def test_a_benchmark_is_a_job_that_ends_in_a_report_and_a_verdict(
     made = answer.json()
     assert (answer.status_code, answer.headers["location"]) == (202, f"/benchmarks/{made['id']}")
     assert (made["state"], made["artifacts"], made["queue_position"]) == ("QUEUED", artifacts, 0)
-    assert made["options"] == {"threads": None, "seed": 0, "binding": None, **options}
+    assert made["options"] == {"threads": None, "seed": 0, "binding": None, "dims": {}, **options}
     assert (made["verdict"], made["report"]) == (None, None)
     assert ring.rung[-1] == "run:cpu"
     claim = run(db)

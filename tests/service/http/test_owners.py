@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
+from service.blobs.local import LocalBlobs
 from service.db import usage
 from service.db.engine import Database
 from service.db.models import Owner
-from service.jobs import access
+from service.jobs import access, integrity
 from tests.service.databases import any_database
 
 
@@ -165,6 +167,31 @@ def test_a_body_that_the_owner_has_no_room_for_is_refused_before_it_is_kept(
     assert client.post("/models", content=b"x" * 50).status_code == 201
     answer = client.post("/models", content=b"y")
     assert (answer.status_code, answer.json()["code"]) == (403, "quota_exceeded")
+
+
+@any_database
+def test_whose_room_is_full_sends_a_lost_model_again_and_nothing_else(
+    client: TestClient, db: Database, blobs: LocalBlobs, operator: dict[str, str]
+) -> None:
+    client.patch("/owners/ada", json={"quotas": {"stored_bytes": 50}}, headers=operator)
+    model = b"x" * 50
+    digest = client.post("/models", content=model).json()["digest"]
+    (blobs.root / digest[:2] / digest).unlink()
+    integrity.scrub_all(db, blobs)
+    for refused in (
+        client.post("/models", content=b"y" * 50),
+        client.post("/models", content=b"x" * 51),
+        client.post("/uploads", json={"bytes": 51}),
+        client.post("/compile", files={"model": b"y" * 50}),
+        client.post("/inferences", params={"artifact": str(uuid.uuid4())}, content=b"y"),
+    ):
+        assert (refused.status_code, refused.json()["code"]) == (403, "quota_exceeded"), refused.text
+    assert client.head(f"/models/{digest}").status_code == 404
+    assert client.post("/models", content=model).status_code == 200
+    assert client.get(f"/models/{digest}/file").content == model
+    for sent in (model, b"y"):
+        again = client.post("/models", content=sent)
+        assert (again.status_code, again.json()["code"]) == (403, "quota_exceeded"), "nothing is lost any more"
 
 
 @any_database

@@ -80,6 +80,43 @@ def test_the_process_is_shown_the_model_with_its_external_data_and_the_options(
     assert order["limits"]["cpu_s"] > 0
 
 
+def test_the_process_works_on_copies_and_whatever_it_does_to_them_the_blobs_stay_as_they_were(
+    asking: Asking, db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    kept = {"model": blobs.put_bytes(b"the model"), "w.bin": blobs.put_bytes(b"the data")}
+    digest = models.keep(db, owner, kept["model"], {"w.bin": kept["w.bin"]}).digest
+    before = {name: blobs.path(blob.key).stat() for name, blob in kept.items()}
+    spoiling = (
+        "paths = [order['model'], *order['data'].values()]\n"
+        "told = [[os.stat(path).st_ino, oct(os.stat(path).st_mode & 0o777)] for path in paths]\n"
+        "for path in paths:\n"
+        "    os.chmod(path, 0o600); os.utime(path, (1, 1)); open(path, 'w').write('spoilt')\n"
+        f"print(json.dumps({{**json.loads({json.dumps(json.dumps(FINE))}), 'notices': [json.dumps(told)]}}))"
+    )
+    answer = asking(spoiling).post("/preflight", json={"model": digest, "options": {}})
+    assert answer.status_code == 200, answer.text
+    seen = json.loads(answer.json()["notices"][0])
+    assert [mode for _, mode in seen] == ["0o400", "0o400"]
+    assert {inode for inode, _ in seen}.isdisjoint(facts.st_ino for facts in before.values())
+    after = {name: blobs.path(blob.key).stat() for name, blob in kept.items()}
+    assert [(one.st_mode, one.st_mtime) for one in after.values()] == [
+        (one.st_mode, one.st_mtime) for one in before.values()
+    ]
+    assert [blobs.path(blob.key).read_bytes() for blob in kept.values()] == [b"the model", b"the data"]
+    assert list(blobs.temporary.iterdir()) == [], "the copies are gone"
+
+
+def test_a_model_whose_bytes_are_lost_is_told_and_no_copy_is_left(
+    asking: Asking, db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    data = blobs.put_bytes(b"the data")
+    digest = models.keep(db, owner, blobs.put_bytes(b"the model"), {"w.bin": data}).digest
+    blobs.path(data.key).unlink()
+    answer = asking(printing(FINE)).post("/preflight", json={"model": digest, "options": {}})
+    assert (answer.status_code, answer.json()["code"]) == (507, "blob_lost")
+    assert list(blobs.temporary.iterdir()) == []
+
+
 def test_an_uploaded_model_is_kept_and_the_request_can_be_sent_on(asking: Asking, db: Database) -> None:
     client = asking(printing(FINE))
     for sent in (

@@ -23,7 +23,7 @@ from service.db.engine import Database
 from service.http.app import create_app
 from service.http.preflight_schemas import PREFLIGHT_EXAMPLE
 from service.jobs import access, catalogue, lease
-from service.jobs.oracle import Oracle
+from service.jobs.oracle import Oracle, Order
 from tests.service.conftest import RecordingRing
 
 EXAMPLES = 30
@@ -66,8 +66,8 @@ def _as_it_is(context: schemathesis.SerializationContext, value: Any) -> bytes:
 class Foreteller(Oracle):
     """Says at once what the process that reads models might say."""
 
-    def ask(self, order: Mapping[str, Any], wall_s: float, memory_bytes: int = 0) -> dict[str, Any]:
-        if order["order"] == "source":
+    def ask(self, order: Order, wall_s: float, memory_bytes: int = 0) -> dict[str, Any]:
+        if isinstance(order, Mapping):
             return {"source": "void k0(void);"}
         return {name: PREFLIGHT_EXAMPLE[name] for name in PREFLIGHT_EXAMPLE if name != "queue"}
 

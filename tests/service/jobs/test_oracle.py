@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 import pytest
 
 from bench.zoo import build
+from service.errors import NotReady
 from service.jobs import oracle
 from service.jobs.oracle import Oracle
 
@@ -64,9 +66,58 @@ def children() -> set[int]:
 def test_an_order_is_answered_and_carries_its_limits(make: Make) -> None:
     asked = make("print(json.dumps({'got': order}), flush=True)")
     answer = asked.ask({"order": "preflight", "model": "/m"}, GUARD_S)
-    assert answer == {
-        "got": {"order": "preflight", "model": "/m", "limits": {"cpu_s": GUARD_S, "memory_bytes": oracle.MEMORY_BYTES}}
-    }
+    limits = {"cpu_s": GUARD_S, "memory_bytes": oracle.MEMORY_BYTES}
+    assert answer == {"got": {"order": "preflight", "model": "/m", "limits": limits, "walls": []}}
+
+
+def test_files_are_laid_out_for_an_order_in_its_turn_and_gone_once_it_is_answered(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(oracle, "AT_ONCE", 1)
+    monkeypatch.setattr(oracle, "PATIENCE_S", 0.01)
+    told: list[str] = []
+
+    @contextmanager
+    def laid_out(name: str) -> Iterator[dict[str, str]]:
+        told.append(f"{name} in")
+        (tmp_path / name).write_text(name)
+        yield {"model": str(tmp_path / name)}
+        told.append(f"{name} out")
+
+    asked = make("print(json.dumps({'read': open(order['model']).read()}), flush=True)", ready=0)
+    asked._turns.acquire()
+    assert asked.ask(laid_out("a"), GUARD_S)["problem"]["code"] == oracle.BUSY
+    assert told == []
+    asked._turns.release()
+    assert asked.ask(laid_out("b"), GUARD_S) == {"read": "b"}
+    assert told == ["b in", "b out"]
+
+    with pytest.raises(FileNotFoundError):
+        asked.ask(laid_out("no/such/folder"), GUARD_S)
+    assert asked.ask(laid_out("c"), GUARD_S) == {"read": "c"}, "its turn was given back"
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("print(json.dumps({'missing': ['moat'], 'fix': 'dig'}))", "demands moat, .* dig"),
+        ("print(json.dumps({'problem': {'message': 'no sand'}}))", "no sand"),
+        ("sys.exit(1)", "ended with status 1"),
+        ("print('{}')", "demands limits, moat"),
+    ],
+)
+def test_walls_that_are_demanded_and_do_not_stand_are_an_error(make: Make, program: str, says: str) -> None:
+    asked = make(program, ready=0)
+    asked.demand_walls()  # none is demanded
+    asked.walls = ("limits", "moat")
+    with pytest.raises(NotReady, match=f"(?s){says}"):
+        asked.demand_walls()
+
+
+def test_walls_that_stand_may_be_demanded_of_the_real_process() -> None:
+    Oracle(ready=0, walls=("limits",)).demand_walls()
+    with pytest.raises(NotReady, match=r"(?s)demands moat.*there is no wall moat"):
+        Oracle(ready=0, walls=("limits", "moat")).demand_walls()
 
 
 def test_processes_wait_warm_are_used_once_and_replaced(make: Make) -> None:

@@ -17,7 +17,7 @@ from service.db import owners, usage
 from service.db.engine import Database
 from service.db.models import Attempt, Job, JobState, Owner, Total, Usage
 from service.errors import DeviceTimeUsed, QueueFull, QuotaExceeded, ServiceError
-from service.jobs import lease, models, quotas, runs, uploads
+from service.jobs import integrity, lease, models, quotas, runs, uploads
 from service.jobs.bundle import Bundle
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.reconcile import reconcile
@@ -165,6 +165,68 @@ def test_who_stores_all_that_may_be_compiles_nothing_more(db: Database, blobs: L
     with pytest.raises(QuotaExceeded):
         submit(db, asked, limits=Limits(stored_bytes=5))
     assert submit(db, asked, limits=Limits(stored_bytes=6)).job.state == JobState.QUEUED
+
+
+def lose(db: Database, blobs: LocalBlobs, model: models.Kept) -> None:
+    """Take a model's bytes away, and let the service find out."""
+    (blobs.root / model.model.blob_key).unlink()
+    assert integrity.scrub_all(db, blobs).lost == (model.model.blob_key,)
+
+
+def test_who_stores_all_that_may_be_sends_a_lost_model_again_in_pieces(
+    db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    limits = Limits(stored_bytes=100)
+    model = store(db, blobs, owner, b"a" * 60, limits)
+    store(db, blobs, owner, b"b" * 40, limits)
+
+    def announce(size: int) -> uuid.UUID:
+        kind = "application/onnx"
+        return uploads.begin(db, owner, size=size, media_type=kind, sha256=None, limit=1000, limits=limits).id
+
+    with pytest.raises(QuotaExceeded):
+        announce(60)
+    lose(db, blobs, model)
+    with pytest.raises(QuotaExceeded):
+        announce(61)
+    upload = uploads.find(db, owner, announce(60))
+    with pytest.raises(QuotaExceeded):
+        announce(1)  # what is under way has taken the room that the lost bytes had
+    with uploads.Appender(db, blobs, upload, 0) as appender:
+        appender.write(b"a" * 60)
+        appender.end()
+    whole = uploads.find(db, owner, upload.id)
+    assert not uploads.finish(db, blobs, whole, model=None, limit=1000, limits=limits).new
+    assert integrity.scrub_all(db, blobs).lost == ()
+    with db.read() as session:
+        assert usage.stored_bytes(session, owner) == 100
+    with pytest.raises(QuotaExceeded):
+        announce(1)
+
+
+def test_the_room_of_lost_bytes_is_for_what_is_sent_and_not_for_what_is_kept(
+    db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    limits = Limits(stored_bytes=100)
+    one = store(db, blobs, owner, b"a" * 30, limits)
+    data = {"w.bin": blobs.put_bytes(b"w" * 60)}
+    bundle = Bundle(blobs.put_bytes(b"b" * 10), data)
+    models.put(db, owner, bundle, limits)
+
+    def left(*, model: bool) -> int | None:
+        return quotas.room(db, owner, limits, model=model).left
+
+    assert (left(model=True), left(model=False)) == (0, 0)
+    lose(db, blobs, one)
+    assert (left(model=True), left(model=False)) == (30, 0)
+    (blobs.root / data["w.bin"].key).write_bytes(b"other")
+    assert integrity.scrub_all(db, blobs).damaged == (data["w.bin"].key,)
+    assert (left(model=True), left(model=False)) == (100, 0)
+    with pytest.raises(QuotaExceeded):
+        store(db, blobs, owner, b"c", limits)
+    assert not models.put(db, owner, Bundle(bundle.model, {"w.bin": blobs.put_bytes(b"w" * 60)}), limits).new
+    assert left(model=True) == 30
+    assert quotas.room(db, owner, UNLIMITED, model=True).left is None
 
 
 def test_what_the_operator_granted_holds_instead_of_the_setting(

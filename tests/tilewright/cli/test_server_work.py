@@ -137,11 +137,11 @@ def test_a_preflight_without_objection_is_exit_status_0(command: Command, server
 
 
 def test_bench_shows_times_and_the_verdict(command: Command, server: Any) -> None:
-    done = command("bench", JOB, OTHER, "--seconds", 1, "--seed", 3)
+    done = command("bench", JOB, OTHER, "--seconds", 1, "--seed", 3, "--dim", "batch=7")
     assert done.exit_code == 0, done.output
     assert body(server, "/benchmarks") == {
         "artifacts": [ARTIFACT, OTHER],
-        "options": {"seconds": 1.0, "seed": 3, "profile": False},
+        "options": {"seconds": 1.0, "seed": 3, "profile": False, "dims": {"batch": 7}},
         "priority": 0,
     }
     for part in (ARTIFACT, "4.100 ms", "3.690 ms - 4.510 ms", "5.330 ms", "31.000 ms", "12.000 ms", "20.00 us"):
