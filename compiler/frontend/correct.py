@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler.contract import CompileOptions, InputSpec
+from compiler.frontend.bind import key_of
 from compiler.frontend.model import Input
 
 BATCH, LENGTH, SOUND, CHANNELS, PIXELS = 1, 128, 16000, 3, 224
@@ -39,7 +40,7 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
     for entry in inputs:
         if entry.name in specs:
             specs[entry.name] = _agreeing(entry, specs[entry.name], known)
-            known |= _named([entry], specs)
+            known |= named_by_shapes([entry], specs)
     known |= _open_batches(inputs, known)
     for entry in inputs:
         spec = specs.get(entry.name, InputSpec())
@@ -61,7 +62,7 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
 def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[str]:
     """Names of the inputs of which the options leave a dimension, or the rank, open."""
     specs = {entry.name: options.inputs.get(entry.name, InputSpec()) for entry in inputs}
-    known = {**options.binding, **_named(inputs, specs), **_open_batches(inputs, options.binding)}
+    known = {**options.binding, **named_by_shapes(inputs, specs), **_open_batches(inputs, options.binding)}
 
     def is_open(entry: Input) -> bool:
         if specs[entry.name] != InputSpec():
@@ -88,13 +89,14 @@ def _agreeing(entry: Input, spec: InputSpec, dims: dict[str, int]) -> InputSpec:
     return spec if fits else replace(spec, shape=None)
 
 
-def _named(inputs: Sequence[Input], specs: Mapping[str, InputSpec]) -> dict[str, int]:
-    """Symbols that a whole shape binds."""
+def named_by_shapes(inputs: Sequence[Input], specs: Mapping[str, InputSpec]) -> dict[str, int]:
+    """What whole shapes bind, by name of a dimension: its own, or `key_of` one without a name."""
     return {
-        dim: given
+        key_of(entry, axis): given
         for entry in inputs
-        for dim, given in zip(entry.shape or (), specs.get(entry.name, InputSpec()).shape or (), strict=False)
-        if isinstance(dim, str)
+        if entry.shape is not None
+        for axis, given in enumerate((specs.get(entry.name, InputSpec()).shape or ())[: len(entry.shape)])
+        if not isinstance(entry.shape[axis], int)
     }
 
 

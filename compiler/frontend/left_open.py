@@ -18,10 +18,10 @@ from pathlib import Path
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.errors import TilewrightError, UnsupportedModel
 from compiler.frontend.bind import key_of
-from compiler.frontend.correct import BATCH, LENGTH, SOUND, usual
+from compiler.frontend.correct import BATCH, LENGTH, SOUND, named_by_shapes, usual
 from compiler.frontend.limits import Limits
-from compiler.frontend.load import load
-from compiler.frontend.model import Input, quoted
+from compiler.frontend.load import bound_graph
+from compiler.frontend.model import Input, Model, quoted
 from compiler.frontend.read import read
 from compiler.ops.operator import Operator
 
@@ -44,19 +44,20 @@ def bind_what_is_open(
     """
     if isinstance(options.dims, tuple):
         return options, ()
+    limits = limits or Limits()
     try:
-        inputs = read(model, limits or Limits(), data).body.inputs
+        content = read(model, limits, data)
     except TilewrightError:
         return options, ()
-    found = _ranges(inputs, options)
+    found = _ranges(content.body.inputs, options)
     if not found:
         return options, ()
-    least = _least(model, options, found, operators, data)
+    least = _least(content, options, found, operators, limits)
     while True:
         ranges = {name: replace(one, low=min(max(one.low, least), one.opt)) for name, one in found.items()}
         asked = _with(options, ranges)
         try:
-            load(model, asked.bindings[-1], operators, data=data)
+            bound_graph(content, asked.bindings[-1], operators, limits)
             return asked, (_told(ranges),)
         except UnsupportedModel as no:
             least *= 2
@@ -80,7 +81,7 @@ def _with(options: CompileOptions, dims: Mapping[str, int | DimRange]) -> Compil
 
 def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRange]:
     """By name, the dimensions that options leave open, but for batches."""
-    known = {*options.binding, *_bound_by_shapes(inputs, options)}
+    known = {*options.binding, *named_by_shapes(inputs, options.inputs)}
     found: dict[str, DimRange] = {}
     for entry in inputs:
         spec = options.inputs.get(entry.name, InputSpec())
@@ -99,30 +100,19 @@ def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRa
     return {name: one for name, one in found.items() if name not in firsts}
 
 
-def _bound_by_shapes(inputs: Sequence[Input], options: CompileOptions) -> set[str]:
-    """Names that a whole shape in the options binds."""
-    return {
-        key_of(entry, axis)
-        for entry in inputs
-        for axis, dim in enumerate(entry.shape or ())
-        if not isinstance(dim, int) and options.inputs.get(entry.name, InputSpec()).shape is not None
-    }
-
-
 def _least(
-    model: Path | bytes,
+    model: Model,
     options: CompileOptions,
     ranges: Mapping[str, DimRange],
     operators: Mapping[str, Operator],
-    data: Mapping[str, Path] | None,
+    limits: Limits,
 ) -> int:
-    """The least power of two at which the model can be loaded when every dimension has it, up to the most usual one."""
+    """The least power of two at which the model can be bound when every dimension has it, up to the most usual one."""
     size = 1
     while size < max(one.opt for one in ranges.values()):
         try:
-            load(
-                model, _with(options, {name: min(size, one.opt) for name, one in ranges.items()}), operators, data=data
-            )
+            sizes = {name: min(size, one.opt) for name, one in ranges.items()}
+            bound_graph(model, _with(options, sizes), operators, limits)
             return size
         except TilewrightError:
             size *= 2

@@ -33,7 +33,7 @@ def enter(
     inputs = [(id, open_axes.get(graph.values[id].name, ())) for id in graph.inputs]
     for one in dimensions:
         given = graph.input(INDEX, f"size:{one.name}")
-        step = values.constant(np.array(one.step, np.int64))
+        step = values.scalar(one.step)
         values.sizes[one] = given if one.step == 1 else values.node("Div", (given, step))
     for id, axes in inputs:
         if any(axes):

@@ -10,11 +10,10 @@ from compiler.frontend.open.site import OpenSite, same
 from compiler.frontend.open.values import as_number
 from compiler.frontend.open.views import Results
 from compiler.ir.graph import Attr, Node
+from compiler.ir.tensor import DType
 from compiler.ops.boxes import SELECT, check_boxes
 from compiler.ops.operator import Unsupported
 
-WIDE = 7
-"""Number of int64 in onnx.TensorProto."""
 LIMIT, OVERLAP, LEAST = 2, 3, 4
 """Inputs of one element."""
 
@@ -32,7 +31,7 @@ def non_max_suppression(site: OpenSite) -> Results:
         return [values.constant(np.zeros((0, 3), np.int64))]
     if (whole := _constant(site)) is not None:
         return [values.constant(whole)]
-    limit = values.node("Cast", (_scalar(site, LIMIT, "max_output_boxes_per_class"),), {"to": WIDE})
+    limit = values.cast(_scalar(site, LIMIT, "max_output_boxes_per_class"), DType.I64)
     overlap = _scalar(site, OVERLAP, "iou_threshold")
     least = () if _is_absent(site, LEAST) else (_scalar(site, LEAST, "score_threshold"),)
     ids = (site.given(0), site.given(1), values.scalar(spatial), limit, overlap, *least)
@@ -41,12 +40,12 @@ def non_max_suppression(site: OpenSite) -> Results:
     counts = values.settled(counts, (batches, classes))
     rows = values.node("Unsqueeze", (counts, None), {"axes": (2,)})
     flags = values.node("Less", (values.constant(np.arange(most, dtype=np.int64)), rows))
-    line: dict[str, Attr] = {"shape": (outer[0] * outer[1] * most,), "allowzero": 1}
-    kept, count = positions_of(values, values.node("Reshape", (flags, None), line))
-    boxes = values.node("Gather", (values.node("Reshape", (found, None), line), kept), {"axis": 0})
-    row = values.node("Div", (kept, values.constant(np.array(most, np.int64))))
-    batch = values.node("Div", (row, values.constant(np.array(outer[1], np.int64))))
-    turns = values.node("Mul", (batch, values.constant(np.array(outer[1], np.int64))))
+    line = (outer[0] * outer[1] * most,)
+    kept, count = positions_of(values, values.reshape(flags, line))
+    boxes = values.node("Gather", (values.reshape(found, line), kept), {"axis": 0})
+    row = values.node("Div", (kept, values.scalar(most)))
+    batch = values.node("Div", (row, values.scalar(outer[1])))
+    turns = values.node("Mul", (batch, values.scalar(outer[1])))
     columns = [batch, values.node("Sub", (row, turns)), boxes]
     apart = [values.node("Unsqueeze", (column, None), {"axes": (1,)}) for column in columns]
     return [values.settled(values.node("Concat", apart, {"axis": 1}), (count, 3))]
@@ -90,7 +89,7 @@ def _scalar(site: OpenSite, position: int, name: str) -> int:
     kind = values.graph.type(id)
     if kind.elements != 1:
         raise Unsupported(f"input {name!r} has {kind.elements} elements", "give a scalar")
-    return id if kind.rank == 0 else values.node("Reshape", (id, None), {"shape": (), "allowzero": 1})
+    return id if kind.rank == 0 else values.reshape(id, ())
 
 
 def _constant(site: OpenSite) -> np.ndarray | None:

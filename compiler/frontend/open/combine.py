@@ -11,7 +11,6 @@ from compiler.frontend.open.extent import Extent, Number, high, is_open, least, 
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.values import OpenValues, measured
 from compiler.frontend.open.views import Results, Rule, expanded, limited, reshaped
-from compiler.frontend.tensors import CODES
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
@@ -103,7 +102,7 @@ def mean(values: OpenValues, id: int, axes: Sequence[int], keeps: bool) -> int:
 
 
 def _divided_by(values: OpenValues, id: int, count: Number, dtype: DType) -> int:
-    amount = values.node("Cast", (values.scalar(count),), {"to": CODES[dtype]})
+    amount = values.cast(values.scalar(count), dtype)
     found = values.node("Div", (id, amount))
     return values.settled(found, values.shape(id))
 
@@ -138,9 +137,7 @@ def top_k(site: OpenSite) -> Results:
     values, shape = site.values, site.shape()
     axis = site.axis(len(shape), default=-1)
     if values.known(site.given(1)) is None:
-        wide = values.node(
-            "Cast", (values.node("Reshape", (site.given(1), None), {"shape": (), "allowzero": 1}),), {"to": 7}
-        )
+        wide = values.cast(values.reshape(site.given(1), ()), DType.I64)
         count = measured(values, limited(values, wide, shape[axis]), 0, high(shape[axis]), "k")
     else:
         (count,) = site.known(1, "k") or [1]
@@ -215,7 +212,7 @@ def recurrence(site: OpenSite) -> Results:
     time, batch = shape[0], shape[1]
     ids = [*site.ids, *(None,) * (5 - len(site.ids))]
     if ids[4] is None and isinstance(time, Extent):
-        length = values.node("Cast", (values.scalar(time),), {"to": CODES[DType.I32]})
+        length = values.cast(values.scalar(time), DType.I32)
         ids[4] = expanded(values, length, (batch,))
     directions = 2 if site.attrs.get("direction") == "bidirectional" else 1
     hidden = site.integer("hidden_size", 0) or high(values.shape(site.given(2))[-1])

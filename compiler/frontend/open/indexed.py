@@ -21,7 +21,7 @@ def gather_elements(site: OpenSite) -> Results:
     axis, places = site.axis(len(shape)), site.given(1)
     whole = values.shape(places)
     if isinstance(shape[axis], Extent):
-        places = from_the_end(values, places, shape[axis])
+        places = from_the_end(values, places, values.scalar(shape[axis]))
     wider = tuple(at for at in range(len(shape)) if at != axis and high(whole[at]) > high(shape[at]))
     if wider:
         raise site.refuse(f"there may be more places than elements along axis {wider[0]}")
@@ -60,7 +60,7 @@ def scatter_elements(site: OpenSite) -> Results:
     values, shape, places = site.values, site.shape(), site.given(1)
     axis, outer = site.axis(len(shape)), values.shape(places)
     if isinstance(shape[axis], Extent):
-        places = from_the_end(values, places, shape[axis])
+        places = from_the_end(values, places, values.scalar(shape[axis]))
     places = _beyond(values, places, outer, high(shape[axis]))
     data = _with_room(values, site.first, axis)
     found = values.node("ScatterElements", (data, places, site.given(2)), {**site.attrs, "axis": axis})
@@ -71,7 +71,7 @@ def _beyond(values: OpenValues, id: int, shape: Numbers, number: int) -> int:
     """Places as i64, with a number for all beyond the sizes."""
     if not is_open(shape):
         return id
-    id = values.node("Cast", (id,), {"to": 7})
+    id = values.cast(id, DType.I64)
     for axis, dim in enumerate(shape):
         if isinstance(dim, Extent):
             id = values.beyond(id, axis, dim, number)
@@ -88,15 +88,11 @@ def _with_room(values: OpenValues, id: int, axis: int) -> int:
 
 def _tuples_from_the_end(values: OpenValues, id: int, sizes: Numbers) -> int:
     """Tuples of places with negative ones counted from the real end of their axes."""
-    known = values.graph.constants.get(id)
-    if not is_open(sizes) or (known is not None and (known >= 0).all()):
+    if not is_open(sizes):
         return id
     elements = np.empty(len(sizes), object)
     elements[:] = sizes
-    wide = values.node("Cast", (id,), {"to": 7})
-    below = values.node("Less", (wide, values.constant(np.zeros((), np.int64))))
-    moved = values.node("Add", (wide, values.holding(elements, DType.I64)))
-    return values.node("Where", (below, moved, wide))
+    return from_the_end(values, id, values.holding(elements, DType.I64))
 
 
 def depth_to_space(site: OpenSite) -> Results:
@@ -132,10 +128,10 @@ def _block(site: OpenSite, shape: Numbers) -> int:
 
 def _rearranged(values: OpenValues, id: int, parts: Numbers, order: tuple[int, ...], whole: Numbers) -> int:
     """Axes split, permuted and joined, none of which needs elements to be gathered: sizes are whole blocks."""
-    split = values.node("Reshape", (id, None), {"shape": capacities(parts), "allowzero": 1})
+    split = values.reshape(id, capacities(parts))
     attrs: dict[str, Attr] = {"perm": order}
     moved = values.node("Transpose", (split,), attrs)
-    joined = values.node("Reshape", (moved, None), {"shape": capacities(whole), "allowzero": 1})
+    joined = values.reshape(moved, capacities(whole))
     return values.settled(joined, whole, padded=False)
 
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from compiler.frontend.open.extent import Extent, Number, high, least, low
-from compiler.frontend.open.measured import WIDE, chosen, stacked, truth
+from compiler.frontend.open.measured import chosen, stacked, truth
 from compiler.frontend.open.values import OpenValues, measured
+from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
 LONGEST = 256
@@ -56,7 +55,7 @@ class Iterations:
         done, flag = len(self.flags), self.going
         self.by_data.append(flag is not None and self.decided)
         if isinstance(self.trips, Extent) and done >= low(self.trips):
-            number = self.values.constant(np.array(done, np.int64))
+            number = self.values.scalar(done)
             below = self.values.node("Less", (number, self.values.scalar(self.trips)))
             flag = below if flag is None else self.values.node("And", (flag, below))
         self.flags.append(flag)
@@ -89,10 +88,10 @@ class Iterations:
         if not any(self.by_data):
             return len(self.flags) if self.trips is None else least(self.trips, len(self.flags))
         certain = sum(flag is None for flag in self.flags)
-        total = self.values.constant(np.array(certain, np.int64))
+        total = self.values.scalar(certain)
         for flag in self.flags:
             if flag is not None:
-                total = self.values.node("Add", (total, self.values.node("Cast", (flag,), {"to": WIDE})))
+                total = self.values.node("Add", (total, self.values.cast(flag, DType.I64)))
         return measured(self.values, total, certain, len(self.flags), "iterations")
 
     def stack(self, column: list[int]) -> int:

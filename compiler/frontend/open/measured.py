@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open, low
+from compiler.frontend.open.extent import Number, Numbers, high, is_open, low
 from compiler.frontend.open.site import OpenSite, capacities, iota
 from compiler.frontend.open.values import OpenValues, measured
-from compiler.frontend.open.views import Results, capacity, gathered
-from compiler.ir.graph import Attr
+from compiler.frontend.open.views import Results, along, capacity, gathered
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
-
-TRUE = 9
-WIDE = 7
-"""Numbers of bool and int64 in onnx.TensorProto."""
-
 
 # One of two
 
@@ -49,8 +43,8 @@ def truth(values: OpenValues, id: int) -> int:
     kind = values.graph.type(id)
     if kind.elements != 1:
         raise Unsupported(f"its condition has {kind.elements} elements", "give a scalar condition")
-    found = id if kind.dtype is DType.BOOL else values.node("Cast", (id,), {"to": TRUE})
-    return found if kind.rank == 0 else values.node("Reshape", (found, None), {"shape": (), "allowzero": 1})
+    found = values.cast(id, DType.BOOL)
+    return found if kind.rank == 0 else values.reshape(found, ())
 
 
 # Those that are kept
@@ -59,17 +53,22 @@ def truth(values: OpenValues, id: int) -> int:
 def positions_of(values: OpenValues, flags: int) -> tuple[int, Number]:
     """Where a vector of truth values is true, in ascending order (i64, at capacity), and how often that is."""
     (count,) = values.graph.type(flags).dims
-    ones = values.node("Cast", (flags,), {"to": WIDE})
+    ones = values.cast(flags, DType.I64)
     running = values.node("CumSum", (ones, None), {"axis": 0, "exclusive": 1, "reverse": 0})
-    dump = values.constant(np.array(count, np.int64))
-    places = values.node("Where", (flags, running, dump))
-    room = values.graph.constant(np.broadcast_to(np.zeros((), np.int64), (count + 1,)), "")
-    attrs: dict[str, Attr] = {"axis": 0, "reduction": "none"}
-    spread = values.node("ScatterElements", (room, places, iota(values, count)), attrs)
-    bounds: dict[str, Attr] = {"starts": (0,), "ends": (count,), "axes": (0,), "steps": (1,)}
-    found = values.node("Slice", (spread, None, None), bounds)
+    found = spread(values, running, iota(values, count), flags)
     total = values.node("ReduceSum", (ones, None), {"axes": (0,), "keepdims": 0, "noop_with_empty_axes": 1})
     return found, measured(values, total, 0, count, "kept")
+
+
+def spread(values: OpenValues, places: int, updates: int, real: int | None = None) -> int:
+    """A vector of numbers (i64) put to places, each of which is there once; those that are not real go nowhere."""
+    (room,) = values.graph.type(places).dims
+    if real is not None:
+        places = values.node("Where", (real, places, values.scalar(room)))
+    zeros = np.broadcast_to(np.zeros((), np.int64), (room + (real is not None),))
+    target = values.graph.constant(zeros, "")
+    found = values.node("ScatterElements", (target, places, updates), {"axis": 0, "reduction": "none"})
+    return found if real is None else values.part(found, 0, 0, room)
 
 
 def non_zero(site: OpenSite) -> Results:
@@ -79,19 +78,17 @@ def non_zero(site: OpenSite) -> Results:
     """
     values, x = site.values, site.first
     kind = values.graph.type(x)
-    flags = x if kind.dtype is DType.BOOL else values.node("Cast", (x,), {"to": TRUE})
-    line = values.node("Reshape", (flags, None), {"shape": (kind.elements,), "allowzero": 1})
+    line = values.reshape(values.cast(x, DType.BOOL), (kind.elements,))
     found, count = positions_of(values, line)
     rows = []
     step = kind.elements
     for dim in kind.dims or (1,):
         step //= max(dim, 1)
-        over = values.node("Div", (found, values.constant(np.array(max(step, 1), np.int64))))
-        turns = values.node("Div", (over, values.constant(np.array(max(dim, 1), np.int64))))
-        whole = values.node("Mul", (turns, values.constant(np.array(max(dim, 1), np.int64))))
+        over = values.node("Div", (found, values.scalar(max(step, 1))))
+        turns = values.node("Div", (over, values.scalar(max(dim, 1))))
+        whole = values.node("Mul", (turns, values.scalar(max(dim, 1))))
         rows.append(values.node("Unsqueeze", (values.node("Sub", (over, whole)), None), {"axes": (0,)}))
-    joined = rows[0] if len(rows) == 1 else values.node("Concat", rows, {"axis": 0})
-    return [values.settled(joined, (len(rows), count))]
+    return [values.settled(values.joined(rows), (len(rows), count))]
 
 
 def compress(site: OpenSite) -> Results:
@@ -102,7 +99,7 @@ def compress(site: OpenSite) -> Results:
     if axis is None:
         if is_open(shape[1:]):
             raise site.refuse("elements of open axes are taken one after another")
-        x = values.node("Reshape", (x, None), {"shape": (capacity(shape),), "allowzero": 1})
+        x = values.reshape(x, (capacity(shape),))
         before: Numbers = ()
         after: Numbers = ()
         room = capacity(shape)
@@ -112,9 +109,7 @@ def compress(site: OpenSite) -> Results:
     flags = values.settled(condition, (min(room, high(values.shape(condition)[0])),), padded=False)
     found, count = positions_of(values, flags)
     moved = gathered(values, x, found, len(before))
-    whole = (*before, count, *after)
-    moved = values.settled(moved, whole, padded=False)
-    return [values.beyond(moved, len(before), count, 0) if isinstance(count, Extent) else moved]
+    return [along(values, moved, (*before, count, *after), len(before))]
 
 
 def stacked(values: OpenValues, ids: list[int], count: Number) -> int:
@@ -124,7 +119,5 @@ def stacked(values: OpenValues, ids: list[int], count: Number) -> int:
     if len(shapes) != 1 or len(kinds) != 1:
         raise Unsupported("what it stacks changes its shape from iteration to iteration", "export without the loop")
     (shape,) = shapes
-    rows = [values.node("Reshape", (id, None), {"shape": (1, *capacities(shape)), "allowzero": 1}) for id in ids]
-    joined = rows[0] if len(rows) == 1 else values.node("Concat", rows, {"axis": 0})
-    whole = values.settled(joined, (count, *shape), padded=False)
-    return values.beyond(whole, 0, count, 0) if isinstance(count, Extent) else whole
+    rows = [values.reshape(id, (1, *capacities(shape))) for id in ids]
+    return along(values, values.joined(rows), (count, *shape), 0)

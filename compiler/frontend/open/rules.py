@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiler.frontend.legalise import plain
 from compiler.frontend.open.carried import carried
 from compiler.frontend.open.combine import COMBINE, NORMALISE, RECURRENCES, reduction
 from compiler.frontend.open.evaluation import evaluated
@@ -111,16 +112,9 @@ def _parameters(site: OpenSite) -> tuple[list[int | None], dict[str, Attr]]:
             numbers = site.values.graph.constants.get(id)
             if numbers is None:
                 raise site.refuse(f"input {name!r} depends on sizes or on data")
-            attrs[name] = _nested(numbers)
+            attrs[name] = plain(numbers)
             ids[position] = None
     return ids, attrs
-
-
-def _nested(array: np.ndarray) -> Attr:
-    def tuples(item: object) -> Attr:
-        return tuple(map(tuples, item)) if isinstance(item, list) else item  # type: ignore[return-value]
-
-    return tuples(array.tolist())
 
 
 def _is_normalised(site: OpenSite) -> bool:

@@ -7,15 +7,14 @@ from math import prod
 import numpy as np
 
 from compiler.frontend.open.extent import Extent, Number, Numbers, is_open
-from compiler.frontend.open.measured import positions_of
+from compiler.frontend.open.measured import positions_of, spread
 from compiler.frontend.open.site import OpenSite, capacities, iota
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import Results, capacity, gathered
 from compiler.ir.graph import Attr, Node
+from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
-WIDE = 7
-"""Number of int64 in onnx.TensorProto."""
 WIDEST = 64
 """Elements of a slice: one is sorted by each of them, the last one first."""
 
@@ -43,12 +42,12 @@ def unique(site: OpenSite) -> Results:
     found, first = gathered(values, elements, starts, 0), gathered(values, places, starts, 0)
     there = values.node("Less", (steps, values.scalar(count)))
     often = _distances(values, values.node("Where", (there, starts, values.scalar(size))), size)
-    which = _spread(values, places, _groups(values, flags), real)
+    which = spread(values, places, _groups(values, flags), real)
     if not site.integer("sorted", 1):
-        keys = values.node("Where", (there, first, values.constant(np.array(room, np.int64))))
+        keys = values.node("Where", (there, first, values.scalar(room)))
         _, order = _ascending(values, keys)
         found, first, often = (values.node("Gather", (id, order), {"axis": 0}) for id in (found, first, often))
-        which = values.node("Gather", (_spread(values, order, steps, None), which), {"axis": 0})
+        which = values.node("Gather", (spread(values, order, steps), which), {"axis": 0})
     vectors = ((first, count), (which, size), (often, count))
     results = [_laid_out(values, found, rest, count)]
     results += [values.settled(id, (length,)) for id, length in vectors[: site.outputs - 1]]
@@ -68,7 +67,7 @@ def _lined_up(site: OpenSite, shape: Numbers) -> tuple[Number, tuple[tuple[int, 
         size: Number = 1
         for dim in shape:
             size = size * dim
-        return size, ((), 0), _reshaped(values, site.first, (capacity(shape), 1))
+        return size, ((), 0), values.reshape(site.first, (capacity(shape), 1))
     others = (*shape[:axis], *shape[axis + 1 :])
     if is_open(others):
         raise site.refuse("slices along an axis are compared")
@@ -81,22 +80,18 @@ def _lined_up(site: OpenSite, shape: Numbers) -> tuple[Number, tuple[tuple[int, 
     if axis:
         perm = (axis, *(at for at in range(len(shape)) if at != axis))
         turned = values.node("Transpose", (turned,), {"perm": perm})
-    return shape[axis], (rest, axis), _reshaped(values, turned, (capacities(shape)[axis], prod(rest)))
+    return shape[axis], (rest, axis), values.reshape(turned, (capacities(shape)[axis], prod(rest)))
 
 
 def _laid_out(values: OpenValues, rows: int, rest: tuple[tuple[int, ...], int], count: Number) -> int:
     """Rows as slices along their axis, of which so many are real."""
     extents, axis = rest
     (room, _) = values.graph.type(rows).dims
-    found = _reshaped(values, rows, (room, *extents))
+    found = values.reshape(rows, (room, *extents))
     if axis:
         perm = (*range(1, axis + 1), 0, *range(axis + 1, len(extents) + 1))
         found = values.node("Transpose", (found,), {"perm": perm})
     return values.settled(found, (*extents[:axis], count, *extents[axis:]))
-
-
-def _reshaped(values: OpenValues, id: int, shape: tuple[int, ...]) -> int:
-    return values.node("Reshape", (id, None), {"shape": shape, "allowzero": 1})
 
 
 def _constants(site: OpenSite, array: np.ndarray) -> Results:
@@ -112,14 +107,14 @@ def _sorted(values: OpenValues, matrix: int) -> tuple[int, int]:
     room, width = values.graph.type(matrix).dims
     order: int | None = None
     for column in reversed(range(width)):
-        keys = _reshaped(values, _part(values, matrix, column, column + 1, axis=1), (room,))
+        keys = values.reshape(values.part(matrix, 1, column, column + 1), (room,))
         if order is not None:
             keys = values.node("Gather", (keys, order), {"axis": 0})
         elements, places = _ascending(values, keys)
         order = places if order is None else values.node("Gather", (order, places), {"axis": 0})
     assert order is not None
     if width == 1:
-        return _reshaped(values, elements, (room, 1)), order
+        return values.reshape(elements, (room, 1)), order
     return values.node("Gather", (matrix, order), {"axis": 0}), order
 
 
@@ -137,22 +132,17 @@ def _begins(values: OpenValues, rows: int) -> int:
     begin = values.constant(np.ones(1, np.bool_))
     if room == 1:
         return begin
-    later, earlier = (_part(values, rows, at, room - 1 + at) for at in (1, 0))
+    later, earlier = (values.part(rows, 0, at, room - 1 + at) for at in (1, 0))
     equal = values.node("Equal", (later, earlier))
     if kind.dtype.is_float:
         neither = values.node("And", (values.node("IsNaN", (later,)), values.node("IsNaN", (earlier,))))
         equal = values.node("Or", (equal, neither))
     unlike = values.node("Not", (equal,))
     if width > 1:
-        ones = values.node("Cast", (unlike,), {"to": WIDE})
+        ones = values.cast(unlike, DType.I64)
         most = values.node("ReduceMax", (ones, None), {"axes": (1,), "keepdims": 0})
-        unlike = values.node("Greater", (most, values.constant(np.zeros((), np.int64))))
-    return values.node("Concat", (begin, _reshaped(values, unlike, (room - 1,))), {"axis": 0})
-
-
-def _part(values: OpenValues, id: int, start: int, end: int, axis: int = 0) -> int:
-    attrs: dict[str, Attr] = {"starts": (start,), "ends": (end,), "axes": (axis,), "steps": (1,)}
-    return values.node("Slice", (id, None, None), attrs)
+        unlike = values.node("Greater", (most, values.scalar(0)))
+    return values.node("Concat", (begin, values.reshape(unlike, (room - 1,))), {"axis": 0})
 
 
 def _distances(values: OpenValues, starts: int, size: Number) -> int:
@@ -160,22 +150,12 @@ def _distances(values: OpenValues, starts: int, size: Number) -> int:
     (room,) = values.graph.type(starts).dims
     ends = values.node("Unsqueeze", (values.scalar(size), None), {"axes": (0,)})
     if room > 1:
-        ends = values.node("Concat", (_part(values, starts, 1, room), ends), {"axis": 0})
+        ends = values.node("Concat", (values.part(starts, 0, 1, room), ends), {"axis": 0})
     return values.node("Sub", (ends, starts))
 
 
 def _groups(values: OpenValues, flags: int) -> int:
     """Of each sorted element the number of the distinct one that it is."""
-    ones = values.node("Cast", (flags,), {"to": WIDE})
+    ones = values.cast(flags, DType.I64)
     running = values.node("CumSum", (ones, None), {"axis": 0, "exclusive": 0, "reverse": 0})
-    return values.node("Sub", (running, values.constant(np.ones((), np.int64))))
-
-
-def _spread(values: OpenValues, places: int, updates: int, real: int | None) -> int:
-    """Numbers put to places, each of which is there once; those that are not real go behind the end."""
-    (room,) = values.graph.type(places).dims
-    if real is not None:
-        places = values.node("Where", (real, places, values.constant(np.array(room, np.int64))))
-    target = values.constant(np.zeros(room + (real is not None), np.int64))
-    found = values.node("ScatterElements", (target, places, updates), {"axis": 0, "reduction": "none"})
-    return found if real is None else _part(values, found, 0, room)
+    return values.node("Sub", (running, values.scalar(1)))

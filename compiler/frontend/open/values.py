@@ -32,6 +32,7 @@ from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Operator, Unsupported
 
+Attrs = Mapping[str, Attr]
 INDEX = TensorType(DType.I64, ())
 """What a size is in the graph."""
 
@@ -115,23 +116,17 @@ class OpenValues:
             self.entered[key] = self.graph.constant(np.array(array), "")
         return self.entered[key]
 
-    def ints(self, *values: int) -> int:
-        """A constant vector of i64."""
-        return self.constant(np.array(values, np.int64))
-
-    def node(self, op: str, ids: Sequence[int | None], attrs: Mapping[str, Attr] | None = None) -> int:
+    def node(self, op: str, ids: Sequence[int | None], attrs: Attrs | None = None) -> int:
         """One more node at capacity, and the id of its only result: nothing is said of sizes."""
         return self.node_of(op, ids, attrs, 1)[0]
 
     def node_of(
-        self, op: str, ids: Sequence[int | None], attrs: Mapping[str, Attr] | None = None, count: int = 1
+        self, op: str, ids: Sequence[int | None], attrs: Attrs | None = None, count: int = 1
     ) -> tuple[int, ...]:
         """One more node at capacity with so many results. Raises Unsupported."""
-        form = form_of(op, NEWEST_OPSET)
-        defaults: dict[str, Attr] = {} if form is None else {**form.defaults}  # type: ignore[dict-item]
         ids = tuple(None if id is None else self.at_run_time(id) for id in ids)
         first = len(self.graph.values)
-        node = Node(op, ids, tuple(range(first, first + count)), {**defaults, **(attrs or {})}, self.source)
+        node = self._call(op, ids, tuple(range(first, first + count)), attrs)
         results = self.operators[op].infer(node, tuple(None if id is None else self.graph.type(id) for id in ids))
         for result in results[:count]:
             check_size(result.dims, result.dtype, f"a result of {self.source!r:.100} at its greatest size", self.limits)
@@ -139,7 +134,30 @@ class OpenValues:
         self.graph.node(node)
         return node.outputs
 
-    def emit(self, op: str, ids: Sequence[int | None], shape: Numbers, attrs: Mapping[str, Attr] | None = None) -> int:
+    def _call(self, op: str, ids: tuple[int | None, ...], results: tuple[int, ...], attrs: Attrs | None) -> Node:
+        """A node with the defaults of the operator's newest form."""
+        form = form_of(op, NEWEST_OPSET)
+        defaults: dict[str, Attr] = {} if form is None else {**form.defaults}  # type: ignore[dict-item]
+        return Node(op, ids, results, {**defaults, **(attrs or {})}, self.source)
+
+    def cast(self, id: int, dtype: DType) -> int:
+        """The value with elements of a type."""
+        return id if self.graph.type(id).dtype is dtype else self.node("Cast", (id,), {"to": CODES[dtype]})
+
+    def reshape(self, id: int, shape: tuple[int, ...]) -> int:
+        """The elements at capacity, in the same order, in another shape at capacity."""
+        return self.node("Reshape", (id, None), {"shape": shape, "allowzero": 1})
+
+    def part(self, id: int, axis: int, start: int, end: int, step: int = 1) -> int:
+        """Every `step`-th of the positions at capacity from `start` to before `end` along an axis."""
+        bounds: Attrs = {"starts": (start,), "ends": (end,), "axes": (axis,), "steps": (step,)}
+        return self.node("Slice", (id, None, None), bounds)
+
+    def joined(self, ids: Sequence[int], axis: int = 0) -> int:
+        """Values one after another at capacity along an axis; one alone is itself."""
+        return ids[0] if len(ids) == 1 else self.node("Concat", ids, {"axis": axis})
+
+    def emit(self, op: str, ids: Sequence[int | None], shape: Numbers, attrs: Attrs | None = None) -> int:
         """A node whose result really has `shape`, and is zero beyond it. Raises Unsupported."""
         return self.settled(self.node(op, ids, attrs), shape)
 
@@ -193,7 +211,7 @@ class OpenValues:
             return self.constant(np.array(number, np.int64))
         whole: int | None = None
         for atoms, factor in number.terms:
-            part = self.constant(np.array(factor, np.int64))
+            part = self.scalar(factor)
             for place, atom in enumerate(atoms):
                 value = self._atom(atom)
                 part = value if place == 0 and factor == 1 else self.node("Mul", (part, value))
@@ -209,8 +227,8 @@ class OpenValues:
             return self.node("Max" if atom.greatest else "Min", pair)
         above = -min(atom.low, 0)
         lifted = self.scalar(atom.numerator + above * atom.divisor)
-        quotient = self.node("Div", (lifted, self.constant(np.array(atom.divisor, np.int64))))
-        return quotient if not above else self.node("Sub", (quotient, self.constant(np.array(above, np.int64))))
+        quotient = self.node("Div", (lifted, self.scalar(atom.divisor)))
+        return quotient if not above else self.node("Sub", (quotient, self.scalar(above)))
 
     def at_run_time(self, id: int) -> int:
         """The value itself; of one that holds sizes, one with nodes that compute them."""
@@ -219,21 +237,16 @@ class OpenValues:
         self.made.add(id)
         kind, flat = self.graph.type(id), self.elements[id].reshape(-1)
         rows = [self.node("Unsqueeze", (self._element(item, kind.dtype), None), {"axes": (0,)}) for item in flat]
-        joined = rows[0] if len(rows) == 1 else self.node("Concat", rows, {"axis": 0})
-        self._define("Reshape", [joined, None], id, {"shape": kind.dims, "allowzero": 1})
+        joined = self.joined(rows)
+        self.graph.node(self._call("Reshape", (joined, None), (id,), {"shape": kind.dims, "allowzero": 1}))
         return id
 
     def _element(self, item: object, dtype: DType) -> int:
         """The scalar of a dtype that is one element at run time."""
         factor = item.factor if isinstance(item, Scaled) else None
         whole = self.scalar(item.extent if isinstance(item, Scaled) else as_number(item))
-        found = whole if dtype is DType.I64 else self.node("Cast", (whole,), {"to": CODES[dtype]})
+        found = self.cast(whole, dtype)
         return found if factor is None else self.node("Mul", (found, self.constant(np.array(factor, dtype.numpy))))
-
-    def _define(self, op: str, ids: Sequence[int | None], result: int, attrs: Mapping[str, Attr] | None = None) -> None:
-        form = form_of(op, NEWEST_OPSET)
-        defaults: dict[str, Attr] = {} if form is None else {**form.defaults}  # type: ignore[dict-item]
-        self.graph.node(Node(op, tuple(ids), (result,), {**defaults, **(attrs or {})}, self.source))
 
 
 def as_number(item: object) -> Number:

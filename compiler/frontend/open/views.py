@@ -22,7 +22,7 @@ from compiler.frontend.open.extent import (
 )
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, iota, same
 from compiler.frontend.open.values import OpenValues, measured
-from compiler.frontend.tensors import CODES, check_size
+from compiler.frontend.tensors import check_size
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -109,7 +109,7 @@ def _at_capacity(values: OpenValues, id: int, shape: Numbers) -> int:
     """The value with other capacities of the same number of elements in the same order."""
     dims = capacities(shape)
     if values.graph.type(id).shape != dims:
-        id = values.node("Reshape", (id, None), {"shape": dims, "allowzero": 1})
+        id = values.reshape(id, dims)
     return values.settled(id, shape, padded=False)
 
 
@@ -159,42 +159,37 @@ def capacity(shape: Numbers) -> int:
 def _regrouped(values: OpenValues, id: int, shape: Numbers, start: int, olds: Numbers, news: Numbers) -> int:
     """The value with one group of dimensions in another shape, element by element through run-time positions."""
     before, after = shape[:start], shape[start + len(olds) :]
-    line = values.node(
-        "Reshape", (id, None), {"shape": (*capacities(before), capacity(olds), *capacities(after)), "allowzero": 1}
-    )
+    line = values.reshape(id, (*capacities(before), capacity(olds), *capacities(after)))
     place = _decoded(values, _linear(values, news), olds)
-    flat = values.node("Reshape", (place, None), {"shape": (capacity(news),), "allowzero": 1})
+    flat = values.reshape(place, (capacity(news),))
     moved = gathered(values, line, flat, start)
     whole = (*before, *news, *after)
-    moved = values.node("Reshape", (moved, None), {"shape": capacities(whole), "allowzero": 1})
-    for axis, dim in enumerate(news, start):
-        if isinstance(dim, Extent):
-            moved = values.beyond(moved, axis, dim, 0)
-    return values.settled(moved, whole, padded=False)
+    moved = values.reshape(moved, capacities(whole))
+    return along(values, moved, whole, *range(start, start + len(news)))
 
 
 def _linear(values: OpenValues, shape: Numbers) -> int:
     """Of each element at capacity, which one it is among the real ones, counted row-major (i64)."""
     found: int | None = None
     for axis, dim in enumerate(shape):
-        along = iota(values, high(dim), len(shape), axis)
+        steps = iota(values, high(dim), len(shape), axis)
         if found is None:
-            found = along
+            found = steps
         else:
-            found = values.node("Add", (values.node("Mul", (found, values.scalar(dim))), along))
-    return values.constant(np.zeros((), np.int64)) if found is None else found
+            found = values.node("Add", (values.node("Mul", (found, values.scalar(dim))), steps))
+    return values.scalar(0) if found is None else found
 
 
 def _decoded(values: OpenValues, linear: int, shape: Numbers) -> int:
     """Where the real element with a number lies among those at capacity (i64)."""
-    found, step = values.constant(np.zeros((), np.int64)), 1
+    found, step = values.scalar(0), 1
     for axis, dim in reversed(list(enumerate(shape))):
-        along = linear
+        place = linear
         if axis:
             over = values.node("Div", (linear, values.scalar(dim)))
-            along = values.node("Sub", (linear, values.node("Mul", (over, values.scalar(dim)))))
+            place = values.node("Sub", (linear, values.node("Mul", (over, values.scalar(dim)))))
             linear = over
-        found = values.node("Add", (found, values.node("Mul", (along, values.constant(np.array(step, np.int64))))))
+        found = values.node("Add", (found, values.node("Mul", (place, values.scalar(step)))))
         step *= high(dim)
     return found
 
@@ -223,17 +218,17 @@ def _bounds(site: OpenSite, place: int, name: str, sizes: Numbers | list[Number]
     if min(steps) < 0:
         raise site.refuse(f"{name} are computed from data, and a step is negative")
     found: list[Number] = []
-    wide = values.node("Cast", (id,), {"to": 7})
+    wide = values.cast(id, DType.I64)
     for number, size in enumerate(sizes):
-        one = values.node("Gather", (wide, values.constant(np.array(number, np.int64))), {"axis": 0})
-        one = from_the_end(values, one, size)
+        one = values.node("Gather", (wide, values.scalar(number)), {"axis": 0})
+        one = from_the_end(values, one, values.scalar(size))
         found.append(measured(values, limited(values, one, size), 0, high(size), name))
     return found
 
 
 def limited(values: OpenValues, scalar: int, most: Number) -> int:
     """A scalar (i64), but at least 0 and at most a number."""
-    least = values.node("Max", (scalar, values.constant(np.zeros((), np.int64))))
+    least = values.node("Max", (scalar, values.scalar(0)))
     return values.node("Min", (least, values.scalar(most)))
 
 
@@ -249,15 +244,14 @@ def sliced(values: OpenValues, id: int, axis: int, start: Number, end: Number, s
         return id
     whole = (*shape[:axis], count, *shape[axis + 1 :])
     if isinstance(begin, int) and step > 0:
-        bounds = {"starts": (begin,), "ends": (2**62,), "axes": (axis,), "steps": (step,)}
-        found = values.node("Slice", (id, None, None), bounds)
+        found = values.part(id, axis, begin, 2**62, step)
     else:
-        places = values.node("Mul", (iota(values, high(count)), values.constant(np.array(step, np.int64))))
+        places = values.node("Mul", (iota(values, high(count)), values.scalar(step)))
         found = gathered(values, id, values.node("Add", (places, values.scalar(begin))), axis)
-    return _along(values, found, whole, axis)
+    return along(values, found, whole, axis)
 
 
-def _along(values: OpenValues, id: int, shape: Numbers, *axes: int) -> int:
+def along(values: OpenValues, id: int, shape: Numbers, *axes: int) -> int:
     """The value with a real shape, zero beyond it along `axes` too: along the others it is already."""
     id = values.settled(id, shape, padded=False)
     for axis in axes:
@@ -278,8 +272,8 @@ def _window(size: Number, start: Number, end: Number, step: int) -> tuple[Number
 
 def gathered(values: OpenValues, id: int, places: int, axis: int) -> int:
     """Elements at places along an axis, of which those beyond the capacity belong to nothing that is real."""
-    last = values.constant(np.array(max(values.graph.type(id).dims[axis] - 1, 0), np.int64))
-    inside = values.node("Min", (values.node("Max", (places, values.constant(np.zeros((), np.int64)))), last))
+    last = values.scalar(max(values.graph.type(id).dims[axis] - 1, 0))
+    inside = values.node("Min", (values.node("Max", (places, values.scalar(0))), last))
     return values.node("Gather", (id, inside), {"axis": axis})
 
 
@@ -306,20 +300,20 @@ def gather(site: OpenSite) -> Results:
     axis, index = site.axis(len(shape)), site.given(1)
     size, places = shape[axis], values.shape(index)
     if isinstance(size, Extent):
-        index = from_the_end(values, index, size)
+        index = from_the_end(values, index, values.scalar(size))
     found = values.node("Gather", (site.first, index), {"axis": axis})
     whole = (*shape[:axis], *places, *shape[axis + 1 :])
-    return [_along(values, found, whole, *range(axis, axis + len(places)))]
+    return [along(values, found, whole, *range(axis, axis + len(places)))]
 
 
-def from_the_end(values: OpenValues, index: int, size: Number) -> int:
-    """Places along an axis, negative ones counted from its real end."""
+def from_the_end(values: OpenValues, index: int, size: int) -> int:
+    """Places along an axis, negative ones counted from its real end; `size` is the value that holds where it is."""
     known = values.graph.constants.get(index)
     if known is not None and (known >= 0).all():
         return index
-    wide = values.node("Cast", (index,), {"to": 7})
-    below = values.node("Less", (wide, values.constant(np.zeros((), np.int64))))
-    return values.node("Where", (below, values.node("Add", (wide, values.scalar(size))), wide))
+    wide = values.cast(index, DType.I64)
+    below = values.node("Less", (wide, values.scalar(0)))
+    return values.node("Where", (below, values.node("Add", (wide, size)), wide))
 
 
 def transpose(site: OpenSite) -> Results:
@@ -363,20 +357,20 @@ def concat(site: OpenSite) -> Results:
     found = values.node("Concat", ids, {"axis": axis})
     if is_open(tuple(parts[:-1])):
         found = gathered(values, found, _places(values, parts, high(total)), axis)
-        return [_along(values, found, tuple(whole), axis)]
+        return [along(values, found, tuple(whole), axis)]
     return [values.settled(found, tuple(whole), padded=False)]
 
 
 def _places(values: OpenValues, parts: Sequence[Number], count: int) -> int:
     """For each element of parts side by side, where it lies when each part has its capacity (i64)."""
-    along = iota(values, count)
-    found, begin, room = along, 0 * parts[0], 0
+    steps = iota(values, count)
+    found, begin, room = steps, 0 * parts[0], 0
     for before in parts[:-1]:
         begin, room = begin + before, room + high(before)
         if begin == room:
             continue
-        behind = values.node("GreaterOrEqual", (along, values.scalar(begin)))
-        found = values.node("Where", (behind, values.node("Add", (along, values.scalar(room - begin))), found))
+        behind = values.node("GreaterOrEqual", (steps, values.scalar(begin)))
+        found = values.node("Where", (behind, values.node("Add", (steps, values.scalar(room - begin))), found))
     return found
 
 
@@ -393,7 +387,7 @@ def expanded(values: OpenValues, id: int, whole: Numbers) -> int:
     found = values.node("Expand", (id, None), {"shape": capacities(whole)})
     own = (*(1,) * (len(whole) - len(shape)), *shape)
     fresh = [at for at, dim in enumerate(whole) if own[at] == 1 and dim != 1]
-    return _along(values, found, whole, *fresh)
+    return along(values, found, whole, *fresh)
 
 
 def tile(site: OpenSite) -> Results:
@@ -408,10 +402,10 @@ def tile(site: OpenSite) -> Results:
         if size == 1:
             id = expanded(values, id, whole)
             continue
-        along = iota(values, high(whole[axis]))
-        turns = values.node("Mul", (values.node("Div", (along, values.scalar(size))), values.scalar(size)))
-        id = gathered(values, id, values.node("Sub", (along, turns)), axis)
-        id = _along(values, id, whole, axis)
+        steps = iota(values, high(whole[axis]))
+        turns = values.node("Mul", (values.node("Div", (steps, values.scalar(size))), values.scalar(size)))
+        id = gathered(values, id, values.node("Sub", (steps, turns)), axis)
+        id = along(values, id, whole, axis)
     return [id]
 
 
@@ -421,13 +415,13 @@ def pad(site: OpenSite) -> Results:
     shape, pads = site.shape(), site.known(1, "pads") or []
     rank = len(shape)
     axes = site.ints(3, "axes")
-    along = [axis % rank for axis in axes] if axes is not None else list(range(rank))
+    padded = [axis % rank for axis in axes] if axes is not None else list(range(rank))
     mode = site.attrs.get("mode", "constant")
     value = site.ids[2] if len(site.ids) > 2 else None
     if mode == "constant" and value is not None and value not in values.graph.constants:
         raise site.refuse("what is padded with is not known when compiling")
     number = 0.0 if value is None else float(values.graph.constants[value].reshape(-1)[0])
-    for axis, begin, end in zip(along, pads[: len(along)], pads[len(along) :], strict=True):
+    for axis, begin, end in zip(padded, pads[: len(padded)], pads[len(padded) :], strict=True):
         if (begin, end) != (0, 0):
             id = _padded(site, id, axis, begin, end, number)
     return [id]
@@ -445,7 +439,7 @@ def _padded(site: OpenSite, id: int, axis: int, begin: Number, end: Number, numb
         before = values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": "constant"}) if begin else id
         return values.settled(before, whole, padded=False)
     places = values.node("Sub", (iota(values, high(whole[axis])), values.scalar(begin)))
-    last = values.node("Sub", (values.scalar(size), values.constant(np.array(1, np.int64))))
+    last = values.node("Sub", (values.scalar(size), values.scalar(1)))
     if mode == "reflect":
         places = values.node("Abs", (places,))
         places = values.node("Sub", (last, values.node("Abs", (values.node("Sub", (last, places)),))))
@@ -455,15 +449,15 @@ def _padded(site: OpenSite, id: int, axis: int, begin: Number, end: Number, numb
         places = values.node("Min", (places, last))
     found = gathered(values, id, places, axis)
     if mode == "constant":
-        inside = values.node("GreaterOrEqual", (places, values.constant(np.zeros((), np.int64))))
+        inside = values.node("GreaterOrEqual", (places, values.scalar(0)))
         below = values.node("Less", (places, values.scalar(size)))
         kept = values.node("And", (inside, below))
         column = values.node("Reshape", (kept, None), {"shape": (-1, *(1,) * (len(shape) - axis - 1)), "allowzero": 0})
         filler = values.constant(np.array(number, values.graph.type(id).dtype.numpy))
         found = values.node("Where", (column, found, filler))
         others = [at for at in range(len(whole)) if at != axis] if number else []
-        return _along(values, found, whole, axis, *others)
-    return _along(values, found, whole, axis)
+        return along(values, found, whole, axis, *others)
+    return along(values, found, whole, axis)
 
 
 def range_(site: OpenSite) -> Results:
@@ -476,9 +470,9 @@ def range_(site: OpenSite) -> Results:
         raise site.refuse("the step of a Range depends on sizes")
     distance = limit - start if delta > 0 else start - limit
     count = greatest((distance + (abs(delta) - 1)) // abs(delta), 0)
-    along = values.node("Mul", (iota(values, max(high(count), 0)), values.constant(np.array(delta, np.int64))))
-    found = values.node("Add", (along, values.scalar(start)))
-    return [_along(values, values.node("Cast", (found,), {"to": CODES[dtype]}), (count,), 0)]
+    steps = values.node("Mul", (iota(values, max(high(count), 0)), values.scalar(delta)))
+    found = values.node("Add", (steps, values.scalar(start)))
+    return [along(values, values.cast(found, dtype), (count,), 0)]
 
 
 def constant_of_shape(site: OpenSite, value: np.ndarray) -> Results:
@@ -489,7 +483,7 @@ def constant_of_shape(site: OpenSite, value: np.ndarray) -> Results:
     check_size(capacities(shape), DType.of(value.dtype), "a ConstantOfShape at its greatest size", site.values.limits)
     whole = site.values.graph.constant(np.broadcast_to(value.reshape(()), capacities(shape)), "")
     axes = range(len(shape)) if value.any() else ()
-    return [_along(site.values, whole, shape, *axes)]
+    return [along(site.values, whole, shape, *axes)]
 
 
 VIEWS: Mapping[str, Rule] = {

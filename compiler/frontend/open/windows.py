@@ -162,7 +162,7 @@ def resize(site: OpenSite) -> Results:
         scales[axis] = float(factor)
         if isinstance(size, Extent):
             if mode == "linear" and factor != 1:
-                last = values.node("Sub", (values.scalar(size), values.constant(np.array(1, np.int64))))
+                last = values.node("Sub", (values.scalar(size), values.scalar(1)))
                 places = values.node("Min", (iota(values, high(size)), last))
                 x = values.node("Gather", (x, places), {"axis": axis})
             whole[axis] = size * factor.numerator // factor.denominator
