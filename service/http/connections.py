@@ -27,6 +27,10 @@ LEAST_BODY_BYTES = 16 << 10
 LINGER_S, LINGER_IDLE_S = 30.0, 5.0
 """How long what is still sent of a body is thrown away after the answer, so that the peer can read the answer; and how
 long nothing of it may come."""
+DISCARDED_BYTES_PER_S = 64 << 20
+"""Of all that is thrown away together: senders on this machine could keep the event loop at it and at nothing else."""
+HANG_UPS_AT_ONCE = 50
+"""A thousand peers that went silent together are not all hung up on before the next request is served."""
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
 CLOSES, END_OF_HEAD = b"\r\nconnection: close", b"\r\n\r\n"
 OF_APP_STATE = "connections"
@@ -58,6 +62,7 @@ class Connections:
         self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._of_address: Counter[str] = Counter()
         self._refused = 0
+        self._lingering = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -93,14 +98,25 @@ class Connections:
         if idle and connection in self._open:
             self._idle[connection] = None
 
-    def look(self) -> None:
-        """Close every connection whose time is over."""
-        now = self.clock()
+    def lingers(self, more: int) -> None:
+        """So many more connections than before linger."""
+        self._lingering += more
+
+    def pause_s(self, discarded: int) -> float:
+        """Seconds until a lingering connection that just threw away so many bytes may read on."""
+        return discarded * self._lingering / DISCARDED_BYTES_PER_S
+
+    def look(self) -> bool:
+        """Close connections whose time is over; True: `HANG_UPS_AT_ONCE` of them, and there may be more."""
+        now, hung_up = self.clock(), 0
         for connection in list(self._open):
-            connection.look(now)
+            hung_up += connection.look(now)
+            if hung_up == HANG_UPS_AT_ONCE:
+                return True
         if self._refused:
             log.warning("connections were refused", refused=self._refused, open=len(self._open), limit=self.most)
             self._refused = 0
+        return False
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -114,7 +130,8 @@ class Connections:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self.look()
+            while self.look():
+                await asyncio.sleep(0)
 
 
 class Connection(HttpToolsProtocol):
@@ -143,12 +160,16 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         self.of.forget(self)
+        if self.stage is Stage.LINGERING:
+            self.of.lingers(-1)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, no more of a head than `MOST_HEAD_BYTES`."""
         if self.stage is Stage.LINGERING:
             self._last = self.of.clock()
+            self.transport.pause_reading()
+            self.loop.call_later(self.of.pause_s(len(data)), self._read_on)
             return
         if self.stage is Stage.BETWEEN:
             self._enter(Stage.HEAD)
@@ -206,8 +227,10 @@ class Connection(HttpToolsProtocol):
 
     # What `Connections` calls
 
-    def look(self, now: float) -> None:
-        """Hang up if the time of the present stage is over."""
+    def look(self, now: float) -> bool:
+        """Hang up if the time of the present stage is over; whether it was."""
+        if self.transport.is_closing():
+            return False
         took = now - self._since
         if self._stuck is not None:
             self._look_at_reader(now, *self._stuck)
@@ -217,6 +240,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         elif self.stage is Stage.BODY:
             self._look_at_body(now, took)
+        return self.transport.is_closing()
 
     def hang_up(self) -> None:
         """Close at once."""
@@ -239,7 +263,12 @@ class Connection(HttpToolsProtocol):
         elif now - since > self.of.stalled_s:
             self.transport.abort()
 
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def _enter(self, stage: Stage) -> None:
+        self.of.lingers((stage is Stage.LINGERING) - (self.stage is Stage.LINGERING))
         self.stage = stage
         self._since = self._last = self.of.clock()
         self._bytes = 0

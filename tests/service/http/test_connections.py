@@ -17,7 +17,16 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from service.config import Settings
-from service.http.connections import LEAST_BODY_BYTES, MOST_HEAD_BYTES, OF_APP_STATE, Connection, Connections, Stage
+from service.http.connections import (
+    DISCARDED_BYTES_PER_S,
+    HANG_UPS_AT_ONCE,
+    LEAST_BODY_BYTES,
+    MOST_HEAD_BYTES,
+    OF_APP_STATE,
+    Connection,
+    Connections,
+    Stage,
+)
 from tests.servers import free_port
 
 GUARD_S = 60.0
@@ -58,7 +67,8 @@ class Running:
         done = threading.Event()
 
         def look() -> None:
-            self.of.look()
+            while self.of.look():
+                pass
             done.set()
 
         self.loop.call_soon_threadsafe(look)
@@ -188,6 +198,44 @@ def test_heads_that_never_end_are_given_up_and_an_honest_peer_is_answered(server
             honest.sendall(REQUEST)
             assert answer(honest).startswith(b"HTTP/1.1 200")
         server.until(lambda: len(server.of) == 0)
+
+
+def test_many_that_went_silent_together_are_hung_up_on_in_portions(server: Running) -> None:
+    many = 2 * HANG_UPS_AT_ONCE + 10
+    with ExitStack() as peers:
+        for _ in range(many):
+            peers.enter_context(server.connect())
+        server.until(lambda: len(server.of) == many)
+        server.clock.now += 11.0
+        looks: list[bool] = []
+        portions: list[int] = []
+
+        def look() -> None:
+            looks.append(server.of.look())
+            portions.append(sum(one.transport.is_closing() for one in server.of._open))
+            if looks[-1]:
+                server.loop.call_soon(look)
+
+        server.loop.call_soon_threadsafe(look)
+        server.until(lambda: False in looks)
+        assert looks == [True, True, False]
+        assert portions[0] == HANG_UPS_AT_ONCE
+        server.until(lambda: len(server.of) == 0)
+
+
+def test_what_is_thrown_away_of_many_bodies_is_read_at_one_rate_for_all(server: Running) -> None:
+    """A body whose answer is known: its sender gets no more of the event loop than its share."""
+    assert server.of.pause_s(1 << 20) == 0.0
+    with server.connect() as peer, server.connect() as other:
+        for one in (peer, other):
+            one.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
+        server.until(lambda: [one.stage for one in server.of._open] == [Stage.LINGERING] * 2)
+        assert server.of.pause_s(DISCARDED_BYTES_PER_S) == 2.0
+        for one in (peer, other):
+            one.sendall(bytes(4 << 20))
+            assert answer(one).endswith(b"ok")
+    server.until(lambda: len(server.of) == 0)
+    assert server.of.pause_s(1 << 20) == 0.0
 
 
 def test_a_second_request_has_as_long_as_the_first(server: Running) -> None:
