@@ -5,12 +5,14 @@ Every router is a `Gated`, whose routes let nothing through before that; `servic
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.errors import BadRequest, BodyTooLarge, NotAuthenticated, RateLimited
@@ -21,6 +23,24 @@ from service.http.state import State, state_of
 from service.jobs import audit
 from service.jobs.access import Caller, digest_of
 
+Direct = Callable[[State, Caller, Scope], Awaitable[Response | None]]
+"""Answers a request that came through the gate, or leaves it (None) to the function that it stands beside."""
+DIRECT = "tilewright_direct"
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def direct(answer: Direct) -> Callable[[Endpoint], Endpoint]:
+    """Mark a function of a route: `answer` is asked before it, without what FastAPI does for its parameters.
+
+    That is half of what an answer costs which is asked for a thousand times a second.
+    """
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, DIRECT, answer)
+        return endpoint
+
+    return mark
+
 
 class GatedRoute(APIRoute):
     """A route that is reached with a body within its limit, and, where it demands a scope, by a caller who has it."""
@@ -29,6 +49,7 @@ class GatedRoute(APIRoute):
         super().__init__(*arguments, **named)
         self.terms = ROUTES.get(self.name, Terms())
         self.demands = demanded(self.dependant)
+        self.direct: Direct | None = getattr(self.endpoint, DIRECT, None)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Raises what the gate refuses with; the app answers it."""
@@ -43,6 +64,10 @@ class GatedRoute(APIRoute):
             return
         await here.turns.take(self.terms.lane, caller.owner)
         try:
+            if self.direct is not None and (answer := await self.direct(here, caller, scope)) is not None:
+                scope["route"] = self  # by which it is counted
+                await answer(scope, receive, send)
+                return
             if self.body_field is not None:
                 await body.gather()
             await super().handle(scope, body.receive, send)

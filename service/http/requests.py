@@ -43,8 +43,9 @@ class RequestIds:
         client = scope.get("client")
         address = str(client[0]) if client else ""
         asked = asking.set(Asking(request_id, address, scope["method"], scope["path"]))
+        bound = structlog.contextvars.bind_contextvars(request=request_id)
         try:
-            with structlog.contextvars.bound_contextvars(request=request_id):
-                await self.app(scope, receive, send_with_id)
+            await self.app(scope, receive, send_with_id)
         finally:
+            structlog.contextvars.reset_contextvars(**bound)
             asking.reset(asked)

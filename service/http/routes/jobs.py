@@ -10,6 +10,7 @@ from anyio import to_thread
 from fastapi import BackgroundTasks, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
+from starlette.types import Scope
 
 from compiler.errors import OptionsError
 from service.db.models import JobKind, JobState
@@ -19,13 +20,14 @@ from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Limit, decode, encode
 from service.http.errors import QUOTAS, problem_responses
-from service.http.gate import Gated
+from service.http.gate import Gated, direct
 from service.http.ids import JobId
 from service.http.run_schemas import CloneIn
 from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_json
 from service.http.state import Here, State
 from service.http.wishes import demand_storable
 from service.jobs import cancel, clone, find, finish, priority, removal
+from service.jobs.access import Caller
 
 KEEP_ALIVE = format_sse_event(comment="still here")
 
@@ -61,11 +63,24 @@ def list_jobs(
     return JobPage(jobs=[JobOut.of(row) for row in rows], next_cursor=encode(last))
 
 
-@router.get("/jobs/{job_id}", summary="One job", response_model=JobOut, responses=problem_responses(404))
-async def get_job(here: Here, caller: Reader, job_id: JobId) -> Response:
-    """State, phase, progress, times and, when it failed, why."""
+async def _job(here: State, caller: Caller, job_id: uuid.UUID) -> Response:
     found = await here.board.job(caller.owner, job_id)
     return Response(JobOut.found(found).model_dump_json(), media_type="application/json")
+
+
+async def _job_of_path(here: State, caller: Caller, scope: Scope) -> Response | None:
+    try:
+        job_id = uuid.UUID(scope["path_params"]["job_id"])
+    except ValueError:
+        return None
+    return await _job(here, caller, job_id)
+
+
+@router.get("/jobs/{job_id}", summary="One job", response_model=JobOut, responses=problem_responses(404))
+@direct(_job_of_path)
+async def get_job(here: Here, caller: Reader, job_id: JobId) -> Response:
+    """State, phase, progress, times and, when it failed, why."""
+    return await _job(here, caller, job_id)
 
 
 @router.delete("/jobs/{job_id}", summary="Cancel a job", responses=problem_responses(404, 409))

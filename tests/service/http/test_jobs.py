@@ -11,6 +11,8 @@ from fastapi.testclient import TestClient
 
 from compiler.contract import Event
 from service.db.engine import Database
+from service.http.gate import GatedRoute
+from service.http.routes import jobs
 from service.jobs import lease
 from tests.service.databases import any_database
 
@@ -59,6 +61,23 @@ def test_a_job_tells_where_it_is(client: TestClient, db: Database, claimed: Call
     assert job["queue_seconds"] >= 0
     assert job["queue_position"] is None
     assert client.get(f"/jobs/{second['id']}").json()["queue_position"] == 0
+
+
+@pytest.mark.parametrize("job", ["its", str(uuid.uuid4()), "not-an-id"])
+def test_a_state_that_is_answered_directly_is_the_one_that_the_route_gives(
+    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    path = f"/jobs/{submit(client)['id'] if job == 'its' else job}"
+    (route,) = (one for one in jobs.router.routes if isinstance(one, GatedRoute) and one.name == "get_job")
+    assert route.direct is not None
+    direct = client.get(path)
+    monkeypatch.setattr(route, "direct", None)
+    route_answer = client.get(path)
+    assert (direct.status_code, {**direct.json(), "instance": 0}) == (
+        route_answer.status_code,
+        {**route_answer.json(), "instance": 0},
+    )
+    assert set(direct.headers) == set(route_answer.headers)
 
 
 def test_jobs_are_listed_newest_first_in_pages(client: TestClient, db: Database, claimed: Callable[..., Any]) -> None:
