@@ -2,8 +2,8 @@
 
 Always: resource limits, no new privileges, no core dumps, no descriptors but the named ones. Where the kernel
 offers it: a view of the file system with one writable folder (`worker.landlock`) and no sockets (`worker.seccomp`).
-Root gives up all capabilities but that of reading: Python and the compiler may lie in another user's closed folder, and
-what may be read is Landlock's business.
+Root becomes a user that nobody else is, and gives up all capabilities but that of reading: Python and the compiler may
+lie in another user's closed folder, and what may be read is Landlock's business.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _GPU_WRITTEN = ("nvidia*", "dxg")
 """Below /dev. The driver is called by ioctl on these, which takes the right to write. They exist once the worker has
 asked the driver."""
 _OOM_FIRST = "1000"
+USERS = 0x7700_0000
+"""The user of a job is this plus its process id: above the numbers that people, services and containers are given."""
 
 _OPT = Path("/opt")
 _PARTS_OF_PREFIX = ("bin", "lib", "lib64", "libexec", "include")
@@ -41,6 +43,7 @@ WALLS: Mapping[str, str] = MappingProxyType(
         "limits": "run the worker on a POSIX system",
         "no_new_privileges": "run the worker on Linux",
         "no_dumps": "run the worker on Linux",
+        "user": "run the worker as root on Linux; a job with a GPU stays the worker's user, who may open it",
         "capabilities": "run the worker on Linux",
         "files": "run the worker on Linux 6.2 or newer with Landlock switched on (lsm=...,landlock)",
         "signals": "run the worker on Linux 6.12 or newer with Landlock switched on (lsm=...,landlock)",
@@ -70,8 +73,12 @@ def enter(
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         standing += ["no_new_privileges", "no_dumps"]
+        if not gpu and kernel.become(USERS + os.getpid(), scratch):
+            standing.append("user")
         if kernel.give_up_capabilities(but=kernel.CAP_DAC_READ_SEARCH):
             standing.append("capabilities")
+        if "user" in standing and scratch is not None:
+            _keep_temporary_files_here(scratch)
     writable = [*([scratch] if scratch else []), *map(Path, _DEVICES_WRITTEN)]
     readable = [*_own_paths(), *readable, *(gpu_paths() if gpu else [])]
     standing += landlock.restrict(readable, writable, [*gpu_devices(), *_thread_names()] if gpu else [])
@@ -148,6 +155,16 @@ def _close_all_but(keep: set[int]) -> None:
         if start < end:  # an empty range would close everything
             os.closerange(start, end)
         start = end + 1
+
+
+def _keep_temporary_files_here(scratch: Path) -> None:
+    """From here on this process is in `scratch`, and what it starts makes its temporary files where it is.
+
+    gcc asks by access(2) whether it may write to a folder, and that call knows no capabilities: a closed folder above
+    `scratch` would be in the way.
+    """
+    os.chdir(scratch)
+    os.environ["TMPDIR"] = os.curdir
 
 
 def _offer_to_oom_killer() -> None:

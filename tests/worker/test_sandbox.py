@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cuda_double.double import build_runtime, compiler_there
-from worker import landlock, sandbox, seccomp
+from worker import kernel, landlock, sandbox, seccomp
 from worker.kernel import LINUX
 
 pytestmark = pytest.mark.skipif(not LINUX, reason="the walls are of Linux")
@@ -131,6 +133,9 @@ print(json.dumps({
     "capabilities_of_subprocess": subprocess.run(
         [sys.executable, "-c", CAPABILITIES + "exit(capabilities() & ~4 != 0)"]
     ).returncode,
+    "user": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
+    "user_of_subprocess": int(subprocess.run(["id", "-u"], capture_output=True, text=True).stdout),
+    "owner_of_scratch": os.stat(scratch).st_uid,
     "new_user_namespace": attempt(lambda: new_user_namespace(56 if x86 else 220)),
     "clone3": attempt(lambda: call(435, 0, 0)),
     "thread": attempt(thread),
@@ -369,6 +374,57 @@ def test_root_gives_up_what_sets_it_apart_but_for_reading(inside: dict[str, Any]
     assert inside["capabilities_of_subprocess"] == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0 or not kernel.is_mapped(sandbox.USERS), reason="only root becomes another user")
+def test_the_job_of_a_worker_of_root_has_a_user_of_its_own(inside: dict[str, Any]) -> None:
+    """Who may neither signal the worker, whatever the version of Landlock, nor another job's processes."""
+    assert "user" in inside["standing"]
+    user = inside["owner_of_scratch"]
+    assert user > sandbox.USERS
+    assert inside["user"] == [user] * 6
+    assert inside["user_of_subprocess"] == user
+    assert inside["home"] == inside["compile"] == inside["model"] == "done"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_user_that_means_nobody_here_is_not_become(tmp_path: Path) -> None:
+    """Beyond the last number of a 32-bit user id: no process and no folder changes hands."""
+    assert not kernel.is_mapped(2**32 - 1)
+    assert not kernel.become(2**32 - 1, tmp_path)
+    assert (os.getresuid(), tmp_path.stat().st_uid) == ((0, 0, 0), 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not kernel.is_mapped(sandbox.USERS), reason="only root becomes another user")
+def test_who_dies_with_its_parent_does_so_as_another_user_too() -> None:
+    """The kernel forgets the signal of a parent's death when a process changes its user."""
+    code = """
+import os, signal, sys, time
+from worker import kernel
+ready, told = os.pipe()
+if (child := os.fork()) == 0:
+    kernel.die_with_parent(os.getppid())
+    assert kernel.become(int(sys.argv[1]), None)
+    os.write(told, b"x")
+    time.sleep(600)
+os.read(ready, 1)
+print(child, flush=True)
+"""
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", code, str(sandbox.USERS + 1)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    for _ in range(6000):
+        if not _lives(int(done.stdout)):
+            return
+        time.sleep(0.01)
+    raise AssertionError("it outlived its parent")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 @pytest.mark.parametrize(
     ("version", "walls"),
     [
@@ -387,7 +443,8 @@ def test_what_stands_is_told_by_the_version_of_landlock(version: int, walls: tup
 
 def test_the_walls_that_stand_are_those_that_can_be_demanded(inside: dict[str, Any]) -> None:
     if landlock.version() >= 6 and "system_calls" in inside["standing"]:
-        assert tuple(inside["standing"]) == tuple(sandbox.WALLS)
+        without = () if kernel.is_mapped(sandbox.USERS) and os.geteuid() == 0 else ("user",)
+        assert tuple(inside["standing"]) == tuple(name for name in sandbox.WALLS if name not in without)
     assert set(inside["standing"]) <= {*sandbox.WALLS, "files_partly"}
 
 
