@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double torture mutants check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double torture mutants screens check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -38,6 +38,11 @@ torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --
 
 mutants: environment ## changes that tests should notice: ARGS='--room compiler/fuse --seed 7'; see docs/contributing.md
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+screens: environment ## pictures of the page's views in build/screens, and those of the README; needs Chromium
+	$(BIN)/python -m pytest -q tests/browser $(ARGS)
+	cp build/screens/graph.png docs/pictures/graph.png
+	cp build/screens/job.png docs/pictures/job.png
 
 check: environment ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

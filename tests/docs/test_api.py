@@ -26,7 +26,12 @@ API = (DOCS / "api.md").read_text()
 OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
 """Paths that need no key."""
 VARIABLE = re.compile(r"\$[A-Z]+")
-ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+ROUTES = [
+    route
+    for router in ROUTERS
+    for route in router.routes
+    if isinstance(route, APIRoute) and not route.path.startswith("/web/")  # files of the page: no operations
+]
 OPERATIONS = sorted((method, route.path) for route in ROUTES for method in route.methods or ())
 
 

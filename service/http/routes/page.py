@@ -1,4 +1,4 @@
-"""What browsers are shown: `/` with readiness, workers and recent jobs, `/docs` and `/openapi.json`.
+"""What browsers are shown: `/` and its modules (`service/http/web`), `/docs` and `/openapi.json`.
 
 The key lies in the storage of this origin, so no page of it runs a script that is not its own, loads anything from
 another host, or can be framed.
@@ -9,18 +9,39 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.responses import HTMLResponse
 
 from service.db.plain import dumps
+from service.errors import NotFound
 from service.http.docs_page import STYLE, render
 from service.http.download import matches
 from service.http.gate import Gated
 
-PAGE = files("service.http").joinpath("page.html").read_text()
+TYPES = {
+    ".svg": "image/svg+xml",
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".LICENSE": "text/plain",
+}
+
+
+def _web(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _web(entry, f"{prefix}{entry.name}/")
+        elif Path(entry.name).suffix in TYPES:
+            yield prefix + entry.name, entry.read_bytes()
+
+
+WEB: Mapping[str, bytes] = dict(_web(files("service.http").joinpath("web")))
+"""The page's files by their paths below `/web/`."""
 
 router = Gated()
 
@@ -36,16 +57,30 @@ def _headers(*directives: str) -> dict[str, str]:
     return {"Content-Security-Policy": "; ".join((*always, *directives)), "Referrer-Policy": "no-referrer"}
 
 
-PAGE_HEADERS = _headers(
-    f"style-src {_sources('style', PAGE)}", f"script-src {_sources('script', PAGE)}", "connect-src 'self'"
-)
+PAGE_HEADERS = _headers("style-src 'self'", "script-src 'self'", "connect-src 'self'", "img-src 'self'")
 DOCS_HEADERS = _headers(f"style-src {_sources('style', STYLE)}")
 
 
 @router.get("/", include_in_schema=False)
-async def page() -> HTMLResponse:
-    """The page holds no data; its script asks for the API key and fetches with it."""
-    return HTMLResponse(PAGE, headers=PAGE_HEADERS)
+async def page(request: Request) -> Response:
+    """The page holds no data; its modules ask for the API key and fetch with it."""
+    return _file(request, "index.html")
+
+
+@router.get("/web/{name:path}", include_in_schema=False)
+async def web(request: Request, name: str) -> Response:
+    """One of the page's files. Raises `NotFound`."""
+    return _file(request, name)
+
+
+def _file(request: Request, name: str) -> Response:
+    content = WEB.get(name)
+    if content is None:
+        raise NotFound(f"the page has no file {name!r:.80}", fix="load the page again: it may be of another version")
+    headers = {**PAGE_HEADERS, "ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Cache-Control": "no-cache"}
+    if matches(request.headers.get("if-none-match"), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=TYPES[Path(name).suffix])
 
 
 @router.get("/docs", include_in_schema=False)

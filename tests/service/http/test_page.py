@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.http.docs_page import render
+from service.http.routes.page import WEB
 from tests.service.databases import any_database
 
 LOADS = {"src", "href", "srcset", "action", "data", "poster"}
@@ -55,12 +56,46 @@ def test_a_page_runs_and_loads_its_own_alone(client: TestClient, path: str) -> N
     for name in ("default-src", "base-uri", "form-action", "frame-ancestors"):
         assert policy[name] == ["'none'"]
     assert not re.search(r"unsafe|\*|https?:", answer.headers["content-security-policy"])
-    assert page.inline
+    assert page.inline or path == "/"
     for tag, text in page.inline:
         allowed = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"'sha256-{allowed}'" in policy[f"{tag}-src"], tag
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+@any_database
+def test_the_files_of_the_page_are_there_and_load_no_others(client: TestClient) -> None:
+    index = client.get("/")
+    policy = directives(index.headers["content-security-policy"])
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == ["'self'"]
+    wanted = {one for one in Page(index.text).loads if one.startswith("/web/")}
+    found: dict[str, str] = {}
+    while missing := wanted - found.keys():
+        for path in missing:
+            answer = client.get(path, headers={"Authorization": ""})
+            assert answer.status_code == 200, path
+            again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+            found[path] = answer.headers["content-type"].partition(";")[0]
+            if path.endswith(".js"):
+                wanted |= set(re.findall(r'^import .* from "([^"]+)"', answer.text, re.MULTILINE))
+    assert set(found.values()) == {"text/css", "text/javascript", "image/svg+xml"}
+    modules = {f"/web/{name}" for name in WEB if not name.endswith((".html", ".LICENSE"))}
+    assert modules == set(found), "every file is used"
+
+
+@any_database
+@pytest.mark.parametrize("name", ["nothing.js", "../app.py", "vendor", "%2e%2e/app.py"])
+def test_the_page_has_no_other_files(client: TestClient, name: str) -> None:
+    assert client.get(f"/web/{name}").status_code == 404
+
+
+def test_what_others_wrote_is_what_they_published() -> None:
+    """htm 3.1.1 with Preact in one module, as its package has it; `docs/decisions/page-without-a-build.md` says why."""
+    published = "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7"
+    assert hashlib.sha256(WEB["vendor/htm-preact.js"]).hexdigest() == published
+    assert {name for name in WEB if name.endswith(".LICENSE")} == {"vendor/htm.LICENSE", "vendor/preact.LICENSE"}
 
 
 @any_database

@@ -1,0 +1,159 @@
+// A model from this machine becomes a job: looked at first, with its dimensions to bind.
+
+import { html, useRef, useState } from "/web/vendor/htm-preact.js";
+import { get, send } from "/web/api.js";
+import { Act, Facts, Failure, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
+
+const SHOWN_NODES = 3;
+
+export function Compile() {
+  const [files, setFiles] = useState([]);
+  const [options, setOptions] = useState({ target: "cpu", threads: "", precision: "fp32", tuning_budget_s: "", dims: {} });
+  const [found, setFound] = useState(null);
+  const [error, setError] = useState(null);
+  const [sent, setSent] = useState(null);
+  const [targets] = useFetched(() => get("/targets"), []);
+  const change = (name) => (event) => setOptions({ ...options, [name]: event.target.value });
+
+  const look = async (chosen, given) => {
+    setError(null);
+    setSent(0);
+    try {
+      setFound(await send("/preflight", form(chosen, plain(given)), setSent));
+    } catch (problem) {
+      setFound(null);
+      setError(problem);
+    }
+    setSent(null);
+  };
+  const take = (list) => {
+    const chosen = [...list];
+    if (!chosen.length) return;
+    const fresh = { ...options, dims: {} };
+    setFiles(chosen);
+    setOptions(fresh);
+    look(chosen, fresh);
+  };
+  const compile = async () => {
+    setSent(0);
+    try {
+      const job = await send("/compile", form(files, plain(options)), setSent);
+      location.hash = `#/jobs/${job.id}`;
+    } finally {
+      setSent(null);
+    }
+  };
+
+  const target = targets && targets.targets.find((one) => one.name === options.target);
+  return html`
+    <h1>Compile a model</h1>
+    <${Drop} files=${files} take=${take} />
+    ${sent !== null && html`<p><progress value=${sent} aria-label="sent"></progress> ${sent < 1 ? "sending" : "looking at it"}</p>`}
+    <${Failure} error=${error} />
+    ${files.length > 0 && html`
+      <h2>Options</h2>
+      <div class="row">
+        <label class="field">Target
+          <select value=${options.target} onChange=${change("target")}>
+            ${(targets ? targets.targets : [{ name: "cpu" }]).map((one) => html`
+              <option value=${one.name} selected=${one.name === options.target}>${one.name}</option>`)}
+          </select></label>
+        <label class="field">Precision
+          <select value=${options.precision} onChange=${change("precision")}>
+            ${((target && target.facts.precisions) || ["fp32"]).map((one) => html`<option value=${one} selected=${one === options.precision}>${one}</option>`)}
+          </select></label>
+        <label class="field">Threads
+          <input type="number" min="1" placeholder="the service's default" value=${options.threads} onInput=${change("threads")} /></label>
+        <label class="field">Tuning budget, seconds
+          <input type="number" min="0" step="any" placeholder="the service's default" value=${options.tuning_budget_s} onInput=${change("tuning_budget_s")} /></label>
+      </div>
+      ${target && html`<p class="quiet">${target.description}${target.notice ? html`<br /><span class="bad">${target.notice}</span>` : ""}</p>`}
+      <${Dimensions} found=${found} options=${options} set=${setOptions} />
+      <div class="row">
+        <${Act} name="Look again" act=${() => look(files, options)} />
+        <${Act} name="Compile" main=${true} act=${compile} disabled=${sent !== null} />
+      </div>`}
+    ${found && html`<${Findings} found=${found} />`}`;
+}
+
+function Drop({ files, take }) {
+  const [over, setOver] = useState(false);
+  const input = useRef(null);
+  const leave = (event) => { event.preventDefault(); setOver(false); };
+  return html`<label class="drop ${over ? "over" : ""}"
+      onDragOver=${(event) => { event.preventDefault(); setOver(true); }}
+      onDragLeave=${leave}
+      onDrop=${(event) => { leave(event); take(event.dataTransfer.files); }}>
+    <input id="model" ref=${input} type="file" multiple onChange=${() => take(input.current.files)} />
+    ${files.length
+      ? html`<strong>${files.map((file) => file.name).join(", ")}</strong><br />
+        <span class="quiet">${bytes(files.reduce((sum, file) => sum + file.size, 0))}; drop another to replace it</span>`
+      : html`<strong>Drop an ONNX model here</strong>, or choose it<br />
+        <span class="quiet">with its files of external data, if it has any</span>`}
+  </label>`;
+}
+
+function Dimensions({ found, options, set }) {
+  const names = new Set(Object.keys(options.dims));
+  for (const input of (found && found.inputs) || []) {
+    for (const size of input.shape) if (typeof size === "string") names.add(size);
+  }
+  if (!names.size) return null;
+  const change = (name) => (event) => set({ ...options, dims: { ...options.dims, [name]: event.target.value } });
+  return html`<h2>Open dimensions</h2>
+    <p class="quiet">One size (<code>8</code>), several (<code>1, 8</code>) or a range with the size to tune for
+      (<code>1:4:16</code>). What is left empty gets a range of the service's choice.</p>
+    <div class="row">${[...names].map((name) => html`
+      <label class="field">${name}<input value=${options.dims[name] || ""} onInput=${change(name)} /></label>`)}</div>`;
+}
+
+function Findings({ found }) {
+  const memory = found.memory_bytes || {};
+  return html`
+    <h2>${found.ok ? html`<span class="good">It can be compiled</span>` : html`<span class="bad">It cannot be compiled as it is</span>`}</h2>
+    <${Failure} error=${found.problem && { message: found.problem.message, fix: found.problem.fix, refusals: found.problem.refusals }} />
+    <${Refusals} refusals=${(found.problem ? [] : found.refusals) || []} />
+    ${(found.notices || []).map((notice) => html`<p class="quiet">${notice}</p>`)}
+    <${Facts} facts=${[
+      ["operators", found.nodes],
+      ["work of one inference", found.gflop && found.gflop.value !== null && `${figures(found.gflop.value)} GFLOP`],
+      ["weights", found.weight_bytes && bytes(found.weight_bytes)],
+      ["memory of an inference", memory.run && bytes(memory.run)],
+      ["memory to compile", memory.compile && bytes(memory.compile)],
+      ["proving takes", found.proof && seconds(found.proof.seconds)],
+    ]} />
+    ${found.operators && html`<${Table} columns=${["operator", "#count", "verdict", "nodes"]} rows=${found.operators.map((one) => [
+      one.domain === "ai.onnx" ? one.operator : `${one.domain}.${one.operator}`,
+      one.count,
+      html`<span class=${one.verdict === "supported" ? "good" : "bad"}>${[one.verdict, ...one.reasons].join(": ")}</span>`,
+      one.nodes.slice(0, SHOWN_NODES).join(", ") + (one.count > SHOWN_NODES ? ", …" : ""),
+    ])} />`}`;
+}
+
+/** The options as the API takes them: what was left empty is left out. */
+function plain(options) {
+  const made = { target: options.target, precision: options.precision };
+  if (options.threads) made.threads = Number(options.threads);
+  if (options.tuning_budget_s !== "") made.tuning_budget_s = Number(options.tuning_budget_s);
+  const dims = Object.entries(options.dims).filter(([, text]) => text.trim());
+  if (dims.length) made.dims = Object.fromEntries(dims.map(([name, text]) => [name, dimension(text)]));
+  return made;
+}
+
+export function dimension(text) {
+  if (text.includes(":")) {
+    const ends = text.split(":").map(Number);
+    return ends.length === 2 ? { min: ends[0], max: ends[1] } : { min: ends[0], opt: ends[1], max: ends[2] };
+  }
+  const sizes = text.split(",").map((one) => Number(one.trim()));
+  return sizes.length === 1 ? sizes[0] : sizes;
+}
+
+function form(files, options) {
+  const made = new FormData();
+  made.append("options", JSON.stringify(options));
+  const model = files.find((file) => /\.(onnx|zip)$/i.test(file.name)) || files[0];
+  made.append("model", model, model.name);
+  for (const file of files) if (file !== model) made.append("data", file, file.name);
+  return made;
+}

@@ -1,0 +1,176 @@
+// One job: what it does now and, once it has ended, what became of the model.
+
+import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
+import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
+import { Graph, Phases, Scatter, Schedule } from "/web/charts.js";
+import { Progress, Ways } from "/web/jobs.js";
+import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
+
+const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
+const MOST_RECORDS = 1000;
+const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["log", "Log"]];
+
+export function Job({ id, tab }) {
+  const [job, error, again] = useFetched(() => get(`/jobs/${id}`), [id]);
+  const [events, setEvents] = useState([]);
+  useEffect(() => {
+    const stop = new AbortController();
+    const seen = [];
+    const listen = async () => {
+      try {
+        await follow(`/jobs/${id}/events`, seen.length ? seen[seen.length - 1].seq : 0, (event) => {
+          seen.push(event);
+          setEvents([...seen]);
+          again();
+        }, stop.signal);
+        again();
+      } catch {
+        if (!stop.signal.aborted) setTimeout(listen, 2000);
+      }
+    };
+    listen();
+    return () => stop.abort();
+  }, [id]);
+  if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
+  const made = job.state === "SUCCEEDED" && job.kind === "compile";
+  const tabs = TABS.filter(([name]) => made || name === "overview" || name === "log");
+  const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
+  return html`
+    <h1>${job.kind} for ${job.options.target || "an artifact"}</h1>
+    <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> <${Ways} job=${job} again=${again} />
+      ${made && html`
+        <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />
+        <${Act} name="Report" act=${() => openDocument(`${job.links.artifact}/report.html`)} />
+        <${Act} name="Receipt" act=${() => download(job.links.receipt, `${job.artifact_id}.json`)} />
+        <${Act} name="Benchmark" act=${async () => {
+          const made = await (await ask("POST", "/benchmarks", { json: { artifacts: [job.artifact_id] } })).json();
+          location.hash = `#/benchmarks/${made.id}`;
+        }} />`}
+      ${ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
+        const made = await (await ask("POST", `/jobs/${id}/clone`, { json: {} })).json();
+        location.hash = `#/jobs/${made.id}`;
+      }} />`}
+    </div>
+    <${Failure} error=${error} />
+    ${job.problem && html`<${Failure} error=${job.problem} />`}
+    <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
+      <a href="#/jobs/${id}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
+    <${Tab} name=${shown} job=${job} events=${events} />`;
+}
+
+function Tab({ name, job, events }) {
+  switch (name) {
+    case "schedule": return html`<${OfPlan} job=${job} view=${Schedule} />`;
+    case "graph": return html`<${OfPlan} job=${job} view=${Graph} />`;
+    case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
+    case "tuning": return html`<${Tuning} job=${job} />`;
+    case "source": return html`<${Source} job=${job} />`;
+    case "log": return html`<${Log} job=${job} />`;
+    default: return html`<${Overview} job=${job} events=${events} />`;
+  }
+}
+
+function Overview({ job, events }) {
+  const ended = ENDED.includes(job.state);
+  const [told] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
+  const report = told && told.report;
+  const notices = events.filter((event) => event.kind === "notice");
+  return html`
+    ${report && html`
+      <${Facts} facts=${[
+        ["one inference", report.latency_s ? seconds(report.latency_s) : "not measured"],
+        ["target", report.target],
+        ["lanes", report.threads],
+        ["kernels", `${report.kernels} of ${report.nodes} operators`],
+        ["artifact", bytes(report.artifact_bytes)],
+        ["weights", bytes(report.weight_bytes)],
+        ["activations", bytes(report.arena_bytes)],
+        ["measurements", `${report.records_measured} made, ${report.records_reused} reused`],
+      ]} />
+      <h2>Proof</h2>
+      <p class="quiet">Each output against float64 on the model as it was sent; its largest error may be
+        ${" "}${figures(report.tolerance)} of its largest value.</p>
+      <${Table} columns=${["output", "#largest error", "#of the largest value", "of the tolerance"]} rows=${report.errors.map((one) => [
+        html`<code>${one.output}</code>`, figures(one.max_absolute), figures(one.max_relative),
+        report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
+      ])} />
+      <h2>Plans</h2>
+      <${Table} columns=${["", "scheduler", "#lanes", "#predicted", "#measured", "beside sequential"]} rows=${report.plans.map((plan) => [
+        plan.taken ? html`<strong class="good">taken</strong>` : "", plan.scheduler, plan.lanes, seconds(plan.predicted_s),
+        plan.measured_s === null ? "not run" : seconds(plan.measured_s),
+        plan.ratio === null ? "" : `${figures(plan.ratio)} (${figures(plan.low)} to ${figures(plan.high)})`,
+      ])} />`}
+    <h2>Steps</h2>
+    <${Phases} events=${events} ended=${ended} />
+    ${notices.map((event) => html`<p class="quiet">${event.message}</p>`)}
+    <${Facts} facts=${[
+      ["created", moment(job.created_at)], ["waited", seconds(job.queue_seconds)], ["took", seconds(job.run_seconds)],
+      ["attempt", job.attempt], ["model", job.model && html`<code>${job.model.slice(0, 16)}…</code>`],
+    ]} />
+    <details><summary>Options</summary><pre>${JSON.stringify(job.options, null, 2)}</pre></details>`;
+}
+
+function OfPlan({ job, view }) {
+  const [plan, error] = useFetched(() => get(`${job.links.artifact}/plan`), [job.id]);
+  if (error) return html`<${Failure} error=${error} />`;
+  return plan && html`<${view} plan=${plan} />`;
+}
+
+function Kernels({ plan }) {
+  const total = plan.calls.reduce((sum, call) => sum + call.predicted_s, 0) || 1;
+  const order = plan.calls.map((call, number) => [call, number]).sort(([a], [b]) => b.predicted_s - a.predicted_s);
+  const moved = (call) => [...call.reads, ...call.writes].reduce((sum, buffer) => sum + (plan.storages[buffer] || { bytes: 0 }).bytes, 0);
+  const points = plan.calls.filter((call) => call.flops && moved(call)).map((call) =>
+    [call.flops / moved(call), call.flops / call.predicted_s / 1e9, `${call.family}: ${seconds(call.predicted_s)}`]);
+  return html`
+    ${points.length > 1 && html`<${Scatter} points=${points} xName="operations per byte of operands" yName="GFLOP/s" />`}
+    <p class="quiet">${plan.calls.length} kernels, slowest first; times are ${plan.calls.every((call) => call.predicted_from === "model")
+    ? "the cost model's" : "measured where a measurement was made, else the cost model's"}.</p>
+    <${Table} columns=${["#", "kernel", "of the model", "tile", "#time", "#part", "#GFLOP/s", "time from"]} rows=${order.map(([call, number]) => [
+      number, html`<span style=${{ color: colour(call.family) }}>■</span> ${call.family}`, call.sources.join(", "),
+      html`<code>${call.tile}</code>`, seconds(call.predicted_s), `${figures(100 * call.predicted_s / total)} %`,
+      call.flops ? figures(call.flops / call.predicted_s / 1e9) : "", call.predicted_from,
+    ])} />`;
+}
+
+/** What was measured for this job: each kernel's tiles in the order in which they were tried. */
+function Tuning({ job }) {
+  const [page, error] = useFetched(() => get(`/tuning-records?job=${job.id}&kind=kernel&limit=${MOST_RECORDS}`), [job.id]);
+  if (!page) return html`<${Failure} error=${error} />`;
+  const kernels = new Map();
+  for (const record of [...page.records].reverse()) {
+    if (!kernels.has(record.workload)) kernels.set(record.workload, []);
+    kernels.get(record.workload).push(record);
+  }
+  const points = [...kernels.values()].flatMap((tried) =>
+    tried.map((record, at) => [at + 1, record.seconds / tried[0].seconds, `${record.operator}, tile ${at + 1}: ${seconds(record.seconds)}`]));
+  const best = (tried) => tried.reduce((least, one) => Math.min(least, one.seconds), Infinity);
+  const rows = [...kernels.values()].sort((a, b) => best(b) - best(a));
+  return html`
+    <p class="quiet">${page.records.length} measurements${page.next_cursor ? " (the newest)" : ""}. What earlier jobs had measured
+      on this device is not among them: it was not measured again.</p>
+    ${points.length > 1 && html`<${Scatter} points=${points} xName="tile, in the order tried" yName="time / the first one's" />`}
+    <${Table} columns=${["kernel", "what it computes", "#tiles", "#first", "#best", "#best / first"]} empty="Nothing was measured for this job."
+      rows=${rows.map((tried) => [
+        tried[0].operator, tried[0].description, tried.length, seconds(tried[0].seconds), seconds(best(tried)),
+        figures(best(tried) / tried[0].seconds)])} />`;
+}
+
+function Source({ job }) {
+  const [files, error] = useFetched(() => get(`${job.links.artifact}/files`), [job.id]);
+  const names = files ? files.files.map((file) => file.name).filter((name) => name.startsWith("source/")) : [];
+  const [chosen, choose] = useState("");
+  const name = chosen || names.find((one) => one.includes("kernels") && !one.endsWith(".h")) || names[0];
+  const [text, failed] = useFetched(() => (name ? getText(`${job.links.artifact}/${name}`) : ""), [name]);
+  return html`<${Failure} error=${error || failed} />
+    <div class="row"><label class="field">File
+      <select value=${name} onChange=${(event) => choose(event.target.value)}>
+        ${names.map((one) => html`<option value=${one} selected=${one === name}>${one.slice("source/".length)}</option>`)}
+      </select></label></div>
+    <pre>${text}</pre>`;
+}
+
+function Log({ job }) {
+  const [text, error] = useFetched(() => getText(job.links.log), [job.id, job.state], ENDED.includes(job.state) ? 0 : 2);
+  return html`<${Failure} error=${error} /><pre>${text}</pre>`;
+}

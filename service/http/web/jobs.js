@@ -1,0 +1,75 @@
+// All jobs of the caller, newest first, as they are now.
+
+import { html, useState } from "/web/vendor/htm-preact.js";
+import { ask, download, get } from "/web/api.js";
+import { Act, Failure, State, Table, moment, seconds, useFetched } from "/web/shown.js";
+
+const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
+const KINDS = ["compile", "benchmark", "inference"];
+
+export function Jobs() {
+  const [state, setState] = useState("");
+  const [kind, setKind] = useState("compile");
+  const [cursors, setCursors] = useState([]);
+  const query = new URLSearchParams({ limit: "50" });
+  if (state) query.set("state", state);
+  if (kind) query.set("kind", kind);
+  if (cursors.length) query.set("cursor", cursors[cursors.length - 1]);
+  const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], 2);
+  const choose = (set) => (event) => { set(event.target.value); setCursors([]); };
+  return html`
+    <h1>Jobs</h1>
+    <div class="row">
+      <${Choice} name="State" value=${state} options=${STATES} change=${choose(setState)} />
+      <${Choice} name="Kind" value=${kind} options=${KINDS} change=${choose(setKind)} />
+      <a href="#/compile">Compile a model</a>
+    </div>
+    <${Failure} error=${error} />
+    ${page && html`<${Table}
+      columns=${["job", "target", "state", "step", "created", "#took", "", ""]}
+      empty="No job yet: compile a model."
+      rows=${page.jobs.map((job) => [
+        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${job.id.slice(0, 8)}…${job.id.slice(-6)}</a>`,
+        job.options.target || job.kind,
+        html`<${State} job=${job} />`,
+        html`<${Progress} job=${job} />`,
+        moment(job.created_at),
+        seconds(job.run_seconds),
+        html`<${Outcome} job=${job} />`,
+        html`<${Ways} job=${job} again=${again} />`,
+      ])} />
+      <div class="row">
+        ${cursors.length > 0 && html`<button type="button" onClick=${() => setCursors(cursors.slice(0, -1))}>Newer</button>`}
+        ${page.next_cursor && html`<button type="button" onClick=${() => setCursors([...cursors, page.next_cursor])}>Older</button>`}
+      </div>`}`;
+}
+
+export function Choice({ name, value, options, change }) {
+  return html`<label class="field">${name}
+    <select value=${value} onChange=${change}>
+      <option value="">all</option>
+      ${options.map((one) => html`<option value=${one} selected=${one === value}>${one.toLowerCase()}</option>`)}
+    </select></label>`;
+}
+
+export function Progress({ job }) {
+  if (job.state === "QUEUED") return job.blocked_by ? `waits for ${job.blocked_by} artifact(s)` : "waits for a worker";
+  if (job.state !== "RUNNING") return job.state === "FAILED" ? job.phase || "" : "";
+  return html`<progress value=${job.fraction} aria-label="done"></progress> ${job.phase || ""}`;
+}
+
+function Outcome({ job }) {
+  if (job.problem) return html`<span class="bad">${job.problem.message}</span>`;
+  if (job.state !== "SUCCEEDED" || job.kind !== "compile") return "";
+  return html`<${Act} name="Download" act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />`;
+}
+
+/** What may be done with a job that has not ended. */
+export function Ways({ job, again }) {
+  if (!["QUEUED", "LEASED", "RUNNING"].includes(job.state)) return "";
+  const cancel = async () => { await ask("DELETE", `/jobs/${job.id}`); again(); };
+  const finish = async () => { await ask("POST", `/jobs/${job.id}/finish`); again(); };
+  return html`<span class="row">
+    ${job.kind === "compile" && html`<${Act} name="Finish now" act=${finish} disabled=${job.finish_requested} />`}
+    <${Act} name="Cancel" act=${cancel} disabled=${job.cancel_requested} /></span>`;
+}

@@ -1,0 +1,118 @@
+// How numbers and moments are written, and the small pieces that every view uses.
+
+import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "";
+  if (value === 0) return "0 s";
+  for (const [unit, factor] of [["s", 1], ["ms", 1e3], ["µs", 1e6]]) {
+    if (Math.abs(value) * factor >= 1) return `${figures(value * factor)} ${unit}`;
+  }
+  return `${figures(value * 1e9)} ns`;
+}
+
+export function bytes(value) {
+  let number = value;
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (number < 1000) return `${figures(number)} ${unit}`;
+    number /= 1000;
+  }
+  return `${figures(number)} TB`;
+}
+
+/** Three significant digits, without an exponent where a person can read it. */
+export function figures(value) {
+  if (!Number.isFinite(value)) return String(value);
+  const magnitude = Math.abs(value);
+  if (magnitude >= 1000) return Math.round(value).toLocaleString("en");
+  if (magnitude !== 0 && magnitude < 1e-3) return value.toExponential(2);
+  return String(Number(value.toPrecision(3)));
+}
+
+export function moment(text) {
+  return text ? new Date(text).toLocaleString() : "";
+}
+
+const HUES = [212, 152, 28, 268, 340, 88, 186, 48, 300, 8];
+
+/** One colour for each kind of operator, the same on every view. */
+export function colour(name) {
+  let sum = 0;
+  for (const letter of name) sum = (31 * sum + letter.charCodeAt(0)) >>> 0;
+  return `hsl(${HUES[sum % HUES.length]} 55% ${46 + (sum % 3) * 7}%)`;
+}
+
+export function State({ job }) {
+  const kind = { SUCCEEDED: "good", FAILED: "bad", CANCELLED: "quiet" }[job.state] || "";
+  return html`<span class="state ${kind}">${job.state.toLowerCase()}${job.cached ? " (cached)" : ""}</span>`;
+}
+
+export function Facts({ facts }) {
+  const rows = facts.filter(([, value]) => value || value === 0);
+  return html`<div class="facts">${rows.map(
+    ([name, value]) => html`<div class="fact" key=${name}><span>${name}</span>${value}</div>`,
+  )}</div>`;
+}
+
+/** A table of rows of cells; columns that start with "#" hold numbers. */
+export function Table({ columns, rows, empty = "Nothing yet." }) {
+  if (!rows.length) return html`<p class="quiet">${empty}</p>`;
+  const number = columns.map((name) => name.startsWith("#"));
+  return html`<div class="scroll"><table>
+    <thead><tr>${columns.map((name, at) => html`<th class=${number[at] ? "number" : ""}>${name.replace("#", "")}</th>`)}</tr></thead>
+    <tbody>${rows.map(
+      (cells) => html`<tr>${cells.map((cell, at) => html`<td class=${number[at] ? "number" : ""}>${cell}</td>`)}</tr>`,
+    )}</tbody>
+  </table></div>`;
+}
+
+export function Failure({ error }) {
+  if (!error) return null;
+  return html`<div class="box bad" role="alert">
+    <strong class="bad">${error.message}</strong>
+    ${error.fix && html`<div>Fix: ${error.fix}</div>`}
+    <${Refusals} refusals=${error.refusals || []} />
+  </div>`;
+}
+
+export function Refusals({ refusals }) {
+  if (!refusals.length) return null;
+  const rows = refusals.map((one) => [one.operator, one.node, one.reason, one.fix]);
+  return html`<${Table} columns=${["operator", "node", "reason", "fix"]} rows=${rows} />`;
+}
+
+/** What `fetcher` gives, again every `everyS` seconds while the view is open; [value, error, ask again]. */
+export function useFetched(fetcher, dependencies, everyS = 0) {
+  const [state, set] = useState([null, null]);
+  const turn = useRef(0);
+  const again = async () => {
+    const mine = ++turn.current;
+    try {
+      const value = await fetcher();
+      if (mine === turn.current) set([value, null]);
+    } catch (error) {
+      if (mine === turn.current) set(([value]) => [value, error]);
+    }
+  };
+  useEffect(() => {
+    set([null, null]);
+    again();
+    const timer = everyS ? setInterval(again, 1000 * everyS) : 0;
+    return () => { turn.current++; clearInterval(timer); };
+  }, dependencies);
+  return [...state, again];
+}
+
+/** A button whose work may fail; the reason is shown beside it. */
+export function Act({ name, act, main = false, disabled = false }) {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const go = async () => {
+    setBusy(true);
+    setError(null);
+    try { await act(); } catch (problem) { setError(problem); }
+    setBusy(false);
+  };
+  return html`<button type="button" class=${main ? "main" : ""} disabled=${busy || disabled} onClick=${go}>${name}</button>
+    ${error && html`<span class="bad" role="alert">${error.message}</span>`}`;
+}

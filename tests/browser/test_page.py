@@ -1,0 +1,168 @@
+"""The page as people use it: in a browser, against the whole service, with a real compilation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import onnx
+import pytest
+
+from tests.browser.conftest import SCREENS
+from tests.browser.webdriver import Browser, browser
+from tests.end_to_end.house import House
+from tests.end_to_end.models import QUICK, model, tiny
+
+NODE = "a_strange_node"
+VIEWS = {
+    "jobs": "succeeded",
+    "compile": "Drop an ONNX model here",
+    "benchmarks": "Time them",
+    "records": "Parquet",
+    "operations": "Audit",
+}
+"""What each shows once it has been answered."""
+
+
+def entered(house: House, window: Browser) -> Browser:
+    """The page of somebody who has a key."""
+    window.go(house.url)
+    window.type("#key", house.key)
+    window.press("Enter")
+    window.sees("Jobs")
+    return window
+
+
+@pytest.fixture(scope="module")
+def job(house: House, page: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A model that was chosen on the page, looked at, and compiled; its job as the API tells it in the end."""
+    file = tmp_path_factory.mktemp("models") / f"{QUICK}.onnx"
+    file.write_bytes(tiny(QUICK))
+    entered(house, page)
+    page.press("Compile")
+    page.type("#model", str(file))
+    page.sees("It can be compiled")
+    page.sees("LSTM")
+    page.picture(SCREENS / "compile.png")
+    page.run("document.querySelector('input[type=number][step]').focus()")
+    page.type("input[type=number][step]", "1")
+    page.click("main button.main")
+    page.until(lambda: "#/jobs/" in str(page.run("return location.hash")), "the job's view")
+    page.sees("Steps")
+    page.sees("succeeded")
+    page.sees("Proof")
+    (only,) = asked(house, "/jobs?kind=compile")["jobs"]
+    assert isinstance(only, dict)
+    return only
+
+
+def asked(house: House, path: str) -> Any:
+    """What the API tells of the same."""
+    headers = {"Authorization": f"Bearer {house.key}"}
+    return httpx.get(house.url + path, headers=headers, trust_env=False).raise_for_status().json()
+
+
+def test_a_key_that_is_none_is_refused_with_what_to_do(house: House) -> None:
+    with browser() as window:
+        window.go(house.url)
+        window.type("#key", "twk_none")
+        window.press("Enter")
+        window.sees("Fix:")
+        assert window.run("return sessionStorage.length") == 0
+
+
+def test_what_is_shown_of_a_job_is_what_the_api_tells(house: House, page: Browser, job: dict[str, Any]) -> None:
+    report = asked(house, f"/jobs/{job['id']}/report")["report"]
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees(f"{report['kernels']} of {report['nodes']} operators")
+    page.sees(report["target"])
+    text = page.text()
+    assert report["errors"]
+    assert all(one["output"] in text for one in report["errors"])
+    assert report["plans"]
+    assert all(one["scheduler"] in text for one in report["plans"])
+    assert text.count("taken") == sum(one["taken"] for one in report["plans"])
+    page.picture(SCREENS / "job.png")
+
+
+def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any]) -> None:
+    plan = asked(house, f"/artifacts/{job['artifact_id']}/plan")
+    assert plan["calls"]
+    page.go(f"{house.url}/#/jobs/{job['id']}/schedule")
+    page.find("svg rect.box")
+    assert page.run("return document.querySelectorAll('svg rect.box').length") == len(plan["tasks"])
+    page.picture(SCREENS / "schedule.png")
+    page.go(f"{house.url}/#/jobs/{job['id']}/graph")
+    page.find("svg g rect.box")
+    assert page.run("return document.querySelectorAll('svg g rect.box').length") == len(plan["calls"])
+    page.run("document.querySelector('svg g').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    page.sees(plan["calls"][0]["tile"])
+    page.picture(SCREENS / "graph.png")
+    page.go(f"{house.url}/#/jobs/{job['id']}/kernels")
+    page.sees("slowest first")
+    assert page.run("return document.querySelectorAll('tbody tr').length") == len(plan["calls"])
+
+
+def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[str, Any]) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}/source")
+    page.sees("#include")
+    page.go(f"{house.url}/#/jobs/{job['id']}/log")
+    page.sees("RUNNING")
+
+
+def test_a_benchmark_is_asked_for_and_drawn(house: House, page: Browser, job: dict[str, Any]) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.press("Benchmark")
+    page.sees("inferences a second")
+    page.find("svg rect.bar")
+    page.sees("Kernels")
+    page.picture(SCREENS / "benchmark.png")
+
+
+def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "refused.onnx"
+    file.write_bytes(
+        model([onnx.helper.make_node("ImageDecoder", ["x"], ["y"], name=NODE)], {"x": [4]}, ["y"], opset=20)
+    )
+    page.go(f"{house.url}/#/jobs")
+    page.press("Compile")
+    page.type("#model", str(file))
+    page.sees(NODE)
+    page.sees("It cannot be compiled as it is")
+    page.picture(SCREENS / "refused.png")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
+def test_every_view_fits_a_phone_and_the_dark(house: House, job: dict[str, Any], width: int, dark: bool) -> None:
+    with browser(dark=dark) as window:
+        window.size(width, 900)
+        entered(house, window)
+        assert window.run("return matchMedia('(prefers-color-scheme: dark)').matches") is dark
+        views = {**VIEWS, f"jobs/{job['id']}": "Proof", f"jobs/{job['id']}/schedule": "lane 0"}
+        for view, text in views.items():
+            window.go(f"{house.url}/#/{view}")
+            window.sees(text)
+            too_wide = window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert too_wide <= 0, view
+            window.picture(SCREENS / f"{view.split('/')[0]}{view.count('/')}-{width}-{'dark' if dark else 'light'}.png")
+        assert window.said() == []
+
+
+def test_nothing_was_wrong_and_nothing_came_from_elsewhere(house: House, page: Browser, job: dict[str, Any]) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    assert page.said() == []
+    loaded = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert loaded
+    assert all(name.startswith((house.url, "blob:")) for name in loaded), loaded
+    files = {name for name in loaded if "/web/" in name}
+    assert 10_000 < sum(len(httpx.get(name, trust_env=False).content) for name in files) < 200_000
+
+
+def test_the_key_goes_with_the_one_who_leaves(house: House) -> None:
+    with browser() as window:
+        entered(house, window)
+        assert window.run("return sessionStorage.length") == 1
+        window.press("local: leave")
+        window.sees("API key")
+        assert window.run("return sessionStorage.length") == 0

@@ -1,0 +1,149 @@
+"""A browser that tests drive: Chromium behind chromedriver, by the W3C's WebDriver protocol over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.servers import free_port
+
+WITHIN_S = 180.0
+"""After this long what is waited for counts as never to come."""
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+"""Key of an element's id (WebDriver, section 11)."""
+SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+
+
+def missing() -> str:
+    """Which program is not installed; empty: both are."""
+    needed = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+    return ", ".join(package for program, package in needed.items() if shutil.which(program) is None)
+
+
+class Browser:
+    """One window."""
+
+    def __init__(self, session: httpx.Client) -> None:
+        self._session = session
+
+    def _post(self, path: str, **given: Any) -> Any:
+        answer = self._session.post(path, json=given)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["value"]
+
+    def go(self, url: str) -> None:
+        """Load a page, or change what follows `#` of the one that is there."""
+        self._post("url", url=url)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What a piece of JavaScript returns."""
+        return self._post("execute/sync", script=script, args=list(arguments))
+
+    def text(self) -> str:
+        """All text that can be seen."""
+        return str(self.run("return document.body.innerText"))
+
+    def until(self, holds: Callable[[], Any], what: str) -> Any:
+        """Wait until something holds; what it gave."""
+        end = time.monotonic() + WITHIN_S
+        while time.monotonic() < end:
+            with contextlib.suppress(AssertionError):
+                if found := holds():
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"never came: {what}\n{self.text()}\n{self.said()}")
+
+    def sees(self, text: str) -> None:
+        """Wait for a text."""
+        self.until(lambda: text in self.text(), text)
+
+    def find(self, selector: str) -> str:
+        """The id of the first element of a CSS selector, once there is one."""
+        found = self.until(lambda: self._post("elements", using="css selector", value=selector), selector)
+        return str(found[0][ELEMENT])
+
+    def click(self, selector: str) -> None:
+        """Click on the first such element."""
+        self._post(f"element/{self.find(selector)}/click")
+
+    def press(self, name: str) -> None:
+        """Click on the button or link of this name."""
+        mark = "return [...document.querySelectorAll('button, a')].find((one) => one.innerText.trim() === arguments[0])"
+        found = self.until(lambda: self.run(mark, name), name)
+        self._post(f"element/{found[ELEMENT]}/click")
+
+    def type(self, selector: str, text: str) -> None:
+        """Type into the first such element; into one for files their paths."""
+        self._post(f"element/{self.find(selector)}/value", text=text)
+
+    def size(self, width: int, height: int) -> None:
+        """Of the window."""
+        self._post("window/rect", width=width, height=height)
+
+    def picture(self, file: Path) -> None:
+        """What is seen, as PNG."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(base64.b64decode(self._session.get("screenshot").json()["value"]))
+
+    def said(self) -> list[str]:
+        """Errors and warnings of the console that were not asked for before."""
+        lines = self._post("se/log", type="browser")
+        return [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
+
+
+@contextlib.contextmanager
+def browser(*, dark: bool = False) -> Iterator[Browser]:
+    """A window of a browser with a profile of its own; the browser is gone afterwards."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="tilewright-browser-") as profile:
+        driver = subprocess.Popen(
+            ["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300.0, trust_env=False) as http:
+                session = _session(
+                    http, [*SWITCHES, f"--user-data-dir={profile}", *(["--force-dark-mode"] * dark)], dark
+                )
+                http.base_url = http.base_url.join(f"/session/{session}/")
+                yield Browser(http)
+                http.delete("")
+        finally:
+            driver.terminate()
+            driver.wait()
+
+
+def _session(http: httpx.Client, switches: list[str], dark: bool) -> str:
+    preference = {"blink-settings": "preferredColorScheme=0"} if dark else {}
+    switches = [*switches, *(f"--{name}={value}" for name, value in preference.items())]
+    options = {"args": switches, "binary": shutil.which("chromium")}
+    wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+    end = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            answer = http.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+            break
+        except httpx.ConnectError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["value"]["sessionId"])
