@@ -52,8 +52,9 @@ def operators() -> list[dict[str, Any]]:
     )
     found = {(entry["domain"], entry["name"]): entry for entry in entries}
     for names, how, family in ways:
-        for name in names:
-            found.setdefault((ONNX, name), _other(name, ONNX, how, family))
+        for full in names:
+            domain, _, name = full.rpartition("::")
+            found.setdefault((domain or ONNX, name), _other(name, domain or ONNX, how, family))
     return [found[key] for key in sorted(found)]
 
 

@@ -23,7 +23,7 @@ from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
-from compiler.frontend.legalise import check, may_expand, normal_attrs, plain, upgrade
+from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
@@ -32,12 +32,14 @@ from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import MEASURED, is_sized_by_data
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
+from compiler.frontend.opset_eight import scan_of_any_opset
+from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.site import NotKnown, Site
 from compiler.frontend.special import FOLDED, Place
 from compiler.frontend.tensors import check_size
-from compiler.frontend.unroll import loop, scan
+from compiler.frontend.unroll import loop
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tensor import TensorType
@@ -81,6 +83,8 @@ def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> boo
     Whether this very call is taken, only the walk can say.
     """
     if key_of(call) in model.functions or rule_of(call) is not None:
+        return True
+    if call.operator in STRUCTURAL:
         return True
     if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
         return False
@@ -190,6 +194,8 @@ class _Walk:
         if (rule := rule_of(call)) is not None:
             site = Site(call, self._types(ids), self._arrays(ids))
             return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+        if call.operator in STRUCTURAL and call.domain:
+            return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
             raise Unsupported(
                 f"operators of domain {quoted(call.domain)} are not known",
@@ -198,6 +204,7 @@ class _Walk:
         opset = scope.opsets.get("")
         if opset is None:
             raise Unsupported("the model imports no opset of ai.onnx", "add the opset to the model's opset_import")
+        call, opset = not_below_six(call, opset)
         check(call, opset)
         if call.op in STRUCTURAL:
             return STRUCTURAL[call.op](self, call, ids, scope)
@@ -436,13 +443,14 @@ class _Walk:
 
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
+    FLEX_ATTENTION: flex_attention,
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
     "Loop": loop,
     "OptionalGetElement": _Walk.element,
     "OptionalHasElement": _Walk.present,
-    "Scan": scan,
+    "Scan": scan_of_any_opset,
 }
 """Operators that are resolved while the graph is read, and never stand in it."""
 

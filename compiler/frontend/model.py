@@ -21,7 +21,7 @@ from compiler.errors import MalformedModel
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType
 
-OLDEST_OPSET, NEWEST_OPSET = 6, 28
+OLDEST_OPSET, NEWEST_OPSET = 1, 28
 OLDEST_IR, NEWEST_IR = 3, 14
 
 

@@ -22,8 +22,8 @@ HEAD = """\
 # Operators
 
 This page is generated: `python -m tests.docs.operators_page` writes it from the compiler's own lists, and a test
-demands that it is current. Names are those of ai.onnx. A model may state opset 6 to 28; older forms are brought to the
-newest when the model is read.
+demands that it is current. Names are those of ai.onnx. A model may state opset 1 to 28; forms of opset 6 and later are
+brought to the newest when the model is read, as are those before it that opset 6 left as they were.
 
 "Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
 is refused before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
