@@ -21,9 +21,10 @@ from compiler.errors import ModelTooLarge, OpenDimension, Refusal, TilewrightErr
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
+from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
-from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
+from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, plain_attr, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
@@ -38,22 +39,35 @@ from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.site import NotKnown, Site
 from compiler.frontend.special import FOLDED, Place
+from compiler.frontend.strings import NUMBER_OF, gives_text
 from compiler.frontend.tensors import check_size
 from compiler.frontend.unroll import loop
+from compiler.ir.border import RANDOM_STATE, Border
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Operator, Unsupported
 from compiler.ops.traits import Trait
 
 Ids = tuple[int | None, ...]
+ZIP_MAP = "ai.onnx.ml::ZipMap"
+MOST_LABELS = 8
+"""Of classes that a notice names."""
 T = TypeVar("T")
 
 
-def infer(
-    model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits
-) -> tuple[Graph, OpenShapes | None]:
-    """The typed, folded, live graph of a model whose inputs are bound; its open axes, where there are any.
+@dataclass(frozen=True)
+class Inferred:
+    """A graph, its open axes (None: it has none), its strings and randomness, and what the user should know."""
+
+    graph: Graph
+    open_shapes: OpenShapes | None
+    border: Border
+    notices: tuple[str, ...]
+
+
+def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits) -> Inferred:
+    """The typed, folded, live graph of a model whose inputs are bound.
 
     Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at
     once.
@@ -64,6 +78,8 @@ def infer(
     for name, kind in bound.types.items():
         value = bound.values.get(name)
         scope.slots[name] = walk.graph.input(kind, name) if value is None else walk.graph.constant(value, name)
+    walk.graph.texts.update(id for id in walk.graph.inputs if walk.graph.values[id].name in bound.texts)
+    walk.own_inputs = len(walk.graph.inputs)
     inputs = enter(walk.values, bound.open, bound.dimensions)
     walk.body(model.body, scope)
     outputs = [(name, scope.find(name)) for name in model.body.outputs]
@@ -72,9 +88,13 @@ def infer(
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
     results = [(name, slot) for name, slot in outputs if isinstance(slot, int)]
+    texts = frozenset(name for name, slot in results if slot in walk.graph.texts)
+    words = tuple(walk.graph.words) if bound.texts or texts else ()
+    border = Border(words, bound.texts, texts, walk.state is not None)
+    inputs = inputs if walk.state is None else (*inputs, (None,))
     if not walk.values.sizes:
-        return walk.graph.finish(results), None
-    return leave(walk.values, results, bound.dimensions, inputs)
+        return Inferred(walk.graph.finish(results), None, border, tuple(walk.notices))
+    return Inferred(*leave(walk.values, results, bound.dimensions, inputs), border, tuple(walk.notices))
 
 
 def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> bool:
@@ -88,7 +108,9 @@ def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> boo
         return True
     if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
         return False
-    return call.op in operators or call.op in FOLDED or call.op in STRUCTURAL or may_expand(call.op)
+    return (
+        call.op in operators or call.op in FOLDED or call.op in STRUCTURAL or call.op in DRAWING or may_expand(call.op)
+    )
 
 
 @dataclass
@@ -103,6 +125,12 @@ class _Walk:
     reads: int = 0
     folded: int = 0
     depth: int = 0
+    notices: list[str] = field(default_factory=list)
+    own_inputs: int = 0
+    """How many inputs the model has; those of the compiler follow."""
+    state: int | None = None
+    """What random operators read; None: there are none."""
+    streams: int = 0
     values: OpenValues = field(init=False)
 
     def __post_init__(self) -> None:
@@ -192,9 +220,10 @@ class _Walk:
             return self.expand(call, ids, scope, expand_function(call, function), prefix)
         self.values.source = scope.source(call.source)
         if (rule := rule_of(call)) is not None:
-            site = Site(call, self._types(ids), self._arrays(ids))
+            texts = tuple(id in self.graph.texts for id in ids)
+            site = Site(call, self._types(ids), self._arrays(ids), texts, self.graph.numbers_of)
             return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
-        if call.operator in STRUCTURAL and call.domain:
+        if "::" in call.operator and call.operator in STRUCTURAL:
             return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
             raise Unsupported(
@@ -208,7 +237,9 @@ class _Walk:
         check(call, opset)
         if call.op in STRUCTURAL:
             return STRUCTURAL[call.op](self, call, ids, scope)
-        place = Place(call, self._types(ids), self._arrays(ids), self.limits)
+        if call.op in DRAWING:
+            return self.drawn(call, ids, scope)
+        place = Place(call, self._types(ids), self._arrays(ids), limits=self.limits)
         if call.op in SIZES and self.values.concerns(ids):
             return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
@@ -231,7 +262,9 @@ class _Walk:
         assert form is not None
         count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
         site = OpenSite(self.values, call.op, ids, normal_attrs(call, form), count)
+        is_text = gives_text(call.op, self.graph.are_texts(ids))
         found = _guarded(lambda: MEASURED[call.op](site))
+        self.graph.texts.update(found[:1] if is_text else ())
         named = [self._named(id, call, scope, place) for place, id in enumerate(found[:count])]
         return (*named, *(None for _ in call.outputs[count:]))
 
@@ -282,10 +315,12 @@ class _Walk:
         types = self._types(ids)
         check_types(form, types, moves=Trait.MOVES in operator.traits)
         attrs = normal_attrs(call, form)
+        is_text = gives_text(call.op, self.graph.are_texts(ids))
         if self.values.concerns(ids) or is_said_by_data(self.values, call.op, ids):
             count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
             site = OpenSite(self.values, call.op, ids, attrs, count)
             found = _guarded(lambda: results_of(site))
+            self.graph.texts.update(found if is_text else ())
             named = [self._named(id, call, scope, place) for place, id in enumerate(found)]
             return (*named, *(None for _ in call.outputs[count:]))
         inputs = list(ids)
@@ -312,7 +347,8 @@ class _Walk:
             if arrays is None:
                 self.graph.value(result, label)
             else:
-                self.graph.constant(arrays[position], label)
+                id = self.graph.constant(arrays[position], label)
+                self.graph.texts.update((id,) if is_text else ())
         if arrays is None:
             self.graph.node(node)
         return (*node.outputs, *(None for _ in call.outputs[count:]))
@@ -370,19 +406,73 @@ class _Walk:
         self.folded += work_of(node, [array.size for array in arrays if array is not None], results)
         return _guarded(lambda: fold(operator, node, arrays, results))
 
+    def number_of(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """The numbers of strings, in a definition of the compiler's own."""
+        (id,) = ids
+        if scope.named or id is None or id not in self.graph.texts:
+            raise Unsupported("ONNX has no such operator", "export without it")
+        known = self.graph.constants.get(id)
+        if known is None:
+            number = self.values.node("Identity", (id,))
+            if id in self.values.shapes:
+                self.values.shapes[number] = self.values.shapes[id]
+        else:
+            number = self.graph.constant(known.copy(), "")
+        self.graph.texts.discard(number)
+        return (number,)
+
+    def random_bits(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Random words from a stream that no other node draws from, in a definition of the compiler's own."""
+        if scope.named:
+            raise Unsupported("ONNX has no such operator", "export without it")
+        if any(one.name == RANDOM_STATE for one in self.model.body.inputs):
+            raise Unsupported(f"an input is called {RANDOM_STATE!r}, as its state is", "rename that input")
+        if self.state is None:
+            self.state = self.graph.input_at(self.own_inputs, TensorType(DType.I64, (2,)), RANDOM_STATE)
+        attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
+        stream, self.streams = self.streams, self.streams + 1
+        return (self.values.node("RandomBits", (self.state,), {**attrs, "stream": stream}),)
+
+    def drawn(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Random numbers, by `compiler.frontend.draws`."""
+        rule = DRAWING.get(call.op, dropout)
+        site = Site(call, self._types(ids), self._arrays(ids))
+        return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+
+    def zip_map(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """ZipMap at the end of a model: the scores as they are, of which a notice says whose each column is."""
+        (name,) = call.outputs
+        body = self.model.body
+        if scope.parent or name not in body.outputs or any(name in other.reads for other in body.calls):
+            raise Unsupported("it makes maps, which another node reads", "read the scores that it is made of")
+        labels = [
+            label
+            for kind in ("strings", "int64s")
+            if isinstance(found := call.attrs.get(f"classlabels_{kind}", ()), tuple)
+            for label in found
+        ]
+        shown = ", ".join(quoted(str(label)) for label in labels[:MOST_LABELS])
+        more = f" and {len(labels) - MOST_LABELS} others" if len(labels) > MOST_LABELS else ""
+        self.notices.append(
+            f"output {quoted(name)} is the array of scores itself, not a list of maps: its columns are {shown}{more}"
+        )
+        return ids[:1]
+
     def identity(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Identity: `y = x`."""
         return ids[:1]
 
     def dropout(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """Dropout when not training, or of no element: `y = x`, and a mask of ones."""
+        """Dropout when not training, or of no element: `y = x`, and a mask of ones; else what it draws."""
         training = self.graph.constants.get(ids[2]) if len(ids) > 2 and ids[2] is not None else np.array(False)
         ratio = self.graph.constants.get(ids[1]) if len(ids) > 1 and ids[1] is not None else None
         if ratio is not None and not ratio.any():
             training = np.array(False)
         opset = scope.opsets.get("") or NEWEST_OPSET
-        if training is None or training.any() or (opset < 7 and not call.attrs.get("is_test", 0)):
+        if opset < 7 and not call.attrs.get("is_test", 0):
             raise Unsupported("it is in training form", "export the model in inference mode (model.eval())")
+        if training is None or training.any():
+            return self.drawn(call, ids, scope)
         if len(call.outputs) == 1:
             return ids[:1]
         assert ids[0] is not None
@@ -444,6 +534,9 @@ class _Walk:
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     FLEX_ATTENTION: flex_attention,
+    NUMBER_OF: _Walk.number_of,
+    RANDOM_BITS: _Walk.random_bits,
+    ZIP_MAP: _Walk.zip_map,
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,

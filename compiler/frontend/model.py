@@ -86,6 +86,8 @@ class Input:
     shape: tuple[int | str | None, ...] | None
     what: str = "a tensor"
     """The ONNX type in words that follow "it is", for the refusal of what has no DType."""
+    is_text: bool = False
+    """Whether its elements are strings, of which the program takes the numbers."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_only_shapes_that_the_model_leaves_open_are_given() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_two_units_in_the_last_place_of_the_largest_number_are_rounding(dtype: type) -> None:
-    expected = np.array([1.0, 1e-4, 0.0], dtype)
+    expected: np.ndarray = np.array([1.0, 1e-4, 0.0], dtype)
     unit = np.finfo(dtype).eps
     near, far = (expected + np.array([0, 0, count * unit]).astype(dtype) for count in (2, 3))
     assert is_rounding(expected, near)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -14,7 +16,7 @@ from compiler.prove.reference import evaluate_graph
 FLOAT = onnx.TensorProto.FLOAT
 
 
-def scan_model(lengths: str = "", batch: int = 3, **attrs: object) -> bytes:
+def scan_model(lengths: str = "", batch: int = 3, **attrs: Any) -> bytes:
     """Running sums over [batch, 4, 2], from a state [batch, 2]; results the last sum, and all of them."""
     state, source, total, row = (helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("s", "x", "t", "r"))
     nodes = [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["t"], ["r"])]
@@ -38,7 +40,8 @@ def scan_model(lengths: str = "", batch: int = 3, **attrs: object) -> bytes:
 def test_scan_of_opset_8_goes_through_each_element_of_the_batch(backwards: bool) -> None:
     random = np.random.default_rng(3)
     first, rows = (random.standard_normal(shape).astype(np.float32) for shape in ((3, 2), (3, 4, 2)))
-    graph = load(scan_model(**({"directions": [1]} if backwards else {})), CompileOptions(), OPERATORS).graph
+    attrs: dict[str, Any] = {"directions": [1]} if backwards else {}
+    graph = load(scan_model(**attrs), CompileOptions(), OPERATORS).graph
     values = evaluate_graph(graph, dict(zip(graph.inputs, (first, rows), strict=True)), OPERATORS)
     sums = first[:, None] + np.cumsum(rows[:, ::-1] if backwards else rows, axis=1)
     last, all_ = (values[id] for id in graph.outputs)
@@ -53,7 +56,7 @@ def test_what_opset_8_leaves_open_is_refused(model: bytes, said: str) -> None:
     assert said in caught.value.refusals[0].reason
 
 
-def old_model(opset: int, op: str, *shapes: tuple[int, ...], **attrs: object) -> bytes:
+def old_model(opset: int, op: str, *shapes: tuple[int, ...], **attrs: Any) -> bytes:
     inputs = [helper.make_tensor_value_info(f"x{at}", FLOAT, shape) for at, shape in enumerate(shapes)]
     node = helper.make_node(op, [one.name for one in inputs], ["y"], "old", **attrs)
     graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])

@@ -43,7 +43,8 @@ def agree(model: Any, seed: int, rtol: float = 1e-5) -> None:
         graph.values[id].name: random.standard_normal(graph.type(id).dims).astype(graph.type(id).dtype.numpy)
         for id in graph.inputs
     }
-    (theirs,) = ReferenceEvaluator(model).run(None, feeds)
+    results: Any = ReferenceEvaluator(model).run(None, feeds)
+    (theirs,) = results
     values = evaluate_graph(graph, {id: feeds[graph.values[id].name] for id in graph.inputs}, OPERATORS)
     ours = values[graph.outputs[0]].astype(graph.type(graph.outputs[0]).dtype.numpy)
     assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)

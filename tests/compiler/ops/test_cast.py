@@ -85,7 +85,7 @@ def test_a_case_of_the_conformance_suite_is_computed(case: Case) -> None:
 )
 def test_bits_are_read_as_another_type(source: type, target: type) -> None:
     count = 12 * np.dtype(source).itemsize
-    x = np.random.default_rng(11).integers(0, 127, count, dtype=np.uint8).view(source).reshape(3, 4)
+    x: np.ndarray = np.random.default_rng(11).integers(0, 127, count, dtype=np.uint8).view(source).reshape(3, 4)
     (found,) = check(RECORDS["BitCast"], [x], {"to": CODES[DType.of(np.dtype(target))]})
     np.testing.assert_array_equal(found, x.view(target))
 
