@@ -30,8 +30,6 @@ OWN = "tilewright::"
 """How the names of the compiler's own operators begin, which no model may hold."""
 INLINED = tuple(sorted(set(STRUCTURAL) - set(MODEL_OPERATORS)))
 """Resolved while the graph is read."""
-NEVER = ("SequenceMap",)
-"""Their bodies hold sequences, which nothing here compiles."""
 
 
 def published() -> Mapping[str, list[dict[str, Any]]]:
@@ -106,9 +104,7 @@ def composed() -> set[str]:
     return {
         schema.name
         for schema in schemas
-        if not schema.domain
-        and schema.name not in NEVER
-        and (schema.has_function or schema.has_context_dependent_function)
+        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
     }
 
 

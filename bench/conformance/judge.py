@@ -161,7 +161,16 @@ def _outputs(model: onnx.ModelProto, artifact: Path, feeds: Mapping[str, Any]) -
     with tilewright.load(artifact, lanes=1) as loaded:
         found = loaded.run({spec.name: feeds[spec.name] for spec in loaded.inputs})
         kinds = {spec.name: spec.dtype for spec in loaded.outputs}
-    return [_as_suite(found[info.name], kinds[info.name]) for info in model.graph.output]
+    typed = {name: _as_suite(array, kinds[name]) for name, array in found.items()}
+    return [_output(info, typed) for info in model.graph.output]
+
+
+def _output(info: onnx.ValueInfoProto, found: Mapping[str, np.ndarray]) -> Any:
+    """An output of the model; a sequence's elements are outputs of the artifact, by their place."""
+    if info.name in found:
+        return found[info.name]
+    count = sum(f"{info.name}.{place}" in found for place in range(len(found)))
+    return [found[f"{info.name}.{place}"] for place in range(count)]
 
 
 def _as_suite(array: np.ndarray, dtype: str) -> np.ndarray:

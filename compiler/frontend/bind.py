@@ -176,7 +176,9 @@ def _check_kinds(inputs: Sequence[Input]) -> None:
     refusals = tuple(
         Refusal(
             f"input {quoted(entry.name)} is {entry.what}",
-            "compile a model whose inputs are tensors from bool to double",
+            "make its elements inputs of their own and join them by SequenceConstruct"
+            if "sequence" in entry.what
+            else "compile a model whose inputs are tensors from bool to double, or strings",
         )
         for entry in inputs
         if entry.dtype is None

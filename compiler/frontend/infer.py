@@ -11,7 +11,7 @@ together at the end.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from compiler.frontend.domains import rule_of
 from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
-from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, plain_attr, upgrade
+from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
@@ -34,25 +34,24 @@ from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import MEASURED, is_sized_by_data
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
 from compiler.frontend.opset_eight import scan_of_any_opset
+from compiler.frontend.own import MOST_NAMED, ZIP_MAP, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
+from compiler.frontend.sequences import PASSING, SEQUENCES, Sequences, is_sequence
 from compiler.frontend.site import NotKnown, Site
 from compiler.frontend.special import FOLDED, Place
 from compiler.frontend.strings import NUMBER_OF, gives_text
 from compiler.frontend.tensors import check_size
 from compiler.frontend.unroll import loop
-from compiler.ir.border import RANDOM_STATE, Border
+from compiler.ir.border import Border
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
-from compiler.ir.tensor import DType, TensorType
+from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Operator, Unsupported
 from compiler.ops.traits import Trait
 
 Ids = tuple[int | None, ...]
-ZIP_MAP = "ai.onnx.ml::ZipMap"
-MOST_LABELS = 8
-"""Of classes that a notice names."""
 T = TypeVar("T")
 
 
@@ -87,7 +86,8 @@ def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits:
         if isinstance(slot, Foreign):
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
-    results = [(name, slot) for name, slot in outputs if isinstance(slot, int)]
+    results = walk.outputs([(name, slot) for name, slot in outputs if isinstance(slot, int)])
+    walk.raise_refusals()
     texts = frozenset(name for name, slot in results if slot in walk.graph.texts)
     words = tuple(walk.graph.words) if bound.texts or texts else ()
     border = Border(words, bound.texts, texts, walk.state is not None)
@@ -131,6 +131,7 @@ class _Walk:
     state: int | None = None
     """What random operators read; None: there are none."""
     streams: int = 0
+    sequences: Sequences = field(default_factory=Sequences)
     values: OpenValues = field(init=False)
 
     def __post_init__(self) -> None:
@@ -150,6 +151,26 @@ class _Walk:
             refusals=tuple(self.refusals),
             details={"refused": self.refused},
         )
+
+    def outputs(self, found: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Of a sequence its elements, each an output of its own."""
+        results: list[tuple[str, int]] = []
+        taken = {name for name, _ in found}
+        for name, id in found:
+            if not is_sequence(id):
+                results.append((name, id))
+                continue
+            elements = [(f"{name}.{at}", one) for at, one in enumerate(self.sequences.of(id)) if one is not None]
+            if not elements or not taken.isdisjoint(each for each, _ in elements):
+                reason = f"output {quoted(name)} is a sequence of {len(elements)} tensors"
+                self.refuse(Refusal(reason, "give its elements as outputs, of names that no other output has"))
+                continue
+            results += elements
+            shown = ", ".join(quoted(each) for each, _ in elements[:MOST_NAMED])
+            self.notices.append(
+                f"output {quoted(name)} is a sequence: its {len(elements)} elements are outputs, {shown}"
+            )
+        return results
 
     def body(self, body: Body, scope: Scope) -> None:
         self.count_reads(len(body.constants))
@@ -219,6 +240,8 @@ class _Walk:
             prefix = f"{scope.source(call.source)}/"
             return self.expand(call, ids, scope, expand_function(call, function), prefix)
         self.values.source = scope.source(call.source)
+        if any(map(is_sequence, ids)) and (call.domain or call.op not in {*SEQUENCES, *PASSING}):
+            raise Unsupported("it is given a sequence, which the operator does not take", "give it the elements")
         if (rule := rule_of(call)) is not None:
             texts = tuple(id in self.graph.texts for id in ids)
             site = Site(call, self._types(ids), self._arrays(ids), texts, self.graph.numbers_of)
@@ -406,57 +429,11 @@ class _Walk:
         self.folded += work_of(node, [array.size for array in arrays if array is not None], results)
         return _guarded(lambda: fold(operator, node, arrays, results))
 
-    def number_of(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """The numbers of strings, in a definition of the compiler's own."""
-        (id,) = ids
-        if scope.named or id is None or id not in self.graph.texts:
-            raise Unsupported("ONNX has no such operator", "export without it")
-        known = self.graph.constants.get(id)
-        if known is None:
-            number = self.values.node("Identity", (id,))
-            if id in self.values.shapes:
-                self.values.shapes[number] = self.values.shapes[id]
-        else:
-            number = self.graph.constant(known.copy(), "")
-        self.graph.texts.discard(number)
-        return (number,)
-
-    def random_bits(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """Random words from a stream that no other node draws from, in a definition of the compiler's own."""
-        if scope.named:
-            raise Unsupported("ONNX has no such operator", "export without it")
-        if any(one.name == RANDOM_STATE for one in self.model.body.inputs):
-            raise Unsupported(f"an input is called {RANDOM_STATE!r}, as its state is", "rename that input")
-        if self.state is None:
-            self.state = self.graph.input_at(self.own_inputs, TensorType(DType.I64, (2,)), RANDOM_STATE)
-        attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
-        stream, self.streams = self.streams, self.streams + 1
-        return (self.values.node("RandomBits", (self.state,), {**attrs, "stream": stream}),)
-
     def drawn(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Random numbers, by `compiler.frontend.draws`."""
         rule = DRAWING.get(call.op, dropout)
         site = Site(call, self._types(ids), self._arrays(ids))
         return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
-
-    def zip_map(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """ZipMap at the end of a model: the scores as they are, of which a notice says whose each column is."""
-        (name,) = call.outputs
-        body = self.model.body
-        if scope.parent or name not in body.outputs or any(name in other.reads for other in body.calls):
-            raise Unsupported("it makes maps, which another node reads", "read the scores that it is made of")
-        labels = [
-            label
-            for kind in ("strings", "int64s")
-            if isinstance(found := call.attrs.get(f"classlabels_{kind}", ()), tuple)
-            for label in found
-        ]
-        shown = ", ".join(quoted(str(label)) for label in labels[:MOST_LABELS])
-        more = f" and {len(labels) - MOST_LABELS} others" if len(labels) > MOST_LABELS else ""
-        self.notices.append(
-            f"output {quoted(name)} is the array of scores itself, not a list of maps: its columns are {shown}{more}"
-        )
-        return ids[:1]
 
     def identity(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Identity: `y = x`."""
@@ -481,6 +458,16 @@ class _Walk:
         mask = np.broadcast_to(np.ones((), dtype), kind.dims)
         return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
 
+    def loop(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Loop, which may carry sequences where every turn is certain."""
+        try:
+            return loop(self, call, ids, scope)
+        except KeyError:
+            if not any(map(is_sequence, ids[2:])):
+                raise
+            reason = "it carries a sequence, and data decide how often it runs"
+            raise Unsupported(reason, "give a trip count that is known when compiling") from None
+
     def branch(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """If with a known condition is the branch taken, the other one is not looked at; else one of both results."""
         assert ids[0] is not None
@@ -499,6 +486,9 @@ class _Walk:
         for one, other in zip(*both, strict=True):
             if one is None or other is None:
                 raise Unsupported("a branch has a result that is absent", "export the model again")
+            if is_sequence(one) or is_sequence(other):
+                reason = "its branches give sequences, and only data choose between them"
+                raise Unsupported(reason, self.how_to_fix(ids[0]))
             try:
                 results.append(chosen(self.values, taken, one, other))
             except Unsupported as no:
@@ -534,13 +524,14 @@ class _Walk:
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     FLEX_ATTENTION: flex_attention,
-    NUMBER_OF: _Walk.number_of,
-    RANDOM_BITS: _Walk.random_bits,
-    ZIP_MAP: _Walk.zip_map,
+    **SEQUENCES,
+    NUMBER_OF: number_of,
+    RANDOM_BITS: random_bits,
+    ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
-    "Loop": loop,
+    "Loop": _Walk.loop,
     "OptionalGetElement": _Walk.element,
     "OptionalHasElement": _Walk.present,
     "Scan": scan_of_any_opset,

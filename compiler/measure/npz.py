@@ -152,9 +152,9 @@ def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _plain(array: np.ndarray) -> np.ndarray:
     """Row-major, strings as numpy's text: nothing in an archive is pickled."""
-    if array.dtype.hasobject:
+    if array.dtype.hasobject and all(isinstance(item, str) for item in array.flat):
         return array.astype(np.str_) if array.size else np.empty(array.shape, "U1")
-    return np.ascontiguousarray(array).reshape(array.shape)
+    return array if array.dtype.hasobject else np.ascontiguousarray(array).reshape(array.shape)
 
 
 _HOW = "write it with numpy.savez(path, **{name: array})"

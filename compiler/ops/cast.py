@@ -144,7 +144,7 @@ def _bits(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("BitCast", _infer_bits, _bits, _define_bits, opsets=(26, 28)),
+    Operator("BitCast", _infer_bits, _bits, _define_bits, opsets=(26, 28), traits=Trait.ELEMENTWISE | Trait.UNARY),
     Operator("Cast", _infer_cast, _cast, _define, traits=Trait.ELEMENTWISE | Trait.UNARY),
     Operator("CastLike", _infer_like, _cast_like, _define),
 )

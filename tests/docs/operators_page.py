@@ -15,7 +15,7 @@ from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from tests.docs.pages import wrapped
-from worker.catalogue import INLINED, NEVER, OWN, about, composed, limits
+from worker.catalogue import INLINED, OWN, about, composed, limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -28,8 +28,9 @@ brought to the newest when the model is read, as are those before it that opset 
 
 "Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
 is refused before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
-integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; sequences, optionals
-and complex numbers are refused. [Strings](decisions/strings-are-numbers-in-programs.md) are compared, moved and chosen,
+integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; complex numbers are
+refused, and so are sequences and optionals as inputs; a sequence that is an output becomes one output for each of its
+elements, `name.0` and so on. [Strings](decisions/strings-are-numbers-in-programs.md) are compared, moved and chosen,
 and no operator that makes new ones is compiled. Types of 8 bits and less are [stored and not computed
 in](decisions/small-types-are-bytes-between-kernels.md), one byte an element; operators that only move elements take
 all of them. An operator may still refuse one of its forms, and says which.
@@ -56,16 +57,17 @@ def _row(operator: Operator) -> str:
 
 
 def _others() -> Iterator[str]:
-    elsewhere = {*MODEL_OPERATORS, *FOLDED, *INLINED, *NEVER, *DRAWING}
+    elsewhere = {*MODEL_OPERATORS, *FOLDED, *INLINED, *DRAWING}
     yield "## Beside these\n"
     yield _paragraph(
         "**Folded.** Their results follow from types and constants alone, so they never become kernels: "
         f"{_names(FOLDED)}."
     )
     yield _paragraph(
-        f"**Resolved while reading.** {_names(_shown(INLINED))}: an If is the branch that its condition selects, which must be "
-        "known when compiling; a Loop is unrolled where its trip count, or the condition that ends it, is known when "
-        "compiling, a Scan always; Dropout is the identity, or draws; a ZipMap at the end of a model is left out."
+        f"**Resolved while reading.** {_names(_shown(INLINED))}: an If is the branch that its condition selects, "
+        "which must be known when compiling; a Loop is unrolled where its trip count, or the condition that ends "
+        "it, is known when compiling, a Scan always; Dropout is the identity, or draws; a ZipMap at the end of a model "
+        "is left out. Sequences are resolved where their lengths and the positions in them are known when compiling."
     )
     yield _paragraph(
         f"**Random.** {_names(DRAWING)}, and Dropout where it trains. "
