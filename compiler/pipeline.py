@@ -98,7 +98,7 @@ def samples_of_bindings(
         return [{} for _ in bindings]
     with trace.step("load"):
         each = [load(model, one, OPERATORS, data=data) for one in bindings]
-        return share_out(samples, [specs_of(one.graph, one.open_shapes) for one in each])
+        return share_out(samples, [specs_of(one.graph, one.open_shapes, one.border) for one in each])
 
 
 def compile_binding(
@@ -156,10 +156,10 @@ def front_of(
         if shapes is None or not shapes.dimensions:
             if session.options.ranges:
                 raise InternalError("the front end left no dimension open")
-            usual, given = loaded.graph, read_samples(samples or {}, loaded.graph)
+            usual, given = loaded.graph, read_samples(samples or {}, loaded.graph, loaded.border)
         else:
             usual = at(usual_sizes(session.options, shapes)).graph
-            given = read_sized(samples or {}, loaded.graph, shapes, lambda sizes: at(sizes).graph)
+            given = read_sized(samples or {}, loaded.graph, shapes, lambda sizes: at(sizes).graph, loaded.border)
         derived = derive(usual)
         trace.show("load", loaded.graph)
     with trace.step("rewrite"):

@@ -29,6 +29,7 @@ from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
+from compiler.measure.npz import STRING
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
@@ -258,10 +259,10 @@ def _input(entry: Input, bound: bool, graph: Graph | None, derived: Derived) -> 
     drawn = named.get(entry.name)
     return {
         "name": entry.name,
-        "dtype": str(entry.dtype) if entry.dtype else None,
+        "dtype": STRING if entry.is_text else str(entry.dtype) if entry.dtype else None,
         "shape": None if entry.shape is None else list(entry.shape),
         "bound": bound,
-        "range": list(drawn.interval.ends) if drawn else None,
+        "range": list(drawn.interval.ends) if drawn and not entry.is_text else None,
         "why": drawn.why if drawn else "",
     }
 
@@ -287,7 +288,7 @@ def _outputs(found: Survey) -> list[dict[str, Any]]:
     return [
         {
             "name": one.name,
-            "dtype": str(one.type.dtype),
+            "dtype": STRING if one.name in found.border.outputs else str(one.type.dtype),
             "shape": [
                 dim if number is None else _declared(found, one.name, axis)
                 for axis, (dim, number) in enumerate(zip(one.type.dims, axes, strict=True))

@@ -203,7 +203,7 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
         at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
         model = opened.at(1 + at)
         try:
-            if model.binding.has_sizes:
+            if model.binding.has_sizes or model.binding.has_strings:
                 begin = time.perf_counter()
                 results = model.run_flat(arrays)
                 seconds = time.perf_counter() - begin
@@ -222,11 +222,19 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
                 spec.name: {
                     "dtype": spec.dtype,
                     "shape": list(named[spec.name].shape),
-                    "sha256": hashlib.sha256(named[spec.name].tobytes()).hexdigest(),
+                    "sha256": hashlib.sha256(_elements(named[spec.name])).hexdigest(),
                 }
                 for spec in model.outputs
             },
         }
+
+
+def _elements(array: np.ndarray) -> bytes:
+    """What is hashed of an output: strings with their lengths, in UTF-8."""
+    if not array.dtype.hasobject:
+        return array.tobytes()
+    words = [str(item).encode("utf-8", "surrogateescape") for item in array.flat]
+    return b"".join(len(word).to_bytes(8, "little") + word for word in words)
 
 
 class _Progress:
@@ -330,7 +338,8 @@ def _has(binding: Binding, sizes: Mapping[str, int]) -> bool:
 def _blank(model: Model, given: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Arrays for the outputs; where dimensions are open only a run says how large they are."""
     if model.binding.has_sizes:
-        return [np.zeros(output.shape, output.dtype) for output in model.run_flat(given)]
+        results = zip(model.outputs, model.run_flat(given), strict=True)
+        return [np.zeros(output.shape, spec.numpy) for spec, output in results]
     return [np.zeros(spec.shape, spec.numpy) for spec in model.outputs]
 
 

@@ -42,7 +42,10 @@ def write_npz(target: Path | IO[bytes], arrays: Mapping[str, Any]) -> None:
     with zipfile.ZipFile(target, "w") as archive:
         for name, value in arrays.items():
             try:
+                value = np.asanyarray(value)
+                if value.dtype.hasobject and all(isinstance(item, str) for item in value.flat):
+                    value = value.astype(np.str_) if value.size else np.empty(value.shape, "U1")
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+                    np.lib.format.write_array(file, value, allow_pickle=False)
             except ValueError as error:
                 raise UsageError(f"{name!r} is no array of numbers: {error}", fix="give a numpy array") from error

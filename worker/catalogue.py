@@ -16,6 +16,7 @@ from onnx import defs
 import compiler.ops
 from compiler.contract import Kind, kinds
 from compiler.frontend.domains import DOMAINS
+from compiler.frontend.draws import DRAWING
 from compiler.frontend.infer import STRUCTURAL
 from compiler.frontend.open.sized import MEASURED
 from compiler.frontend.opsets import UPGRADES
@@ -25,10 +26,10 @@ from compiler.ops.operator import Operator
 from worker.holder import holder
 
 ONNX = "ai.onnx"
+OWN = "tilewright::"
+"""How the names of the compiler's own operators begin, which no model may hold."""
 INLINED = tuple(sorted(set(STRUCTURAL) - set(MODEL_OPERATORS)))
 """Resolved while the graph is read."""
-NEVER = ("Bernoulli", "SequenceMap")
-"""Their bodies are random or hold sequences, which nothing here compiles."""
 
 
 def published() -> Mapping[str, list[dict[str, Any]]]:
@@ -48,12 +49,16 @@ def operators() -> list[dict[str, Any]]:
         (FOLDED, "folded", "Its result follows from types and constants alone"),
         (INLINED, "inlined", "Resolved while the model is read"),
         ((name for name, _, _ in UPGRADES), "rewritten", "Brought to a newer operator"),
+        (DRAWING, "rewritten", "Random numbers"),
         (composed(), "function", "By its ONNX function body, when every operator of that is known"),
     )
     found = {(entry["domain"], entry["name"]): entry for entry in entries}
     for names, how, family in ways:
-        for name in names:
-            found.setdefault((ONNX, name), _other(name, ONNX, how, family))
+        for full in names:
+            if full.startswith(OWN):
+                continue
+            domain, _, name = full.rpartition("::")
+            found.setdefault((domain or ONNX, name), _other(name, domain or ONNX, how, family))
     return [found[key] for key in sorted(found)]
 
 
@@ -99,9 +104,7 @@ def composed() -> set[str]:
     return {
         schema.name
         for schema in schemas
-        if not schema.domain
-        and schema.name not in NEVER
-        and (schema.has_function or schema.has_context_dependent_function)
+        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
     }
 
 

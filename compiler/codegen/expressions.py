@@ -20,6 +20,7 @@ from compiler.codegen.writer import Writer
 from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
+from compiler.ir.small import BITWISE
 from compiler.ir.tensor import DType
 
 VECTOR_FUNCTIONS = frozenset(
@@ -236,7 +237,7 @@ class Emitter:
                 return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")
             if expr.function in VECTOR_FUNCTIONS:
                 return self._define(key, "vf", self._call(expr))
-        elif isinstance(expr, Cast) and expr.arg.dtype in INTEGERS:
+        elif isinstance(expr, Cast) and expr.arg.dtype in INTEGERS and expr.rounding != BITWISE:
             return self._define(key, "vf", f"tw_float_of({self.vi(expr.arg)})")
         elif isinstance(expr, Where):
             name = self._vector_where(expr)

@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import FUNCTIONS, Cast, Const
-from compiler.ir.small import BITS, FLOATS, wide
+from compiler.ir.small import BITS, BITWISE, FLOATS, wide
 from compiler.ir.tensor import DType
 
 C_TYPES: Mapping[DType, str] = {
@@ -138,6 +138,8 @@ def cast(arg: str, expr: Cast) -> str:
     source, target = expr.arg.dtype, expr.type
     if source is target:
         return arg
+    if expr.rounding == BITWISE:
+        return f"((union {{ {C_TYPES[source]} from; {C_TYPES[target]} to; }}){{{arg}}}).to"
     if source is DType.BF16 or source.is_small:
         kind = DType.F32 if source is DType.BF16 else wide(source)
         return cast(convert(arg, source, kind), Cast(Const(0, kind), target, expr.saturate, expr.rounding))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from compiler.frontend.strings import gives_text, is_text
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.tensor import DType, TensorType
 
@@ -24,6 +25,10 @@ class Assembly:
     nodes: list[Node] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     producer: dict[int, Node] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
+    """The number of each string of the model that was met."""
+    texts: set[int] = field(default_factory=set)
+    """Values whose elements are numbers of strings."""
     entered: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
     """Arrays of bodies by Python's identity of them, which holds as long as they are kept here, with the ids of their
     constants."""
@@ -40,13 +45,32 @@ class Assembly:
         self.inputs.append(id)
         return id
 
+    def input_at(self, position: int, kind: TensorType, name: str) -> int:
+        """A new graph input's id; it comes before those from `position` on."""
+        id = self.value(kind, name)
+        self.inputs.insert(position, id)
+        return id
+
     def constant(self, array: np.ndarray, name: str) -> int:
-        """A new constant's id; the array becomes read-only."""
+        """A new constant's id; the array becomes read-only. Strings are entered by their numbers."""
+        if is_text(array):
+            id = self.constant(self.numbers_of(array), name)
+            self.texts.add(id)
+            return id
         if array.flags.writeable:
             array.flags.writeable = False
         id = self.value(TensorType(DType.of(array.dtype), tuple(array.shape)), name)
         self.constants[id] = array
         return id
+
+    def numbers_of(self, strings: np.ndarray) -> np.ndarray:
+        """The number of each string, a new one where it has none."""
+        flat = [self.words.setdefault(str(item), len(self.words)) for item in strings.flat]
+        return np.array(flat, np.int64).reshape(strings.shape)
+
+    def are_texts(self, ids: Iterable[int | None]) -> list[bool]:
+        """Which of some values are strings."""
+        return [id in self.texts for id in ids if id is not None]
 
     def shared(self, array: np.ndarray, name: str) -> int:
         """The id of a constant of a body: one for each array, however often the body stands in the program."""
@@ -56,7 +80,9 @@ class Assembly:
         return known[1]
 
     def node(self, node: Node) -> None:
-        """Appends a node whose output values exist."""
+        """Appends a node whose output values exist. Raises Unsupported for strings where it takes none."""
+        if self.texts and gives_text(node.op, self.are_texts(node.inputs)):
+            self.texts.update(node.outputs)
         self.nodes.append(node)
         self.producer.update(dict.fromkeys(node.outputs, node))
 

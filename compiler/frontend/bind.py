@@ -40,6 +40,8 @@ class Bound:
     notices: tuple[str, ...]
     open: Mapping[str, tuple[Size | None, ...]] = field(default_factory=dict)
     dimensions: tuple[Size, ...] = ()
+    texts: frozenset[str] = frozenset()
+    """Names of the inputs that are strings; their types are those of the strings' numbers."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ def bind(
         check_size(shape, entry.dtype, f"input {quoted(entry.name)}", limits)
         types[entry.name] = TensorType(entry.dtype, shape)
         value = options.inputs.get(entry.name, InputSpec()).value
+        if value is not None and entry.is_text:
+            raise OptionsError(f"inputs[{quoted(entry.name)}] has a value, and is of strings", fix="leave it out")
         if value is not None:
             values[entry.name] = _constant(entry.name, value, types[entry.name], limits)
             notices.append(f"input {quoted(entry.name)} is fixed to {value}")
@@ -136,7 +140,12 @@ def bind(
     dimensions = tuple(dict.fromkeys(size for name, size in sizes.items() if name in used))
     axes = {one.name: tuple(sizes.get(key_of(one, axis)) for axis in range(len(one.shape or ()))) for one in shaped}
     return Bound(
-        types, values, (*notices, *merged.notices), {name: one for name, one in axes.items() if any(one)}, dimensions
+        types,
+        values,
+        (*notices, *merged.notices),
+        {name: one for name, one in axes.items() if any(one)},
+        dimensions,
+        frozenset(one.name for one in inputs if one.is_text),
     )
 
 
@@ -167,7 +176,9 @@ def _check_kinds(inputs: Sequence[Input]) -> None:
     refusals = tuple(
         Refusal(
             f"input {quoted(entry.name)} is {entry.what}",
-            "compile a model whose inputs are tensors from bool to double",
+            "make its elements inputs of their own and join them by SequenceConstruct"
+            if "sequence" in entry.what
+            else "compile a model whose inputs are tensors from bool to double, or strings",
         )
         for entry in inputs
         if entry.dtype is None
@@ -209,7 +220,7 @@ def _with_rank(entry: Input, spec: InputSpec) -> Input:
             f"input {quoted(entry.name)} has no shape in the model",
             fix=_option({"inputs": {entry.name: [1, 3, 224, 224]}}),
         )
-    return Input(entry.name, entry.dtype, (None,) * len(spec.shape or ()))
+    return replace(entry, shape=(None,) * len(spec.shape or ()))
 
 
 def key_of(entry: Input, axis: int) -> str:

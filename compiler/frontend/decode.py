@@ -13,6 +13,7 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
+    TensorProto,
     TypeProto,
     ValueInfoProto,
 )
@@ -36,7 +37,8 @@ from compiler.frontend.model import (
     text,
 )
 from compiler.frontend.order import order
-from compiler.frontend.tensors import Source, array_of, dtype_of
+from compiler.frontend.tensors import Source, array_of, dtype_of, string
+from compiler.ir.tensor import DType
 
 
 def decode(proto: ModelProto, source: Source, digest: str) -> Model:
@@ -195,7 +197,7 @@ def _texts(names: Iterable[str | bytes]) -> tuple[str, ...]:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", errors="replace")
+    return string(data)
 
 
 def _input(info: ValueInfoProto) -> Input:
@@ -207,6 +209,8 @@ def _input(info: ValueInfoProto) -> Input:
         return Input(info.name, None, None, "a value without a type")
     if kind != "tensor_type":
         return Input(info.name, None, None, f"of kind {kind.removesuffix('_type').replace('_', ' ')}")
+    if info.type.tensor_type.elem_type == TensorProto.STRING:
+        return Input(info.name, DType.I64, _dims(info.type, info.name), is_text=True)
     dtype = dtype_of(info.type.tensor_type.elem_type, where)
     if isinstance(dtype, Foreign):
         return Input(info.name, None, None, dtype.what)

@@ -11,7 +11,7 @@ together at the end.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,9 +21,10 @@ from compiler.errors import ModelTooLarge, OpenDimension, Refusal, TilewrightErr
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
+from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
-from compiler.frontend.legalise import check, may_expand, normal_attrs, plain, upgrade
+from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
@@ -32,12 +33,18 @@ from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import MEASURED, is_sized_by_data
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
+from compiler.frontend.opset_eight import scan_of_any_opset
+from compiler.frontend.own import MOST_NAMED, ZIP_MAP, number_of, random_bits, zip_map
+from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
+from compiler.frontend.sequences import PASSING, SEQUENCES, Sequences, is_sequence
 from compiler.frontend.site import NotKnown, Site
 from compiler.frontend.special import FOLDED, Place
+from compiler.frontend.strings import NUMBER_OF, gives_text
 from compiler.frontend.tensors import check_size
-from compiler.frontend.unroll import loop, scan
+from compiler.frontend.unroll import loop
+from compiler.ir.border import Border
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tensor import TensorType
@@ -48,10 +55,18 @@ Ids = tuple[int | None, ...]
 T = TypeVar("T")
 
 
-def infer(
-    model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits
-) -> tuple[Graph, OpenShapes | None]:
-    """The typed, folded, live graph of a model whose inputs are bound; its open axes, where there are any.
+@dataclass(frozen=True)
+class Inferred:
+    """A graph, its open axes (None: it has none), its strings and randomness, and what the user should know."""
+
+    graph: Graph
+    open_shapes: OpenShapes | None
+    border: Border
+    notices: tuple[str, ...]
+
+
+def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits) -> Inferred:
+    """The typed, folded, live graph of a model whose inputs are bound.
 
     Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at
     once.
@@ -62,6 +77,8 @@ def infer(
     for name, kind in bound.types.items():
         value = bound.values.get(name)
         scope.slots[name] = walk.graph.input(kind, name) if value is None else walk.graph.constant(value, name)
+    walk.graph.texts.update(id for id in walk.graph.inputs if walk.graph.values[id].name in bound.texts)
+    walk.own_inputs = len(walk.graph.inputs)
     inputs = enter(walk.values, bound.open, bound.dimensions)
     walk.body(model.body, scope)
     outputs = [(name, scope.find(name)) for name in model.body.outputs]
@@ -69,10 +86,15 @@ def infer(
         if isinstance(slot, Foreign):
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
-    results = [(name, slot) for name, slot in outputs if isinstance(slot, int)]
+    results = walk.outputs([(name, slot) for name, slot in outputs if isinstance(slot, int)])
+    walk.raise_refusals()
+    texts = frozenset(name for name, slot in results if slot in walk.graph.texts)
+    words = tuple(walk.graph.words) if bound.texts or texts else ()
+    border = Border(words, bound.texts, texts, walk.state is not None)
+    inputs = inputs if walk.state is None else (*inputs, (None,))
     if not walk.values.sizes:
-        return walk.graph.finish(results), None
-    return leave(walk.values, results, bound.dimensions, inputs)
+        return Inferred(walk.graph.finish(results), None, border, tuple(walk.notices))
+    return Inferred(*leave(walk.values, results, bound.dimensions, inputs), border, tuple(walk.notices))
 
 
 def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> bool:
@@ -82,9 +104,13 @@ def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> boo
     """
     if key_of(call) in model.functions or rule_of(call) is not None:
         return True
+    if call.operator in STRUCTURAL:
+        return True
     if call.domain or (form_of(call.op, NEWEST_OPSET) is None and call.op not in operators):
         return False
-    return call.op in operators or call.op in FOLDED or call.op in STRUCTURAL or may_expand(call.op)
+    return (
+        call.op in operators or call.op in FOLDED or call.op in STRUCTURAL or call.op in DRAWING or may_expand(call.op)
+    )
 
 
 @dataclass
@@ -99,6 +125,13 @@ class _Walk:
     reads: int = 0
     folded: int = 0
     depth: int = 0
+    notices: list[str] = field(default_factory=list)
+    own_inputs: int = 0
+    """How many inputs the model has; those of the compiler follow."""
+    state: int | None = None
+    """What random operators read; None: there are none."""
+    streams: int = 0
+    sequences: Sequences = field(default_factory=Sequences)
     values: OpenValues = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +151,26 @@ class _Walk:
             refusals=tuple(self.refusals),
             details={"refused": self.refused},
         )
+
+    def outputs(self, found: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Of a sequence its elements, each an output of its own."""
+        results: list[tuple[str, int]] = []
+        taken = {name for name, _ in found}
+        for name, id in found:
+            if not is_sequence(id):
+                results.append((name, id))
+                continue
+            elements = [(f"{name}.{at}", one) for at, one in enumerate(self.sequences.of(id)) if one is not None]
+            if not elements or not taken.isdisjoint(each for each, _ in elements):
+                reason = f"output {quoted(name)} is a sequence of {len(elements)} tensors"
+                self.refuse(Refusal(reason, "give its elements as outputs, of names that no other output has"))
+                continue
+            results += elements
+            shown = ", ".join(quoted(each) for each, _ in elements[:MOST_NAMED])
+            self.notices.append(
+                f"output {quoted(name)} is a sequence: its {len(elements)} elements are outputs, {shown}"
+            )
+        return results
 
     def body(self, body: Body, scope: Scope) -> None:
         self.count_reads(len(body.constants))
@@ -187,9 +240,14 @@ class _Walk:
             prefix = f"{scope.source(call.source)}/"
             return self.expand(call, ids, scope, expand_function(call, function), prefix)
         self.values.source = scope.source(call.source)
+        if any(map(is_sequence, ids)) and (call.domain or call.op not in {*SEQUENCES, *PASSING}):
+            raise Unsupported("it is given a sequence, which the operator does not take", "give it the elements")
         if (rule := rule_of(call)) is not None:
-            site = Site(call, self._types(ids), self._arrays(ids))
+            texts = tuple(id in self.graph.texts for id in ids)
+            site = Site(call, self._types(ids), self._arrays(ids), texts, self.graph.numbers_of)
             return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+        if "::" in call.operator and call.operator in STRUCTURAL:
+            return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
             raise Unsupported(
                 f"operators of domain {quoted(call.domain)} are not known",
@@ -198,10 +256,13 @@ class _Walk:
         opset = scope.opsets.get("")
         if opset is None:
             raise Unsupported("the model imports no opset of ai.onnx", "add the opset to the model's opset_import")
+        call, opset = not_below_six(call, opset)
         check(call, opset)
         if call.op in STRUCTURAL:
             return STRUCTURAL[call.op](self, call, ids, scope)
-        place = Place(call, self._types(ids), self._arrays(ids), self.limits)
+        if call.op in DRAWING:
+            return self.drawn(call, ids, scope)
+        place = Place(call, self._types(ids), self._arrays(ids), limits=self.limits)
         if call.op in SIZES and self.values.concerns(ids):
             return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
@@ -224,7 +285,9 @@ class _Walk:
         assert form is not None
         count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
         site = OpenSite(self.values, call.op, ids, normal_attrs(call, form), count)
+        is_text = gives_text(call.op, self.graph.are_texts(ids))
         found = _guarded(lambda: MEASURED[call.op](site))
+        self.graph.texts.update(found[:1] if is_text else ())
         named = [self._named(id, call, scope, place) for place, id in enumerate(found[:count])]
         return (*named, *(None for _ in call.outputs[count:]))
 
@@ -275,10 +338,12 @@ class _Walk:
         types = self._types(ids)
         check_types(form, types, moves=Trait.MOVES in operator.traits)
         attrs = normal_attrs(call, form)
+        is_text = gives_text(call.op, self.graph.are_texts(ids))
         if self.values.concerns(ids) or is_said_by_data(self.values, call.op, ids):
             count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
             site = OpenSite(self.values, call.op, ids, attrs, count)
             found = _guarded(lambda: results_of(site))
+            self.graph.texts.update(found if is_text else ())
             named = [self._named(id, call, scope, place) for place, id in enumerate(found)]
             return (*named, *(None for _ in call.outputs[count:]))
         inputs = list(ids)
@@ -305,7 +370,8 @@ class _Walk:
             if arrays is None:
                 self.graph.value(result, label)
             else:
-                self.graph.constant(arrays[position], label)
+                id = self.graph.constant(arrays[position], label)
+                self.graph.texts.update((id,) if is_text else ())
         if arrays is None:
             self.graph.node(node)
         return (*node.outputs, *(None for _ in call.outputs[count:]))
@@ -363,19 +429,27 @@ class _Walk:
         self.folded += work_of(node, [array.size for array in arrays if array is not None], results)
         return _guarded(lambda: fold(operator, node, arrays, results))
 
+    def drawn(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Random numbers, by `compiler.frontend.draws`."""
+        rule = DRAWING.get(call.op, dropout)
+        site = Site(call, self._types(ids), self._arrays(ids))
+        return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+
     def identity(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Identity: `y = x`."""
         return ids[:1]
 
     def dropout(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """Dropout when not training, or of no element: `y = x`, and a mask of ones."""
+        """Dropout when not training, or of no element: `y = x`, and a mask of ones; else what it draws."""
         training = self.graph.constants.get(ids[2]) if len(ids) > 2 and ids[2] is not None else np.array(False)
         ratio = self.graph.constants.get(ids[1]) if len(ids) > 1 and ids[1] is not None else None
         if ratio is not None and not ratio.any():
             training = np.array(False)
         opset = scope.opsets.get("") or NEWEST_OPSET
-        if training is None or training.any() or (opset < 7 and not call.attrs.get("is_test", 0)):
+        if opset < 7 and not call.attrs.get("is_test", 0):
             raise Unsupported("it is in training form", "export the model in inference mode (model.eval())")
+        if training is None or training.any():
+            return self.drawn(call, ids, scope)
         if len(call.outputs) == 1:
             return ids[:1]
         assert ids[0] is not None
@@ -383,6 +457,16 @@ class _Walk:
         dtype = kind.dtype.numpy if opset < 10 else np.dtype(np.bool_)
         mask = np.broadcast_to(np.ones((), dtype), kind.dims)
         return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
+
+    def loop(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Loop, which may carry sequences where every turn is certain."""
+        try:
+            return loop(self, call, ids, scope)
+        except KeyError:
+            if not any(map(is_sequence, ids[2:])):
+                raise
+            reason = "it carries a sequence, and data decide how often it runs"
+            raise Unsupported(reason, "give a trip count that is known when compiling") from None
 
     def branch(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """If with a known condition is the branch taken, the other one is not looked at; else one of both results."""
@@ -402,6 +486,9 @@ class _Walk:
         for one, other in zip(*both, strict=True):
             if one is None or other is None:
                 raise Unsupported("a branch has a result that is absent", "export the model again")
+            if is_sequence(one) or is_sequence(other):
+                reason = "its branches give sequences, and only data choose between them"
+                raise Unsupported(reason, self.how_to_fix(ids[0]))
             try:
                 results.append(chosen(self.values, taken, one, other))
             except Unsupported as no:
@@ -436,13 +523,18 @@ class _Walk:
 
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
+    FLEX_ATTENTION: flex_attention,
+    **SEQUENCES,
+    NUMBER_OF: number_of,
+    RANDOM_BITS: random_bits,
+    ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
-    "Loop": loop,
+    "Loop": _Walk.loop,
     "OptionalGetElement": _Walk.element,
     "OptionalHasElement": _Walk.present,
-    "Scan": scan,
+    "Scan": scan_of_any_opset,
 }
 """Operators that are resolved while the graph is read, and never stand in it."""
 

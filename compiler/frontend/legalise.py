@@ -5,6 +5,8 @@ It is checked against its schema, upgraded to the newest opset, and every defaul
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from compiler.frontend.model import NEWEST_OPSET, AttrValue, Body, Call, Expansion, Foreign, Reference, quoted
@@ -18,6 +20,21 @@ from compiler.ops.operator import Unsupported
 _RULES: dict[str, tuple[tuple[int, Rule], ...]] = {
     op: tuple((before, rule) for name, before, rule in UPGRADES if name == op) for op, _, _ in UPGRADES
 }
+
+
+FIRST_READ = 6
+"""The oldest opset whose forms are understood."""
+
+
+def not_below_six(call: Call, opset: int) -> tuple[Call, int]:
+    """A call of an opset before 6 as one of opset 6, which is told what it may overwrite by nothing.
+
+    Where the form is another one in opset 6, `check` refuses the call.
+    """
+    if opset >= FIRST_READ:
+        return call, opset
+    attrs = {name: value for name, value in call.attrs.items() if name != "consumed_inputs"}
+    return replace(call, attrs=attrs), FIRST_READ
 
 
 def check(call: Call, opset: int) -> Form:

@@ -11,11 +11,12 @@ from pathlib import Path
 from compiler.contract import CompileOptions, bundle_digest
 from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.bind import Bound, Merged, bind
-from compiler.frontend.infer import infer
+from compiler.frontend.infer import Inferred, infer
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
 from compiler.frontend.open.values import Narrower, SameSize, WholeSteps
 from compiler.frontend.read import read
+from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ops.operator import Operator
@@ -30,6 +31,8 @@ class Loaded:
     digest: str
     open_shapes: OpenShapes | None = None
     """Which axes have a size that is only known while running; None: none has."""
+    border: Border = PLAIN
+    """Its strings, and whether it draws random numbers."""
 
 
 def load(
@@ -51,16 +54,17 @@ def load(
     limits = limits or Limits()
     read_model = read(model, limits, data)
     check_declared(read_model, limits)
-    bound, graph, open_shapes = bound_graph(read_model, options, operators, limits)
+    bound, found = bound_graph(read_model, options, operators, limits)
+    graph, open_shapes = found.graph, found.open_shapes
     graph.verify()
-    notices = (*bound.notices, *disagreements(read_model, graph, open_shapes))
-    return Loaded(graph, notices, _digest(read_model, data or {}), open_shapes)
+    notices = (*bound.notices, *found.notices, *disagreements(read_model, graph, open_shapes))
+    return Loaded(graph, notices, _digest(read_model, data or {}), open_shapes, found.border)
 
 
 def bound_graph(
     model: Model, options: CompileOptions, operators: Mapping[str, Operator], limits: Limits
-) -> tuple[Bound, Graph, OpenShapes | None]:
-    """The inputs as they are bound, and the graph.
+) -> tuple[Bound, Inferred]:
+    """The inputs as they are bound, and what was inferred.
 
     Dimensions that an operator puts side by side are one, or multiples of what makes them equal.
 
@@ -70,7 +74,7 @@ def bound_graph(
     while True:
         bound = bind(model.body.inputs, tuple(model.body.constants), options, limits, merged)
         try:
-            return bound, *infer(model, bound, operators, limits)
+            return bound, infer(model, bound, operators, limits)
         except SameSize as same:
             merged = merged.with_equal(*same.names)
         except WholeSteps as found:

@@ -21,7 +21,7 @@ from compiler.errors import MalformedModel
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType
 
-OLDEST_OPSET, NEWEST_OPSET = 6, 28
+OLDEST_OPSET, NEWEST_OPSET = 1, 28
 OLDEST_IR, NEWEST_IR = 3, 14
 
 
@@ -86,6 +86,8 @@ class Input:
     shape: tuple[int | str | None, ...] | None
     what: str = "a tensor"
     """The ONNX type in words that follow "it is", for the refusal of what has no DType."""
+    is_text: bool = False
+    """Whether its elements are strings, of which the program takes the numbers."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from onnx.defs import OpSchema
 from compiler.frontend.decode import attribute_value
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import AttrValue, Body, Call, Foreign, quoted
+from compiler.frontend.strings import is_text
 from compiler.frontend.tensors import Source
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Unsupported
@@ -131,6 +132,8 @@ def check_form(call: Call, form: Form) -> None:
             )
         if isinstance(value, Foreign):
             raise Unsupported(f"attribute {name!r} is {value.what}", "use a type from bool to double")
+        if is_text(value) and call.op != "Constant":
+            raise Unsupported(f"attribute {name!r} holds strings", "use a type from bool to double")
         if not _is_kind(value, form.kinds[name]):
             raise Unsupported(f"attribute {name!r} is not of kind {form.kinds[name]}", "export the model again")
     for name in form.required:

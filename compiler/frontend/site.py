@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +28,15 @@ class Site:
     call: Call
     types: tuple[TensorType | None, ...]
     constants: tuple[np.ndarray | None, ...]
+    texts: tuple[bool, ...] = ()
+    """Of each input, whether it holds numbers of strings; empty: none does."""
+    numbers_of: Callable[[np.ndarray], np.ndarray] = field(default=np.asarray, compare=False)
+    """The numbers that the program has for strings."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the first input is strings."""
+        return bool(self.texts) and self.texts[0]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Each function returns the one result as an array, or None where an input it need
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from compiler.errors import ModelTooLarge
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import AttrValue
 from compiler.frontend.site import Site
+from compiler.frontend.strings import text_array
 from compiler.frontend.tensors import DTYPES, check_size
 from compiler.ir.tensor import DType, static
 from compiler.ops.operator import Unsupported
@@ -23,7 +24,7 @@ from compiler.ops.operator import Unsupported
 class Place(Site):
     """A call with the limits that hold for what it computes."""
 
-    limits: Limits
+    limits: Limits = field(default_factory=Limits)
 
 
 def constant(place: Place) -> np.ndarray:
@@ -33,6 +34,9 @@ def constant(place: Place) -> np.ndarray:
     ((name, value),) = place.call.attrs.items()
     if isinstance(value, np.ndarray):
         return value
+    if name in ("value_string", "value_strings"):
+        words = value if isinstance(value, tuple) else (value,)
+        return text_array([str(word) for word in words], (len(words),) if isinstance(value, tuple) else ())
     dtypes = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
     if name not in dtypes or not isinstance(value, int | float | tuple):
         raise Unsupported(f"its value is a {name.removeprefix('value_')}", "use a tensor of type bool to double")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from compiler.contract import CompileOptions
 from compiler.errors import Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.bind import Bound, bind
 from compiler.frontend.correct import correct, open_inputs
-from compiler.frontend.infer import is_known
+from compiler.frontend.infer import Inferred, is_known
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph, check_declared, disagreements
 from compiler.frontend.model import Call, Model
 from compiler.frontend.read import read
+from compiler.frontend.strings import is_text
+from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tensor import TensorType
@@ -47,6 +50,10 @@ class Use:
     """Calls that were not come to, because they read what a refused one makes: only their names could be looked up."""
 
 
+def _holds_numbers(array: object) -> TypeGuard[np.ndarray]:
+    return isinstance(array, np.ndarray) and not is_text(array)
+
+
 @dataclass(frozen=True)
 class Survey:
     """What surveying a model found.
@@ -57,6 +64,7 @@ class Survey:
     types     of the inputs as the graph has them; empty where they cannot be bound even so
     open      names of the inputs that the given options leave a dimension of open
     graph     None where a node is refused
+    border    its strings, and whether it draws random numbers
     open_shapes  which axes of the graph are open; None: none is
     """
 
@@ -70,13 +78,14 @@ class Survey:
     uses: tuple[Use, ...]
     notices: tuple[str, ...]
     open_shapes: OpenShapes | None = None
+    border: Border = PLAIN
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
         """The file's tensors that a call reads."""
         read = {name for call in self.model.body.calls for name in call.reads} | {*self.model.body.outputs}
         constants = self.model.body.constants.items()
-        return {name: array for name, array in constants if name in read and isinstance(array, np.ndarray)}
+        return {name: array for name, array in constants if name in read and _holds_numbers(array)}
 
 
 def survey(
@@ -98,8 +107,17 @@ def survey(
     problems: list[TilewrightError] = []
     given = options
     bound, options = _bind(found, given, limits, problems)
-    graph, shapes = _infer(found, options, operators, limits, problems) if bound else (None, None)
-    notices = (*bound.notices, *(disagreements(found, graph, shapes) if graph else ())) if bound else ()
+    inferred = _infer(found, options, operators, limits, problems) if bound else None
+    graph, shapes = (inferred.graph, inferred.open_shapes) if inferred else (None, None)
+    notices = (
+        (
+            *bound.notices,
+            *(inferred.notices if inferred else ()),
+            *(disagreements(found, graph, shapes) if graph else ()),
+        )
+        if bound
+        else ()
+    )
     refusals = tuple(refusal for problem in problems for refusal in problem.refusals)
     return Survey(
         found,
@@ -112,6 +130,7 @@ def survey(
         tuple(_uses(found, refusals, operators, walked=_walked(bound, graph, problems))),
         notices,
         shapes,
+        inferred.border if inferred else PLAIN,
     )
 
 
@@ -137,14 +156,14 @@ def _infer(
     operators: Mapping[str, Operator],
     limits: Limits,
     problems: list[TilewrightError],
-) -> tuple[Graph | None, OpenShapes | None]:
+) -> Inferred | None:
     try:
-        _, graph, shapes = bound_graph(model, options, operators, limits)
-        graph.verify()
-        return graph, shapes
+        _, inferred = bound_graph(model, options, operators, limits)
+        inferred.graph.verify()
+        return inferred
     except TilewrightError as error:
         problems.append(error)
-        return None, None
+        return None
 
 
 def _walked(bound: Bound | None, graph: Graph | None, problems: list[TilewrightError]) -> bool:

@@ -18,6 +18,7 @@ from onnx import TensorProto
 from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Foreign, quoted, text
+from compiler.frontend.strings import text_array
 from compiler.ir.small import BITS, packed_bytes, unpacked
 from compiler.ir.tensor import DType
 
@@ -88,8 +89,13 @@ def dtype_of(code: int, where: str) -> DType | Foreign:
 
 
 def array_of(tensor: TensorProto, source: Source) -> np.ndarray | Foreign:
-    """The tensor's elements, read-only. Raises MalformedModel where the declared size and the bytes disagree."""
+    """The tensor's elements, read-only; strings as objects.
+
+    Raises MalformedModel where the declared size and the bytes disagree.
+    """
     where = f"tensor {quoted(text(tensor.name))}"
+    if tensor.data_type == TensorProto.STRING:
+        return _strings(tensor, where, source.limits)
     dtype = dtype_of(tensor.data_type, where)
     if isinstance(dtype, Foreign):
         return dtype
@@ -112,6 +118,18 @@ def array_of(tensor: TensorProto, source: Source) -> np.ndarray | Foreign:
     array = flat.reshape(shape)
     array.flags.writeable = False
     return array
+
+
+def _strings(tensor: TensorProto, where: str, limits: Limits) -> np.ndarray:
+    """An array of str."""
+    shape = _shape(tensor, DType.I64, where, limits)
+    _expect(len(tensor.string_data), math.prod(shape), "strings", where, shape)
+    return text_array([string(item) for item in tensor.string_data], shape)
+
+
+def string(data: bytes) -> str:
+    """A string of the file, of whatever bytes."""
+    return data.decode("utf-8", errors="surrogateescape")
 
 
 def _shape(tensor: TensorProto, dtype: DType, where: str, limits: Limits) -> tuple[int, ...]:

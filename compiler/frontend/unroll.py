@@ -85,8 +85,6 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
 
     Sources are tensors that are read slice by slice.
     """
-    if (scope.opsets.get("") or 0) < 9:
-        raise Unsupported("Scan had a batch axis before opset 9", "export the model with opset 9 or newer")
     body = _body(call, scope)
     read = call.attrs.get("num_scan_inputs")
     if not isinstance(read, int) or not 0 < read <= len(ids) or any(id is None for id in ids):

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from compiler.ir.small import FLOATS, wide
+from compiler.ir.small import BITWISE, FLOATS, wide
 from compiler.ir.tensor import DType
 
 Array = np.ndarray
@@ -125,11 +125,13 @@ def cast(array: Array, to: DType, saturate: bool = False, rounding: str = "neare
 
     `saturate` clamps to the target's (finite) range first and turns NaN into 0 where the target is an integer. Without
     it, integers wrap, and a float that does not fit an integer gives some value. What becomes a small float is an F32
-    before, as in ONNX's own reference; `rounding` is that of F8E8M0.
+    before, as in ONNX's own reference; `rounding` is that of F8E8M0, or BITWISE.
     """
     source = DType.of(array.dtype)
     if source is to:
         return array
+    if rounding == BITWISE:
+        return np.ascontiguousarray(array).view(to.numpy).reshape(array.shape)
     if source is DType.BF16 or source.is_small:
         array = array.astype(np.float32 if source is DType.BF16 else wide(source).numpy)
     if to in FLOATS:

@@ -235,7 +235,8 @@ class Apply(Expr):
 class Cast(Expr):
     """Conversion to another dtype. Float to integer truncates; `saturate` clamps to the target's range first.
 
-    `rounding` is one of `compiler.ir.small.ROUNDINGS`: only of what becomes F8E8M0.
+    `rounding` is one of `compiler.ir.small.ROUNDINGS`, which matters to what becomes F8E8M0 alone, or BITWISE:
+    then the result is what has the same bits in another type of the same width, of which one is F32 or F64.
     """
 
     arg: Expr

@@ -23,7 +23,7 @@ import numpy as np
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr
 from compiler.ir.index import Axis, Index, Indirect
-from compiler.ir.small import ROUNDINGS
+from compiler.ir.small import BITWISE, ROUNDINGS
 from compiler.ir.tensor import Dim, DType, Layout, Symbol, TensorType
 from compiler.ir.text import digest
 from compiler.ir.tokens import Cursor
@@ -152,7 +152,7 @@ def expr(at: Cursor, axes: Axes, types: Types) -> Expr:
     if name in ("cast", "saturate"):
         at.expect(":")
         kind = dtype(at)
-        rounding = next((word for word in ROUNDINGS if at.accept(word)), ROUNDINGS[0])
+        rounding = next((word for word in (*ROUNDINGS, BITWISE) if at.accept(word)), ROUNDINGS[0])
         return Cast(args[0], kind, name == "saturate", rounding)
     return Where(*args) if name == "where" else Apply(name, args)
 

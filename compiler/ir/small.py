@@ -59,6 +59,8 @@ BITS: Mapping[DType, int] = {
 }
 """Of an element, by small type."""
 
+BITWISE = "bits"
+"""How a conversion is called that keeps the bits and not the number."""
 ROUNDINGS = ("nearest", "up", "down")
 """Of numbers that become e8m0: to the nearest power of two, of which two the greater; to the next greater; to the next
 less. All other types round to the nearest, half to even."""

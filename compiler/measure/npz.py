@@ -31,6 +31,10 @@ MOST_LISTED = 8
 """Bindings that an error names."""
 MOST_HEADER_BYTES = 16 * 1024
 PIECE = 1 << 20
+STRING = "string"
+"""The dtype of inputs that travel as numpy's arrays of text."""
+MOST_STRING_BYTES = 4 << 16
+"""Of the longest string, four for a character."""
 SUFFIX = ".npy"
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """What numpy writes. zipfile unpacks the others without a bound on what comes out."""
@@ -138,14 +142,19 @@ def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                     raise UnsupportedModel(f"output {name!r} cannot be in an archive", fix="rename it in the model")
                 # A ZipInfo of its own: the time in it is that of the format's beginning, and not now.
                 with archive.open(zipfile.ZipInfo(name + SUFFIX), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(
-                        member, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False
-                    )
+                    np.lib.format.write_array(member, _plain(array), allow_pickle=False)
         with open(unfinished, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Row-major, strings as numpy's text: nothing in an archive is pickled."""
+    if array.dtype.hasobject and all(isinstance(item, str) for item in array.flat):
+        return array.astype(np.str_) if array.size else np.empty(array.shape, "U1")
+    return array if array.dtype.hasobject else np.ascontiguousarray(array).reshape(array.shape)
 
 
 _HOW = "write it with numpy.savez(path, **{name: array})"
@@ -272,7 +281,8 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, spec: Spec) -> _He
     if dtype.hasobject:
         return Refusal(f"input {spec.name!r} holds pickled objects", f"send it as {_text(spec)}")
     if not _castable(dtype, spec):
-        return Refusal(f"input {spec.name!r} is {dtype}, not {spec.dtype}", f".astype({spec.numpy.name!r})")
+        wanted = "U" if spec.dtype == STRING else spec.numpy.name
+        return Refusal(f"input {spec.name!r} is {dtype}, not {spec.dtype}", f".astype({wanted!r})")
     if not _fits(shape, spec):
         return Refusal(
             f"input {spec.name!r} has shape {list(shape)!s:.200}, not {_shape_text(spec)}", "or compile for that shape"
@@ -300,6 +310,8 @@ def _axis_text(axis: Axis) -> str:
 
 
 def _castable(dtype: np.dtype[Any], spec: Spec) -> bool:
+    if spec.dtype == STRING:
+        return dtype.kind in "US" and 0 < dtype.itemsize <= MOST_STRING_BYTES
     if spec.dtype == "bfloat16":
         # numpy writes ml_dtypes' bfloat16, which has no meaning to it, as two bytes.
         return dtype.newbyteorder("=") == np.uint16 or dtype == np.dtype("V2")
@@ -323,8 +335,17 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: _Header) ->
     return memory.view(header.dtype).reshape(header.shape, order="F" if header.columns_first else "C")
 
 
+def _strings(array: np.ndarray, spec: Spec) -> np.ndarray | Refusal:
+    try:
+        return np.char.decode(array, "utf-8").astype(object) if array.dtype.kind == "S" else array.astype(object)
+    except ValueError as reason:  # bytes that are no UTF-8, numbers that are no characters
+        return Refusal(f"input {spec.name!r} is no text: {reason!s:.200}", "send it as numpy's text, of dtype '<U...'")
+
+
 def _cast(array: np.ndarray, spec: Spec) -> np.ndarray | Refusal:
-    """In the model's dtype; refused where a value does not fit into it."""
+    """In the model's dtype; refused where a value does not fit into it. Strings are objects."""
+    if spec.dtype == STRING:
+        return _strings(array, spec)
     if (spec.dtype == "bfloat16" or spec.dtype in SMALL) and array.dtype.kind == "V":
         array = array.view(spec.numpy)
     if array.dtype != spec.numpy:

@@ -9,7 +9,7 @@ from compiler.ir.expr import Expr, Load
 from compiler.ir.graph import Node
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Kernel
-from compiler.ir.small import FLOATS, ROUNDINGS
+from compiler.ir.small import BITS, BITWISE, FLOATS, ROUNDINGS
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.build import at, cast, view_kernel
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -112,7 +112,39 @@ def _cast_like(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return (_converted(node, x, DType.of(like.dtype)),)
 
 
+# BitCast: the same bits in another type of the same width
+
+HALVES = (DType.F16, DType.BF16)
+
+
+def _infer_bits(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, target = given(types, 0), dtype_of(node.attrs.get("to"))
+    if x.dtype.bytes != target.bytes:
+        raise Unsupported(f"{x} and {target} have not the same width", "give a type of as many bits")
+    if x.dtype is not target and ({x.dtype, target} & {*HALVES, *BITS}):
+        raise Unsupported(f"it reads the bits of {x.dtype} as {target}", "use types of 32 or 64 bits, or integers")
+    return (TensorType(target, x.shape),)
+
+
+def _define_bits(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
+    x, target = given(types, 0), outs[0].dtype
+    rounding = BITWISE if x.dtype.is_float != target.is_float else "nearest"
+    return view_kernel(
+        node.op, types, outs[0], lambda axes: cast(Load("x0", at(axes), x.dtype), target, rounding=rounding)
+    )
+
+
+def _bits(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+    """Of a float that is given in float64 and stands for one of 32 bits: the bits of that."""
+    (x,) = arrays_at(arrays, 0)
+    target = dtype_of(node.attrs.get("to")).numpy
+    if x.dtype.kind == "f":
+        x = x.astype(np.dtype(f"f{target.itemsize}"))
+    return (np.ascontiguousarray(x).view(target).reshape(x.shape),)
+
+
 OPERATORS: tuple[Operator, ...] = (
+    Operator("BitCast", _infer_bits, _bits, _define_bits, opsets=(26, 28), traits=Trait.ELEMENTWISE | Trait.UNARY),
     Operator("Cast", _infer_cast, _cast, _define, traits=Trait.ELEMENTWISE | Trait.UNARY),
     Operator("CastLike", _infer_like, _cast_like, _define),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached
+from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
@@ -26,8 +27,8 @@ class Facts:
     in the plan's order (empty: as the costs make it), `measured` when they did in traced runs (empty: not traced); both
     in seconds from the beginning of a run. `ranges` are those of inputs of which something is demanded, `samples` the
     SHA-256s of inputs on which it was judged and, the first, timed. `open` says which axes of inputs and outputs are
-    open, and `opt` the most usual size of each dimension, in its order. Texts may quote names from the model: they are
-    escaped where they are shown.
+    open, and `opt` the most usual size of each dimension, in its order. `border` has the model's strings, and says
+    whether it draws random numbers. Texts may quote names from the model: they are escaped where they are shown.
     """
 
     model_digest: str
@@ -49,6 +50,7 @@ class Facts:
     samples: tuple[str, ...] = ()
     open: OpenShapes | None = None
     opt: tuple[int, ...] = ()
+    border: Border = PLAIN
     compiler_version: str = COMPILER_VERSION
 
     @property

@@ -29,8 +29,10 @@ OF_A_BINDING = (
     "predicted_s",
 )
 """What the manifest says of each binding."""
-SAMPLES, OPEN = "samples", "open"
-"""What it says of those alone that were judged on some, and of the whole; and of those that leave dimensions open."""
+SAMPLES = "samples"
+OF_SOME = (SAMPLES, "open", "strings", "random")
+"""What it says of those alone that were judged on some (and of the whole), that leave dimensions open, that take or
+give strings, and that draw random numbers."""
 SHARED = ("loader.py", "__main__.py", "chart/")
 """Files that are the same for each binding."""
 
@@ -84,5 +86,5 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
 
 def _described(number: int, part: Part) -> dict[str, Any]:
     """What the manifest says of a binding."""
-    keys = [*OF_A_BINDING, *(key for key in (SAMPLES, OPEN) if key in part.manifest)]
+    keys = [*OF_A_BINDING, *(key for key in OF_SOME if key in part.manifest)]
     return {"dims": dict(part.dims), "folder": folder_of(number), **{key: part.manifest[key] for key in keys}}

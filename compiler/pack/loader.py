@@ -61,8 +61,9 @@ _TYPES = {
     "bfloat16": (4, 16),
     "float32": (2, 32),
     "float64": (2, 64),
+    "string": (0, 64),
 }
-"""DLPack's code and bits of each element type but the small ones, which are carried as uint8."""
+"""DLPack's code and bits of each element type but the small ones, which are carried as uint8; strings as numbers."""
 
 _SMALL = {
     "float8_e4m3fn": (0x00, 0x40, 0x80),
@@ -118,7 +119,8 @@ class TensorSpec(NamedTuple):
 
     A `bfloat16` tensor is given and returned as its bits, in uint16, and one of a type of 8 bits and less (float8_...,
     float6_..., float4_e2m1fn, int4, uint4, int2, uint2) as its codes in uint8, one to a byte, in the lowest bits.
-    ml_dtypes' own arrays, which are that, are accepted.
+    ml_dtypes' own arrays, which are that, are accepted. A `string` tensor is an array of str, and in the program the
+    number of each string.
     """
 
     name: str
@@ -133,7 +135,8 @@ class TensorSpec(NamedTuple):
     @property
     def carrier(self) -> str:
         """The name of that dtype, and of tensors elsewhere."""
-        return "uint16" if self.dtype == "bfloat16" else "uint8" if self.dtype in _SMALL else self.dtype
+        others = {"bfloat16": "uint16", "string": "int64"}
+        return "uint8" if self.dtype in _SMALL else others.get(self.dtype, self.dtype)
 
     @property
     def axes(self) -> tuple[Size | None, ...]:
@@ -219,7 +222,8 @@ class Binding(NamedTuple):
     asked for, `open` for each of these, and inputs and outputs that are an OpenSpec where they have such an axis. Its
     program takes for each of `open` a scalar (int64) behind the inputs, and gives a scalar for each different number in
     `sizes` behind the outputs; `sizes` has, for each axis of each output, the number of the program's output that holds
-    its size, None where it has but one.
+    its size, None where it has but one. `words` are the strings that the model holds, each at its number. A model that
+    draws numbers (`random`) takes a state behind the inputs: int64 [2], a key and the number of the run.
     """
 
     number: int
@@ -228,6 +232,8 @@ class Binding(NamedTuple):
     outputs: tuple[TensorSpec, ...]
     open: tuple[Size, ...] = ()
     sizes: tuple[tuple[int | None, ...], ...] = ()
+    words: tuple[str, ...] = ()
+    random: bool = False
 
     def __str__(self) -> str:
         ranges = {one.name: one for one in self.open}
@@ -245,13 +251,26 @@ class Binding(NamedTuple):
     @property
     def program_inputs(self) -> tuple[TensorSpec, ...]:
         """What the program takes, in order."""
-        return (*self.inputs, *(TensorSpec(f"size:{one.name}", "int64", ()) for one in self.open))
+        state = (TensorSpec("random:state", "int64", (2,)),) if self.random else ()
+        return (*self.inputs, *state, *(TensorSpec(f"size:{one.name}", "int64", ()) for one in self.open))
 
     @property
     def program_outputs(self) -> tuple[TensorSpec, ...]:
         """What the program gives, in order."""
         count = len({number for axes in self.sizes for number in axes if number is not None})
         return (*self.outputs, *(TensorSpec(f"size:{at}", "int64", ()) for at in range(count)))
+
+    @property
+    def has_strings(self) -> bool:
+        """Whether an input or an output is of strings."""
+        return any(spec.dtype == "string" for spec in (*self.inputs, *self.outputs))
+
+    @property
+    def coded(self) -> Binding:
+        """The same as a C program has it: strings are their numbers, and a state of random numbers is an input."""
+        inputs, outputs = (tuple(map(_numbered, specs)) for specs in (self.inputs, self.outputs))
+        state = self.program_inputs[len(inputs) : len(inputs) + self.random]
+        return self._replace(inputs=(*inputs, *state), outputs=outputs, random=False)
 
     @property
     def has_sizes(self) -> bool:
@@ -289,6 +308,45 @@ class Binding(NamedTuple):
             for at, axis in enumerate(spec.axes):
                 if axis is not None:
                     yield axis.name, (shape[at], f"axis {at} of input {spec.name!r}")
+
+
+def _numbered(spec: TensorSpec) -> TensorSpec:
+    """With the numbers of strings for strings."""
+    if spec.dtype != "string":
+        return spec
+    if isinstance(spec, OpenSpec):
+        return OpenSpec(spec.name, "int64", spec.shape, spec.axes)
+    return TensorSpec(spec.name, "int64", spec.shape)
+
+
+class _Strings:
+    """The numbers of strings during one run: those of the model, and from -1 down one for each other that is met."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._numbers = {word: number for number, word in enumerate(words)}
+        self._others: list[str] = []
+
+    def numbers(self, spec: TensorSpec, value: Any) -> Array:
+        """An input as numbers. Raises InputError for what is no array of strings."""
+        array = np.asarray(value)
+        if array.dtype.kind not in "OSUT" or not all(isinstance(item, (str, bytes)) for item in array.flat):
+            raise InputError(f"input {spec.name!r} is no array of strings. Fix: give it as {spec}, of str")
+        flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.flat]
+        return np.array([self._number(item) for item in flat], np.int64).reshape(array.shape)
+
+    def _number(self, word: str) -> int:
+        number = self._numbers.get(word)
+        if number is None:
+            self._others.append(word)
+            number = self._numbers[word] = -len(self._others)
+        return number
+
+    def of(self, numbers: Array) -> Array:
+        """Strings of their numbers, as an array of objects."""
+        found = np.empty(numbers.size, object)
+        found[:] = [self._words[number] if number >= 0 else self._others[-1 - number] for number in numbers.flat]
+        return found.reshape(numbers.shape)
 
 
 class PlanSpec(NamedTuple):
@@ -586,15 +644,15 @@ class _Capacity:
         self._outputs: list[Array | None] = [None] * len(binding.outputs)
         self._found = [np.zeros((), np.int64) for _ in binding.program_outputs[len(binding.outputs) :]]
 
-    def take(self, arrays: Sequence[Array | DeviceArray]) -> list[Array | DeviceArray]:
-        """What the program takes for inputs: those that are as large as may be, themselves, and all sizes."""
+    def take(self, arrays: Sequence[Array | DeviceArray], state: Sequence[Array] = ()) -> list[Array | DeviceArray]:
+        """What the program takes for inputs: those that are as large as may be, themselves, a state, and all sizes."""
         shapes = [array.spec.shape if isinstance(array, DeviceArray) else array.shape for array in arrays]
         if said := self.binding.misfit(shapes):
             raise InputError(said)
         sizes = self.binding.sizes_of(shapes)
         for dimension, size in zip(self.binding.open, self._sizes, strict=True):
             size[...] = sizes[dimension.name]
-        return [*(self._padded(at, array) for at, array in enumerate(arrays)), *self._sizes]
+        return [*(self._padded(at, array) for at, array in enumerate(arrays)), *state, *self._sizes]
 
     def _padded(self, at: int, array: Array | DeviceArray) -> Array | DeviceArray:
         if isinstance(array, DeviceArray) or array.shape == self.binding.inputs[at].shape:
@@ -674,6 +732,11 @@ class Model:
               and all else that takes inputs go to the one that has their shapes, which is loaded when first needed:
               one made for exactly these, else the one with the least ranges that hold them
 
+    seed      of a model that draws random numbers, the key of all that it draws, with the number of the run: equal
+              seeds draw equal numbers. None: another one each time that a model is loaded
+    coded     inputs and outputs are the program's own: strings are their numbers (`Binding.words`), and the state of
+              random numbers is an input
+
     Weights are mapped from the file and shared by all processes that use it; on a GPU each Model has a copy. A Model
     may be used from any thread, one run at a time: `run` waits for the other to end. For runs side by side make several
     Models. It does not survive a fork. Raises ArtifactError, or WrongMachine when this machine cannot run it.
@@ -693,6 +756,8 @@ class Model:
         plan: int | None = None,
         pin: bool = False,
         binding: int | None = None,
+        seed: int | None = None,
+        coded: bool = False,
     ) -> None:
         self._instance = ctypes.c_void_p()
         self._library: _Library | None = None
@@ -710,12 +775,17 @@ class Model:
             self.bindings = _bindings(self.manifest)
             number = 1 if binding is None else binding
             _check_binding(number, self.bindings)
+            if coded:
+                self.bindings = tuple(one.coded for one in self.bindings)
             self.binding = self.bindings[number - 1]
             self._by_size = sorted(self.bindings, key=lambda one: one.size)
             self.inputs, self.outputs = self.binding.inputs, self.binding.outputs
             self._folder = str(self.manifest["bindings"][number - 1]["folder"]) if "bindings" in self.manifest else ""
             self._others: dict[int, Model] = {}
-            self._open = functools.partial(type(self), self._files, lanes, spin_us=spin_us, device=device, pin=pin)
+            self._open = functools.partial(
+                type(self), self._files, lanes, spin_us=spin_us, device=device, pin=pin, seed=seed, coded=coded
+            )
+            self._state = self._first_state(seed)
             self._chooses = binding is None and len(self.bindings) > 1
             self.device = device
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
@@ -733,6 +803,13 @@ class Model:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self.load_seconds = time.perf_counter() - begin
+
+    def _first_state(self, seed: int | None) -> list[Array]:
+        """What the first run is given, of a model that draws random numbers; the second number counts the runs."""
+        if not self.binding.random:
+            return []
+        key = int.from_bytes(os.urandom(8), "little") if seed is None else seed % 2**64
+        return [np.array([key - 2**64 if key >= 2**63 else key, 0], np.int64)]
 
     def _create(self, lanes: int, spin_us: int, device: int, plan: int | None, pin: bool) -> None:
         library = self._opened()
@@ -763,26 +840,30 @@ class Model:
         `out` may give arrays for some or all outputs, which are filled and returned. Strided arrays are fine, row-major
         ones are used in place. A model that runs on a GPU also takes tensors in that GPU's memory (with `__dlpack__` or
         `__cuda_array_interface__`: PyTorch, CuPy, JAX, Numba) for `inputs` and `out`: row-major, and used in place;
-        outputs are complete when this returns. Raises InputError when something does not fit, RunError when the model
+        outputs are complete when this returns. Strings are arrays or nested lists of str, and come back as arrays of
+        str objects; `out` takes none. Raises InputError when something does not fit, RunError when the model
         is closed or fails.
         """
         _check_names("input", inputs, self.inputs)
         if (chosen := self._asked(inputs)) is not self:
             return chosen.run(inputs, out)
         given = out or {}
-        _check_names("output", given, self.outputs)
+        _check_names("output", given, [spec for spec in self.outputs if spec.dtype != "string"])
         for spec in self.inputs:
             if spec.name not in inputs:
                 raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
-        arrays = [self._input(spec, inputs[spec.name]) for spec in self.inputs]
+        strings = self._strings()
+        arrays = [self._input(spec, inputs[spec.name], strings) for spec in self.inputs]
         results = self._call(arrays, self._results([given.get(spec.name) for spec in self.outputs], arrays))
+        results = self._as_strings(results, strings)
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
         if (chosen := self._fitting(inputs)) is not self:
             return chosen.run_flat(inputs, out)
-        results = self._call(*self._flat(inputs, out))
+        strings = self._strings()
+        results = self._as_strings(self._call(*self._flat(inputs, out, strings)), strings)
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
@@ -793,7 +874,8 @@ class Model:
         `inputs` and `out` are in the order of `.inputs` and `.outputs`; arrays of the right type are used in place, so
         what is written to an input between two calls is seen by the second: on a GPU if that is complete, or in the
         legacy default stream. A binding that leaves dimensions open may also be given what its program takes and fills
-        (`staged`, `resident`), which is then used in place. Raises as `run` does.
+        (`staged`, `resident`), which is then used in place. Strings are read once, here, and an output of strings is
+        filled with their numbers (int64). Raises as `run` does.
         """
         if (chosen := self._fitting(inputs)) is not self:
             return chosen.bind(inputs, out)
@@ -844,7 +926,7 @@ class Model:
         These are arrays of their own, zero beyond what was given, and the sizes. Raises InputError as `run` does.
         """
         arrays, _ = self._flat(inputs, None)
-        return [np.array(array) for array in _Capacity(self.binding).take(arrays)]
+        return [np.array(array) for array in _Capacity(self.binding).take(arrays, self._state)]
 
     def resident(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
         """Inputs and outputs in the memory that a model on a GPU has for them.
@@ -868,7 +950,11 @@ class Model:
         ranges = {one["name"]: one["range"] for one in self._described()["inputs"] if "range" in one}
         for port in self.inputs:
             spec = port.at(sizes or {}) if isinstance(port, OpenSpec) else port
-            if spec.name in ranges:
+            if spec.dtype == "string":
+                known = [*self.binding.words, "another"]
+                drawn = [known[at] for at in random.integers(0, len(known), math.prod(spec.shape))]
+                made[spec.name] = np.array(drawn, object).reshape(spec.shape)
+            elif spec.name in ranges:
                 made[spec.name] = _in_range(spec, ranges[spec.name], random)
             elif spec.dtype in _SMALL:
                 made[spec.name] = _codes(spec, random)
@@ -1011,10 +1097,24 @@ class Model:
     def _arrays(self, inputs: Mapping[str, Any] | None) -> list[Any]:
         given = self.random_inputs() if inputs is None else inputs
         _check_names("input", given, self.inputs)
-        return [self._input(spec, given[spec.name]) for spec in self.inputs]
+        strings = self._strings()
+        return [self._input(spec, given[spec.name], strings) for spec in self.inputs]
 
-    def _input(self, spec: TensorSpec, value: Any) -> Array | DeviceArray:
+    def _strings(self) -> _Strings | None:
+        """For one run; None where nothing is of strings."""
+        return _Strings(self.binding.words) if self.binding.has_strings else None
+
+    def _as_strings(self, results: list[Any], strings: _Strings | None) -> list[Any]:
+        """Results of a run, those of strings as such."""
+        if strings is None:
+            return results
+        specs = zip(self.outputs, results, strict=True)
+        return [strings.of(result) if spec.dtype == "string" else result for spec, result in specs]
+
+    def _input(self, spec: TensorSpec, value: Any, strings: _Strings | None = None) -> Array | DeviceArray:
         """An input, found fit."""
+        if spec.dtype == "string" and strings is not None:
+            return _as_array(spec, strings.numbers(spec, value))
         if self.on_gpu and isinstance(spec, OpenSpec) and _is_on_gpu(value):
             raise InputError(
                 f"input {spec.name!r} is in the memory of a GPU, and has axes that are open. Fix: copy it to the host"
@@ -1022,7 +1122,9 @@ class Model:
         found = _on_gpu(f"input {spec.name!r}", spec, value, self.device) if self.on_gpu else None
         return _as_array(spec, value) if found is None else found
 
-    def _flat(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
+    def _flat(
+        self, inputs: Sequence[Any], out: Sequence[Any] | None, strings: _Strings | None = None
+    ) -> tuple[list[Any], list[Any]]:
         """Inputs and outputs that are in order, found fit."""
         if self._capacity and out is not None and self._is_of_program(inputs, out):
             return self._of_program(inputs, out)
@@ -1031,7 +1133,8 @@ class Model:
                 raise InputError(
                     f"{len(given)} {kind} for {len(specs)}. Fix: give {', '.join(map(str, specs)) or 'none'}"
                 )
-        arrays = [self._input(spec, value) for spec, value in zip(self.inputs, inputs, strict=True)]
+        strings = strings or self._strings()
+        arrays = [self._input(spec, value, strings) for spec, value in zip(self.inputs, inputs, strict=True)]
         return arrays, self._results(list(out) if out is not None else [None] * len(self.outputs), arrays)
 
     def _is_of_program(self, inputs: Sequence[Any], out: Sequence[Any]) -> bool:
@@ -1079,10 +1182,15 @@ class Model:
             self._opened()
             if os.getpid() != self._process:
                 raise RunError("the model was loaded before this process was forked. Fix: load it in this process")
-            if self._capacity is None or self._is_of_program(arrays, results):
+            if self._is_of_program(arrays, results):
                 self._invoke(arrays, results, function, *more)
                 return results
-            self._invoke(self._capacity.take(arrays), self._capacity.blank(results), function, *more)
+            if self._state:
+                self._state[0][1] += 1
+            if self._capacity is None:
+                self._invoke([*arrays, *self._state], results, function, *more)
+                return results
+            self._invoke(self._capacity.take(arrays, self._state), self._capacity.blank(results), function, *more)
             return self._capacity.results(results, arrays)
 
     def _invoke(self, arrays: Sequence[Any], results: Sequence[Any], function: Any, *more: Any) -> None:
@@ -1111,8 +1219,9 @@ def _is_open(axis: Size | None) -> bool:
 def _binding(number: int, described: Mapping[str, Any]) -> Binding:
     """One that a manifest describes."""
     inputs, outputs, ranges = described["inputs"], described["outputs"], described.get("open")
+    words, draws = tuple(described.get("strings", ())), bool(described.get("random"))
     if ranges is None:
-        return Binding(number, dict(described["dims"]), _specs(inputs), _specs(outputs))
+        return Binding(number, dict(described["dims"]), _specs(inputs), _specs(outputs), words=words, random=draws)
     sizes = tuple(
         Size(one["name"], one["min"], one["opt"], one["max"], one.get("step", 1)) for one in ranges["dimensions"]
     )
@@ -1123,7 +1232,7 @@ def _binding(number: int, described: Mapping[str, Any]) -> Binding:
     ]
     numbers = tuple(map(tuple, ranges["outputs"]))
     specs = _specs(inputs, of_inputs), _specs(outputs, of_outputs)
-    return Binding(number, dict(described["dims"]), *specs, sizes, numbers)
+    return Binding(number, dict(described["dims"]), *specs, sizes, numbers, words, draws)
 
 
 def _bindings(manifest: Mapping[str, Any]) -> tuple[Binding, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal
 
 from compiler.errors import VerifyError
+from compiler.ir.border import RANDOM_STATE, Border
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
@@ -19,6 +20,8 @@ from compiler.pack.work import flops
 
 FORMAT_VERSION = 1
 ABI_VERSION = 3
+STRING = "string"
+"""The dtype of ports of which the program takes and gives the numbers of strings, i64."""
 
 
 def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, bytes]) -> dict[str, Any]:
@@ -40,9 +43,14 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "weight_bytes": len(program.weights),
         "predicted_s": predicted_seconds(plan, facts),
         **({"samples": list(facts.samples)} if facts.samples else {}),
-        "inputs": [{**port_json(port), **_range(port, facts)} for port in own(program.inputs, facts.open, "inputs")],
-        "outputs": [port_json(port) for port in own(program.outputs, facts.open, "outputs")],
+        "inputs": [
+            {**_described(port, facts.border.inputs), **_range(port, facts)}
+            for port in own(program.inputs, facts.open, "inputs")
+            if not (facts.border.random and port.name == RANDOM_STATE)
+        ],
+        "outputs": [_described(port, facts.border.outputs) for port in own(program.outputs, facts.open, "outputs")],
         **_open(facts),
+        **_border(facts.border),
         "files": files_json(members),
     }
 
@@ -116,7 +124,20 @@ def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict
 
 def _range(port: Port, facts: Facts) -> dict[str, Any]:
     """The numbers that an input takes, as `[low, high]`, where something is demanded; null for an end without bound."""
+    if port.name in facts.border.inputs:
+        return {}
     return next(({"range": [one.low, one.high]} for one in facts.ranges if one.input == port.name), {})
+
+
+def _border(border: Border) -> dict[str, Any]:
+    """The strings of the model, each at its number, and whether the program is given a state of random numbers."""
+    words = {"strings": list(border.words)} if border.inputs or border.outputs else {}
+    return {**words, **({"random": True} if border.random else {})}
+
+
+def _described(port: Port, texts: Set[str]) -> dict[str, Any]:
+    """An input or output as callers know it, of which some are strings."""
+    return {**port_json(port), "dtype": STRING} if port.name in texts else port_json(port)
 
 
 def own(ports: Sequence[Port], shapes: OpenShapes | None, kind: Literal["inputs", "outputs"]) -> Sequence[Port]:
@@ -136,7 +157,8 @@ def _open(facts: Facts) -> dict[str, Any]:
         {"name": one.name, "min": one.low, "opt": opt, "max": one.high, **({"step": one.step} if one.step > 1 else {})}
         for one, opt in zip(shapes.dimensions, facts.opt, strict=True)
     ]
-    inputs, outputs = ([list(axes) for axes in its] for its in (shapes.inputs, shapes.outputs))
+    own_inputs = shapes.inputs[:-1] if facts.border.random else shapes.inputs
+    inputs, outputs = ([list(axes) for axes in its] for its in (own_inputs, shapes.outputs))
     return {"open": {"dimensions": dimensions, "inputs": inputs, "outputs": outputs}}
 
 

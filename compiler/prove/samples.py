@@ -12,10 +12,11 @@ import numpy as np
 
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.errors import InputsError, Refusal
+from compiler.ir.border import PLAIN, RANDOM_STATE, Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenDimension, OpenShapes
 from compiler.ir.tensor import DType
-from compiler.measure.npz import Spec, read_fitting, read_inputs
+from compiler.measure.npz import STRING, Spec, read_fitting, read_inputs
 from compiler.prove.sizes import sizes_of
 
 Made = TypeVar("Made")
@@ -45,22 +46,29 @@ class _Spec:
     axes: tuple[OpenDimension | None, ...]
 
 
-def read_samples(files: Mapping[str, Path], graph: Graph) -> tuple[Sample, ...]:
+def read_samples(files: Mapping[str, Path], graph: Graph, border: Border = PLAIN) -> tuple[Sample, ...]:
     """The samples in .npz archives, by what the caller calls them, whose arrays have the names of the graph's inputs.
+
+    `border` says which of these are strings, and whether one of them no caller gives.
 
     Raises InputsError with every input that does not fit, of all samples.
     """
-    return tuple(_of_each(files, lambda name, path: _read(name, path, graph)))
+    return tuple(_of_each(files, lambda name, path: _read(name, path, graph, border)))
 
 
 def read_sized(
-    files: Mapping[str, Path], graph: Graph, shapes: OpenShapes, at: Callable[[Mapping[str, int]], Graph]
+    files: Mapping[str, Path],
+    graph: Graph,
+    shapes: OpenShapes,
+    at: Callable[[Mapping[str, int]], Graph],
+    border: Border = PLAIN,
 ) -> tuple[Sample, ...]:
     """As `read_samples`, for a graph that leaves dimensions open; `at` loads the model at exact sizes of these."""
 
     def read(name: str, path: Path) -> Sample:
-        sizes = sizes_of(shapes, read_inputs(path, specs_of(graph, shapes)))
-        return replace(_read(name, path, at(sizes)), sizes=sizes)
+        own = shapes if not border.random else replace(shapes, inputs=shapes.inputs[:-1])
+        sizes = sizes_of(own, read_inputs(path, specs_of(graph, shapes, border)))
+        return replace(_read(name, path, at(sizes), border), sizes=sizes)
 
     return tuple(_of_each(files, read))
 
@@ -74,12 +82,14 @@ def share_out(files: Mapping[str, Path], bindings: Sequence[Sequence[Spec]]) -> 
     return [{name: files[name] for name, its in fitting if its == at} for at in range(len(bindings))]
 
 
-def specs_of(graph: Graph, shapes: OpenShapes | None = None) -> list[Spec]:
+def specs_of(graph: Graph, shapes: OpenShapes | None = None, border: Border = PLAIN) -> list[Spec]:
     """The model's inputs as archives of arrays know them; `shapes` says which of their axes are open."""
     if shapes is None:
-        return [_spec(graph, value, (None,) * len(graph.type(value).dims)) for value in graph.inputs]
-    axes = [tuple(None if number is None else shapes.dimensions[number] for number in its) for its in shapes.inputs]
-    return [_spec(graph, value, its) for value, its in zip(graph.inputs, axes, strict=False)]
+        axes: list[tuple[OpenDimension | None, ...]] = [(None,) * len(graph.type(value).dims) for value in graph.inputs]
+    else:
+        axes = [tuple(None if number is None else shapes.dimensions[number] for number in its) for its in shapes.inputs]
+    specs = [_spec(graph, value, its, border) for value, its in zip(graph.inputs, axes, strict=False)]
+    return [spec for spec in specs if not (border.random and spec.name == RANDOM_STATE)]
 
 
 def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> list[Made]:
@@ -105,18 +115,23 @@ def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> li
     return made
 
 
-def _read(name: str, path: Path, graph: Graph) -> Sample:
-    arrays = read_inputs(path, specs_of(graph))
+def _read(name: str, path: Path, graph: Graph, border: Border) -> Sample:
+    specs = specs_of(graph, border=border)
+    arrays = dict(zip((spec.name for spec in specs), read_inputs(path, specs), strict=True))
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    typed = {value: _typed(graph, value, array) for value, array in zip(graph.inputs, arrays, strict=True)}
-    return Sample(name, digest, typed)
+    given = {RANDOM_STATE: np.zeros(2, np.int64), **border.coded(arrays)}
+    return Sample(
+        name, digest, {value: _typed(graph, value, given[graph.values[value].name]) for value in graph.inputs}
+    )
 
 
-def _spec(graph: Graph, value: int, axes: tuple[OpenDimension | None, ...]) -> _Spec:
-    dtype = graph.type(value).dtype
+def _spec(graph: Graph, value: int, axes: tuple[OpenDimension | None, ...], border: Border) -> _Spec:
+    dtype, name = graph.type(value).dtype, graph.values[value].name
+    if name in border.inputs:
+        return _Spec(name, STRING, graph.type(value).dims, np.dtype(object), axes)
     carried = np.dtype(np.uint16) if dtype is DType.BF16 else np.dtype(np.uint8) if dtype.is_small else dtype.numpy
-    return _Spec(graph.values[value].name, dtype.numpy.name, graph.type(value).dims, carried, axes)
+    return _Spec(name, dtype.numpy.name, graph.type(value).dims, carried, axes)
 
 
 def _typed(graph: Graph, value: int, array: np.ndarray) -> np.ndarray:

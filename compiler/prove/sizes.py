@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
+from compiler.ir.border import RANDOM_STATE
 from compiler.ir.graph import Graph, Value
 from compiler.ir.open_shapes import OpenShapes
 
@@ -42,6 +43,8 @@ def exactly(options: CompileOptions, graph: Graph, shapes: OpenShapes, sizes: Ma
     """Options for the model at exact sizes of the dimensions that its graph leaves open, by name."""
     inputs = dict(options.inputs)
     for value, axes in zip(graph.inputs, shapes.inputs, strict=False):
+        if graph.values[value].name == RANDOM_STATE:
+            continue
         dims = zip(graph.type(value).dims, axes, strict=True)
         shape = tuple(dim if number is None else sizes[shapes.dimensions[number].name] for dim, number in dims)
         inputs[graph.values[value].name] = InputSpec(shape)

@@ -204,5 +204,6 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         ranges=front.input_ranges,
         samples=tuple(sample.digest for sample in front.samples),
         open=shapes,
+        border=loaded.border,
         opt=tuple(usual_sizes(session.options, shapes).values()) if shapes else (),
     )

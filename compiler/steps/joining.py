@@ -43,7 +43,7 @@ def proved(session: Session, front: Front, built: Built, report: CompileReport, 
     part = Part.of(artifact, dims_json(session.options, shapes))
     if not session.backend.target.is_here:
         return Proved(part, report, inputs, None)
-    with Model(artifact, plan=PLAN, verify=False) as model:
+    with Model(artifact, plan=PLAN, verify=False, coded=True) as model:
         return Proved(part, report, inputs, _results(model, inputs))
 
 
@@ -95,7 +95,7 @@ def joined(
 def _demand_same(artifact: Path, number: int, alone: Proved) -> None:
     if alone.results is None:
         return
-    with Model(artifact, plan=PLAN, binding=number) as model:
+    with Model(artifact, plan=PLAN, binding=number, coded=True) as model:
         if _results(model, alone.inputs) != alone.results:
             raise InternalError(f"binding {number} gives other results in the artifact of all bindings than alone")
 

@@ -87,7 +87,9 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         return Proof(None, 0.0)
     end = time.monotonic() + AGREE_SECONDS
     with ExitStack() as opened:
-        models = [opened.enter_context(Model(built.packed.path, plan=number)) for number in built.plans.numbers]
+        models = [
+            opened.enter_context(Model(built.packed.path, plan=number, coded=True)) for number in built.plans.numbers
+        ]
         found = [_judged(session, front, built, models, case, end) for case in _cases(front, options, front.effort)]
         timed = front.timed_inputs(options.seed)
         inputs = [timed[spec.name] for spec in models[0].inputs]

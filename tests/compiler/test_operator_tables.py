@@ -23,6 +23,7 @@ ALLOWED = {
     ): "which operators gain nothing from channels innermost, though their axes stay",
     ("compiler/frontend/opset_six.py", "BROADCASTING"): "what opset 7 changed in one way",
     ("compiler/frontend/opset_six.py", "OPSET_SIX"): "what opset 7 changed, each with its rule",
+    ("compiler/frontend/sequences.py", "PASSING"): "what takes a sequence where it takes a tensor, and becomes no node",
     ("compiler/rewrite/measure.py", "WEIGHTS"): "the measure by which rewriting ends",
     ("compiler/rewrite/measure.py", "PRODUCTS"): "the measure by which rewriting ends",
     ("compiler/rewrite/rules/attention.py", "MAPS"): "scales and masks, the maps that the fused form has a place for",

@@ -9,12 +9,13 @@ from onnx import defs
 
 from bench.conformance.table import kept
 from compiler.frontend.domains import DOMAINS
+from compiler.frontend.draws import DRAWING
 from compiler.frontend.opsets import COMPOSED, UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from tests.docs.pages import wrapped
-from worker.catalogue import INLINED, NEVER, about, composed, limits
+from worker.catalogue import INLINED, OWN, about, composed, limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -22,13 +23,15 @@ HEAD = """\
 # Operators
 
 This page is generated: `python -m tests.docs.operators_page` writes it from the compiler's own lists, and a test
-demands that it is current. Names are those of ai.onnx. A model may state opset 6 to 28; older forms are brought to the
-newest when the model is read.
+demands that it is current. Names are those of ai.onnx. A model may state opset 1 to 28; forms of opset 6 and later are
+brought to the newest when the model is read, as are those before it that opset 6 left as they were.
 
 "Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
 is refused before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
-integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; strings, sequences,
-optionals and complex numbers are refused. Types of 8 bits and less are [stored and not computed
+integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; complex numbers are
+refused, and so are sequences and optionals as inputs; a sequence that is an output becomes one output for each of its
+elements, `name.0` and so on. [Strings](decisions/strings-are-numbers-in-programs.md) are compared, moved and chosen,
+and no operator that makes new ones is compiled. Types of 8 bits and less are [stored and not computed
 in](decisions/small-types-are-bytes-between-kernels.md), one byte an element; operators that only move elements take
 all of them. An operator may still refuse one of its forms, and says which.
 """
@@ -54,16 +57,21 @@ def _row(operator: Operator) -> str:
 
 
 def _others() -> Iterator[str]:
-    elsewhere = {*MODEL_OPERATORS, *FOLDED, *INLINED, *NEVER}
+    elsewhere = {*MODEL_OPERATORS, *FOLDED, *INLINED, *DRAWING}
     yield "## Beside these\n"
     yield _paragraph(
         "**Folded.** Their results follow from types and constants alone, so they never become kernels: "
         f"{_names(FOLDED)}."
     )
     yield _paragraph(
-        f"**Resolved while reading.** {_names(INLINED)}: an If is the branch that its condition selects, which must be "
-        "known when compiling; a Loop is unrolled where its trip count, or the condition that ends it, is known when "
-        "compiling, a Scan always; Dropout is the identity."
+        f"**Resolved while reading.** {_names(_shown(INLINED))}: an If is the branch that its condition selects, "
+        "which must be known when compiling; a Loop is unrolled where its trip count, or the condition that ends "
+        "it, is known when compiling, a Scan always; Dropout is the identity, or draws; a ZipMap at the end of a model "
+        "is left out. Sequences are resolved where their lengths and the positions in them are known when compiling."
+    )
+    yield _paragraph(
+        f"**Random.** {_names(DRAWING)}, and Dropout where it trains. "
+        "[What they draw](decisions/random-numbers-from-counters.md) follows from a seed and the number of the run."
     )
     old = {name for name, _, _ in UPGRADES} - elsewhere
     yield _paragraph(f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.")
@@ -74,6 +82,11 @@ def _others() -> Iterator[str]:
     )
     for domain, rules in DOMAINS.items():
         yield _paragraph(f"**Of {domain}**, brought to operators of ai.onnx: {_names(rules)}.")
+
+
+def _shown(names: Iterable[str]) -> Iterator[str]:
+    """With their domains, without those that no model may hold."""
+    return (name for name in names if not name.startswith(OWN))
 
 
 def _paragraph(text: str) -> str:

@@ -13,6 +13,7 @@ DOMAIN = "ai.onnx.ml"
 ML: Mapping[str, Callable[[Site], Expansion]] = {
     "ArrayFeatureExtractor": features.extractor,
     "Binarizer": features.binarizer,
+    "CategoryMapper": labels.mapper,
     "FeatureVectorizer": features.vectorizer,
     "Imputer": features.imputer,
     "LabelEncoder": labels.encoder,

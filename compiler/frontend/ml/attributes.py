@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.frontend.site import Site
+from compiler.frontend.strings import text_array
 from compiler.ops.operator import Unsupported
 
 AGAIN = "export the model again"
@@ -44,11 +45,12 @@ def words(site: Site, name: str) -> tuple[str, ...]:
     return tuple(str(item) for item in value)
 
 
-def no_words(site: Site, *names: str) -> None:
-    """Raises Unsupported where labels or keys are strings, which nothing here computes."""
-    for name in names:
-        if words(site, name):
-            raise Unsupported(f"attribute {name!r} holds strings", "export with numbers as labels")
+def labels(site: Site, of_numbers: str, of_words: str = "classlabels_strings") -> np.ndarray:
+    """The labels of classes: strings, or else whole numbers. Raises Unsupported for fewer than two."""
+    found = words(site, of_words)
+    array = text_array(found) if found else numbers(site, of_numbers, np.int64)
+    demand(len(array) > 1, f"it has {len(array)} labels")
+    return array
 
 
 def demand(condition: bool, reason: str) -> None:

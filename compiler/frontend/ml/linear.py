@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.frontend.composition import Composition
-from compiler.frontend.ml.attributes import demand, no_words, number, numbers, word
+from compiler.frontend.ml.attributes import demand, labels, number, numbers, word
 from compiler.frontend.ml.features import as_f32
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
@@ -21,10 +21,10 @@ def transformed(composition: Composition, scores: str, post: str) -> str:
     return composition.call("Sigmoid", scores) if post == "LOGISTIC" else scores
 
 
-def labelled(composition: Composition, scores: str, labels: np.ndarray) -> str:
+def labelled(composition: Composition, scores: str, names: np.ndarray) -> str:
     """The label of the largest score of each row; the first among equals."""
     best = composition.call("ArgMax", scores, axis=-1, keepdims=0, select_last_index=0)
-    return composition.call("Gather", composition.constant(labels), best, axis=0)
+    return composition.call("Gather", composition.constant(names), best, axis=0)
 
 
 def regressor(site: Site) -> Expansion:
@@ -37,13 +37,11 @@ def regressor(site: Site) -> Expansion:
 
 def classifier(site: Site) -> Expansion:
     """The label of the class with the best score, and the scores after their post transform."""
-    no_words(site, "classlabels_strings")
     post = word(site, "post_transform", "NONE", *POST)
-    labels = numbers(site, "classlabels_ints", np.int64)
-    demand(len(labels) > 1, f"it has {len(labels)} labels")
+    names = labels(site, "classlabels_ints")
     composition = Composition(site)
-    scores = _scores(site, composition, len(labels))
-    return composition.gives(labelled(composition, scores, labels), transformed(composition, scores, post))
+    scores = _scores(site, composition, len(names))
+    return composition.gives(labelled(composition, scores, names), transformed(composition, scores, post))
 
 
 def _scores(site: Site, composition: Composition, rows: int) -> str:

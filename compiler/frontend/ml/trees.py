@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.frontend.composition import Composition
-from compiler.frontend.ml.attributes import AGAIN, demand, no_words, number, numbers, word, words
+from compiler.frontend.ml.attributes import AGAIN, demand, labels, number, numbers, word, words
 from compiler.frontend.ml.linear import POST, labelled, transformed
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
@@ -96,23 +96,21 @@ def regressor(site: Site) -> Expansion:
 
 def classifier(site: Site) -> Expansion:
     """TreeEnsembleClassifier: the label of the best class of each sample, and the scores."""
-    no_words(site, "classlabels_strings")
     post = word(site, "post_transform", "NONE", *POST)
-    labels = numbers(site, "classlabels_int64s", np.int64)
-    demand(len(labels) > 1, f"it has {len(labels)} labels")
+    names = labels(site, "classlabels_int64s")
     base = _wide(site, "base_values")
     classes = numbers(site, "class_ids", np.int64)
     composition = Composition(site)
-    if len(labels) == 2 and len(np.unique(classes)) == 1:
+    if len(names) == 2 and len(np.unique(classes)) == 1:
         forest = _of_lists(site, "class", 1, moved=int(classes[0]))
         score = _as_f32(composition, _total(composition, site, forest, "SUM", base[-1:]))
-        return composition.gives(*_of_two(composition, score, labels, post, positive=bool((forest.weights >= 0).all())))
-    forest = _of_lists(site, "class", len(labels))
+        return composition.gives(*_of_two(composition, score, names, post, positive=bool((forest.weights >= 0).all())))
+    forest = _of_lists(site, "class", len(names))
     scores = _as_f32(composition, _total(composition, site, forest, "SUM", base))
-    return composition.gives(labelled(composition, scores, labels), transformed(composition, scores, post))
+    return composition.gives(labelled(composition, scores, names), transformed(composition, scores, post))
 
 
-def _of_two(composition: Composition, score: str, labels: np.ndarray, post: str, *, positive: bool) -> tuple[str, str]:
+def _of_two(composition: Composition, score: str, names: np.ndarray, post: str, *, positive: bool) -> tuple[str, str]:
     """Label and scores where leaves vote for one class of two.
 
     Votes that are all positive are its probability, and the other class has the rest; otherwise their sum is above or
@@ -120,7 +118,7 @@ def _of_two(composition: Composition, score: str, labels: np.ndarray, post: str,
     """
     half = composition.constant(np.array(0.5 if positive else 0.0, np.float32))
     is_second = composition.call("Greater", composition.call("Squeeze", score, composition.ints(1)), half)
-    first, second = (composition.constant(label) for label in labels)
+    first, second = (composition.constant(names[at : at + 1].reshape(())) for at in range(2))
     label = composition.call("Where", is_second, second, first)
     if positive and post != "LOGISTIC":
         other = composition.call("Sub", composition.constant(np.array(1, np.float32)), score)

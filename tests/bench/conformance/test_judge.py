@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from bench.conformance import judge as judging
-from bench.conformance.judge import Verdict, judge, open_shapes
+from bench.conformance.judge import Verdict, is_rounding, judge, open_shapes
 from bench.conformance.suite import Case, suite
 
 SAMPLE = {
@@ -28,6 +28,8 @@ SAMPLE = {
     "test_bitshift_right_int8_negative_shift": "passed",
     "test_operator_conv": "passed",
     "test_string_concat": "refused",
+    "test_bitcast_float32_to_int32": "passed",
+    "test_flexattention_score_mod": "passed",
     "test_nonzero_example": "passed",
 }
 """A small part of the suite with what becomes of it: each status, kind and way to an operator."""
@@ -80,3 +82,15 @@ def test_only_shapes_that_the_model_leaves_open_are_given() -> None:
     model = helper.make_model(helper.make_graph([], "g", inputs, []))
     feeds = {name: np.zeros((2, 3), np.float32) for name in ("fixed", "named", "none")}
     assert open_shapes(model, feeds) == {"named": [2, 3], "none": [2, 3]}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_two_units_in_the_last_place_of_the_largest_number_are_rounding(dtype: type) -> None:
+    expected: np.ndarray = np.array([1.0, 1e-4, 0.0], dtype)
+    unit = np.finfo(dtype).eps
+    near, far = (expected + np.array([0, 0, count * unit]).astype(dtype) for count in (2, 3))
+    assert is_rounding(expected, near)
+    assert not is_rounding(expected, far)
+    assert not is_rounding(expected, near.astype(np.float64))
+    assert not is_rounding(expected, np.array([1, np.nan, 0], dtype))
+    assert not is_rounding(np.array([1]), np.array([2]))

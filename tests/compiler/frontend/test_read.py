@@ -58,7 +58,7 @@ def test_a_truncated_file_is_called_truncated(operators: Operators, make_model: 
     assert "truncated" in refusal(whole[:3000], operators, MalformedModel).message
 
 
-@pytest.mark.parametrize("version", [0, 1, 5, 29, 999, -5])
+@pytest.mark.parametrize("version", [0, 29, 999, -5])
 def test_foreign_opsets_are_refused(version: int, operators: Operators, make_model: Maker) -> None:
     error = refusal(make_model(RELU, {"x": [4]}, ["y"], opset=version), operators, UnsupportedModel)
     assert f"opset {version}" in error.message

@@ -232,7 +232,7 @@ def test_stacked_results_of_no_iteration_have_no_shape() -> None:
 
 def test_a_node_of_the_body_that_cannot_be_compiled_is_named_once() -> None:
     bad = body(
-        [node("Bernoulli", ["state"], ["next"], name="draw"), node("Identity", ["on"], ["still"])],
+        [node("StringNormalizer", ["state"], ["next"], name="draw"), node("Identity", ["on"], ["still"])],
         [info("i", INT64, []), info("on", BOOL, []), info("state")],
         [info("still", BOOL, []), info("next")],
     )

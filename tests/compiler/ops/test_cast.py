@@ -71,3 +71,29 @@ def test_strings_complex_numbers_and_unknown_types_are_refused(code: int | None)
 @pytest.mark.parametrize("case", [case for case in cases() if case.op in RECORDS], ids=lambda case: case.name)
 def test_a_case_of_the_conformance_suite_is_computed(case: Case) -> None:
     assert not run(case, RECORDS[case.op])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (np.float32, np.int32),
+        (np.uint32, np.float32),
+        (np.float64, np.uint64),
+        (np.int64, np.float64),
+        (np.int8, np.uint8),
+    ],
+)
+def test_bits_are_read_as_another_type(source: type, target: type) -> None:
+    count = 12 * np.dtype(source).itemsize
+    x: np.ndarray = np.random.default_rng(11).integers(0, 127, count, dtype=np.uint8).view(source).reshape(3, 4)
+    (found,) = check(RECORDS["BitCast"], [x], {"to": CODES[DType.of(np.dtype(target))]})
+    np.testing.assert_array_equal(found, x.view(target))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [(np.float32, DType.F64), (np.float16, DType.I16), (np.int16, DType.F16)]
+)
+def test_bits_of_other_widths_and_of_halves_are_refused(source: type, target: DType) -> None:
+    node, _, types = prepare(RECORDS["BitCast"], [np.zeros(2, source)], {"to": CODES[target]}, 1)
+    with pytest.raises(Unsupported):
+        RECORDS["BitCast"].infer(node, types)

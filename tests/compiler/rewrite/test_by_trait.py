@@ -44,7 +44,7 @@ def test_what_is_reduced_is_not_transposed_before(op: str) -> None:
 @pytest.mark.parametrize("op", sorted(having(Trait.UNARY) - having(Trait.VIEW)))
 def test_a_map_of_all_parts_is_done_before_they_are_split(op: str) -> None:
     s = Sketch(dtype=LOGICAL_OPERANDS.get(op, DType.F64))
-    attrs = {"to": 1} if op == "Cast" else {}
+    attrs = {"Cast": {"to": 1}, "BitCast": {"to": 7}}.get(op, {})
     bounds = (s.c(-1), s.c(1)) if op == "Clip" else ()
     parts = s.many("Split", s.x(4, 6), None, outputs=2, axis=1, split=(2, 4))
     graph = s.graph(*(s(op, part, *bounds, **attrs) for part in parts))

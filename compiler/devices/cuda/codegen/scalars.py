@@ -16,6 +16,7 @@ from compiler.codegen.writer import Writer
 from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position
 from compiler.ir.index import Atom, Index, Indirect
+from compiler.ir.small import BITWISE
 from compiler.ir.tensor import DType
 
 HALVES = (DType.F16, DType.BF16)
@@ -50,6 +51,8 @@ def convert(arg: str, source: DType, target: DType) -> str:
 def cast(arg: str, expr: Cast) -> str:
     """A conversion; see `c_scalar.cast`."""
     source, target = expr.arg.dtype, expr.type
+    if expr.rounding == BITWISE:
+        return f"__builtin_bit_cast({CUDA_TYPES[target]}, {arg})"
     if source in HALVES and target.is_small:
         return c_scalar.cast(
             convert(arg, source, DType.F32), Cast(Const(0, DType.F32), target, expr.saturate, expr.rounding)

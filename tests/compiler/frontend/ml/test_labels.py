@@ -38,12 +38,12 @@ def test_OneHotEncoder_gives_nothing_for_an_unknown_category() -> None:
 @pytest.mark.parametrize(
     ("op", "attrs", "said"),
     [
-        ("LabelEncoder", {"keys_int64s": [1], "values_strings": ["a"]}, "'values_strings' holds strings"),
+        ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "its keys are strings"),
         ("LabelEncoder", {"keys_int64s": [1, 2], "values_int64s": [1]}, "2 keys and 1 values"),
         ("LabelEncoder", {"keys_floats": [1.0], "values_int64s": [1]}, "its keys are float32"),
         ("LabelEncoder", {}, "0 keys"),
         ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, "stops at an unknown category"),
-        ("OneHotEncoder", {"cats_strings": ["a"]}, "'cats_strings' holds strings"),
+        ("OneHotEncoder", {"cats_strings": ["a"]}, "0 categories"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(op: str, attrs: dict[str, Any], said: str) -> None:

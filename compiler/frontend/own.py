@@ -1,0 +1,77 @@
+"""What the walk does itself for strings and random numbers: the compiler's own operators, and ZipMap at the end."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from compiler.frontend.legalise import plain_attr
+from compiler.frontend.model import Call, Model, quoted
+from compiler.frontend.scope import Scope
+from compiler.frontend.unroll import Walk
+from compiler.ir.border import RANDOM_STATE
+from compiler.ir.tensor import DType, TensorType
+from compiler.ops.operator import Unsupported
+
+Ids = tuple[int | None, ...]
+ZIP_MAP = "ai.onnx.ml::ZipMap"
+MOST_NAMED = 8
+"""Of classes, or of elements, that a notice names."""
+
+
+class Owning(Walk, Protocol):
+    """What these ask of the walk over the model."""
+
+    model: Model
+    notices: list[str]
+    own_inputs: int
+    state: int | None
+    streams: int
+
+
+def number_of(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """The numbers of strings, in a definition of the compiler's own."""
+    (id,) = ids
+    if scope.named or id is None or id not in walk.graph.texts:
+        raise Unsupported("ONNX has no such operator", "export without it")
+    known = walk.graph.constants.get(id)
+    if known is None:
+        number = walk.values.node("Identity", (id,))
+        if id in walk.values.shapes:
+            walk.values.shapes[number] = walk.values.shapes[id]
+    else:
+        number = walk.graph.constant(known.copy(), "")
+    walk.graph.texts.discard(number)
+    return (number,)
+
+
+def random_bits(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """Random words from a stream that no other node draws from, in a definition of the compiler's own."""
+    if scope.named:
+        raise Unsupported("ONNX has no such operator", "export without it")
+    if any(one.name == RANDOM_STATE for one in walk.model.body.inputs):
+        raise Unsupported(f"an input is called {RANDOM_STATE!r}, as its state is", "rename that input")
+    if walk.state is None:
+        walk.state = walk.graph.input_at(walk.own_inputs, TensorType(DType.I64, (2,)), RANDOM_STATE)
+    attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
+    stream, walk.streams = walk.streams, walk.streams + 1
+    return (walk.values.node("RandomBits", (walk.state,), {**attrs, "stream": stream}),)
+
+
+def zip_map(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """ZipMap at the end of a model: the scores as they are, of which a notice says whose each column is."""
+    (name,) = call.outputs
+    body = walk.model.body
+    if scope.parent or name not in body.outputs or any(name in other.reads for other in body.calls):
+        raise Unsupported("it makes maps, which another node reads", "read the scores that it is made of")
+    labels = [
+        label
+        for kind in ("strings", "int64s")
+        if isinstance(found := call.attrs.get(f"classlabels_{kind}", ()), tuple)
+        for label in found
+    ]
+    shown = ", ".join(quoted(str(label)) for label in labels[:MOST_NAMED])
+    more = f" and {len(labels) - MOST_NAMED} others" if len(labels) > MOST_NAMED else ""
+    walk.notices.append(
+        f"output {quoted(name)} is the array of scores itself, not a list of maps: its columns are {shown}{more}"
+    )
+    return ids[:1]
