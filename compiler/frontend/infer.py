@@ -27,6 +27,7 @@ from compiler.frontend.legalise import check, may_expand, normal_attrs, plain, u
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
+from compiler.frontend.open.few import MOST, few_values, one_of
 from compiler.frontend.open.measured import chosen, truth
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
@@ -70,7 +71,7 @@ def infer(
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
     results = [(name, slot) for name, slot in outputs if isinstance(slot, int)]
-    if not walk.values.sizes:
+    if not walk.values.sizes and not walk.values.demands:
         return walk.graph.finish(results), None
     return leave(walk.values, results, bound.dimensions, inputs)
 
@@ -163,7 +164,7 @@ class _Walk:
         self.count_reads(len(call.inputs))
         results: Ids
         try:
-            results = self._results(call, self._inputs(call, scope), scope)
+            results = self._by_value(call, self._inputs(call, scope), scope)
         except Unsupported as no:
             part = f" (as a part of {scope.defines})" if scope.defines not in ("", call.op) else ""
             self.refuse(Refusal(no.reason + part, no.fix, scope.source(call.source), call.operator))
@@ -179,6 +180,42 @@ class _Walk:
             ids.append(slot)
         return tuple(ids)
 
+    def _by_value(self, call: Call, ids: Ids, scope: Scope, side_by_side: int = 1) -> Ids:
+        """The results. An input that must be known and is not may have few legal values: then the results for each.
+
+        `side_by_side` is how many times the call is compiled already, for values of its other inputs.
+        """
+        demanded = len(self.values.demands)
+        try:
+            return self._results(call, ids, scope)
+        except NotKnown as no:
+            del self.values.demands[demanded:]
+            place, name = no.position, no.name
+        id = ids[place]
+        assert id is not None
+        self.values.source = scope.source(call.source)
+        few = few_values(self.values, call.op, ids, place, name)
+        if few is None or len(few) * side_by_side > MOST:
+            raise self._unknown_parameter(id, name)
+        fitting, each, refused = [], [], self.refused
+        inner = Scope(scope.opsets, scope.source(call.source), named=False, defines=scope.defines or call.operator)
+        for value, flag in few:
+            known = (*ids[:place], self.values.constant(value), *ids[place + 1 :])
+            with self.values.guarded(flag):
+                try:
+                    each.append(self._by_value(call, known, inner, side_by_side * len(few)))
+                    fitting.append((value, flag))
+                except Unsupported as no:  # no legal one, after all
+                    why = no
+        if self.refused > refused:
+            return (REFUSED,) * len(call.outputs)
+        if not each:
+            raise why
+        self.values.source = scope.source(call.source)
+        self.values.give_examples(id, [value for value, _ in fitting])
+        found = one_of(self.values, call.op, name, fitting, each)
+        return tuple(None if one is None else self._named(one, call, scope, at) for at, one in enumerate(found))
+
     def _results(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         if REFUSED in ids:
             return (REFUSED,) * len(call.outputs)
@@ -189,7 +226,7 @@ class _Walk:
         self.values.source = scope.source(call.source)
         if (rule := rule_of(call)) is not None:
             site = Site(call, self._types(ids), self._arrays(ids))
-            return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+            return self.expand(call, ids, scope, _guarded(lambda: rule(site)), None)
         if call.domain:
             raise Unsupported(
                 f"operators of domain {quoted(call.domain)} are not known",
@@ -210,7 +247,7 @@ class _Walk:
             return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):
             raise self._never_folded(call, ids, opset)
-        expansion = self._rewritten(lambda: upgrade(call, opset, place.types, place.constants), ids)
+        expansion = _guarded(lambda: upgrade(call, opset, place.types, place.constants))
         if expansion is not None:
             return self.expand(call, ids, scope, expansion, None)
         form = form_of(call.op, NEWEST_OPSET)
@@ -285,7 +322,9 @@ class _Walk:
         for position, name in operator.parameters:
             if position < len(inputs) and (id := inputs[position]) is not None:
                 array = self.graph.constants.get(id)
-                if array is None or array.size > self.limits.parameter_elements:
+                if array is None:
+                    raise NotKnown(position, name)
+                if array.size > self.limits.parameter_elements:
                     raise self._unknown_parameter(id, name)
                 attrs[name] = plain(array)
                 inputs[position] = None
@@ -317,22 +356,13 @@ class _Walk:
             self.graph.rename(id, label)
         return id
 
-    def _rewritten(self, rule: Callable[[], T], ids: Ids) -> T:
-        """What a rule makes of a call. Raises Unsupported."""
-        try:
-            return _guarded(rule)
-        except NotKnown as no:
-            id = ids[no.position]
-            assert id is not None
-            raise self._unknown_parameter(id, no.name) from no
-
     def _never_folded(self, call: Call, ids: Ids, opset: int) -> Unsupported:
         """Why an operator that is only ever folded is not."""
         form = form_of(call.op, opset)
         assert form is not None
-        for id, formal in zip(ids, form.formals, strict=False):
+        for position, (id, formal) in enumerate(zip(ids, form.formals, strict=False)):
             if id is not None and id not in self.graph.constants:
-                return self._unknown_parameter(id, formal.name)
+                return NotKnown(position, formal.name)
         return Unsupported("its result is too large to be computed when compiling", "bind smaller shapes")
 
     def _unknown_parameter(self, id: int, name: str) -> Unsupported:
@@ -393,8 +423,10 @@ class _Walk:
         if condition is not None:
             return self._branch(call, "then_branch" if bool(condition.reshape(())) else "else_branch", scope)
         taken = truth(self.values, ids[0])
-        refused = self.refused
-        both = [self._branch(call, name, scope) for name in ("then_branch", "else_branch")]
+        refused, both = self.refused, []
+        for name, flag in (("then_branch", taken), ("else_branch", self.values.node("Not", (taken,)))):
+            with self.values.guarded(flag):
+                both.append(self._branch(call, name, scope))
         if self.refused > refused or REFUSED in (*both[0], *both[1]):
             return (REFUSED,) * len(call.outputs)
         self.values.source = scope.source(call.source)

@@ -40,7 +40,10 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "weight_bytes": len(program.weights),
         "predicted_s": predicted_seconds(plan, facts),
         **({"samples": list(facts.samples)} if facts.samples else {}),
-        "inputs": [{**port_json(port), **_range(port, facts)} for port in own(program.inputs, facts.open, "inputs")],
+        "inputs": [
+            {**port_json(port), **_range(port, facts), **_examples(number, facts)}
+            for number, port in enumerate(own(program.inputs, facts.open, "inputs"))
+        ],
         "outputs": [port_json(port) for port in own(program.outputs, facts.open, "outputs")],
         **_open(facts),
         "files": files_json(members),
@@ -119,6 +122,12 @@ def _range(port: Port, facts: Facts) -> dict[str, Any]:
     return next(({"range": [one.low, one.high]} for one in facts.ranges if one.input == port.name), {})
 
 
+def _examples(number: int, facts: Facts) -> dict[str, Any]:
+    """The elements that an input may have, where few are legal."""
+    known = dict(facts.open.examples) if facts.open else {}
+    return {"examples": [list(one) for one in known[number]]} if number in known else {}
+
+
 def own(ports: Sequence[Port], shapes: OpenShapes | None, kind: Literal["inputs", "outputs"]) -> Sequence[Port]:
     """A program's inputs or outputs that are the model's: without the sizes behind them."""
     return ports if shapes is None else ports[: len(getattr(shapes, kind))]
@@ -127,7 +136,8 @@ def own(ports: Sequence[Port], shapes: OpenShapes | None, kind: Literal["inputs"
 def _open(facts: Facts) -> dict[str, Any]:
     """The dimensions that are open, and of each axis of inputs and outputs the number of what holds its size.
 
-    Of inputs among the dimensions, of outputs among all that the program gives; null where an axis has but one.
+    Of inputs among the dimensions, of outputs among all that the program gives; null where an axis has but one. And
+    what must hold of the data of a run, where anything must.
     """
     shapes = facts.open
     if shapes is None:
@@ -137,7 +147,9 @@ def _open(facts: Facts) -> dict[str, Any]:
         for one, opt in zip(shapes.dimensions, facts.opt, strict=True)
     ]
     inputs, outputs = ([list(axes) for axes in its] for its in (shapes.inputs, shapes.outputs))
-    return {"open": {"dimensions": dimensions, "inputs": inputs, "outputs": outputs}}
+    limits = [{"says": one.says, "min": one.low, "max": one.high, "output": one.output} for one in shapes.limits]
+    found = {"dimensions": dimensions, "inputs": inputs, "outputs": outputs, **({"limits": limits} if limits else {})}
+    return {"open": found}
 
 
 def port_json(port: Port) -> dict[str, Any]:

@@ -57,8 +57,8 @@ class Front:
 
     def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
         """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
-        graph = self.usual
-        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed)
+        graph, shapes = self.usual, self.loaded.open_shapes
+        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed, shapes)
         names = (graph.values[value].name for value in graph.inputs)
         return dict(zip(names, arrays.values(), strict=True))
 

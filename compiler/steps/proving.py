@@ -22,7 +22,7 @@ from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
-from compiler.pack.loader import Model, RunError
+from compiler.pack.loader import InputError, Model, RunError
 from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
 from compiler.prove.bisect import bisect, demand_same_meaning
 from compiler.prove.effort import Effort, reference_effort
@@ -235,6 +235,8 @@ def _in_declared_types(model: Model, case: Case) -> ModelRunner:
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         try:
             arrays = model.run_flat(inputs)
+        except InputError as error:
+            raise Disagreement(f"the artifact refuses what its reference takes: {error}") from error
         except RunError as error:
             if not case.sizes:
                 raise

@@ -12,7 +12,7 @@ from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.values import INDEX, OpenValues, of_size
 from compiler.frontend.open.views import constant_of_shape, range_
 from compiler.ir.graph import Graph
-from compiler.ir.open_shapes import OpenDimension, OpenShapes
+from compiler.ir.open_shapes import Example, Limit, OpenDimension, OpenShapes
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -48,7 +48,7 @@ def enter(
 def leave(
     values: OpenValues, results: Sequence[tuple[str, int]], dimensions: Sequence[Size], inputs: tuple[Axes, ...]
 ) -> tuple[Graph, OpenShapes]:
-    """The graph with these results, and after them the sizes of their open axes."""
+    """The graph with these results, and after them the sizes of their open axes and what must hold of data."""
     values.source = ""
     results = [(name, values.at_run_time(id)) for name, id in results]
     places: dict[Number, int] = {}
@@ -63,7 +63,21 @@ def leave(
             axes.append(places[dim] if isinstance(dim, Extent) else None)
         outputs.append(tuple(axes))
     opened = tuple(OpenDimension(one.name, one.low * one.step, one.high * one.step, one.step) for one in dimensions)
-    return values.graph.finish([*results, *hidden]), OpenShapes(opened, inputs, tuple(outputs))
+    limits = []
+    for says, scalar, low, high in values.demands:
+        limits.append(Limit(says, low, high, len(results) + len(hidden)))
+        hidden.append((f"limit:{len(limits)}", scalar))
+    shapes = OpenShapes(opened, inputs, tuple(outputs), tuple(limits), _examples(values, len(inputs)))
+    return values.graph.finish([*results, *hidden]), shapes
+
+
+def _examples(values: OpenValues, count: int) -> tuple[tuple[int, tuple[Example, ...]], ...]:
+    """Of the inputs of the model themselves: what is computed of them has examples of its own, which say less."""
+    return tuple(
+        (number, tuple(tuple(array.reshape(-1).tolist()) for array in values.examples[id]))
+        for number, id in enumerate(values.graph.inputs[:count])
+        if id in values.examples
+    )
 
 
 def shape(values: OpenValues, call: Call, ids: Ids) -> int:

@@ -20,6 +20,7 @@ from compiler.frontend.open.site import OpenSite, broadcast, capacities, same
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
 from compiler.frontend.open.windows import WINDOWS
+from compiler.frontend.site import NotKnown
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
@@ -111,7 +112,9 @@ def _parameters(site: OpenSite) -> tuple[list[int | None], dict[str, Attr]]:
         if position < len(ids) and (id := ids[position]) is not None:
             numbers = site.values.graph.constants.get(id)
             if numbers is None:
-                raise site.refuse(f"input {name!r} depends on sizes or on data")
+                if id in site.values.elements:
+                    raise site.refuse(f"input {name!r} depends on sizes")
+                raise NotKnown(position, name)
             attrs[name] = plain(numbers)
             ids[position] = None
     return ids, attrs
