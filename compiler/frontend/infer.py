@@ -32,6 +32,7 @@ from compiler.frontend.open.measured import chosen, truth
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import MEASURED, is_sized_by_data
+from compiler.frontend.open.told import HELD, held
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
@@ -243,6 +244,11 @@ class _Walk:
             return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
+        if call.op in SIZES:  # data say them
+            return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
+        if call.op in HELD and (at := HELD[call.op]) < len(ids) and self.values.known(ids[at] or 0) is None:
+            told = OpenSite(self.values, call.op, ids, {}, 1)
+            ids = (*ids[:at], _guarded(lambda: held(told, at)), *ids[at + 1 :])
         if is_sized_by_data(self.values, call.op, ids):
             return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):

@@ -55,6 +55,7 @@ class OpenShapes:
                 None where it is static
     limits      what must hold of data for a run to have a meaning
     examples    by number of an input: what it may be, where few values are legal; those of one place go together
+    assumed     by name of a node: the greatest that sizes may be that data say there, where nobody said it
     """
 
     dimensions: tuple[OpenDimension, ...]
@@ -62,6 +63,7 @@ class OpenShapes:
     outputs: tuple[tuple[int | None, ...], ...]
     limits: tuple[Limit, ...] = ()
     examples: tuple[tuple[int, tuple[Example, ...]], ...] = ()
+    assumed: tuple[tuple[str, int], ...] = ()
 
     def broken(self, outputs: Sequence[int], values: Mapping[int, np.ndarray]) -> str:
         """What does not hold of a run, of whose graph `values` has the outputs by id; empty where all does."""

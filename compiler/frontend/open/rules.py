@@ -17,6 +17,7 @@ from compiler.frontend.open.evaluation import evaluated
 from compiler.frontend.open.extent import Extent, Number, Numbers, is_open
 from compiler.frontend.open.indexed import INDEXED
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, same
+from compiler.frontend.open.told import TOLD, is_told
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
 from compiler.frontend.open.windows import WINDOWS
@@ -35,6 +36,8 @@ def results_of(site: OpenSite) -> Sequence[int]:
     """The ids of the results of a call with an open axis, or with sizes among its elements. Raises Unsupported."""
     if (found := _evaluated(site)) is not None:
         return [found]
+    if is_told(site.values, site.op, site.ids):
+        return TOLD[site.op][1](site)
     if not is_open(_dims(site)) and not _has_rule_for_sizes(site):
         return _plain(site)
     if site.op in VIEWS:
@@ -75,7 +78,9 @@ def _has_rule_for_sizes(site: OpenSite) -> bool:
 def is_said_by_data(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
     """Whether a call of an operator that may be told places or counts by data is."""
     places = BY_DATA.get(op, ())
-    return any(id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids)))
+    return is_told(values, op, ids) or any(
+        id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids))
+    )
 
 
 def _evaluated(site: OpenSite) -> int | None:

@@ -72,6 +72,8 @@ class OpenValues:
     sizes     the graph's scalar for each size
     demands   what must hold of data: what is said of it, the scalar (i64), and its ends
     examples  by id of a value that data say: legal ones, those of one place together
+    bounds    the greatest size that data may say, by source, as options give it
+    bounded   the same for every source where one was asked for; `assumed` has those that options do not give
     guards    scalars (bool) all of which are true where what is made now counts
     source    what nodes that are made now are said to come from
     """
@@ -87,6 +89,9 @@ class OpenValues:
     made: set[int] = field(default_factory=set)
     demands: list[tuple[str, int, int, int]] = field(default_factory=list)
     examples: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    bounded: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, int] = field(default_factory=dict)
     guards: list[int] = field(default_factory=list)
     source: str = ""
 
