@@ -31,8 +31,8 @@ from compiler.frontend.open.few import MOST, few_values, one_of
 from compiler.frontend.open.measured import chosen, truth
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
-from compiler.frontend.open.sized import MEASURED, is_sized_by_data
-from compiler.frontend.open.told import HELD, held
+from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
+from compiler.frontend.open.told import held
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope

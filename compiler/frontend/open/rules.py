@@ -17,7 +17,7 @@ from compiler.frontend.open.evaluation import evaluated
 from compiler.frontend.open.extent import Extent, Number, Numbers, is_open
 from compiler.frontend.open.indexed import INDEXED
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, same
-from compiler.frontend.open.told import TOLD, is_told
+from compiler.frontend.open.sized import TOLD, is_told
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
 from compiler.frontend.open.windows import WINDOWS

@@ -8,7 +8,7 @@ computed from a number is computed from one within its bounds, so that whatever 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from compiler.frontend.open.site import OpenSite, capacities, iota
 from compiler.frontend.open.values import OpenValues, measured
 from compiler.frontend.open.views import (
     Results,
-    Rule,
     along,
     capacity,
     decoded,
@@ -112,13 +111,15 @@ def _total(values: OpenValues, line: int, op: str = "ReduceSum") -> int:
     return values.node(op, (line, None), {"axes": (0,), "keepdims": 0, "noop_with_empty_axes": 1})
 
 
-def _examples(site: OpenSite, position: int, *lines: Sequence[float]) -> None:
+def give(site: OpenSite, position: int, *lines: Sequence[float]) -> None:
+    """Examples of an input, each its elements in order."""
     kind = site.kind(position)
     arrays = [np.array(line, kind.dtype.numpy).reshape(kind.dims) for line in lines]
     site.values.give_examples(site.given(position), arrays)
 
 
-def _is_told(site: OpenSite, position: int) -> bool:
+def is_by_data(site: OpenSite, position: int) -> bool:
+    """Whether an input is there, and only data say it."""
     id = site.ids[position] if position < len(site.ids) else None
     return id is not None and site.values.known(id) is None
 
@@ -149,7 +150,7 @@ def reshape(site: OpenSite) -> Results:
     most = min(most_of(site, count), max(high(whole), 1)) if count > 1 else high(whole)
     sizes = [told(site, element(values, line, place), most, "a size") for place in range(count)]
     wanted = tuple(sizes) if count != 1 else (whole,)
-    _examples(site, 1, *_shapes_of(capacity(shape) if not isinstance(whole, Extent) else 0, count))
+    give(site, 1, *_shapes_of(capacity(shape) if not isinstance(whole, Extent) else 0, count))
     if count <= 1:
         return [reshaped(values, site.first, wanted)]
     flat = values.reshape(site.first, (capacity(shape),))
@@ -162,7 +163,7 @@ def _empty(site: OpenSite, line: int, count: int) -> int:
     """A tensor without elements in a shape that data say."""
     values, most = site.values, most_of(site, count)
     wanted = tuple(told(site, element(values, line, place), most, "a size") for place in range(count))
-    _examples(site, 1, [0] * count)
+    give(site, 1, [0] * count)
     zero = np.zeros((), values.graph.type(site.first).dtype.numpy)
     return values.settled(values.graph.constant(np.broadcast_to(zero, capacities(wanted)), ""), wanted, padded=False)
 
@@ -207,7 +208,7 @@ def expand(site: OpenSite) -> Results:
             1,
             f"{_name(site)}: its shape must be 1 or the size of the tensor along axis {axis}",
         )
-    _examples(
+    give(
         site, 1, *([min(size, most) if rank - count + at in fresh else 1 for at in range(count)] for size in (2, 3, 1))
     )
     return [expanded(values, site.first, tuple(whole))]
@@ -220,7 +221,7 @@ def tile(site: OpenSite) -> Results:
         raise Unsupported(f"{count} repeats are given for {len(site.shape())} axes", "export the model again")
     most = most_of(site, count, capacity(site.shape()))
     repeats = [told(site, element(site.values, line, axis), most, "a number of repeats") for axis in range(count)]
-    _examples(site, 1, [2] * count, [1] * count, [min(3, most)] * count)
+    give(site, 1, [2] * count, [1] * count, [min(3, most)] * count)
     return [tiled(site.values, site.first, repeats)]
 
 
@@ -228,7 +229,7 @@ def shape_of(site: OpenSite) -> Numbers:
     """The shape that a ConstantOfShape is given."""
     line, count = vector(site, 0)
     most = most_of(site, count)
-    _examples(site, 0, *([min(size, most)] * count for size in (3, 1, 4)))
+    give(site, 0, *([min(size, most)] * count for size in (3, 1, 4)))
     return tuple(told(site, element(site.values, line, axis), most, "a size") for axis in range(count))
 
 
@@ -249,8 +250,8 @@ def range_(site: OpenSite) -> Results:
     _demand_zero(site, values.cast(values.node("Equal", (step, zero)), DType.I64), "its step must not be 0")
     count = told(site, values.node("Max", (steps, values.scalar(0))), most_of(site, 1), "the number of steps")
     for place, ends in enumerate(((0, 2, 5), (6, 9, -3), (1, 3, -2))):
-        if _is_told(site, place):
-            _examples(site, place, *([end] for end in ends))
+        if is_by_data(site, place):
+            give(site, place, *([end] for end in ends))
     turns = values.cast(iota(values, high(count)), dtype)
     found = values.node("Add", (start, values.node("Mul", (turns, delta))))
     return [along(values, found, (count,), 0)]
@@ -285,7 +286,7 @@ class Entries:
 def _entries(site: OpenSite, position: int, count: int) -> Entries:
     """The axes that an input says; without it the first `count` ones. A run demands that they are axes, each once."""
     values, rank = site.values, len(site.shape())
-    if not _is_told(site, position):
+    if not is_by_data(site, position):
         axes = site.ints(position, "axes")
         return Entries(values, [axis % rank for axis in axes] if axes is not None else [*range(count)])
     line, count = vector(site, position)
@@ -296,7 +297,7 @@ def _entries(site: OpenSite, position: int, count: int) -> Entries:
     for axis in range(rank if count > 1 else 0):
         often = _total(values, values.cast(values.node("Equal", (places, values.scalar(axis))), DType.I64))
         values.demand(often, 0, 1, f"{_name(site)}: its axes must differ")
-    _examples(site, position, [*range(count)], [*range(rank - count, rank)], [-1 - place for place in range(count)])
+    give(site, position, [*range(count)], [*range(rank - count, rank)], [-1 - place for place in range(count)])
     return Entries(values, places)
 
 
@@ -312,8 +313,8 @@ def slice_(site: OpenSite) -> Results:
     )
     entries = _entries(site, 3, count)
     for position, numbers in ((1, (0, 1, 0)), (2, (2**31 - 1, -1, 2)), (4, (1, 2, 1))):
-        if _is_told(site, position):
-            _examples(site, position, *([number] * count for number in numbers))
+        if is_by_data(site, position):
+            give(site, position, *([number] * count for number in numbers))
     for axis, size in enumerate(site.shape()):
         start, end, step = (
             entries.of(line, axis, most) for line, most in ((starts, 0), (ends, sys.maxsize), (steps, 1))
@@ -364,7 +365,7 @@ def split(site: OpenSite) -> Results:
     )
     parts = [told(site, element(values, line, place), high(size), "a part") for place in range(count)]
     even = [high(size) // count + (place < high(size) % count) for place in range(count)]
-    _examples(site, 1, even, even[::-1], [*[0] * (count - 1), high(size)])
+    give(site, 1, even, even[::-1], [*[0] * (count - 1), high(size)])
     found, begin = [], values.scalar(0)
     for part in parts:
         places = values.node("Add", (iota(values, high(part)), begin))
@@ -387,7 +388,7 @@ def pad(site: OpenSite) -> Results:
     ):
         most += 1
     values.bounded[values.source] = most
-    _examples(site, 1, [1] * count, [0] * count, [1] * (count // 2) + [0] * (count // 2))
+    give(site, 1, [1] * count, [0] * count, [1] * (count // 2) + [0] * (count // 2))
     for axis in range(len(shape)):
         begin, end = (entries.of(line, axis, 0, start) for start in (0, count // 2))
         if begin is not None and end is not None:
@@ -402,7 +403,7 @@ def one_hot(site: OpenSite) -> Results:
     axis = site.axis(len(shape) + 1, default=-1)
     (line, _), pair = vector(site, 1), site.given(2)
     depth = told(site, element(values, line, 0), most_of(site, 1, capacity(shape)), "the depth")
-    _examples(site, 1, [5], [1], [7])
+    give(site, 1, [5], [1], [7])
     places = from_the_end(values, values.cast(site.first, DType.I64), values.scalar(depth))
     column = values.node("Unsqueeze", (places, None), {"axes": (axis,)})
     there = values.node("Equal", (column, iota(values, high(depth), len(shape) + 1, axis)))
@@ -415,7 +416,7 @@ def triangle(site: OpenSite) -> Results:
     values, shape = site.values, site.shape()
     rows, columns = high(shape[-2]), high(shape[-1])
     k = within(values, values.cast(values.reshape(site.given(1), ()), DType.I64), -rows - 1, columns + 1)
-    _examples(site, 1, [0], [1], [-1], [2])
+    give(site, 1, [0], [1], [-1], [2])
     apart = values.node("Sub", (iota(values, columns, 2, 1), iota(values, rows, 2, 0)))
     kept = values.node("GreaterOrEqual" if site.integer("upper", 1) else "LessOrEqual", (apart, k))
     zero = values.constant(np.zeros((), values.graph.type(site.first).dtype.numpy))
@@ -427,34 +428,7 @@ def held(site: OpenSite, position: int) -> int:
     values, kind = site.values, site.kind(position)
     line, count = vector(site, position)
     most = most_of(site, count)
-    _examples(site, position, *([min(size, most)] * count for size in (4, 3, 7)))
+    give(site, position, *([min(size, most)] * count for size in (4, 3, 7)))
     sizes = np.empty(count, object)
     sizes[:] = [told(site, element(values, line, place), most, "a size") for place in range(count)]
     return values.holding(sizes.reshape(kind.dims), kind.dtype)
-
-
-HELD: Mapping[str, int] = {
-    "AffineGrid": 1,
-    "BlackmanWindow": 0,
-    "CenterCropPad": 1,
-    "HammingWindow": 0,
-    "HannWindow": 0,
-}
-"""Operators that are expanded, and the input that says a shape or a size to what they are made of."""
-TOLD: Mapping[str, tuple[tuple[int, ...], Rule]] = {
-    "Expand": ((1,), expand),
-    "OneHot": ((1,), one_hot),
-    "Pad": ((1, 3), pad),
-    "Reshape": ((1,), reshape),
-    "Slice": ((3, 4), slice_),
-    "Split": ((1,), split),
-    "Tile": ((1,), tile),
-    "Trilu": ((1,), triangle),
-}
-"""By operator: the inputs that say sizes, places or counts, and what becomes of a call of which only data say them."""
-
-
-def is_told(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
-    """Whether a size, place or count of a call is said by data alone, and there is a rule for that."""
-    places, _ = TOLD.get(op, ((), None))
-    return any(id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids)))
