@@ -32,7 +32,7 @@ class Bound:
     """Static types of all inputs in order, the values of those that options fix, and what the user should know.
 
     Axes that ranges leave open have their greatest size in `types`; `open` says which size each axis of an input has,
-    and `dimensions` lists these sizes.
+    and `dimensions` lists these sizes. `bounds` are those of sizes that data say, by name of a node.
     """
 
     types: Mapping[str, TensorType]
@@ -40,6 +40,7 @@ class Bound:
     notices: tuple[str, ...]
     open: Mapping[str, tuple[Size | None, ...]] = field(default_factory=dict)
     dimensions: tuple[Size, ...] = ()
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,8 @@ def bind(
     used = {key_of(one, axis) for one in shaped for axis in range(len(one.shape or ()))}
     dimensions = tuple(dict.fromkeys(size for name, size in sizes.items() if name in used))
     axes = {one.name: tuple(sizes.get(key_of(one, axis)) for axis in range(len(one.shape or ()))) for one in shaped}
-    return Bound(
-        types, values, (*notices, *merged.notices), {name: one for name, one in axes.items() if any(one)}, dimensions
-    )
+    opened = {name: one for name, one in axes.items() if any(one)}
+    return Bound(types, values, (*notices, *merged.notices), opened, dimensions, options.bounds)
 
 
 def _sizes(options: CompileOptions, merged: Merged) -> dict[str, Size]:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from compiler.errors import ModelTooLarge, OpenDimension, Refusal, TilewrightError, UnsupportedModel
+from compiler.errors import ModelTooLarge, OpenDimension, OptionsError, Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
@@ -60,6 +60,7 @@ def infer(
     """
     check_expansion(model, limits)
     walk = _Walk(model, operators, limits)
+    walk.values.bounds = bound.bounds
     scope = Scope(model.opsets)
     for name, kind in bound.types.items():
         value = bound.values.get(name)
@@ -71,8 +72,13 @@ def infer(
         if isinstance(slot, Foreign):
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
+    if unknown := [name for name in bound.bounds if name not in walk.sources]:
+        known = ", ".join(map(quoted, walk.values.bounded)) or "none"
+        raise OptionsError(
+            f"bounds[{quoted(unknown[0])}] names no node of the model", fix=f"nodes whose sizes data say are: {known}"
+        )
     results = [(name, slot) for name, slot in outputs if isinstance(slot, int)]
-    if not walk.values.sizes and not walk.values.demands:
+    if not (walk.values.sizes or walk.values.demands or walk.values.examples):
         return walk.graph.finish(results), None
     return leave(walk.values, results, bound.dimensions, inputs)
 
@@ -101,6 +107,7 @@ class _Walk:
     reads: int = 0
     folded: int = 0
     depth: int = 0
+    sources: set[str] = field(default_factory=set)
     values: OpenValues = field(init=False)
 
     def __post_init__(self) -> None:
@@ -163,6 +170,7 @@ class _Walk:
     def call(self, call: Call, scope: Scope) -> None:
         self.count()
         self.count_reads(len(call.inputs))
+        self.sources.add(scope.source(call.source))
         results: Ids
         try:
             results = self._by_value(call, self._inputs(call, scope), scope)

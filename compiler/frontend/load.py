@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def load(
     check_declared(read_model, limits)
     bound, graph, open_shapes = bound_graph(read_model, options, operators, limits)
     graph.verify()
-    notices = (*bound.notices, *disagreements(read_model, graph, open_shapes))
+    notices = (*bound.notices, *disagreements(read_model, graph, open_shapes), *assumptions(open_shapes))
     return Loaded(graph, notices, _digest(read_model, data or {}), open_shapes)
 
 
@@ -101,6 +102,18 @@ def check_declared(model: Model, limits: Limits) -> None:
             raise ModelTooLarge(
                 f"output {quoted(name)} is declared with shape {sizes[:8]}", fix="export with smaller shapes"
             )
+
+
+def assumptions(open_shapes: OpenShapes | None) -> list[str]:
+    """A notice for the bounds that were assumed of sizes that data say."""
+    assumed = dict(open_shapes.assumed) if open_shapes else {}
+    if not assumed:
+        return []
+    listed = ", ".join(f"{quoted(name)} {most}" for name, most in assumed.items())
+    example = json.dumps({"bounds": {name[:100]: 2 * most for name, most in [*assumed.items()][:4]}})
+    return [
+        f"data say sizes at these nodes, each of which is assumed to be at most: {listed}; for others give {example}"
+    ]
 
 
 def disagreements(model: Model, graph: Graph, open_shapes: OpenShapes | None = None) -> list[str]:

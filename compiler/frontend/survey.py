@@ -17,7 +17,7 @@ from compiler.frontend.bind import Bound, bind
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.infer import is_known
 from compiler.frontend.limits import Limits
-from compiler.frontend.load import bound_graph, check_declared, disagreements
+from compiler.frontend.load import assumptions, bound_graph, check_declared, disagreements
 from compiler.frontend.model import Call, Model
 from compiler.frontend.read import read
 from compiler.ir.graph import Graph
@@ -99,7 +99,8 @@ def survey(
     given = options
     bound, options = _bind(found, given, limits, problems)
     graph, shapes = _infer(found, options, operators, limits, problems) if bound else (None, None)
-    notices = (*bound.notices, *(disagreements(found, graph, shapes) if graph else ())) if bound else ()
+    notices = (*(bound.notices if bound else ()), *(disagreements(found, graph, shapes) if graph else ()))
+    notices += (*assumptions(shapes),)
     refusals = tuple(refusal for problem in problems for refusal in problem.refusals)
     return Survey(
         found,

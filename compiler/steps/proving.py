@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 
 from compiler.contract import CompileOptions, SizeReport
-from compiler.errors import Disagreement, UnsupportedModel
+from compiler.errors import Disagreement, InputsError, UnsupportedModel
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
@@ -236,6 +236,8 @@ def _in_declared_types(model: Model, case: Case) -> ModelRunner:
         try:
             arrays = model.run_flat(inputs)
         except InputError as error:
+            if case.sizes:  # whose bounds may be wider, where they were assumed
+                raise InputsError(str(error), fix="give samples that the model takes") from error
             raise Disagreement(f"the artifact refuses what its reference takes: {error}") from error
         except RunError as error:
             if not case.sizes:

@@ -95,7 +95,7 @@ def _name(site: OpenSite) -> str:
 def _more(site: OpenSite, most: int) -> str:
     if site.values.bounded.get(site.values.source) != most:
         return ""
-    return f"; compile with a larger one in the option bounds for more: {{{site.values.source!r:.100}: {2 * most}}}"
+    return f"; for more compile with the option bounds, such as {{{site.values.source!r:.100}: {2 * most}}}"
 
 
 def _demand_zero(site: OpenSite, scalar: int, says: str) -> None:
@@ -138,6 +138,7 @@ def reshape(site: OpenSite) -> Results:
         here = values.at_run_time(values.holding(own, DType.I64))
         line = values.node("Where", (values.node("Equal", (line, values.scalar(0))), here, line))
     free = values.node("Equal", (line, values.scalar(-1)))
+    values.demand(_total(values, values.cast(free, DType.I64)), 0, 1, f"{_name(site)}: one size at most may be -1")
     rest = _total(values, values.node("Where", (free, values.scalar(1), line)), "ReduceProd")
     line = values.node("Where", (free, values.node("Div", (total, rest)), line))
     if not capacity(shape):
