@@ -393,8 +393,12 @@ class CompileOptions(_Refusing):
         return plain
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
-        """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version."""
-        given = [COMPILER_VERSION, model_digest, self.to_json(), *([list(samples)] if samples else [])]
+        """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
+
+        Without `bounds` it is what it was before there were any.
+        """
+        plain = {name: value for name, value in self.to_json().items() if name != "bounds" or value}
+        given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -221,7 +221,8 @@ class _Walk:
         if not each:
             raise why
         self.values.source = scope.source(call.source)
-        self.values.give_examples(id, [value for value, _ in fitting])
+        if self.graph.type(id).elements:
+            self.values.give_examples(id, [value for value, _ in fitting])
         found = one_of(self.values, call.op, name, fitting, each)
         return tuple(None if one is None else self._named(one, call, scope, at) for at, one in enumerate(found))
 
@@ -254,9 +255,10 @@ class _Walk:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
         if call.op in SIZES:  # data say them
             return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
-        if call.op in HELD and (at := HELD[call.op]) < len(ids) and self.values.known(ids[at] or 0) is None:
+        at, same = HELD.get(call.op, (len(ids), 0))
+        if at < len(ids) and (id := ids[at]) is not None and self.values.known(id) is None:
             told = OpenSite(self.values, call.op, ids, {}, 1)
-            ids = (*ids[:at], _guarded(lambda: held(told, at)), *ids[at + 1 :])
+            ids = (*ids[:at], _guarded(lambda: held(told, at, same)), *ids[at + 1 :])
         if is_sized_by_data(self.values, call.op, ids):
             return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):

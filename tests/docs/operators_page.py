@@ -25,8 +25,9 @@ This page is generated: `python -m tests.docs.operators_page` writes it from the
 demands that it is current. Names are those of ai.onnx. A model may state opset 6 to 28; older forms are brought to the
 newest when the model is read.
 
-"Known when compiling" names inputs that must be constants, or follow from bound shapes and constants. What is not here
-is refused before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
+"Known when compiling" names inputs that must be constants, or follow from bound shapes and constants, unless [data may
+say them](decisions/data-say-axes-and-sizes.md) as one of few values or up to a bound. What is not here is refused
+before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
 integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; strings, sequences,
 optionals and complex numbers are refused. Types of 8 bits and less are [stored and not computed
 in](decisions/small-types-are-bytes-between-kernels.md), one byte an element; operators that only move elements take

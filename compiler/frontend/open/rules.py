@@ -36,6 +36,8 @@ def results_of(site: OpenSite) -> Sequence[int]:
     """The ids of the results of a call with an open axis, or with sizes among its elements. Raises Unsupported."""
     if (found := _evaluated(site)) is not None:
         return [found]
+    if site.op == "Split" and (parts := _split_elements(site)):
+        return parts
     if is_told(site.values, site.op, site.ids):
         return TOLD[site.op][1](site)
     if not is_open(_dims(site)) and not _has_rule_for_sizes(site):
@@ -93,6 +95,16 @@ def _evaluated(site: OpenSite) -> int | None:
     if found is None:
         return None
     return site.values.holding(found, _dtype(site))
+
+
+def _split_elements(site: OpenSite) -> Sequence[int]:
+    """The parts of a vector that holds sizes; none where it is none, or data say how long they are."""
+    values, array = site.values, site.values.elements.get(site.first)
+    if array is None or array.ndim != 1 or is_told(values, site.op, site.ids):
+        return ()
+    sizes = site.ints(1, "split") or [-(-array.size // site.outputs)] * site.outputs
+    ends = np.cumsum(sizes)[:-1]
+    return [values.holding(part, site.kind(0).dtype) for part in np.split(array, ends)]
 
 
 def _dtype(site: OpenSite) -> DType:

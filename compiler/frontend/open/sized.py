@@ -35,14 +35,15 @@ def is_sized_by_data(values: OpenValues, op: str, ids: Sequence[int | None]) -> 
     return id is not None and id not in values.graph.constants
 
 
-HELD: Mapping[str, int] = {
-    "AffineGrid": 1,
-    "BlackmanWindow": 0,
-    "CenterCropPad": 1,
-    "HammingWindow": 0,
-    "HannWindow": 0,
+HELD: Mapping[str, tuple[int, int]] = {
+    "AffineGrid": (1, 1),
+    "BlackmanWindow": (0, 0),
+    "CenterCropPad": (1, 0),
+    "HammingWindow": (0, 0),
+    "HannWindow": (0, 0),
 }
-"""Operators that are expanded, and the input that says a shape or a size to what they are made of."""
+"""Operators that are expanded: the input that says a shape or a size to what they are made of, and how many of its
+first sizes are those of the first input."""
 TOLD: Mapping[str, tuple[tuple[int, ...], Rule]] = {
     "Expand": ((1,), told.expand),
     "OneHot": ((1,), told.one_hot),

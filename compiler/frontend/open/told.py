@@ -424,12 +424,21 @@ def triangle(site: OpenSite) -> Results:
     return [values.settled(values.node("Where", (kept, site.first, zero)), shape, padded=False)]
 
 
-def held(site: OpenSite, position: int) -> int:
-    """An input that is a shape, or one size, as a value that holds sizes: what is computed from it is about these."""
+def held(site: OpenSite, position: int, same: int = 0) -> int:
+    """An input that is a shape, or one size, as a value that holds sizes: what is computed from it is about these.
+
+    A run demands that the first `same` ones are sizes of the first input.
+    """
     values, kind = site.values, site.kind(position)
     line, count = vector(site, position)
-    most = most_of(site, count)
-    give(site, position, *([min(size, most)] * count for size in (4, 3, 7)))
+    own = site.shape()[:same]
+    most = most_of(site, count - same, capacity(own))
+    give(site, position, *([*map(high, own)] + [min(size, most)] * (count - same) for size in (4, 3, 7)))
     sizes = np.empty(count, object)
-    sizes[:] = [told(site, element(values, line, place), most, "a size") for place in range(count)]
+    for place in range(count):
+        scalar = element(values, line, place)
+        if place < same:
+            says = f"its size {place} must be that of its first input"
+            _demand_zero(site, values.node("Sub", (scalar, values.scalar(own[place]))), says)
+        sizes[place] = own[place] if place < same else told(site, scalar, most, "a size")
     return values.holding(sizes.reshape(kind.dims), kind.dtype)

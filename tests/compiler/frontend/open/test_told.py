@@ -122,7 +122,7 @@ def test_floats_are_counted_as_numpy_counts_them() -> None:
         said, (found,) = results(loaded, given)
         assert not said
         np.testing.assert_allclose(
-            found, np.arange(given["a"], given["b"], given["c"], np.float32), rtol=1e-5, atol=1e-6
+            found, np.arange(*(given[name].item() for name in "abc"), dtype=np.float32), rtol=1e-5, atol=1e-6
         )
 
 
