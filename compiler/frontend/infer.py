@@ -176,9 +176,17 @@ class _Walk:
             results = self._by_value(call, self._inputs(call, scope), scope)
         except Unsupported as no:
             part = f" (as a part of {scope.defines})" if scope.defines not in ("", call.op) else ""
-            self.refuse(Refusal(no.reason + part, no.fix, scope.source(call.source), call.operator))
+            self.refuse(Refusal(no.reason + part, self._fix(no, call, scope), scope.source(call.source), call.operator))
             results = (REFUSED,) * len(call.outputs)
         scope.slots.update({name: id for name, id in zip(call.outputs, results, strict=True) if name})
+
+    def _fix(self, no: Unsupported, call: Call, scope: Scope) -> str:
+        """What would mend it; where sizes are in the way that data say, also to fix what says them."""
+        found = (scope.find(name) for name in call.inputs if name)
+        ids = [id for id in found if isinstance(id, int) and id != REFUSED]
+        if not self.values.read or not self.values.concerns(ids) or '"value": ...' in no.fix:
+            return no.fix
+        return f"{no.fix}; or {self.how_to_fix(*self.values.read)}"
 
     def _inputs(self, call: Call, scope: Scope) -> Ids:
         ids: list[int | None] = []
@@ -391,10 +399,11 @@ class _Walk:
             f"input {name!r} must be known when compiling, but is computed at run time", self.how_to_fix(id)
         )
 
-    def how_to_fix(self, id: int) -> str:
+    def how_to_fix(self, *ids: int) -> str:
+        """What makes values known that only data say."""
         if self.refused >= self.limits.refusals:  # it will not be shown
             return ""
-        names = self.graph.inputs_behind(id)
+        names = list(dict.fromkeys(name for id in ids for name in self.graph.inputs_behind(id)))
         if not names:
             return "make it a constant, or compute it from shapes alone"
         given = ", ".join(f'{json.dumps(name[:60])}: {{"value": ...}}' for name in names[:4])

@@ -44,6 +44,8 @@ def vector(site: OpenSite, position: int) -> tuple[int, int]:
     kind, shape = values.graph.type(id), values.shape(id)
     if kind.rank > 1 or any(isinstance(dim, Extent) for dim in shape):
         raise site.refuse(f"how many numbers input {position} has is not known")
+    if values.known(id) is None:
+        values.read[id] = None
     return values.cast(values.reshape(id, (kind.elements,)), DType.I64), kind.elements
 
 

@@ -74,6 +74,7 @@ class OpenValues:
     examples  by id of a value that data say: legal ones, those of one place together
     bounds    the greatest size that data may say, by source, as options give it
     bounded   the same for every source where one was asked for; `assumed` has those that options do not give
+    read      ids of values whose elements say such sizes
     guards    scalars (bool) all of which are true where what is made now counts
     source    what nodes that are made now are said to come from
     """
@@ -92,6 +93,7 @@ class OpenValues:
     bounds: Mapping[str, int] = field(default_factory=dict)
     bounded: dict[str, int] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
+    read: dict[int, None] = field(default_factory=dict)
     guards: list[int] = field(default_factory=list)
     source: str = ""
 
@@ -228,13 +230,13 @@ class OpenValues:
         self.examples.setdefault(id, tuple(array.astype(kind.dtype.numpy).reshape(kind.dims) for array in arrays))
 
     @contextmanager
-    def guarded(self, condition: int) -> Iterator[None]:
-        """What is demanded inside counts where a condition, a scalar (bool), is true."""
-        self.guards.append(condition)
+    def guarded(self, condition: int | None) -> Iterator[None]:
+        """What is demanded inside counts where a condition, a scalar (bool), is true; None: always."""
+        before, self.guards = self.guards, [*self.guards, *(() if condition is None else (condition,))]
         try:
             yield
         finally:
-            self.guards.pop()
+            self.guards = before
 
     # Sizes at run time
 

@@ -12,6 +12,7 @@ from compiler.contract import CompileOptions
 from compiler.errors import ModelTooLarge, UnsupportedModel, VerifyError
 from compiler.frontend import Limits, load
 from compiler.ir.graph import Graph
+from compiler.ops import OPERATORS
 from compiler.ops.operator import Operator
 
 Operators = Mapping[str, Operator]
@@ -133,7 +134,7 @@ def test_more_refusals_than_fit_are_counted(operators: Operators, make_model: Ma
     assert caught.value.message.startswith("120 ")
 
 
-def test_a_parameter_computed_at_run_time_is_refused_with_its_origin(operators: Operators, make_model: Maker) -> None:
+def test_a_parameter_computed_at_run_time_is_refused_with_its_origin(make_model: Maker) -> None:
     nodes = [node("Expand", ["n", "two"], ["n2"]), node("Col2Im", ["x", "n2", "block"], ["y"], name="grow")]
     model = make_model(
         nodes,
@@ -144,12 +145,12 @@ def test_a_parameter_computed_at_run_time_is_refused_with_its_origin(operators: 
         dtypes={"n": TensorProto.INT64},
     )
     with pytest.raises(UnsupportedModel) as caught:
-        load(model, CompileOptions(), operators)
+        load(model, CompileOptions(), OPERATORS)
     (reason,) = caught.value.refusals
     assert (reason.node, reason.operator) == ("grow", "Col2Im")
     assert "must be known when compiling" in reason.reason
     assert '{"inputs": {"n": {"value": ...}}}' in reason.fix
-    graph = load(model, CompileOptions.from_json({"inputs": {"n": {"value": 3}}}), operators).graph
+    graph = load(model, CompileOptions.from_json({"inputs": {"n": {"value": 3}}}), OPERATORS).graph
     assert graph.type(graph.outputs[0]).dims == (1, 1, 3, 3)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.contract import CompileOptions
-from compiler.errors import OptionsError
+from compiler.errors import OptionsError, UnsupportedModel
 from compiler.frontend import load
 from compiler.ops import OPERATORS
 from compiler.prove.inputs import sample_inputs
@@ -148,3 +148,28 @@ def test_examples_are_tried_where_no_rule_knows_any() -> None:
     for seed in range(3):
         inputs = sample_inputs(loaded.graph, seed, shapes)
         assert not shapes.broken(loaded.graph.outputs, evaluate_graph(loaded.graph, inputs, OPERATORS))
+
+
+def test_what_an_iteration_reads_that_does_not_run_may_be_anything() -> None:
+    loaded = fed(
+        model_of(
+            "m (float[2,3] x, int64[2] s, bool on) => (float y) <int64 t = {2}> { y = Loop(t, on, x) <"
+            "body = b (int64 i, bool c, float[2,3] v) => (bool d, float w)"
+            " { d = Identity(c) u = Reshape(v, s) w = Abs(v) }> }"
+        )
+    )
+    x = X[:, :, 0]
+    for runs, shape, legal in ((False, (5, 5), True), (True, (5, 5), False), (True, (6, 1), True)):
+        said, (found,) = results(loaded, {"x": x, "s": np.array(shape), "on": np.array(runs)})
+        assert ("Reshape" not in said) == legal
+        if legal:
+            np.testing.assert_allclose(found, np.abs(x) if runs else x, rtol=1e-6)
+
+
+def test_a_refusal_about_sizes_that_data_say_offers_to_fix_their_input() -> None:
+    model = model_of("m (float[2,3] x, int64[2] s) => (float y) { v = Reshape(x, s) y = LpNormalization<axis=0>(v) }")
+    with pytest.raises(UnsupportedModel) as refused:
+        fed(model)
+    (refusal,) = refused.value.refusals
+    assert "there is no rule how" in refusal.reason
+    assert '{"inputs": {"s": {"value": ...}}}' in refusal.fix
