@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compiler.contract import CompileOptions, CompileReport
-from compiler.errors import InputsError
+from compiler.errors import Disagreement, InputsError
+from compiler.frontend.open.measured import selected
+from compiler.frontend.open.values import OpenValues
 from compiler.pack.loader import InputError, Model
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
@@ -98,6 +101,17 @@ def test_a_preflight_tells_the_bounds_that_are_assumed(model: Path) -> None:
     assert re.search(
         r"assumed to be at most: 'rows' \d+, 'grow' \d+; for others give {\"bounds\": {\"rows\": \d+", notice
     )
+
+
+def test_a_wrong_choice_among_legal_values_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def last(values: OpenValues, flags: Sequence[int], ids: Sequence[int]) -> int:
+        return selected(values, [values.node("Not", (flag,)) for flag in flags], ids)
+
+    monkeypatch.setattr("compiler.frontend.open.few.selected", last)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of("m (float[3,3] x, int64 a) => (float[3,3] y) { y = CumSum(x, a) }"))
+    with pytest.raises(Disagreement, match=r"at input 1=0 is not what the model gives there"):
+        compile_model(path, tmp_path / "model.tw", CompileOptions(tuning_budget_s=0.0, threads=1), measure=False)
 
 
 def test_a_model_for_which_nothing_legal_is_found_asks_for_samples(tmp_path: Path) -> None:
