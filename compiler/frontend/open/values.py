@@ -31,9 +31,13 @@ from compiler.frontend.schema import form_of
 from compiler.frontend.tensors import CODES, check_size
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops import having
 from compiler.ops.operator import Operator, Unsupported
+from compiler.ops.traits import Trait
 
 Attrs = Mapping[str, Attr]
+KEEPS = having(Trait.RESHAPE) | {"Cast"}
+"""Operators whose result has the numbers of their first input, in its order."""
 INDEX = TensorType(DType.I64, ())
 """What a size is in the graph."""
 
@@ -222,7 +226,7 @@ class OpenValues:
 
     def give_examples(self, id: int, arrays: Sequence[np.ndarray]) -> None:
         """Legal values of what data say: where it is an input, or an input's elements in another shape or type."""
-        while id in self.graph.producer and self.graph.producer[id].op in ("Cast", "Reshape", "Squeeze", "Unsqueeze"):
+        while id in self.graph.producer and self.graph.producer[id].op in KEEPS:
             first = self.graph.producer[id].inputs[0]
             assert first is not None
             id = first
