@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from compiler.codegen.weights import Weights
-from compiler.contract import CompileOptions, CompileReport
-from compiler.errors import Disagreement, InternalError
+from compiler.contract import CompileOptions, CompileReport, InputSpec
+from compiler.errors import CallerError, Disagreement, InternalError
 from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
+from compiler.ir.open_shapes import Example
 from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
 from compiler.prove.samples import read_samples, read_sized, share_out, specs_of
-from compiler.prove.sizes import exactly, usual_sizes
+from compiler.prove.sizes import exactly, nested, usual_sizes
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
@@ -149,6 +151,15 @@ def front_of(
             assert shapes is not None
             return load(model, exactly(session.options, loaded.graph, shapes, sizes), OPERATORS, data=data)
 
+        def fixed(given: Mapping[str, Example]) -> Loaded | None:
+            shaped = {loaded.graph.values[id].name: loaded.graph.type(id).dims for id in loaded.graph.inputs}
+            specs = {name: InputSpec(value=nested(elements, shaped[name])) for name, elements in given.items()}
+            constant = replace(session.options, inputs={**session.options.inputs, **specs})
+            try:
+                return load(model, constant, OPERATORS, data=data)
+            except CallerError:
+                return None
+
         is_here = session.backend.target.is_here
         effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
         for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
@@ -177,7 +188,7 @@ def front_of(
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, effort, rewritten, weighed, fused, derived, usual, at, given)
+    return Front(loaded, effort, rewritten, weighed, fused, derived, usual, at, fixed, given)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:

@@ -159,6 +159,7 @@ AS_GIVEN = WrapValidator(_as_given)
 """Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not
 20.0."""
 Dimension = Annotated[StrictInt, Field(ge=0)]
+Bound = Annotated[StrictInt, Field(ge=1)]
 Binding = Mapping[str, Dimension]
 """By name of a symbolic dimension: its value."""
 RANGE = {"min": 1, "opt": 4, "max": 16}
@@ -298,6 +299,13 @@ class CompileOptions(_Refusing):
         "first is its main one; a range runs every size in it, and `opt` also by a program of its own",
         examples=[{"batch": 1}],
     )
+    bounds: Annotated[Mapping[str, Bound], AfterValidator(_unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of a node: the greatest that sizes may be that only data say there, such as the `shape` "
+        "that a Reshape is fed; a run beyond it is refused",
+        examples=[{"resize": 640}],
+    )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=24.0,
         ge=0,
@@ -380,12 +388,17 @@ class CompileOptions(_Refusing):
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
         plain["dims"] = [*map(_dims_json, self.dims)] if isinstance(self.dims, tuple) else _dims_json(self.dims)
+        plain["bounds"] = dict(sorted(self.bounds.items()))
         plain["without"] = list(self.without)
         return plain
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
-        """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version."""
-        given = [COMPILER_VERSION, model_digest, self.to_json(), *([list(samples)] if samples else [])]
+        """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
+
+        Without `bounds` it is what it was before there were any.
+        """
+        plain = {name: value for name, value in self.to_json().items() if name != "bounds" or value}
+        given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

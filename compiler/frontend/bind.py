@@ -32,7 +32,7 @@ class Bound:
     """Static types of all inputs in order, the values of those that options fix, and what the user should know.
 
     Axes that ranges leave open have their greatest size in `types`; `open` says which size each axis of an input has,
-    and `dimensions` lists these sizes.
+    and `dimensions` lists these sizes. `bounds` are those of sizes that data say, by name of a node.
     """
 
     types: Mapping[str, TensorType]
@@ -42,6 +42,7 @@ class Bound:
     dimensions: tuple[Size, ...] = ()
     texts: frozenset[str] = frozenset()
     """Names of the inputs that are strings; their types are those of the strings' numbers."""
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,9 @@ def bind(
     used = {key_of(one, axis) for one in shaped for axis in range(len(one.shape or ()))}
     dimensions = tuple(dict.fromkeys(size for name, size in sizes.items() if name in used))
     axes = {one.name: tuple(sizes.get(key_of(one, axis)) for axis in range(len(one.shape or ()))) for one in shaped}
-    return Bound(
-        types,
-        values,
-        (*notices, *merged.notices),
-        {name: one for name, one in axes.items() if any(one)},
-        dimensions,
-        frozenset(one.name for one in inputs if one.is_text),
-    )
+    opened = {name: one for name, one in axes.items() if any(one)}
+    texts = frozenset(one.name for one in inputs if one.is_text)
+    return Bound(types, values, (*notices, *merged.notices), opened, dimensions, texts, options.bounds)
 
 
 def _sizes(options: CompileOptions, merged: Merged) -> dict[str, Size]:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from compiler.errors import ModelTooLarge, OpenDimension, Refusal, TilewrightError, UnsupportedModel
+from compiler.errors import ModelTooLarge, OpenDimension, OptionsError, Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
@@ -28,10 +28,12 @@ from compiler.frontend.legalise import check, may_expand, normal_attrs, not_belo
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
+from compiler.frontend.open.few import MOST, few_values, one_of
 from compiler.frontend.open.measured import chosen, truth
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
-from compiler.frontend.open.sized import MEASURED, is_sized_by_data
+from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
+from compiler.frontend.open.told import held
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, number_of, random_bits, zip_map
@@ -73,6 +75,7 @@ def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits:
     """
     check_expansion(model, limits)
     walk = _Walk(model, operators, limits)
+    walk.values.bounds = bound.bounds
     scope = Scope(model.opsets)
     for name, kind in bound.types.items():
         value = bound.values.get(name)
@@ -86,13 +89,18 @@ def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits:
         if isinstance(slot, Foreign):
             walk.refuse(Refusal(f"output {quoted(name)} is {slot.what}", "use a type from bool to double"))
     walk.raise_refusals()
+    if unknown := [name for name in bound.bounds if name not in walk.sources]:
+        known = ", ".join(map(quoted, walk.values.bounded)) or "none"
+        raise OptionsError(
+            f"bounds[{quoted(unknown[0])}] names no node of the model", fix=f"nodes whose sizes data say are: {known}"
+        )
     results = walk.outputs([(name, slot) for name, slot in outputs if isinstance(slot, int)])
     walk.raise_refusals()
     texts = frozenset(name for name, slot in results if slot in walk.graph.texts)
     words = tuple(walk.graph.words) if bound.texts or texts else ()
     border = Border(words, bound.texts, texts, walk.state is not None)
     inputs = inputs if walk.state is None else (*inputs, (None,))
-    if not walk.values.sizes:
+    if not (walk.values.sizes or walk.values.demands or walk.values.examples):
         return Inferred(walk.graph.finish(results), None, border, tuple(walk.notices))
     return Inferred(*leave(walk.values, results, bound.dimensions, inputs), border, tuple(walk.notices))
 
@@ -132,6 +140,7 @@ class _Walk:
     """What random operators read; None: there are none."""
     streams: int = 0
     sequences: Sequences = field(default_factory=Sequences)
+    sources: set[str] = field(default_factory=set)
     values: OpenValues = field(init=False)
 
     def __post_init__(self) -> None:
@@ -214,14 +223,23 @@ class _Walk:
     def call(self, call: Call, scope: Scope) -> None:
         self.count()
         self.count_reads(len(call.inputs))
+        self.sources.add(scope.source(call.source))
         results: Ids
         try:
-            results = self._results(call, self._inputs(call, scope), scope)
+            results = self._by_value(call, self._inputs(call, scope), scope)
         except Unsupported as no:
             part = f" (as a part of {scope.defines})" if scope.defines not in ("", call.op) else ""
-            self.refuse(Refusal(no.reason + part, no.fix, scope.source(call.source), call.operator))
+            self.refuse(Refusal(no.reason + part, self._fix(no, call, scope), scope.source(call.source), call.operator))
             results = (REFUSED,) * len(call.outputs)
         scope.slots.update({name: id for name, id in zip(call.outputs, results, strict=True) if name})
+
+    def _fix(self, no: Unsupported, call: Call, scope: Scope) -> str:
+        """What would mend it; where sizes are in the way that data say, also to fix what says them."""
+        found = (scope.find(name) for name in call.inputs if name)
+        ids = [id for id in found if isinstance(id, int) and id != REFUSED]
+        if not self.values.read or not self.values.concerns(ids) or '"value": ...' in no.fix:
+            return no.fix
+        return f"{no.fix}; or {self.how_to_fix(*self.values.read)}"
 
     def _inputs(self, call: Call, scope: Scope) -> Ids:
         ids: list[int | None] = []
@@ -231,6 +249,43 @@ class _Walk:
                 raise Unsupported(f"input {quoted(name)} is {slot.what}", "use a type from bool to double")
             ids.append(slot)
         return tuple(ids)
+
+    def _by_value(self, call: Call, ids: Ids, scope: Scope, side_by_side: int = 1) -> Ids:
+        """The results. An input that must be known and is not may have few legal values: then the results for each.
+
+        `side_by_side` is how many times the call is compiled already, for values of its other inputs.
+        """
+        demanded = len(self.values.demands)
+        try:
+            return self._results(call, ids, scope)
+        except NotKnown as no:
+            del self.values.demands[demanded:]
+            place, name = no.position, no.name
+        id = ids[place]
+        assert id is not None
+        self.values.source = scope.source(call.source)
+        few = few_values(self.values, call.op, ids, place, name)
+        if few is None or len(few) * side_by_side > MOST:
+            raise self._unknown_parameter(id, name)
+        fitting, each, refused = [], [], self.refused
+        inner = Scope(scope.opsets, scope.source(call.source), named=False, defines=scope.defines or call.operator)
+        for value, flag in few:
+            known = (*ids[:place], self.values.constant(value), *ids[place + 1 :])
+            with self.values.guarded(flag):
+                try:
+                    each.append(self._by_value(call, known, inner, side_by_side * len(few)))
+                    fitting.append((value, flag))
+                except Unsupported as no:  # no legal one, after all
+                    why = no
+        if self.refused > refused:
+            return (REFUSED,) * len(call.outputs)
+        if not each:
+            raise why
+        self.values.source = scope.source(call.source)
+        if self.graph.type(id).elements:
+            self.values.give_examples(id, [value for value, _ in fitting])
+        found = one_of(self.values, call.op, name, fitting, each)
+        return tuple(None if one is None else self._named(one, call, scope, at) for at, one in enumerate(found))
 
     def _results(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         if REFUSED in ids:
@@ -245,7 +300,7 @@ class _Walk:
         if (rule := rule_of(call)) is not None:
             texts = tuple(id in self.graph.texts for id in ids)
             site = Site(call, self._types(ids), self._arrays(ids), texts, self.graph.numbers_of)
-            return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+            return self.expand(call, ids, scope, _guarded(lambda: rule(site)), None)
         if "::" in call.operator and call.operator in STRUCTURAL:
             return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
@@ -267,11 +322,17 @@ class _Walk:
             return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
+        if call.op in SIZES:  # data say them
+            return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
+        at, same = HELD.get(call.op, (len(ids), 0))
+        if at < len(ids) and (id := ids[at]) is not None and self.values.known(id) is None:
+            told = OpenSite(self.values, call.op, ids, {}, 1)
+            ids = (*ids[:at], _guarded(lambda: held(told, at, same)), *ids[at + 1 :])
         if is_sized_by_data(self.values, call.op, ids):
             return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):
             raise self._never_folded(call, ids, opset)
-        expansion = self._rewritten(lambda: upgrade(call, opset, place.types, place.constants), ids)
+        expansion = _guarded(lambda: upgrade(call, opset, place.types, place.constants))
         if expansion is not None:
             return self.expand(call, ids, scope, expansion, None)
         form = form_of(call.op, NEWEST_OPSET)
@@ -350,7 +411,9 @@ class _Walk:
         for position, name in operator.parameters:
             if position < len(inputs) and (id := inputs[position]) is not None:
                 array = self.graph.constants.get(id)
-                if array is None or array.size > self.limits.parameter_elements:
+                if array is None:
+                    raise NotKnown(position, name)
+                if array.size > self.limits.parameter_elements:
                     raise self._unknown_parameter(id, name)
                 attrs[name] = plain(array)
                 inputs[position] = None
@@ -383,22 +446,13 @@ class _Walk:
             self.graph.rename(id, label)
         return id
 
-    def _rewritten(self, rule: Callable[[], T], ids: Ids) -> T:
-        """What a rule makes of a call. Raises Unsupported."""
-        try:
-            return _guarded(rule)
-        except NotKnown as no:
-            id = ids[no.position]
-            assert id is not None
-            raise self._unknown_parameter(id, no.name) from no
-
     def _never_folded(self, call: Call, ids: Ids, opset: int) -> Unsupported:
         """Why an operator that is only ever folded is not."""
         form = form_of(call.op, opset)
         assert form is not None
-        for id, formal in zip(ids, form.formals, strict=False):
+        for position, (id, formal) in enumerate(zip(ids, form.formals, strict=False)):
             if id is not None and id not in self.graph.constants:
-                return self._unknown_parameter(id, formal.name)
+                return NotKnown(position, formal.name)
         return Unsupported("its result is too large to be computed when compiling", "bind smaller shapes")
 
     def _unknown_parameter(self, id: int, name: str) -> Unsupported:
@@ -411,10 +465,11 @@ class _Walk:
             f"input {name!r} must be known when compiling, but is computed at run time", self.how_to_fix(id)
         )
 
-    def how_to_fix(self, id: int) -> str:
+    def how_to_fix(self, *ids: int) -> str:
+        """What makes values known that only data say."""
         if self.refused >= self.limits.refusals:  # it will not be shown
             return ""
-        names = self.graph.inputs_behind(id)
+        names = list(dict.fromkeys(name for id in ids for name in self.graph.inputs_behind(id)))
         if not names:
             return "make it a constant, or compute it from shapes alone"
         given = ", ".join(f'{json.dumps(name[:60])}: {{"value": ...}}' for name in names[:4])
@@ -433,7 +488,7 @@ class _Walk:
         """Random numbers, by `compiler.frontend.draws`."""
         rule = DRAWING.get(call.op, dropout)
         site = Site(call, self._types(ids), self._arrays(ids))
-        return self.expand(call, ids, scope, self._rewritten(lambda: rule(site), ids), None)
+        return self.expand(call, ids, scope, _guarded(lambda: rule(site)), None)
 
     def identity(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Identity: `y = x`."""
@@ -477,8 +532,10 @@ class _Walk:
         if condition is not None:
             return self._branch(call, "then_branch" if bool(condition.reshape(())) else "else_branch", scope)
         taken = truth(self.values, ids[0])
-        refused = self.refused
-        both = [self._branch(call, name, scope) for name in ("then_branch", "else_branch")]
+        refused, both = self.refused, []
+        for name, flag in (("then_branch", taken), ("else_branch", self.values.node("Not", (taken,)))):
+            with self.values.guarded(flag):
+                both.append(self._branch(call, name, scope))
         if self.refused > refused or REFUSED in (*both[0], *both[1]):
             return (REFUSED,) * len(call.outputs)
         self.values.source = scope.source(call.source)

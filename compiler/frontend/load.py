@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +58,12 @@ def load(
     bound, found = bound_graph(read_model, options, operators, limits)
     graph, open_shapes = found.graph, found.open_shapes
     graph.verify()
-    notices = (*bound.notices, *found.notices, *disagreements(read_model, graph, open_shapes))
+    notices = (
+        *bound.notices,
+        *found.notices,
+        *disagreements(read_model, graph, open_shapes),
+        *assumptions(open_shapes),
+    )
     return Loaded(graph, notices, _digest(read_model, data or {}), open_shapes, found.border)
 
 
@@ -105,6 +111,18 @@ def check_declared(model: Model, limits: Limits) -> None:
             raise ModelTooLarge(
                 f"output {quoted(name)} is declared with shape {sizes[:8]}", fix="export with smaller shapes"
             )
+
+
+def assumptions(open_shapes: OpenShapes | None) -> list[str]:
+    """A notice for the bounds that were assumed of sizes that data say."""
+    assumed = dict(open_shapes.assumed) if open_shapes else {}
+    if not assumed:
+        return []
+    listed = ", ".join(f"{quoted(name)} {most}" for name, most in assumed.items())
+    example = json.dumps({"bounds": {name[:100]: 2 * most for name, most in [*assumed.items()][:4]}})
+    return [
+        f"data say sizes at these nodes, each of which is assumed to be at most: {listed}; for others give {example}"
+    ]
 
 
 def disagreements(model: Model, graph: Graph, open_shapes: OpenShapes | None = None) -> list[str]:

@@ -18,7 +18,7 @@ from compiler.frontend.bind import Bound, bind
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.infer import Inferred, is_known
 from compiler.frontend.limits import Limits
-from compiler.frontend.load import bound_graph, check_declared, disagreements
+from compiler.frontend.load import assumptions, bound_graph, check_declared, disagreements
 from compiler.frontend.model import Call, Model
 from compiler.frontend.read import read
 from compiler.frontend.strings import is_text
@@ -110,13 +110,10 @@ def survey(
     inferred = _infer(found, options, operators, limits, problems) if bound else None
     graph, shapes = (inferred.graph, inferred.open_shapes) if inferred else (None, None)
     notices = (
-        (
-            *bound.notices,
-            *(inferred.notices if inferred else ()),
-            *(disagreements(found, graph, shapes) if graph else ()),
-        )
-        if bound
-        else ()
+        *(bound.notices if bound else ()),
+        *(inferred.notices if inferred else ()),
+        *(disagreements(found, graph, shapes) if graph else ()),
+        *assumptions(shapes),
     )
     refusals = tuple(refusal for problem in problems for refusal in problem.refusals)
     return Survey(

@@ -64,10 +64,11 @@ def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     rows: list[list[int]] = []
     while known and turns.may_run:
         walk.count()
-        turns.begin()
+        flag = turns.begin()
         number, on = np.array(len(rows), np.int64), np.array(True)
         given = [walk.graph.constant(number, ""), walk.graph.constant(on, ""), *carried]
-        found = _iteration(walk, call, body, scope, len(rows), given)
+        with walk.values.guarded(flag):
+            found = _iteration(walk, call, body, scope, len(rows), given)
         if found is None:
             return (REFUSED,) * len(call.outputs)
         carried = [*turns.kept(carried, found[1 : 1 + len(carried)])]
@@ -109,12 +110,13 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     while turns.may_run:
         step = len(rows)
         walk.count()
-        turns.begin()
+        flag = turns.begin()
         places = [high(steps) - 1 - step if back else step for back in backwards]
         slices = [
             _slice(walk, call, scope, id, axis, place) for id, axis, place in zip(sources, axes, places, strict=True)
         ]
-        found = _iteration(walk, call, body, scope, step, [*states, *slices])
+        with walk.values.guarded(flag):
+            found = _iteration(walk, call, body, scope, step, [*states, *slices])
         if found is None:
             return (REFUSED,) * len(call.outputs)
         states = [*turns.kept(states, found[: len(states)])]

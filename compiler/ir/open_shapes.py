@@ -3,12 +3,19 @@
 Such a graph is static all the same: each of these axes has its capacity, the largest size it may take, and the sizes
 are scalars (i64) that the graph is given and gives beside its tensors. Its inputs are those of the model, each zero
 beyond its sizes, followed by one scalar for each dimension; its outputs are those of the model, followed by one scalar
-for each size that `outputs` names. Positions here are those in `Graph.inputs` and `Graph.outputs`.
+for each size that `outputs` names and each number that `limits` names. Positions here are those in `Graph.inputs` and
+`Graph.outputs`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+Example = tuple[int | float | bool, ...]
+"""The elements of an input, in row-major order."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,20 @@ class OpenDimension:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A number that a run finds in its data, and between which ends: beyond these its other results mean nothing.
+
+    says    what must hold, as the user is told of data for which it does not
+    output  number of the graph's output that holds it, a scalar (i64)
+    """
+
+    says: str
+    low: int
+    high: int
+    output: int
+
+
+@dataclass(frozen=True)
 class OpenShapes:
     """The open axes of a graph.
 
@@ -32,8 +53,19 @@ class OpenShapes:
     inputs      for each input of the model and each of its axes: the number of its dimension; None where it is static
     outputs     for each output of the model and each of its axes: the number of the graph's output that holds its size;
                 None where it is static
+    limits      what must hold of data for a run to have a meaning
+    examples    by number of an input: what it may be, where few values are legal; those of one place go together
+    assumed     by name of a node: the greatest that sizes may be that data say there, where nobody said it
     """
 
     dimensions: tuple[OpenDimension, ...]
     inputs: tuple[tuple[int | None, ...], ...]
     outputs: tuple[tuple[int | None, ...], ...]
+    limits: tuple[Limit, ...] = ()
+    examples: tuple[tuple[int, tuple[Example, ...]], ...] = ()
+    assumed: tuple[tuple[str, int], ...] = ()
+
+    def broken(self, outputs: Sequence[int], values: Mapping[int, np.ndarray]) -> str:
+        """What does not hold of a run, of whose graph `values` has the outputs by id; empty where all does."""
+        found = ((one, int(values[outputs[one.output]])) for one in self.limits)
+        return next((f"{one.says}: {number}" for one, number in found if not one.low <= number <= one.high), "")

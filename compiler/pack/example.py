@@ -15,6 +15,11 @@ from compiler.ir.tensor import DType
 _KINDS: Mapping[str, str] = {"i": "TW_INT", "u": "TW_UINT", "f": "TW_FLOAT", "b": "TW_BOOL"}
 """By the first letter of a DType's name; BF16 is an exception, and so are small types, which are bytes."""
 
+_LIMITS = """ *
+ * Other outputs mean something only where each number in `open.limits` of manifest.json lies between its `min` and
+ * `max`: `output` there is the number of the output that holds it, from 0.
+"""
+
 
 def example_c(program: Program, shapes: OpenShapes | None = None) -> str:
     """The source of a program that needs `model.h`, `model.so` and `weights.bin` beside it.
@@ -40,4 +45,4 @@ def example_c(program: Program, shapes: OpenShapes | None = None) -> str:
     text = (files("compiler.pack") / "example.c").read_text("utf-8")
     for mark, value in filled.items():
         text = text.replace(f"@{mark}@", value)
-    return text
+    return text.replace(" */", f"{_LIMITS} */", 1) if shapes and shapes.limits else text

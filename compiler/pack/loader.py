@@ -215,6 +215,18 @@ class OpenSpec(TensorSpec):
         return ""
 
 
+class Limit(NamedTuple):
+    """A number that a run finds in its data, in the program's output `output`: `low` <= number <= `high`.
+
+    Otherwise what the run gives means nothing. `says` is what must hold.
+    """
+
+    says: str
+    low: int
+    high: int
+    output: int
+
+
 class Binding(NamedTuple):
     """Shapes that a model runs: `number` counts from 1, `dims` are the values of its symbolic dimensions.
 
@@ -222,8 +234,9 @@ class Binding(NamedTuple):
     asked for, `open` for each of these, and inputs and outputs that are an OpenSpec where they have such an axis. Its
     program takes for each of `open` a scalar (int64) behind the inputs, and gives a scalar for each different number in
     `sizes` behind the outputs; `sizes` has, for each axis of each output, the number of the program's output that holds
-    its size, None where it has but one. `words` are the strings that the model holds, each at its number. A model that
-    draws numbers (`random`) takes a state behind the inputs: int64 [2], a key and the number of the run.
+    its size, None where it has but one. It also gives a scalar for each of `limits`. `words` are the strings that the
+    model holds, each at its number. A model that draws numbers (`random`) takes a state behind the inputs: int64 [2], a
+    key and the number of the run.
     """
 
     number: int
@@ -234,6 +247,7 @@ class Binding(NamedTuple):
     sizes: tuple[tuple[int | None, ...], ...] = ()
     words: tuple[str, ...] = ()
     random: bool = False
+    limits: tuple[Limit, ...] = ()
 
     def __str__(self) -> str:
         ranges = {one.name: one for one in self.open}
@@ -257,8 +271,9 @@ class Binding(NamedTuple):
     @property
     def program_outputs(self) -> tuple[TensorSpec, ...]:
         """What the program gives, in order."""
-        count = len({number for axes in self.sizes for number in axes if number is not None})
-        return (*self.outputs, *(TensorSpec(f"size:{at}", "int64", ()) for at in range(count)))
+        found = {number for axes in self.sizes for number in axes if number is not None}
+        found |= {limit.output for limit in self.limits}
+        return (*self.outputs, *(TensorSpec(f"size:{at}", "int64", ()) for at in range(len(found))))
 
     @property
     def has_strings(self) -> bool:
@@ -274,8 +289,8 @@ class Binding(NamedTuple):
 
     @property
     def has_sizes(self) -> bool:
-        """Whether the program is told sizes, or tells those of its outputs."""
-        return bool(self.open) or any(number is not None for axes in self.sizes for number in axes)
+        """Whether the program is told sizes, or tells those of its outputs or what must hold."""
+        return bool(self.open or self.limits) or any(number is not None for axes in self.sizes for number in axes)
 
     def misfit(self, shapes: Sequence[tuple[int, ...]]) -> str:
         """Why inputs cannot have these shapes, in order; empty where they can."""
@@ -683,7 +698,14 @@ class _Capacity:
         return [*(array for array in self._outputs if array is not None), *self._found]
 
     def results(self, given: Sequence[Array | None], inputs: Sequence[Array | DeviceArray]) -> list[Array]:
-        """The outputs of the run that filled what `blank` gave, at their sizes; given arrays are filled."""
+        """The outputs of the run that filled what `blank` gave, at their sizes; given arrays are filled.
+
+        Raises InputError where the data were not what the model takes.
+        """
+        for limit in self.binding.limits:
+            number = int(self._found[limit.output - len(self.binding.outputs)])
+            if not limit.low <= number <= limit.high:
+                raise InputError(f"{limit.says}: {number} was found, and {limit.low} to {limit.high} can be")
         here = [array for array in inputs if isinstance(array, np.ndarray)]
         return [self._result(at, array, here) for at, array in enumerate(given)]
 
@@ -942,18 +964,24 @@ class Model:
     def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Inputs in the ranges that the manifest states (`range`, of what the model demands something of).
 
+        Where few are legal it states `examples`, of which one is taken, the same place for all inputs.
         Others are standard normal floats, and integers and booleans of 0 and 1. `sizes` are those of dimensions that
         the binding leaves open, by name; their opt where there is none.
         """
         random = np.random.default_rng(seed)
         made: dict[str, Array] = {}
-        ranges = {one["name"]: one["range"] for one in self._described()["inputs"] if "range" in one}
+        described = self._described()["inputs"]
+        ranges = {one["name"]: one["range"] for one in described if "range" in one}
+        examples = {one["name"]: one["examples"] for one in described if "examples" in one}
         for port in self.inputs:
             spec = port.at(sizes or {}) if isinstance(port, OpenSpec) else port
             if spec.dtype == "string":
                 known = [*self.binding.words, "another"]
                 drawn = [known[at] for at in random.integers(0, len(known), math.prod(spec.shape))]
                 made[spec.name] = np.array(drawn, object).reshape(spec.shape)
+            elif spec.name in examples:
+                one = examples[spec.name][seed % len(examples[spec.name])]
+                made[spec.name] = np.array(one, spec.numpy).reshape(spec.shape)
             elif spec.name in ranges:
                 made[spec.name] = _in_range(spec, ranges[spec.name], random)
             elif spec.dtype in _SMALL:
@@ -1231,8 +1259,9 @@ def _binding(number: int, described: Mapping[str, Any]) -> Binding:
         for axes, port in zip(ranges["outputs"], outputs, strict=True)
     ]
     numbers = tuple(map(tuple, ranges["outputs"]))
+    limits = tuple(Limit(one["says"], one["min"], one["max"], one["output"]) for one in ranges.get("limits", ()))
     specs = _specs(inputs, of_inputs), _specs(outputs, of_outputs)
-    return Binding(number, dict(described["dims"]), *specs, sizes, numbers, words, draws)
+    return Binding(number, dict(described["dims"]), *specs, sizes, numbers, words, draws, limits)
 
 
 def _bindings(manifest: Mapping[str, Any]) -> tuple[Binding, ...]:

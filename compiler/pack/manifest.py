@@ -44,8 +44,8 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "predicted_s": predicted_seconds(plan, facts),
         **({"samples": list(facts.samples)} if facts.samples else {}),
         "inputs": [
-            {**_described(port, facts.border.inputs), **_range(port, facts)}
-            for port in own(program.inputs, facts.open, "inputs")
+            {**_described(port, facts.border.inputs), **_range(port, facts), **_examples(number, facts)}
+            for number, port in enumerate(own(program.inputs, facts.open, "inputs"))
             if not (facts.border.random and port.name == RANDOM_STATE)
         ],
         "outputs": [_described(port, facts.border.outputs) for port in own(program.outputs, facts.open, "outputs")],
@@ -140,6 +140,12 @@ def _described(port: Port, texts: Set[str]) -> dict[str, Any]:
     return {**port_json(port), "dtype": STRING} if port.name in texts else port_json(port)
 
 
+def _examples(number: int, facts: Facts) -> dict[str, Any]:
+    """The elements that an input may have, where few are legal."""
+    known = dict(facts.open.examples) if facts.open else {}
+    return {"examples": [list(one) for one in known[number]]} if number in known else {}
+
+
 def own(ports: Sequence[Port], shapes: OpenShapes | None, kind: Literal["inputs", "outputs"]) -> Sequence[Port]:
     """A program's inputs or outputs that are the model's: without the sizes behind them."""
     return ports if shapes is None else ports[: len(getattr(shapes, kind))]
@@ -148,7 +154,8 @@ def own(ports: Sequence[Port], shapes: OpenShapes | None, kind: Literal["inputs"
 def _open(facts: Facts) -> dict[str, Any]:
     """The dimensions that are open, and of each axis of inputs and outputs the number of what holds its size.
 
-    Of inputs among the dimensions, of outputs among all that the program gives; null where an axis has but one.
+    Of inputs among the dimensions, of outputs among all that the program gives; null where an axis has but one. And
+    what must hold of the data of a run, where anything must.
     """
     shapes = facts.open
     if shapes is None:
@@ -159,7 +166,9 @@ def _open(facts: Facts) -> dict[str, Any]:
     ]
     own_inputs = shapes.inputs[:-1] if facts.border.random else shapes.inputs
     inputs, outputs = ([list(axes) for axes in its] for its in (own_inputs, shapes.outputs))
-    return {"open": {"dimensions": dimensions, "inputs": inputs, "outputs": outputs}}
+    limits = [{"says": one.says, "min": one.low, "max": one.high, "output": one.output} for one in shapes.limits]
+    found = {"dimensions": dimensions, "inputs": inputs, "outputs": outputs, **({"limits": limits} if limits else {})}
+    return {"open": found}
 
 
 def port_json(port: Port) -> dict[str, Any]:

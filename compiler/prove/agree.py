@@ -124,7 +124,7 @@ def agree(
     is_finite = False
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
-    for name, inputs in _cases(graph, seed, samples or {}):
+    for name, inputs in _cases(graph, seed, samples or {}, shapes):
         if names and name not in certain and time.monotonic() >= end:
             skipped.append(name)
             continue
@@ -199,12 +199,12 @@ def distance(value: Value, error: OutputError) -> float:
 
 
 def _cases(
-    graph: Graph, seed: int, samples: Mapping[str, Mapping[int, np.ndarray]]
+    graph: Graph, seed: int, samples: Mapping[str, Mapping[int, np.ndarray]], shapes: OpenShapes | None
 ) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
-    yield RANDOM, sample_inputs(graph, seed)
+    yield RANDOM, sample_inputs(graph, seed, shapes)
     yield from ((name, dict(inputs)) for name, inputs in samples.items())
     if graph.inputs:
-        yield from edge_inputs(graph, seed)
+        yield from edge_inputs(graph, seed, shapes)
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,10 @@ def _judge(
     conditioned there that rounding alone exceeds what may be granted.
     """
     outputs = own_outputs(graph, shapes)
-    want = cut(graph, shapes, evaluate(inputs))
+    found = evaluate(inputs)
+    if shapes and (broken := shapes.broken(graph.outputs, found)):
+        raise InputsError(f"the model does not take them: {broken}", fix="give samples that it takes")
+    want = cut(graph, shapes, found)
     if not any(array.size == 0 or np.isfinite(array).any() for array in want):
         return _Undecided.NOT_FINITE
     given = [inputs[value] for value in graph.inputs]
@@ -286,12 +289,12 @@ def _judge(
         return _Undecided.ROUNDING
     if not noise.granted and all(math.isfinite(errors[at].max_relative) for at in beyond):
         return _Verdict(errors, False, accepted, furthest)
-    found = _noise(graph, shapes, evaluate, inputs, noise, want, outputs)
-    if not all(math.isfinite(found[at].max_relative) for at in beyond):
+    own = _noise(graph, shapes, evaluate, inputs, noise, want, outputs)
+    if not all(math.isfinite(own[at].max_relative) for at in beyond):
         return _Undecided.ROUNDING
     granted = [accepted] * len(outputs)
     for at in beyond if noise.granted else ():
-        granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], found[at]))
+        granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], own[at]))
     if max(granted) > max(accepted, MOST_GRANTED):
         return _Undecided.ROUNDING
     passed = all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond)

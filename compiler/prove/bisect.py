@@ -95,7 +95,7 @@ def demand_same_meaning(
         if got.shape != want.shape or distance(value, compare([got], [want], [value])[0]) > tolerance:
             raise Disagreement(
                 f"output {value.name!r} at {sizes} is not what the model gives there: dimensions were opened wrongly",
-                fix="report this model, it is our fault; until then list the sizes in the option dims",
+                fix="report this model, it is our fault; until then give the options dims or inputs these values",
             )
 
 

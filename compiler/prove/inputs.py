@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.ir import arithmetic
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tensor import DType, TensorType
 from compiler.prove.interval import EVERYTHING, TRUTH, Interval
 from compiler.prove.ranges import derive
@@ -23,22 +24,39 @@ EDGES = ("zeros", "ones", "negative", "large")
 """Cases."""
 
 
-def sample_inputs(graph: Graph, seed: int) -> dict[int, np.ndarray]:
-    """Random inputs by value id, in declared dtype and shape: floats normal, booleans even, integers in their range."""
+def sample_inputs(graph: Graph, seed: int, shapes: OpenShapes | None = None) -> dict[int, np.ndarray]:
+    """Random inputs by value id, in declared dtype and shape: floats normal, booleans even, integers in their range.
+
+    Those of which `shapes` has examples are one of these.
+    """
     random = np.random.default_rng(seed)
     ranges = _ranges(graph)
-    return {value: _random(graph.type(value), ranges[value], random) for value in graph.inputs}
+    drawn = {value: _random(graph.type(value), ranges[value], random) for value in graph.inputs}
+    return drawn | _examples(graph, shapes, seed)
 
 
-def edge_inputs(graph: Graph, seed: int) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+def edge_inputs(
+    graph: Graph, seed: int, shapes: OpenShapes | None = None
+) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
     """Named edge cases, one at a time: every input zero, one, negative, large.
 
-    Those with a range stay in it (at its two ends).
+    Those with a range stay in it (at its two ends); of those with examples each case has another one.
     """
     ranges = _ranges(graph)
-    for name in EDGES:
+    for place, name in enumerate(EDGES):
         random = np.random.default_rng(seed + 1)
-        yield name, {value: _edge(graph.type(value), ranges[value], name, random) for value in graph.inputs}
+        edge = {value: _edge(graph.type(value), ranges[value], name, random) for value in graph.inputs}
+        yield name, edge | _examples(graph, shapes, seed + 1 + place)
+
+
+def _examples(graph: Graph, shapes: OpenShapes | None, place: int) -> dict[int, np.ndarray]:
+    """Of the inputs for which there are examples those at one place, which go together."""
+    found = {}
+    for number, given in shapes.examples if shapes else ():
+        value = graph.inputs[number]
+        kind = graph.type(value)
+        found[value] = np.array(given[place % len(given)], kind.dtype.numpy).reshape(kind.dims)
+    return found
 
 
 def _edge(type: TensorType, allowed: Interval, name: str, random: np.random.Generator) -> np.ndarray:

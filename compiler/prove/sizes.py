@@ -15,7 +15,7 @@ import numpy as np
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.ir.border import RANDOM_STATE
 from compiler.ir.graph import Graph, Value
-from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.open_shapes import Example, OpenShapes
 
 DRAWN = 3
 """Sizes of all dimensions that are drawn from their ranges, besides opt, min and max."""
@@ -50,6 +50,15 @@ def exactly(options: CompileOptions, graph: Graph, shapes: OpenShapes, sizes: Ma
         inputs[graph.values[value].name] = InputSpec(shape)
     fixed = {name: size for name, size in options.binding.items() if name not in options.ranges}
     return replace(options, dims=fixed, inputs=inputs)
+
+
+def nested(elements: Example, shape: tuple[int, ...]) -> Any:
+    """Elements in row-major order as options fix an input to them: nested tuples, a number for a scalar."""
+
+    def tuples(item: Any) -> Any:
+        return tuple(map(tuples, item)) if isinstance(item, list) else item
+
+    return tuples(np.array(elements).reshape(shape).tolist())
 
 
 def judged_sizes(

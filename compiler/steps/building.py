@@ -16,6 +16,7 @@ from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record
+from compiler.ir.open_shapes import Example
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.pack.explanation import Explanation
@@ -42,6 +43,7 @@ class Front:
     derived  the ranges of its inputs
     usual    the model as inputs are drawn for it: where dimensions are open, at the opt of their ranges
     at       loads the model at exact sizes of its open dimensions, by name
+    fixed    loads the model with inputs, by name, fixed to elements in row-major order; None where it is refused so
     samples  inputs that the caller gave, of those that have the shapes of this binding
     """
 
@@ -53,12 +55,13 @@ class Front:
     derived: Derived
     usual: Graph
     at: Callable[[Mapping[str, int]], Loaded]
+    fixed: Callable[[Mapping[str, Example]], Loaded | None]
     samples: tuple[Sample, ...] = ()
 
     def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
         """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
-        graph = self.usual
-        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed)
+        graph, shapes = self.usual, self.loaded.open_shapes
+        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed, shapes)
         names = (graph.values[value].name for value in graph.inputs)
         return dict(zip(names, arrays.values(), strict=True))
 

@@ -16,13 +16,13 @@ from typing import NoReturn
 import numpy as np
 
 from compiler.contract import CompileOptions, SizeReport
-from compiler.errors import Disagreement, UnsupportedModel
+from compiler.errors import Disagreement, InputsError, UnsupportedModel
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
-from compiler.pack.loader import Model, RunError
+from compiler.pack.loader import InputError, Model, RunError
 from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
 from compiler.prove.bisect import bisect, demand_same_meaning
 from compiler.prove.effort import Effort, reference_effort
@@ -34,6 +34,8 @@ from compiler.trace import Hurry, Trace
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
+FIXED = 2
+"""Examples of inputs with few legal values with which the model is also loaded as constants."""
 LATENCY_SECONDS = 0.5
 PROGRESS_FROM_S = 3.0
 """Estimated seconds of an evaluation of the reference from which on its progress is told."""
@@ -62,6 +64,7 @@ class Case:
     effort  what evaluating it takes
     shapes  which axes of its outputs have a size that follows from data; None: none has
     sizes   of the dimensions that the program leaves open, by name
+    fixed   the inputs of the program that are constants of the graph, by their number
     """
 
     graph: Graph
@@ -69,15 +72,23 @@ class Case:
     effort: Effort
     samples: Sequence[Sample]
     sizes: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        fixed = {f"input {number}": array.tolist() for number, array in self.fixed.items()}
+        return ", ".join(f"{name}={value!s:.40}" for name, value in {**self.sizes, **fixed}.items())
+
+    def given(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What the program is given for inputs of the graph, in order."""
+        rest, count = iter(inputs), len(inputs) + len(self.fixed)
+        return [self.fixed[number] if number in self.fixed else next(rest) for number in range(count)]
 
 
 def prove(session: Session, front: Front, built: Built) -> Proof:
     """Runs the artifact under each of its plans against the reference on the unrewritten graph.
 
-    Where dimensions are open it runs at several sizes, against the model loaded at exactly these.
+    Where dimensions are open it runs at several sizes, against the model loaded at exactly these; where few values of
+    inputs are legal, also against the model in which these inputs are constants.
 
     Raises Disagreement that names the first diverging node, InputsError for inputs that the model does not take, and
     UnsupportedModel for a model without a finite result.
@@ -111,6 +122,7 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
     shapes = front.loaded.open_shapes
     if shapes is None or not shapes.dimensions:
         yield Case(front.loaded.graph, shapes, whole, front.samples)
+        yield from _fixed(front, shapes)
         return
     certain, drawn = judged_sizes(shapes, usual_sizes(options, shapes), options.seed)
     certain += [dict(sample.sizes) for sample in front.samples]
@@ -129,6 +141,19 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
         yield Case(exact.graph, exact.open_shapes, effort, samples, sizes)
 
 
+def _fixed(front: Front, shapes: OpenShapes | None) -> Iterator[Case]:
+    """The model with inputs of which there are examples fixed to the first ones."""
+    examples = dict(shapes.examples) if shapes else {}
+    graph = front.loaded.graph
+    for place in range(min(FIXED, max(map(len, examples.values()), default=0))):
+        each = {number: given[place % len(given)] for number, given in examples.items()}
+        loaded = front.fixed({graph.values[graph.inputs[number]].name: one for number, one in each.items()})
+        if loaded is not None:
+            kinds = {number: graph.type(graph.inputs[number]) for number in each}
+            arrays = {at: np.array(one, kinds[at].dtype.numpy).reshape(kinds[at].dims) for at, one in each.items()}
+            yield Case(loaded.graph, loaded.open_shapes, reference_effort(loaded.graph), (), fixed=arrays)
+
+
 def _judged(
     session: Session, front: Front, built: Built, models: Sequence[Model], case: Case, end: float
 ) -> tuple[Case, Agreement]:
@@ -143,7 +168,7 @@ def _judged(
         options.seed,
         precision=options.precision,
         largest=LARGEST.get(precision, math.inf),
-        budget_s=end - time.monotonic(),
+        budget_s=0.0 if case.fixed else end - time.monotonic(),
         others=ways[1:],
         samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
         watch=Progress(session.trace, session.budget.hurry, case.effort),
@@ -154,7 +179,7 @@ def _judged(
         raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
     if not verdict.passed and verdict.failing_inputs is not None:
         _blamed(session, front, built, case, verdict, verdict.failing_inputs)
-    at = f" at {case}" if case.sizes else ""
+    at = f" at {case}" if case.sizes or case.fixed else ""
     if not verdict.is_finite:
         raise UnsupportedModel(
             f"the model gives no finite number{at}, whatever it was given: nothing shows what it means",
@@ -181,8 +206,8 @@ def _blamed(
     graph, shapes = front.loaded.graph, front.loaded.open_shapes
     inputs = failing
     if shapes is not None:
-        inputs = padded(graph, shapes, [failing[value] for value in case.graph.inputs])
-        if case.sizes:
+        inputs = padded(graph, shapes, case.given([failing[value] for value in case.graph.inputs]))
+        if case.sizes or case.fixed:
             exact = case.graph, case.shapes
             demand_same_meaning(graph, shapes, inputs, exact, failing, verdict.tolerance, str(case))
     blamed = built.all_plans[verdict.failing_way]
@@ -236,7 +261,11 @@ def _in_declared_types(model: Model, case: Case) -> ModelRunner:
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         try:
-            arrays = model.run_flat(inputs)
+            arrays = model.run_flat(case.given(inputs))
+        except InputError as error:
+            if case.sizes:  # whose bounds may be wider, where they were assumed
+                raise InputsError(str(error), fix="give samples that the model takes") from error
+            raise Disagreement(f"the artifact refuses what its reference takes: {error}") from error
         except RunError as error:
             if not case.sizes:
                 raise

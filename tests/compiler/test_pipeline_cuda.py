@@ -32,6 +32,7 @@ from compiler.pipeline import compile_model
 from compiler.rewrite import rewrite
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cuda.artifact_on_double import on_double
+from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.networks import Network
 from tests.cuda_double import double
 
@@ -186,6 +187,24 @@ def compiled_on_double(model: Path, folder: Path, options: CompileOptions, also:
             settings += on_double(folder / "image.tw").settings.split()
     with gpu_with(" ".join(dict.fromkeys(settings))):
         return compile_model(model, folder / "m.tw", options)
+
+
+@needs_nvrtc
+@needs_double
+def test_axes_and_shapes_that_data_say_are_followed_on_a_gpu(tmp_path: Path) -> None:
+    text = "m (float[2,3,4] x, int64[1] a, int64[2] s) => (float y) { t = ReduceSum(x, a) [rows] y = Reshape(t, s) }"
+    (tmp_path / "m.onnx").write_bytes(model_of(text))
+    options = CompileOptions(target="cuda:sm_90", tuning_budget_s=0, bounds={"rows": 12})
+    report = compiled_on_double(tmp_path / "m.onnx", tmp_path, options)
+    assert report.errors
+    x = np.random.default_rng(1).normal(size=(2, 3, 4)).astype(np.float32)
+    feeds = {"x": x, "a": np.array([-2]), "s": np.array([-1, 2])}
+    twin = on_double(tmp_path / "m.tw")
+    found = twin.run(feeds).outputs["y"]
+    np.testing.assert_allclose(found, x.sum(1, keepdims=True).reshape(-1, 2), rtol=1e-5)
+    script = "try:\n    model.run(inputs)\nexcept ValueError as no:\n    outputs['no'] = np.array(str(no))"
+    refused = twin.run({**feeds, "a": np.array([3])}, script=script).outputs["no"]
+    assert "input 'axes' of ReduceSum" in str(refused)
 
 
 @needs_nvrtc

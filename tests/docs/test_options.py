@@ -24,6 +24,7 @@ OTHERS: dict[str, Any] = {
     "threads": 3,
     "inputs": {"x": InputSpec((1, 2))},
     "dims": {"batch": 2},
+    "bounds": {"resize": 640},
     "tuning_budget_s": 1.0,
     "tuning_trials": 100,
     "scheduler": "stages",

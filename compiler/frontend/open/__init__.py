@@ -8,7 +8,10 @@
     views, indexed, combine, windows, rules   what operators make of open axes
     measured, loops   sizes that data decide: elements that are kept, branches, iterations
     boxes, unique     NonMaxSuppression and Unique
-    sized             the operators of which data decide how large their results are
+    sized             which operators these are
+    few               inputs with few legal values: each is compiled, and the right one chosen
+    told, resized     shapes, places and counts that only data say, each up to a bound
+    examples          inputs that such a model takes
     borders     where sizes enter and leave a graph
 
 Every value with an open axis has the axis's capacity and is zero from its size on; `rules` keeps that. The idea is

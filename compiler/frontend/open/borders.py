@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from compiler.frontend.model import Call
+from compiler.frontend.open import told
+from compiler.frontend.open.examples import tried
 from compiler.frontend.open.extent import Extent, Number, Size, product
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.values import INDEX, OpenValues, of_size
 from compiler.frontend.open.views import constant_of_shape, range_
 from compiler.ir.graph import Graph
-from compiler.ir.open_shapes import OpenDimension, OpenShapes
+from compiler.ir.open_shapes import Limit, OpenDimension, OpenShapes
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -48,7 +50,7 @@ def enter(
 def leave(
     values: OpenValues, results: Sequence[tuple[str, int]], dimensions: Sequence[Size], inputs: tuple[Axes, ...]
 ) -> tuple[Graph, OpenShapes]:
-    """The graph with these results, and after them the sizes of their open axes."""
+    """The graph with these results, and after them the sizes of their open axes and what must hold of data."""
     values.source = ""
     results = [(name, values.at_run_time(id)) for name, id in results]
     places: dict[Number, int] = {}
@@ -63,7 +65,21 @@ def leave(
             axes.append(places[dim] if isinstance(dim, Extent) else None)
         outputs.append(tuple(axes))
     opened = tuple(OpenDimension(one.name, one.low * one.step, one.high * one.step, one.step) for one in dimensions)
-    return values.graph.finish([*results, *hidden]), OpenShapes(opened, inputs, tuple(outputs))
+    limits = []
+    for says, scalar, low, high in values.demands:
+        limits.append(Limit(says, low, high, len(results) + len(hidden)))
+        hidden.append((f"limit:{len(limits)}", scalar))
+    known = {
+        number: [tuple(array.reshape(-1).tolist()) for array in values.examples[id]]
+        for number, id in enumerate(values.graph.inputs[: len(inputs)])
+        if id in values.examples
+    }
+    graph = values.graph.finish([*results, *hidden])
+    sizes = {id: one.high for id, one in zip(graph.inputs[len(inputs) :], opened, strict=True)}
+    found = tried(graph, values.operators, limits, known, sizes) if limits else {}
+    examples = tuple((number, tuple(each)) for number, each in found.items())
+    assumed = tuple(values.assumed.items())
+    return graph, OpenShapes(opened, inputs, tuple(outputs), tuple(limits), examples, assumed)
 
 
 def shape(values: OpenValues, call: Call, ids: Ids) -> int:
@@ -83,17 +99,22 @@ def size(values: OpenValues, call: Call, ids: Ids) -> int:
 
 
 def filled(values: OpenValues, call: Call, ids: Ids) -> int:
-    """ConstantOfShape up to sizes."""
+    """ConstantOfShape up to sizes, which data may say."""
     value = call.attrs.get("value", np.zeros(1, np.float32))
     if not isinstance(value, np.ndarray) or value.size != 1:
         raise Unsupported("attribute 'value' is not a tensor of one element", "export the model again")
-    (id,) = constant_of_shape(OpenSite(values, call.op, tuple(ids), {}, 1), value)
+    site = OpenSite(values, call.op, tuple(ids), {}, 1)
+    known = values.known(_first(ids))
+    sizes = told.shape_of(site) if known is None else tuple(site.known(0, "input") or ())
+    (id,) = constant_of_shape(site, sizes, value)
     return id
 
 
 def counted(values: OpenValues, call: Call, ids: Ids) -> int:
-    """Range between sizes."""
-    (id,) = range_(OpenSite(values, call.op, tuple(ids), {}, 1))
+    """Range between sizes, or numbers that data say."""
+    site = OpenSite(values, call.op, tuple(ids), {}, 1)
+    is_told = any(values.known(site.given(place)) is None for place in range(3))
+    (id,) = told.range_(site) if is_told else range_(site)
     return id
 
 

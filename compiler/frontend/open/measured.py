@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from compiler.frontend.open.extent import Number, Numbers, high, is_open, low
@@ -27,15 +29,40 @@ def chosen(values: OpenValues, condition: int, then: int, otherwise: int) -> int
             f"what it gives is {mine} or {yours}, as a condition says that is known at run time only",
             "make both of one type and rank, or the condition a constant",
         )
-    pairs = zip(values.shape(then), values.shape(otherwise), strict=True)
-    shape = tuple(one if one == other else _either(values, condition, one, other) for one, other in pairs)
-    ids = [values.settled(id, shape, padded=False) for id in (then, otherwise)]
-    return values.settled(values.node("Where", (condition, *ids)), shape, padded=False)
+    return _one_of(values, [condition], [then, otherwise])
 
 
-def _either(values: OpenValues, condition: int, one: Number, other: Number) -> Number:
-    number = values.node("Where", (condition, values.scalar(one), values.scalar(other)))
-    return measured(values, number, max(min(low(one), low(other)), 0), max(high(one), high(other)), "chosen")
+def selected(values: OpenValues, flags: Sequence[int], ids: Sequence[int]) -> int:
+    """The value whose flag, a scalar (bool), is true: of several one, which flag is the last one's is not looked at.
+
+    Raises Unsupported where their types or ranks differ.
+    """
+    kinds = [values.graph.type(id) for id in ids]
+    if len({(kind.dtype, kind.rank) for kind in kinds}) > 1:
+        raise Unsupported(
+            f"what it gives is {kinds[0]} or {kinds[-1]}, as data say", "give the value in the options, or a constant"
+        )
+    return ids[0] if len(set(ids)) == 1 else _one_of(values, flags[:-1], ids)
+
+
+def _one_of(values: OpenValues, flags: Sequence[int], ids: Sequence[int]) -> int:
+    """The value of the first flag that is true; the last one where none is."""
+    columns = zip(*map(values.shape, ids), strict=True)
+    shape = tuple(column[0] if len(set(column)) == 1 else _size_of(values, flags, column) for column in columns)
+    fitting = [values.settled(id, shape, padded=False) for id in ids]
+    return values.settled(_first(values, flags, fitting), shape, padded=False)
+
+
+def _size_of(values: OpenValues, flags: Sequence[int], sizes: Sequence[Number]) -> Number:
+    number = _first(values, flags, [*map(values.scalar, sizes)])
+    return measured(values, number, max(min(map(low, sizes)), 0), max(map(high, sizes)), "chosen")
+
+
+def _first(values: OpenValues, flags: Sequence[int], ids: Sequence[int]) -> int:
+    found = ids[-1]
+    for flag, id in zip(reversed(flags), reversed(ids[:-1]), strict=True):
+        found = values.node("Where", (flag, id, found))
+    return found
 
 
 def truth(values: OpenValues, id: int) -> int:

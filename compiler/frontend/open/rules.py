@@ -17,9 +17,11 @@ from compiler.frontend.open.evaluation import evaluated
 from compiler.frontend.open.extent import Extent, Number, Numbers, is_open
 from compiler.frontend.open.indexed import INDEXED
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, same
+from compiler.frontend.open.sized import TOLD, is_told
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
 from compiler.frontend.open.windows import WINDOWS
+from compiler.frontend.site import NotKnown
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
@@ -34,6 +36,10 @@ def results_of(site: OpenSite) -> Sequence[int]:
     """The ids of the results of a call with an open axis, or with sizes among its elements. Raises Unsupported."""
     if (found := _evaluated(site)) is not None:
         return [found]
+    if site.op == "Split" and (parts := _split_elements(site)):
+        return parts
+    if is_told(site.values, site.op, site.ids):
+        return TOLD[site.op][1](site)
     if not is_open(_dims(site)) and not _has_rule_for_sizes(site):
         return _plain(site)
     if site.op in VIEWS:
@@ -74,7 +80,9 @@ def _has_rule_for_sizes(site: OpenSite) -> bool:
 def is_said_by_data(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
     """Whether a call of an operator that may be told places or counts by data is."""
     places = BY_DATA.get(op, ())
-    return any(id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids)))
+    return is_told(values, op, ids) or any(
+        id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids))
+    )
 
 
 def _evaluated(site: OpenSite) -> int | None:
@@ -87,6 +95,16 @@ def _evaluated(site: OpenSite) -> int | None:
     if found is None:
         return None
     return site.values.holding(found, _dtype(site))
+
+
+def _split_elements(site: OpenSite) -> Sequence[int]:
+    """The parts of a vector that holds sizes; none where it is none, or data say how long they are."""
+    values, array = site.values, site.values.elements.get(site.first)
+    if array is None or array.ndim != 1 or is_told(values, site.op, site.ids):
+        return ()
+    sizes = site.ints(1, "split") or [-(-array.size // site.outputs)] * site.outputs
+    ends = np.cumsum(sizes)[:-1]
+    return [values.holding(part, site.kind(0).dtype) for part in np.split(array, ends)]
 
 
 def _dtype(site: OpenSite) -> DType:
@@ -111,7 +129,9 @@ def _parameters(site: OpenSite) -> tuple[list[int | None], dict[str, Attr]]:
         if position < len(ids) and (id := ids[position]) is not None:
             numbers = site.values.graph.constants.get(id)
             if numbers is None:
-                raise site.refuse(f"input {name!r} depends on sizes or on data")
+                if id in site.values.elements:
+                    raise site.refuse(f"input {name!r} depends on sizes")
+                raise NotKnown(position, name)
             attrs[name] = plain(numbers)
             ids[position] = None
     return ids, attrs

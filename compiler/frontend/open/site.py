@@ -10,6 +10,7 @@ import numpy as np
 from compiler.errors import ModelTooLarge
 from compiler.frontend.open.extent import Extent, Number, Numbers, Size, Undecided, high, in_range, in_steps, is_equal
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps, as_number
+from compiler.frontend.site import NotKnown
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Unsupported
@@ -46,16 +47,13 @@ class OpenSite:
         return self.values.shape(self.given(position))
 
     def known(self, position: int, name: str) -> list[Number] | None:
-        """The numbers of an input that must follow from shapes; None where it is absent. Raises Unsupported."""
+        """The numbers of an input that must follow from shapes; None where it is absent. Raises NotKnown."""
         id = self.ids[position] if position < len(self.ids) else None
         if id is None:
             return None
         array = self.values.known(id)
         if array is None:
-            raise Unsupported(
-                f"input {name!r} is computed from data at run time",
-                "make it a constant, or compute it from shapes alone",
-            )
+            raise NotKnown(position, name)
         return [as_number(item) for item in array.reshape(-1)]
 
     def ints(self, position: int, name: str) -> list[int] | None:

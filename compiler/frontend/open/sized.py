@@ -1,15 +1,17 @@
-"""The operators of which data decide how large their results are, and what each becomes."""
+"""The operators whose results are as large as data say, and what each becomes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from compiler.frontend.open import told
 from compiler.frontend.open.boxes import non_max_suppression
 from compiler.frontend.open.measured import compress, non_zero
+from compiler.frontend.open.resized import resize
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.unique import unique
 from compiler.frontend.open.values import OpenValues
-from compiler.frontend.open.views import Results
+from compiler.frontend.open.views import Results, Rule
 
 MEASURED: Mapping[str, Callable[[OpenSite], Results]] = {
     "NonZero": non_zero,
@@ -31,3 +33,32 @@ def is_sized_by_data(values: OpenValues, op: str, ids: Sequence[int | None]) -> 
         return True
     id = ids[place] if place < len(ids) else None
     return id is not None and id not in values.graph.constants
+
+
+HELD: Mapping[str, tuple[int, int]] = {
+    "AffineGrid": (1, 1),
+    "BlackmanWindow": (0, 0),
+    "CenterCropPad": (1, 0),
+    "HammingWindow": (0, 0),
+    "HannWindow": (0, 0),
+}
+"""Operators that are expanded: the input that says a shape or a size to what they are made of, and how many of its
+first sizes are those of the first input."""
+TOLD: Mapping[str, tuple[tuple[int, ...], Rule]] = {
+    "Expand": ((1,), told.expand),
+    "OneHot": ((1,), told.one_hot),
+    "Pad": ((1, 3), told.pad),
+    "Reshape": ((1,), told.reshape),
+    "Resize": ((1, 2, 3), resize),
+    "Slice": ((3, 4), told.slice_),
+    "Split": ((1,), told.split),
+    "Tile": ((1,), told.tile),
+    "Trilu": ((1,), told.triangle),
+}
+"""By operator: the inputs that say sizes, places or counts, and what becomes of a call of which only data say them."""
+
+
+def is_told(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
+    """Whether a size, place or count of a call is said by data alone, and there is a rule for that."""
+    places, _ = TOLD.get(op, ((), None))
+    return any(id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids)))

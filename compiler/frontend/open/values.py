@@ -6,7 +6,8 @@ makes is padded again wherever the operator may have left something else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,9 +31,13 @@ from compiler.frontend.schema import form_of
 from compiler.frontend.tensors import CODES, check_size
 from compiler.ir.graph import Attr, Node
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops import having
 from compiler.ops.operator import Operator, Unsupported
+from compiler.ops.traits import Trait
 
 Attrs = Mapping[str, Attr]
+KEEPS = having(Trait.RESHAPE) | {"Cast"}
+"""Operators whose result has the numbers of their first input, in its order."""
 INDEX = TensorType(DType.I64, ())
 """What a size is in the graph."""
 
@@ -69,6 +74,12 @@ class OpenValues:
     elements  of values that hold sizes: an array of objects, each an int or an Extent; such a value has no node until
               something reads it at run time
     sizes     the graph's scalar for each size
+    demands   what must hold of data: what is said of it, the scalar (i64), and its ends
+    examples  by id of a value that data say: legal ones, those of one place together
+    bounds    the greatest size that data may say, by source, as options give it
+    bounded   the same for every source where one was asked for; `assumed` has those that options do not give
+    read      ids of values whose elements say such sizes
+    guards    scalars (bool) all of which are true where what is made now counts
     source    what nodes that are made now are said to come from
     """
 
@@ -81,6 +92,13 @@ class OpenValues:
     scalars: dict[Number, int] = field(default_factory=dict)
     entered: dict[tuple[str, bytes, tuple[int, ...]], int] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
+    demands: list[tuple[str, int, int, int]] = field(default_factory=list)
+    examples: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    bounded: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, int] = field(default_factory=dict)
+    read: dict[int, None] = field(default_factory=dict)
+    guards: list[int] = field(default_factory=list)
     source: str = ""
 
     # What is known
@@ -197,6 +215,32 @@ class OpenValues:
         id = self.graph.value(TensorType(dtype, elements.shape), "")
         self.elements[id] = elements
         return id
+
+    # What must hold of data
+
+    def demand(self, scalar: int, low: int, high: int, says: str) -> None:
+        """A scalar (i64) must lie between two ends, else a run means nothing; `says` is what the user is told then."""
+        for guard in self.guards:
+            scalar = self.node("Where", (guard, scalar, self.scalar(low)))
+        self.demands.append((says, scalar, low, high))
+
+    def give_examples(self, id: int, arrays: Sequence[np.ndarray]) -> None:
+        """Legal values of what data say: where it is an input, or an input's elements in another shape or type."""
+        while id in self.graph.producer and self.graph.producer[id].op in KEEPS:
+            first = self.graph.producer[id].inputs[0]
+            assert first is not None
+            id = first
+        kind = self.graph.type(id)
+        self.examples.setdefault(id, tuple(array.astype(kind.dtype.numpy).reshape(kind.dims) for array in arrays))
+
+    @contextmanager
+    def guarded(self, condition: int | None) -> Iterator[None]:
+        """What is demanded inside counts where a condition, a scalar (bool), is true; None: always."""
+        before, self.guards = self.guards, [*self.guards, *(() if condition is None else (condition,))]
+        try:
+            yield
+        finally:
+            self.guards = before
 
     # Sizes at run time
 

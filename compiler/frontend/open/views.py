@@ -160,7 +160,7 @@ def _regrouped(values: OpenValues, id: int, shape: Numbers, start: int, olds: Nu
     """The value with one group of dimensions in another shape, element by element through run-time positions."""
     before, after = shape[:start], shape[start + len(olds) :]
     line = values.reshape(id, (*capacities(before), capacity(olds), *capacities(after)))
-    place = _decoded(values, _linear(values, news), olds)
+    place = decoded(values, linear(values, news), olds)
     flat = values.reshape(place, (capacity(news),))
     moved = gathered(values, line, flat, start)
     whole = (*before, *news, *after)
@@ -168,7 +168,7 @@ def _regrouped(values: OpenValues, id: int, shape: Numbers, start: int, olds: Nu
     return along(values, moved, whole, *range(start, start + len(news)))
 
 
-def _linear(values: OpenValues, shape: Numbers) -> int:
+def linear(values: OpenValues, shape: Numbers) -> int:
     """Of each element at capacity, which one it is among the real ones, counted row-major (i64)."""
     found: int | None = None
     for axis, dim in enumerate(shape):
@@ -180,15 +180,17 @@ def _linear(values: OpenValues, shape: Numbers) -> int:
     return values.scalar(0) if found is None else found
 
 
-def _decoded(values: OpenValues, linear: int, shape: Numbers) -> int:
+def decoded(values: OpenValues, number: int, shape: Numbers) -> int:
     """Where the real element with a number lies among those at capacity (i64)."""
+    if not is_open(shape[1:]):
+        return number
     found, step = values.scalar(0), 1
     for axis, dim in reversed(list(enumerate(shape))):
-        place = linear
+        place = number
         if axis:
-            over = values.node("Div", (linear, values.scalar(dim)))
-            place = values.node("Sub", (linear, values.node("Mul", (over, values.scalar(dim)))))
-            linear = over
+            over = values.node("Div", (number, values.scalar(dim)))
+            place = values.node("Sub", (number, values.node("Mul", (over, values.scalar(dim)))))
+            number = over
         found = values.node("Add", (found, values.node("Mul", (place, values.scalar(step)))))
         step *= high(dim)
     return found
@@ -391,8 +393,11 @@ def expanded(values: OpenValues, id: int, whole: Numbers) -> int:
 
 
 def tile(site: OpenSite) -> Results:
-    values, id = site.values, site.first
-    repeats = site.known(1, "repeats") or []
+    return [tiled(site.values, site.first, site.known(1, "repeats") or [])]
+
+
+def tiled(values: OpenValues, id: int, repeats: Sequence[Number]) -> int:
+    """The value repeated so often along each axis."""
     for axis, count in enumerate(repeats):
         shape = values.shape(id)
         size = shape[axis]
@@ -406,34 +411,32 @@ def tile(site: OpenSite) -> Results:
         turns = values.node("Mul", (values.node("Div", (steps, values.scalar(size))), values.scalar(size)))
         id = gathered(values, id, values.node("Sub", (steps, turns)), axis)
         id = along(values, id, whole, axis)
-    return [id]
+    return id
 
 
 def pad(site: OpenSite) -> Results:
     """Pad with a constant, or with elements of the tensor, before and after the real elements."""
-    values, id = site.values, site.first
-    shape, pads = site.shape(), site.known(1, "pads") or []
+    id, shape, pads = site.first, site.shape(), site.known(1, "pads") or []
     rank = len(shape)
     axes = site.ints(3, "axes")
     padded = [axis % rank for axis in axes] if axes is not None else list(range(rank))
-    mode = site.attrs.get("mode", "constant")
+    mode = str(site.attrs.get("mode", "constant"))
     value = site.ids[2] if len(site.ids) > 2 else None
-    if mode == "constant" and value is not None and value not in values.graph.constants:
-        raise site.refuse("what is padded with is not known when compiling")
-    number = 0.0 if value is None else float(values.graph.constants[value].reshape(-1)[0])
     for axis, begin, end in zip(padded, pads[: len(padded)], pads[len(padded) :], strict=True):
         if (begin, end) != (0, 0):
-            id = _padded(site, id, axis, begin, end, number)
+            id = padded_by(site, id, axis, begin, end, mode, value)
     return [id]
 
 
-def _padded(site: OpenSite, id: int, axis: int, begin: Number, end: Number, number: float) -> int:
+def padded_by(site: OpenSite, id: int, axis: int, begin: Number, end: Number, mode: str, value: int | None) -> int:
+    """One axis with so many elements more before and after it; with a mode `constant` these are `value`, absent 0."""
     values = site.values
     shape = values.shape(id)
     size = shape[axis]
-    whole = (*shape[:axis], begin + size + end, *shape[axis + 1 :])
-    mode = site.attrs.get("mode", "constant")
-    if mode == "constant" and not number and isinstance(begin, int) and begin >= 0 and low(end) >= 0:
+    whole = (*shape[:axis], greatest(begin + size + end, 0), *shape[axis + 1 :])
+    known = np.zeros(1) if value is None else values.graph.constants.get(value)
+    is_zero = known is not None and not known.any()
+    if mode == "constant" and is_zero and isinstance(begin, int) and begin >= 0 and low(end) >= 0:
         pads = [0] * 2 * len(shape)
         pads[axis] = begin
         before = values.node("Pad", (id, None, None), {"pads": tuple(pads), "mode": "constant"}) if begin else id
@@ -441,8 +444,11 @@ def _padded(site: OpenSite, id: int, axis: int, begin: Number, end: Number, numb
     places = values.node("Sub", (iota(values, high(whole[axis])), values.scalar(begin)))
     last = values.node("Sub", (values.scalar(size), values.scalar(1)))
     if mode == "reflect":
-        places = values.node("Abs", (places,))
-        places = values.node("Sub", (last, values.node("Abs", (values.node("Sub", (last, places)),))))
+        period = values.node("Mul", (last, values.scalar(2)))
+        turned = values.node("Mod", (places, period))
+        places = values.node("Min", (turned, values.node("Sub", (period, turned))))
+    elif mode == "wrap":
+        places = values.node("Mod", (places, values.scalar(size)))
     elif mode not in ("constant", "edge"):
         raise site.refuse(f"an open axis is padded by {mode}")
     if mode == "edge":
@@ -453,9 +459,10 @@ def _padded(site: OpenSite, id: int, axis: int, begin: Number, end: Number, numb
         below = values.node("Less", (places, values.scalar(size)))
         kept = values.node("And", (inside, below))
         column = values.node("Reshape", (kept, None), {"shape": (-1, *(1,) * (len(shape) - axis - 1)), "allowzero": 0})
-        filler = values.constant(np.array(number, values.graph.type(id).dtype.numpy))
+        zero = values.constant(np.zeros((), values.graph.type(id).dtype.numpy))
+        filler = zero if value is None else values.reshape(value, ())
         found = values.node("Where", (column, found, filler))
-        others = [at for at in range(len(whole)) if at != axis] if number else []
+        others = [] if is_zero else [at for at in range(len(whole)) if at != axis]
         return along(values, found, whole, axis, *others)
     return along(values, found, whole, axis)
 
@@ -475,9 +482,8 @@ def range_(site: OpenSite) -> Results:
     return [along(values, values.cast(found, dtype), (count,), 0)]
 
 
-def constant_of_shape(site: OpenSite, value: np.ndarray) -> Results:
+def constant_of_shape(site: OpenSite, shape: Numbers, value: np.ndarray) -> Results:
     """One value everywhere up to the sizes."""
-    shape = tuple(site.known(0, "input") or [])
     if any(low(dim) < 0 for dim in shape):
         raise site.refuse("a size of its shape may be negative")
     check_size(capacities(shape), DType.of(value.dtype), "a ConstantOfShape at its greatest size", site.values.limits)

@@ -134,19 +134,24 @@ def test_more_refusals_than_fit_are_counted(operators: Operators, make_model: Ma
     assert caught.value.message.startswith("120 ")
 
 
-def test_a_parameter_computed_at_run_time_is_refused_with_its_origin(operators: Operators, make_model: Maker) -> None:
-    nodes = [node("Reshape", ["n", "one"], ["n1"]), node("Expand", ["x", "n1"], ["y"], name="grow")]
+def test_a_parameter_computed_at_run_time_is_refused_with_its_origin(make_model: Maker) -> None:
+    nodes = [node("Expand", ["n", "two"], ["n2"]), node("Col2Im", ["x", "n2", "block"], ["y"], name="grow")]
     model = make_model(
-        nodes, {"x": [1], "n": []}, ["y"], initializers={"one": np.array([1])}, dtypes={"n": TensorProto.INT64}
+        nodes,
+        {"x": [1, 4, 4], "n": []},
+        ["y"],
+        initializers={"two": np.array([2]), "block": np.array([2, 2])},
+        opset=18,
+        dtypes={"n": TensorProto.INT64},
     )
     with pytest.raises(UnsupportedModel) as caught:
-        load(model, CompileOptions(), operators)
+        load(model, CompileOptions(), OPERATORS)
     (reason,) = caught.value.refusals
-    assert (reason.node, reason.operator) == ("grow", "Expand")
+    assert (reason.node, reason.operator) == ("grow", "Col2Im")
     assert "must be known when compiling" in reason.reason
     assert '{"inputs": {"n": {"value": ...}}}' in reason.fix
-    graph = load(model, CompileOptions.from_json({"inputs": {"n": {"value": 7}}}), operators).graph
-    assert graph.type(graph.outputs[0]).dims == (7,)
+    graph = load(model, CompileOptions.from_json({"inputs": {"n": {"value": 3}}}), OPERATORS).graph
+    assert graph.type(graph.outputs[0]).dims == (1, 1, 3, 3)
 
 
 @pytest.mark.parametrize("op", ["Concat", "Tile", "Expand"])
