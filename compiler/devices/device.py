@@ -74,7 +74,7 @@ class LaneDevice(Protocol):
         ...
 
     def regions(self, kernels: KernelGraph) -> Regions:
-        """What stretches of a kernel's tile tasks read and write."""
+        """What ranges of a kernel's tile tasks read and write."""
         ...
 
     def stage_clock(
