@@ -70,7 +70,10 @@ def identity(target: CpuTarget, toolchain: Toolchain, optimise: str) -> tuple[ob
 
 
 def precompile(root: Path, texts: Mapping[str, str], target: CpuTarget, toolchain: Toolchain, optimise: str) -> None:
-    """Put the precompiled header of kernels beside the header, where GCC looks for it; other compilers do not."""
+    """Put the precompiled header of kernels beside the header, where GCC looks for it; other compilers do not.
+
+    Without one where the compiler makes none: why not is for the compilation to say.
+    """
     place = root / f"{KERNELS}.gch"
     if place.exists():
         return
@@ -84,7 +87,7 @@ def precompile(root: Path, texts: Mapping[str, str], target: CpuTarget, toolchai
     key = repr((build._with_headers(KERNELS, texts), identity(target, toolchain, optimise)))
     try:
         os.link(kept(key, ".gch", make), place)
-    except FileExistsError:  # another thread was faster
+    except (OSError, subprocess.CalledProcessError):  # one is there: another thread was faster
         return
 
 
