@@ -52,7 +52,7 @@ class Settled:
 
     @cached_property
     def regions(self) -> Regions | None:
-        """What stretches of a kernel's tile tasks read and write; None if unknown."""
+        """What ranges of a kernel's tile tasks read and write; None if unknown."""
         on_lanes = self.backend.lanes
         return on_lanes.regions(self.kernels) if on_lanes else None
 

@@ -18,6 +18,8 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from service.db import migrate
+from tests.compiler import objects
+from tests.compiler.objects import keep_cubins, keep_nothing, keep_objects
 from tests.servers import Databases, Missing, Redis, running_postgres, running_redis
 
 # Derandomised, so that a run can be repeated; without deadlines, because a loaded machine is no failure.
@@ -51,6 +53,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a `network` test where no package index answers, except in CI, where that is a failure."""
     if item.get_closest_marker("network") and os.environ.get("CI") != "true" and not package_index_answers():
         pytest.skip("no package index answers here (CI=true runs this test all the same)")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_compiled_twice() -> Iterator[None]:
+    """In the tests' processes, but where a test is `compiled_each_time`."""
+    with pytest.MonkeyPatch.context() as patch:
+        keep_objects(patch)
+        keep_cubins(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def host_as_shipped() -> Iterator[None]:
+    """For tests of what runs the kernels of an artifact: it is optimised as for users."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "is_host_as_shipped", True)
+        yield
+
+
+@pytest.fixture
+def compiled_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that is about the run of a compiler."""
+    keep_nothing(monkeypatch)
 
 
 @pytest.fixture(scope="session")

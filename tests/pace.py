@@ -18,6 +18,8 @@ PAGE = ROOT / "docs" / "contributing.md"
 SLOWEST = ("<!-- slowest tests: begin -->\n", "<!-- slowest tests: end -->\n")
 """What `PAGE` has before and after the list of the slowest tests."""
 LISTED = 20
+UNKNOWN_S = 20.0
+"""What a file that the table does not know is taken to last: few last longer."""
 QUICK_FILE_S = 2.0
 """Files that took longer are no part of the quick tests."""
 NEVER_QUICK = ("slow", "processes")
@@ -41,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("keep_seconds") and config.getoption("quick"):
+        raise pytest.UsageError("--keep-seconds with --quick would keep that what is skipped takes no time")
     if config.getoption("keep_seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Clock())
 
@@ -69,7 +73,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first, and those that nobody knows before them; the order within a file stays."""
+    """Put the longest files first; the order within a file stays."""
     if config.getoption("quick"):
         slow = [item for item in items if any(item.get_closest_marker(marker) for marker in NEVER_QUICK)]
         config.hook.pytest_deselected(items=slow)
@@ -82,7 +86,7 @@ def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) ->
     files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         files[name_of(item.path)].append(item)
-    order = sorted(files, key=lambda file: (-seconds.get(file, float("inf")), file))
+    order = sorted(files, key=lambda file: (-seconds.get(file, UNKNOWN_S), file))
     return [item for file in order for item in files[file]]
 
 
@@ -101,15 +105,21 @@ class Clock:
 
     def __init__(self) -> None:
         self.tests: dict[str, float] = defaultdict(float)
+        self.skipping: set[str] = set()
+        """Files of which a test was skipped: they may take longer elsewhere."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.tests[report.nodeid] += report.duration
+        if report.skipped:
+            self.skipping.add(report.nodeid.partition("::")[0])
 
     def pytest_sessionfinish(self) -> None:
         files: dict[str, float] = defaultdict(float)
         for test, seconds in self.tests.items():
             files[test.partition("::")[0]] += seconds
-        table = {file: seconds for file, seconds in {**kept(), **files}.items() if (ROOT / file).exists()}
+        known = kept()
+        files |= {file: max(files[file], known.get(file, 0.0)) for file in self.skipping}
+        table = {file: seconds for file, seconds in {**known, **files}.items() if (ROOT / file).exists()}
         text = json.dumps({file: round(seconds, 1) for file, seconds in sorted(table.items())}, indent=1)
         TABLE.write_text(text + "\n")
         PAGE.write_text(with_slowest(PAGE.read_text(), self.tests))

@@ -11,9 +11,11 @@ from compiler.codegen import build
 from compiler.codegen.build import Toolchain, compile_library, find_toolchain
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.target import this_machine
+from compiler.devices.cuda import nvrtc
 from compiler.errors import ToolchainFailed
 from tests import kept
-from tests.compiler.objects import keep_objects
+from tests.compiler import objects
+from tests.compiler.objects import COMPILE, HOST, keep_cubins, keep_nothing, keep_objects
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +66,11 @@ def test_what_nobody_asked_for_goes(elsewhere: Path) -> None:
 
 
 def test_an_object_file_is_kept_by_its_source_headers_and_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    once, compiled = build._compile, []
+    compiled = []
 
     def counted(root: Path, unit: str, *rest: object) -> None:
         compiled.append(unit)
-        once(root, unit, *rest)  # type: ignore[arg-type]
+        COMPILE(root, unit, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(build, "_compile", counted)
     keep_objects(monkeypatch)
@@ -86,6 +88,7 @@ def test_an_object_file_is_kept_by_its_source_headers_and_flags(monkeypatch: pyt
 
 def test_a_unit_that_is_rejected_or_reads_a_file_by_itself_is_compiled_each_time(elsewhere: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        keep_nothing(patch)
         keep_objects(patch)
         for _ in range(2):
             with pytest.raises(ToolchainFailed):
@@ -97,3 +100,56 @@ def test_a_unit_that_is_rejected_or_reads_a_file_by_itself_is_compiled_each_time
         ]
     assert built[0] != built[1]
     assert not list(elsewhere.glob("*.o"))
+
+
+KERNEL = """#include "tw_kernel.h"
+void f(float *y, const float *x) { tw_store(y, tw_max_of(tw_splat(0.0f), tw_load(x))); }
+"""
+
+
+def test_a_precompiled_header_changes_no_byte(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, compiled_each_time: None
+) -> None:
+    target, toolchain = this_machine(), find_toolchain()
+    plain = build_library({"kernels_0.c": KERNEL}, target, toolchain)
+    keep_objects(monkeypatch)
+    assert build_library({"kernels_0.c": KERNEL}, target, toolchain) == plain
+    assert len(list(elsewhere.glob("*.gch"))) == 1
+
+
+def test_the_host_of_a_model_is_as_shipped_where_a_test_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, compiled_each_time: None
+) -> None:
+    def built() -> bytes:
+        text = "int f(int *x, int n) { int y = 0; for (int i = 0; i < n; i++) y += x[i]; return y; }"
+        return build_library({HOST: text}, this_machine(), find_toolchain())
+
+    shipped = built()
+    keep_objects(monkeypatch)
+    assert built() != shipped
+    monkeypatch.setattr(objects, "is_host_as_shipped", True)
+    assert built() == shipped
+
+
+def test_what_nvrtc_made_is_kept_and_what_it_refused_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def compile_cuda(source: str, architecture: str, name: str) -> nvrtc.Compiled:
+        asked.append((source, architecture, name))
+        if source == "nonsense":
+            raise ToolchainFailed("refused")
+        return nvrtc.Compiled(architecture, source.encode(), "", {name: nvrtc.Resources(1, 2, 3, 4, 5)}, ("loss",))
+
+    monkeypatch.setattr(nvrtc, "compile_cuda", compile_cuda)
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
+    keep_cubins(monkeypatch)
+    first, again = (nvrtc.compile_cuda("source", "sm_80") for _ in range(2))
+    assert first == again == compile_cuda("source", "sm_80", "kernels.cu")
+    assert len(asked) == 2
+    for source, architecture, name in (("other", "sm_80", "a"), ("source", "sm_90", "a"), ("source", "sm_80", "b")):
+        nvrtc.compile_cuda(source, architecture, name)
+    assert len(asked) == 5
+    for _ in range(2):
+        with pytest.raises(ToolchainFailed):
+            nvrtc.compile_cuda("nonsense", "sm_80")
+    assert len(asked) == 7

@@ -23,6 +23,8 @@ from compiler.contract import CompileOptions, CompileReport
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 
+pytestmark = pytest.mark.usefixtures("host_as_shipped")
+
 THREADS = 2
 AGREEMENT = 1e-3
 """Of an output's largest element, between two float32 programs that each carry rounding errors of their own."""

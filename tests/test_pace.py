@@ -42,10 +42,10 @@ def item(file: str, name: str) -> Any:
     return SimpleNamespace(path=ROOT / file, name=name)
 
 
-def test_longest_files_come_first_after_unknown_ones_and_stay_whole() -> None:
+def test_longest_files_come_first_unknown_ones_among_them_and_all_stay_whole() -> None:
     items = [item(file, name) for name in ("one", "two") for file in ("a.py", "b.py", "new.py", "c.py")]
-    ordered = pace.longest_first(items, {"a.py": 1.0, "b.py": 9.0, "c.py": 1.0})
-    files = ["new.py", "b.py", "a.py", "c.py"]
+    ordered = pace.longest_first(items, {"a.py": 1.0, "b.py": pace.UNKNOWN_S + 1, "c.py": 1.0})
+    files = ["b.py", "new.py", "a.py", "c.py"]
     assert [(one.path.name, one.name) for one in ordered] == [(file, name) for file in files for name in ("one", "two")]
 
 
@@ -84,12 +84,36 @@ def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, 
     pace.PAGE.write_text("before\n" + "an old list\n".join(pace.SLOWEST) + "after\n")
     clock = pace.Clock()
     for test, seconds in (("a.py::x", 1.0), ("a.py::y", 0.25), ("a.py::x", 0.5)):
-        report: Any = SimpleNamespace(nodeid=test, duration=seconds)
+        report: Any = SimpleNamespace(nodeid=test, duration=seconds, skipped=False)
         clock.pytest_runtest_logreport(report)
     clock.pytest_sessionfinish()
     assert json.loads(pace.TABLE.read_text()) == {"a.py": 1.8, "b.py": 4.0}
     list_of = "| seconds | test |\n|---:|---|\n| 1.5 | `a.py::x` |\n| 0.2 | `a.py::y` |\n"
     assert pace.PAGE.read_text() == "before\n" + list_of.join(pace.SLOWEST) + "after\n"
+
+
+def test_a_file_of_which_a_test_was_skipped_takes_no_less_than_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").touch()
+    monkeypatch.setattr(pace, "ROOT", tmp_path)
+    monkeypatch.setattr(pace, "TABLE", tmp_path / "seconds.json")
+    monkeypatch.setattr(pace, "PAGE", tmp_path / "page.md")
+    pace.TABLE.write_text('{"a.py": 5.0, "b.py": 4.0}')
+    pace.PAGE.write_text("".join(pace.SLOWEST))
+    clock = pace.Clock()
+    for test, seconds, skipped in (("a.py::x", 1.0, False), ("a.py::y", 0.0, True), ("b.py::x", 6.0, True)):
+        report: Any = SimpleNamespace(nodeid=test, duration=seconds, skipped=skipped)
+        clock.pytest_runtest_logreport(report)
+    clock.pytest_sessionfinish()
+    assert json.loads(pace.TABLE.read_text()) == {"a.py": 5.0, "b.py": 6.0}
+
+
+def test_what_quick_tests_took_is_not_kept() -> None:
+    config: Any = SimpleNamespace(getoption=lambda name: True)
+    with pytest.raises(pytest.UsageError, match="--quick"):
+        pace.pytest_configure(config)
 
 
 def test_a_page_without_a_place_for_the_list_is_refused() -> None:

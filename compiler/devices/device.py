@@ -25,8 +25,8 @@ from compiler.schedule import JointLaunch
 from compiler.trace import Hurry
 from compiler.tuning.proposal import Proposal
 
-JOBS = 2
-"""Compilers at a time."""
+COMPILERS = 2
+"""C compilers that run at a time."""
 
 
 class Staged(Protocol):
@@ -74,7 +74,7 @@ class LaneDevice(Protocol):
         ...
 
     def regions(self, kernels: KernelGraph) -> Regions:
-        """What stretches of a kernel's tile tasks read and write."""
+        """What ranges of a kernel's tile tasks read and write."""
         ...
 
     def stage_clock(

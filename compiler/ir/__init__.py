@@ -16,7 +16,7 @@
     machine      Protocols through which stages reach a device: Costs, Machine; Workload, Record
     lanes        what the lanes of a plan cost each other
     plan         Plan: which lane runs which tiles of which kernel after what, and where buffers lie
-    touched      what a stretch of tile tasks reads and writes; accesses: what tasks of a plan do
+    touched      what a range of tile tasks reads and writes; accesses: what tasks of a plan do
     spaces       what tasks read has come into the memory of their device
     races        tasks that touch the same bytes and are not ordered
     guards       the plans of one artifact, and which is taken where

@@ -1,4 +1,4 @@
-"""What the tasks of a plan read and write, as stretches of storages."""
+"""What the tasks of a plan read and write, as segments of storages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Regions, Stretch, Touched
+from compiler.ir.touched import Regions, Segment, Touched
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,23 @@ class Accesses:
         )
 
 
-def whole(buffer: Buffer) -> Stretch:
+def whole(buffer: Buffer) -> Segment:
     """From a buffer's first byte in its storage to past its last; no byte of one without elements."""
     size = buffer.dtype.bytes
-    return Stretch(buffer.offset * size, buffer.span * size)
+    return Segment(buffer.offset * size, buffer.span * size)
 
 
 def density(buffer: Buffer, access: Access, share: float) -> float:
-    """Which part of the bytes of its stretch an access touches, as others may lie between them.
+    """Which part of the bytes of its segment an access touches, as others may lie between them.
 
     Of a result tile tasks that are `share` of all write as large a share; of an operand they may read all that there is
-    in their stretch.
+    in their segment.
     """
     own = buffer.type.elements * buffer.dtype.bytes
     if access.writes:
         return own * share / (access.end - access.begin)
-    stretch = whole(buffer)
-    return own / (stretch.end - stretch.begin)
+    segment = whole(buffer)
+    return own / (segment.end - segment.begin)
 
 
 def written_over(kernels: KernelGraph, call: int) -> tuple[tuple[int, int], ...]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
 from math import gcd
 from typing import TYPE_CHECKING, SupportsIndex
+
+from compiler.ir.once import once
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Expr
@@ -40,24 +41,42 @@ def print_axes(axes: tuple[Axis, ...], sequential: tuple[Axis, ...] = ()) -> str
     return ", ".join(f"{'seq ' if axis in sequential else ''}{axis}:{axis.extent}" for axis in axes)
 
 
+class Nested:
+    """A frozen dataclass over indices. Its hash is computed once, and is no part of what another process is sent."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class FloorDiv:
+class FloorDiv(Nested):
     """floor(index / divisor), divisor > 1."""
 
     index: Index
     divisor: int
 
-    @cached_property
+    @once
     def range(self) -> Range:
         low, high = self.index.range
         return (low // self.divisor, high // self.divisor)
 
-    def __str__(self) -> str:
+    @once
+    def _hash(self) -> int:
+        return hash((self.index, self.divisor))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @once
+    def _text(self) -> str:
         return f"({self.index})//{self.divisor}"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 @dataclass(frozen=True)
-class Mod:
+class Mod(Nested):
     """index - divisor * floor(index / divisor), divisor > 1."""
 
     index: Index
@@ -67,8 +86,19 @@ class Mod:
     def range(self) -> Range:
         return (0, self.divisor - 1)
 
-    def __str__(self) -> str:
+    @once
+    def _hash(self) -> int:
+        return hash((self.index, self.divisor, "%"))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @once
+    def _text(self) -> str:
         return f"({self.index})%{self.divisor}"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 @dataclass(frozen=True)
@@ -91,11 +121,18 @@ Atom = Axis | FloorDiv | Mod | Indirect
 
 
 @dataclass(frozen=True)
-class Index:
+class Index(Nested):
     """const + sum of coefficient * atom, normalised. Build it with `Index.of` and arithmetic."""
 
     terms: tuple[tuple[Atom, int], ...]
     const: int = 0
+
+    @once
+    def _hash(self) -> int:
+        return hash((self.terms, self.const))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @staticmethod
     def of(value: Index | Atom | SupportsIndex) -> Index:
@@ -107,7 +144,7 @@ class Index:
             return Index((), 0)
         return Index(((value, 1),), 0)
 
-    @cached_property
+    @once
     def range(self) -> Range:
         low = high = self.const
         for atom, factor in self.terms:
@@ -115,7 +152,7 @@ class Index:
             low, high = low + min(ends), high + max(ends)
         return (low, high)
 
-    @cached_property
+    @once
     def magnitude(self) -> int:
         """What no value on the way exceeds, by amount, while the index is computed term by term."""
         inner = [atom.index.magnitude for atom, _ in self.terms if isinstance(atom, FloorDiv | Mod)]
@@ -126,7 +163,7 @@ class Index:
     def is_const(self) -> bool:
         return not self.terms
 
-    @cached_property
+    @once
     def axes(self) -> frozenset[Axis]:
         """Every axis the value depends on."""
         found: set[Axis] = set()
@@ -154,6 +191,10 @@ class Index:
 
     def __add__(self, other: Index | Atom | int) -> Index:
         other = Index.of(other)
+        if not other.terms:
+            return Index(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Index(other.terms, self.const + other.const) if self.const else other
         return _normal([*self.terms, *other.terms], self.const + other.const)
 
     def __radd__(self, other: Index | Atom | int) -> Index:
@@ -163,6 +204,8 @@ class Index:
         return self + Index.of(other) * -1
 
     def __mul__(self, factor: int) -> Index:
+        if factor == 1:
+            return self
         if factor == 0:
             return Index(())
         return Index(tuple((atom, multiple * factor) for atom, multiple in self.terms), self.const * factor)
@@ -211,16 +254,18 @@ def _normal(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
     factors: dict[Atom, int] = {}
     for atom, factor in terms:
         factors[atom] = factors.get(atom, 0) + factor
-    for atom in [atom for atom in factors if isinstance(atom, Mod)]:
-        division = (atom.index // atom.divisor).terms
-        if len(division) == 1 and division[0][1] == 1 and not (atom.index // atom.divisor).const:
-            factor = factors[atom]
-            if factor and factors.get(division[0][0], 0) == factor * atom.divisor:
-                del factors[atom], factors[division[0][0]]
+    for atom in [atom for atom in factors if isinstance(atom, Mod)] if len(factors) > 1 else ():
+        division = atom.index // atom.divisor
+        if len(division.terms) == 1 and division.terms[0][1] == 1 and not division.const:
+            factor, quotient = factors[atom], division.terms[0][0]
+            if factor and factors.get(quotient, 0) == factor * atom.divisor:
+                del factors[atom], factors[quotient]
                 whole = atom.index * factor
                 return _normal([*factors.items(), *whole.terms], const + whole.const)
     kept = [(atom, factor) for atom, factor in factors.items() if factor]
-    return Index(tuple(sorted(kept, key=_sort_key)), const)
+    if len(kept) > 1:
+        kept.sort(key=_sort_key)
+    return Index(tuple(kept), const)
 
 
 def _sort_key(term: tuple[Atom, int]) -> tuple[int, str]:

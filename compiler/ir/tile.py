@@ -91,9 +91,12 @@ class Tile:
 
 def _ordered(items: tuple[T, ...], known: tuple[str, ...], name: Callable[[T], str]) -> tuple[T, ...]:
     """Items named in `known` in its order, then the others by name."""
+    if len(items) < 2:
+        return items
 
     def place(item: T) -> tuple[int, str]:
-        return (known.index(name(item)) if name(item) in known else len(known), name(item))
+        called = name(item)
+        return (known.index(called) if called in known else len(known), called)
 
     return tuple(sorted(items, key=place))
 

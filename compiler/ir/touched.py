@@ -1,4 +1,4 @@
-"""What a stretch of a call's tile tasks touches, so that who reads its results need not wait for all of it."""
+"""What a range of a call's tile tasks touches, so that who reads its results need not wait for all of it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from compiler.ir.tile import Tile
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """Bytes [begin, end) of a storage."""
 
     begin: int
     end: int
 
-    def common(self, other: Stretch) -> int:
+    def common(self, other: Segment) -> int:
         """How many bytes they have in common."""
         return max(0, min(self.end, other.end) - max(self.begin, other.begin))
 
 
 @dataclass(frozen=True)
 class Touched:
-    """For each operand of a call a stretch of its storage that holds all that is read or written.
+    """For each operand of a call a segment of its storage that holds all that is read or written.
 
     Never too little, perhaps too much.
     """
 
-    reads: tuple[Stretch, ...]
-    writes: tuple[Stretch, ...]
+    reads: tuple[Segment, ...]
+    writes: tuple[Segment, ...]
 
 
 class Regions(Protocol):

@@ -13,13 +13,6 @@ import pytest
 from bench.zoo import build
 from compiler.contract import CompileOptions, CompileReport
 from compiler.pipeline import compile_model
-from tests.compiler.objects import keep_objects
-
-
-@pytest.fixture(autouse=True)
-def kept_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is compiled twice, but where a test replaces this fixture."""
-    keep_objects(monkeypatch)
 
 
 @dataclass(frozen=True)

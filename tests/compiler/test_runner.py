@@ -37,6 +37,8 @@ from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.compiler.networks import Network, graph_of
 from tests.cuda_double.double import compiler_there
 
+pytestmark = pytest.mark.usefixtures("host_as_shipped")
+
 Compile = Callable[..., Compiled]
 SHORT = BenchmarkOptions(seconds=0.05)
 

@@ -22,7 +22,7 @@ from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS, PAGES, ROOT, commands
 from worker import problems
 
-API = (DOCS / "api.md").read_text()
+API = "\n".join(page.read_text() for page in sorted(DOCS.glob("api*.md")))
 OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
 """Paths that need no key."""
 VARIABLE = re.compile(r"\$[A-Z]+")
@@ -167,7 +167,6 @@ def test_every_filter_of_records_has_a_row(app: FastAPI) -> None:
 
 
 def test_variables_in_examples_are_defined_on_the_page() -> None:
-    for page in (DOCS / "api.md", ROOT / "README.md"):
-        text = page.read_text()
+    for text in (API, (ROOT / "README.md").read_text()):
         used = {name[1:] for curl in curls(text) for name in VARIABLE.findall(" ".join(curl.words))}
-        assert {name for name in used if f"\n{name}=" not in text} == set(), page
+        assert {name for name in used if f"\n{name}=" not in text} == set(), text.partition("\n")[0]

@@ -252,8 +252,9 @@ def test_the_commands_of_the_readme_do_what_they_say(house: House, tmp_path: Pat
 
 
 @needs_bash
-def test_the_commands_of_the_api_page_do_what_they_say(house: House, tmp_path: Path) -> None:
-    page = "\n".join(blocks((DOCS / "api.md").read_text(), "sh"))
+def test_the_commands_of_the_api_pages_do_what_they_say(house: House, tmp_path: Path) -> None:
+    pages = [(DOCS / name).read_text() for name in ("api.md", "api-administration.md")]
+    page = "\n".join(block for text in pages for block in blocks(text, "sh"))
     statuses = shell(house, tmp_path, page, models.tiny("tiny_mobile"))
     assert len(statuses) == page.count("\ncurl ")
     finished, nothing_left = 409, 416

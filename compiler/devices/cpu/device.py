@@ -30,7 +30,7 @@ from compiler.devices.cpu.measure.timer import TIMER_SOURCE
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.repacked import repacked_bytes
 from compiler.devices.cpu.target import CpuTarget, resolve
-from compiler.devices.device import JOBS, Staged
+from compiler.devices.device import COMPILERS, Staged
 from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover
@@ -118,7 +118,7 @@ class CpuBackend:
         """This machine as one on which trials can be measured; None for a target that does not run here."""
         if not self.target.is_here:
             return None
-        build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=JOBS)
+        build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=COMPILERS)
         return CpuMachine(self.target, build, seed, setting or Setting(), hurry=hurry)
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
@@ -195,7 +195,7 @@ class CpuBackend:
         if not self.target.is_here:
             return None
         try:
-            programs = emit_each(kernels, plans, self.target, self.toolchain, JOBS, self.objects, hurry)
+            programs = emit_each(kernels, plans, self.target, self.toolchain, COMPILERS, self.objects, hurry)
         except Stopped:
             return None
         return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
@@ -206,7 +206,7 @@ class CpuBackend:
     def emit(
         self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
     ) -> Program:
-        return emit(kernels, plan, self.target, self.toolchain, JOBS, self.objects, others, weights)
+        return emit(kernels, plan, self.target, self.toolchain, COMPILERS, self.objects, others, weights)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
         return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))

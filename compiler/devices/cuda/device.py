@@ -50,8 +50,8 @@ from compiler.tuning.proposal import Proposal
 
 ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
 """What fp32 tensors are in memory, by precision; in others they are themselves."""
-JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""Kernels that NVRTC compiles at a time: on all cores, since nothing is timed meanwhile."""
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Cores of this process, and so kernels that NVRTC compiles at a time: nothing is timed meanwhile."""
 TRIES = 8
 """Of a kernel's tiles, best by the model first, that are compiled until one needs no memory for want of registers."""
 
@@ -126,7 +126,7 @@ class CudaBackend:
             candidate = None if hurry() else self.candidates.sound(trial.workload, trial.tile)
             return None if candidate is None else _built(candidate, trial.workload)
 
-        with ThreadPoolExecutor(JOBS) as pool:
+        with ThreadPoolExecutor(CORES) as pool:
             kernels = list(pool.map(built, trials))
         return None if hurry() else kernels
 
@@ -138,7 +138,7 @@ class CudaBackend:
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         """The first that is worth measuring, of at most TRIES."""
-        with ThreadPoolExecutor(JOBS) as pool:
+        with ThreadPoolExecutor(CORES) as pool:
             return list(pool.map(lambda option: self._soundest(*option), options))
 
     def _soundest(self, workload: Workload, tiles: Sequence[Tile]) -> int:
@@ -222,7 +222,7 @@ class CudaBackend:
     ) -> Program:
         if others:
             raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
-        return emit_cuda(kernels, plan, self.target, self.toolchain, JOBS, self._images, weights)
+        return emit_cuda(kernels, plan, self.target, self.toolchain, CORES, self._images, weights)
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
         return CudaStepper(kernels, plan, self.candidates)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.tile import Variant
-from compiler.ir.touched import Regions, Stretch, Touched
+from compiler.ir.touched import Regions, Segment, Touched
 from compiler.schedule.problem import Move
 
 Options = Sequence[Sequence[Variant | None]]
@@ -96,9 +96,9 @@ class _Parts:
         for part in range(count):
             own, others = 0.0, 0.0
             for joint in joints:
-                stretches = [part_of.reads[joint.operand] for part_of in read]
+                segments = [part_of.reads[joint.operand] for part_of in read]
                 written = [part_of.writes[joint.result] for part_of in made or self._touched(maker, 1) or ()]
-                share, crossing = _share(stretches, written, part)
+                share, crossing = _share(segments, written, part)
                 own += share * joint.bytes / total
                 others += crossing * joint.bytes / total
             reads, crosses = max(reads, own), max(crosses, others)
@@ -116,7 +116,7 @@ class _Parts:
         return [self.regions.touched(call, variant.tile, first, last) for first, last in pairwise(ends)]
 
 
-def _share(read: Sequence[Stretch], written: Sequence[Stretch], part: int) -> tuple[float, float]:
+def _share(read: Sequence[Segment], written: Sequence[Segment], part: int) -> tuple[float, float]:
     """Of what the parts of a call read of a result, the shares that one part reads of all, and of others.
 
     Others are all parts of the maker but its own, by what they may have written. Ranges may hold more than is
@@ -126,11 +126,11 @@ def _share(read: Sequence[Stretch], written: Sequence[Stretch], part: int) -> tu
     whole = _hull(read).common(made)
     if not whole:
         return 1.0, 1.0
-    own = Stretch(max(read[part].begin, made.begin), min(read[part].end, made.end))
+    own = Segment(max(read[part].begin, made.begin), min(read[part].end, made.end))
     others = sum(own.common(one) for at, one in enumerate(written) if at != part)
     return own.common(made) / whole, min(others, own.common(made)) / whole
 
 
-def _hull(stretches: Sequence[Stretch]) -> Stretch:
-    filled = [one for one in stretches if one.begin < one.end]
-    return Stretch(min((one.begin for one in filled), default=0), max((one.end for one in filled), default=0))
+def _hull(segments: Sequence[Segment]) -> Segment:
+    filled = [one for one in segments if one.begin < one.end]
+    return Segment(min((one.begin for one in filled), default=0), max((one.end for one in filled), default=0))

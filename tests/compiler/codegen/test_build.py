@@ -19,11 +19,7 @@ echo $! > {pid}.new
 mv {pid}.new {pid}
 wait
 """
-
-
-@pytest.fixture(autouse=True)
-def kept_objects() -> None:
-    """Here the compiler runs each time."""
+pytestmark = pytest.mark.usefixtures("compiled_each_time")
 
 
 def gone(pid: int) -> bool:

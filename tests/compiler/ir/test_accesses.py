@@ -9,7 +9,7 @@ from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.parse import parse_routine
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Stretch, Touched
+from compiler.ir.touched import Segment, Touched
 
 LOOPS = Tile("loops")
 SUM = parse_routine("routine sum sum(in x: f32[6, 2], in w: f32[6, 2]; out y: f32[6, 2])")
@@ -29,16 +29,16 @@ class Rows:
     """One tile task for each row of buffers side by side."""
 
     def touched(self, call: int, tile: Tile, first: int, last: int) -> Touched:
-        part, none = Stretch(16 * first + 8, 16 * last), Stretch(0, 0)
+        part, none = Segment(16 * first + 8, 16 * last), Segment(0, 0)
         return Touched((none if call == 0 else part, none), (part,))
 
 
 def test_a_slice_reaches_from_its_first_element_past_its_last() -> None:
     buffers = graph().buffers
-    assert whole(buffers[2]) == Stretch(8, 96)
-    assert whole(buffers[3]) == Stretch(0, 96)
+    assert whole(buffers[2]) == Segment(8, 96)
+    assert whole(buffers[3]) == Segment(0, 96)
     empty = Buffer.whole(9, TensorType(DType.F32, (0, 4)))
-    assert whole(empty) == Stretch(0, 0)
+    assert whole(empty) == Segment(0, 0)
 
 
 def test_without_regions_operands_are_touched_whole_and_inputs_and_constants_are_left_out() -> None:

@@ -27,7 +27,7 @@ from compiler.ir.parse import parse_routine
 from compiler.ir.plan import Plan, Task
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Stretch, Touched
+from compiler.ir.touched import Segment, Touched
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.problem import Placed
 
@@ -146,7 +146,7 @@ def lies_at(buffer: Buffer, point: Point) -> int:
 
 @dataclass(frozen=True)
 class ExactRegions:
-    """`Regions` of such graphs: for each operand the least stretch that holds what is touched."""
+    """`Regions` of such graphs: for each operand the least segment that holds what is touched."""
 
     kernels: KernelGraph
 
@@ -165,9 +165,9 @@ class ExactRegions:
         )
 
 
-def _hull(buffer: Buffer, touched: Sequence[Point] | set[Point]) -> Stretch:
+def _hull(buffer: Buffer, touched: Sequence[Point] | set[Point]) -> Segment:
     at = [lies_at(buffer, point) for point in touched]
-    return Stretch(SIZE * min(at), SIZE * (max(at) + 1))
+    return Segment(SIZE * min(at), SIZE * (max(at) + 1))
 
 
 def random_order(random: Random, kernels: KernelGraph, lanes: int, tiles: Sequence[int]) -> list[Placed]:

@@ -26,7 +26,7 @@ from compiler.ir.interval import Limits, range_of
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
-from compiler.ir.touched import Stretch, Touched
+from compiler.ir.touched import Segment, Touched
 
 
 class KernelRegions:
@@ -51,13 +51,13 @@ class KernelRegions:
             self._of_call[call] = self._distinct.setdefault(workload, Footprints(workload, self._target))
         return self._of_call[call]
 
-    def _placed(self, stretches: Sequence[Stretch], buffers: Sequence[int]) -> tuple[Stretch, ...]:
+    def _placed(self, segments: Sequence[Segment], buffers: Sequence[int]) -> tuple[Segment, ...]:
         """Segments counted from the first elements of buffers as segments of their storages; empty ones stay empty."""
         moved = []
-        for stretch, id in zip(stretches, buffers, strict=True):
+        for segment, id in zip(segments, buffers, strict=True):
             buffer = self._kernels.buffers[id]
-            at = buffer.offset * buffer.dtype.bytes if stretch.end > stretch.begin else 0
-            moved.append(Stretch(at + stretch.begin, at + stretch.end))
+            at = buffer.offset * buffer.dtype.bytes if segment.end > segment.begin else 0
+            moved.append(Segment(at + segment.begin, at + segment.end))
         return tuple(moved)
 
 
@@ -106,7 +106,7 @@ class Footprint:
     def touched(self, first: int, last: int) -> Touched:
         """By tile tasks [first, last)."""
         boxes = [*self.grid.boxes(first, last)] if self.grid else []
-        reads, writes = ([operand.stretch(boxes) for operand in side] for side in (self.reads, self.writes))
+        reads, writes = ([operand.segment(boxes) for operand in side] for side in (self.reads, self.writes))
         return Touched(tuple(reads), tuple(writes))
 
 
@@ -137,16 +137,16 @@ class Operand:
         self._bytes, self._whole = buffer.dtype.bytes, _reach(buffer)
         self._places = None if indices is None else [_Place(buffer, index) for index in indices]
 
-    def stretch(self, boxes: Sequence[Limits]) -> Stretch:
+    def segment(self, boxes: Sequence[Limits]) -> Segment:
         """What is touched at the points of some boxes."""
         if self._places is None:
             found = [self._whole] if self._whole else []
         else:
             found = [ends for place in self._places for box in boxes if (ends := place.within(box))]
         if not found:
-            return Stretch(0, 0)
+            return Segment(0, 0)
         low, high = min(low for low, _ in found), max(high for _, high in found)
-        return Stretch(low * self._bytes, (high + 1) * self._bytes)
+        return Segment(low * self._bytes, (high + 1) * self._bytes)
 
 
 def _reach(buffer: Buffer) -> Range | None:

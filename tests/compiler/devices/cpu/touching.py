@@ -11,7 +11,7 @@ import numpy as np
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.touched import Stretch, Touched
+from compiler.ir.touched import Segment, Touched
 from compiler.measure.memory import allocate, operand, write_buffer
 from tests.compiler.devices.cpu.library import SLACK, Case, Library
 
@@ -48,17 +48,17 @@ def prove(cases: Sequence[Case], target: CpuTarget) -> None:
 
 
 def splits(tiles: int, random: np.random.Generator) -> Iterator[list[tuple[int, int]]]:
-    """All tile tasks in halves, around a single one, and in odd stretches of which some may be empty."""
+    """All tile tasks in halves, around a single one, and in odd ranges of which some may be empty."""
     one = int(random.integers(0, max(tiles, 1)))
     odd = sorted(int(cut) for cut in random.integers(0, tiles + 1, 3))
     for cuts in ([-(-tiles // 2)], [one, min(one + 1, tiles)], odd):
         yield [*itertools.pairwise([0, *cuts, tiles])]
 
 
-def within(stretch: Stretch, count: int) -> np.ndarray:
-    """For each of so many bytes whether it lies in a stretch."""
+def within(segment: Segment, count: int) -> np.ndarray:
+    """For each of so many bytes whether it lies in a segment."""
     places = np.arange(count)
-    return (stretch.begin <= places) & (places < stretch.end)
+    return (segment.begin <= places) & (places < segment.end)
 
 
 class Subject:
@@ -73,8 +73,8 @@ class Subject:
     def judge(self, first: int, last: int, reported: Touched) -> None:
         """Fails where tile tasks [first, last) touch more than is reported of them."""
         what = f"tile tasks {first} .. {last - 1} of {self.kernel.tiles}: {reported}\n{self.case}\n{self.kernel.text}"
-        for at, (marks, stretch) in enumerate(zip(self.written(first, last), reported.writes, strict=True)):
-            assert not np.any(marks & ~within(stretch, len(marks))), f"output {at} is written elsewhere by {what}"
+        for at, (marks, segment) in enumerate(zip(self.written(first, last), reported.writes, strict=True)):
+            assert not np.any(marks & ~within(segment, len(marks))), f"output {at} is written elsewhere by {what}"
         want = self.results(self.inputs, first, last, POISONS[0])
         got = self.results(self.poisoned(reported.reads), first, last, POISONS[0])
         for at, (one, other) in enumerate(zip(got, want, strict=True)):
@@ -96,14 +96,14 @@ class Subject:
         one, other = (self.results(self.inputs, first, last, poison) for poison in POISONS)
         return [(a != POISONS[0]) | (b != POISONS[1]) for a, b in zip(one, other, strict=True)]
 
-    def poisoned(self, reads: Sequence[Stretch]) -> list[np.ndarray]:
-        """The inputs with all else than these stretches changed: to NaN in floats, to another number in integers.
+    def poisoned(self, reads: Sequence[Segment]) -> list[np.ndarray]:
+        """The inputs with all else than these segments changed: to NaN in floats, to another number in integers.
 
         Constants stay.
         """
         return [
-            memory if at in self.case.constant else _poisoned(memory, self.case.buffers[at], stretch)
-            for at, (memory, stretch) in enumerate(zip(self.inputs, reads, strict=True))
+            memory if at in self.case.constant else _poisoned(memory, self.case.buffers[at], segment)
+            for at, (memory, segment) in enumerate(zip(self.inputs, reads, strict=True))
         ]
 
 
@@ -111,7 +111,7 @@ def _storage(buffer: Buffer) -> np.ndarray:
     return allocate(buffer.span * buffer.dtype.bytes + SLACK)
 
 
-def _poisoned(memory: np.ndarray, buffer: Buffer, kept: Stretch) -> np.ndarray:
+def _poisoned(memory: np.ndarray, buffer: Buffer, kept: Segment) -> np.ndarray:
     changed = allocate(len(memory))
     if not buffer.dtype.is_float:
         changed[:] = memory

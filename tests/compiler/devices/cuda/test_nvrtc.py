@@ -29,6 +29,7 @@ ptxas info    : Function properties for relu
 ptxas info    : Used 12 registers, used 0 barriers
 """
 
+pytestmark = pytest.mark.usefixtures("compiled_each_time")
 needs_nvrtc = pytest.mark.skipif(
     nvrtc.library_path() is None,
     reason="NVRTC is not installed (nvidia-cuda-nvrtc, for Linux): no CUDA kernel is compiled here",

@@ -61,9 +61,9 @@ def read(kernels: KernelGraph, call: int, part: int, parts: int, storage: int) -
 @each(range(60))
 @pytest.mark.parametrize("parts", [2, 3])
 def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> None:
-    """Where every buffer is one stretch of memory, split evenly by rows.
+    """Where every buffer is one segment of memory, split evenly by rows.
 
-    Then stretches hold nothing but what is touched.
+    Then segments hold nothing but what is touched.
     """
     kernels = random_graph(Random(seed))
     before = predecessors(kernels)
@@ -77,11 +77,11 @@ def test_shares_are_those_of_the_elements_one_by_one(seed: int, parts: int) -> N
                 continue
             whole = sum(at in written(kernels, maker, 0, 1) for at in read(kernels, reader, 0, 1, out.storage))
             own = [written(kernels, maker, part, parts) for part in range(parts)]
-            stretches = [read(kernels, reader, part, parts, out.storage) for part in range(parts)]
-            reads = max(sum(at in set().union(*own) for at in some) for some in stretches)
+            segments = [read(kernels, reader, part, parts, out.storage) for part in range(parts)]
+            reads = max(sum(at in set().union(*own) for at in some) for some in segments)
             crosses = max(
                 sum(any(at in other for q, other in enumerate(own) if q != p) for at in some)
-                for p, some in enumerate(stretches)
+                for p, some in enumerate(segments)
             )
             assert move.seconds == pytest.approx(BYTE_S * SIZE * whole)
             if not whole:

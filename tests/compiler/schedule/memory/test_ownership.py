@@ -82,7 +82,7 @@ def test_what_a_lane_reads_twice_has_moved_once() -> None:
 
 
 def test_a_slice_between_others_counts_by_its_elements() -> None:
-    """The left half of a matrix, written by lane 0, read by lane 1: its stretch holds most of the other half too."""
+    """The left half of a matrix, written by lane 0, read by lane 1: its segment holds most of the other half too."""
     inside = Buffer(2, TensorType(DType.F32, (ROWS, WIDE)), Layout.plain(2), 1, (2 * WIDE, 1), 0)
     wide, given = (
         Buffer.whole(id, TensorType(DType.F32, (ROWS, columns))) for id, columns in ((1, 2 * WIDE), (0, WIDE))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import ceil
 from typing import ClassVar
 
@@ -22,6 +22,7 @@ from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
+from compiler.ir.once import once
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
@@ -216,34 +217,34 @@ class Work:
         """Who has a part of the block tile."""
         return "thread" if self.algorithm == "ffma" else "warp"
 
-    @cached_property
+    @once
     def threads(self) -> int:
         lanes = 1 if self.algorithm == "ffma" else WARP
         return self.m // self.part_m * (self.n // self.part_n) * lanes
 
-    @cached_property
+    @once
     def steps(self) -> int:
         """Of one block."""
         return ceil(ceil(self.shape.depth / self.depth) / self.parts)
 
-    @cached_property
+    @once
     def blocks(self) -> int:
         """Blocks of the launch, those of all parts of k."""
         shape = self.shape
         return shape.batches * -(-shape.rows // self.m) * -(-shape.columns // self.n) * self.parts
 
-    @cached_property
+    @once
     def step_bytes(self) -> int:
         """Bytes of both operands in one step of k."""
         return (self.m + self.n) * self.depth * self.shape.element.bytes
 
-    @cached_property
+    @once
     def shared_bytes(self) -> int:
         """Of one block: its stages with padded rows, or the sums that take their place."""
         stages = self.stages * (self.step_bytes + 16 * (self.m + self.n))
         return max(stages, self.m * (self.n + 8) * 4)
 
-    @cached_property
+    @once
     def registers(self) -> int:
         """An estimate: sums, operands of a step, addresses, what is gathered."""
         if self.algorithm == "ffma":
@@ -256,19 +257,19 @@ class Work:
             own = each * (self.part_m * self.part_n // WARP + fragments * 2)
         return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
 
-    @cached_property
+    @once
     def _sides(self) -> tuple[tuple[Reading, int], ...]:
         """Operands that are not packed, with the elements that each thread takes in a step."""
         shape = self.shape
         sides = ((shape.a, self.m), *(((shape.b, self.n),) if shape.b else ()))
         return tuple((reading, rows * self.depth // self.threads) for reading, rows in sides)
 
-    @cached_property
+    @once
     def _held(self) -> int:
         """Registers for what is not copied."""
         return sum(count * max(reading.loads, 1) for reading, count in self._sides if not reading.is_copy)
 
-    @cached_property
+    @once
     def _gathered(self) -> int:
         """Elements that a thread takes one by one."""
         return sum(count for reading, count in self._sides if reading.count == 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import ClassVar
 
 from compiler.devices.cuda.algorithms.contraction.operand import PIECES, half_of
@@ -26,6 +26,7 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.contraction import Contraction, as_contraction
 from compiler.ir.machine import Workload
+from compiler.ir.once import once
 from compiler.tuning.proposal import Proposal
 
 MOST_PROPOSALS = 24
@@ -102,16 +103,16 @@ class WarpgroupWork(Work):
     def _inner(self) -> str:
         return "warpgroup"
 
-    @cached_property
+    @once
     def threads(self) -> int:
         return self.m // self.part_m * (self.n // self.part_n) * WARPGROUP
 
-    @cached_property
+    @once
     def shared_bytes(self) -> int:
         """Of one block: its stages, or the sums that take their place, and an mbarrier for each stage."""
         return max(self.stages * self.step_bytes, self.m * (self.n + 8) * 4) + 8 * self.stages
 
-    @cached_property
+    @once
     def registers(self) -> int:
         """An estimate: sums, places of copies, addresses."""
         return self.part_m * self.part_n // WARPGROUP + 40 + 3 * self._copies

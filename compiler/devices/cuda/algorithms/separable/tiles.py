@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product as points
 from math import prod
 
@@ -38,6 +38,7 @@ from compiler.forms.channelwise import Side
 from compiler.forms.normal_form import Slots
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
+from compiler.ir.once import once
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
@@ -244,7 +245,7 @@ class SeparableWork(Work):
         name = next(name for name, product in PRODUCTS.items() if product == self.algorithm)
         return Tile(name, (*others, block, strip))
 
-    @cached_property
+    @once
     def positions(self) -> int:
         """That the windows of a rectangle look at."""
         return self.window.positions(self.rows, self.columns)
@@ -253,23 +254,23 @@ class SeparableWork(Work):
     def _vectors(self) -> int:
         return self.depth // self.window.count
 
-    @cached_property
+    @once
     def _copied_bytes(self) -> int:
         """Positions, and weights of the window, of a step."""
         weights = self.window.taps * self.window.weights.bytes if self.window.weights else 0
         return self.depth * (self.positions * self.window.operand.bytes + weights)
 
-    @cached_property
+    @once
     def step_bytes(self) -> int:
         return self._copied_bytes + self.n * self.depth * self.shape.element.bytes
 
-    @cached_property
+    @once
     def shared_bytes(self) -> int:
         pitch = self.depth * self.shape.element.bytes + 16
         stages = self.stages * (self._copied_bytes + 32 + self.n * pitch) + min(self.steps, 2) * self.m * pitch
         return max(stages, self.m * (self.n + 8) * 4)
 
-    @cached_property
+    @once
     def _copies(self) -> int:
         """Of a thread in a step."""
         return -(-self.positions * self._vectors // self.threads)
@@ -278,7 +279,7 @@ class SeparableWork(Work):
     def _strips(self) -> int:
         return self.m // (self.strip_rows * self.strip_columns) * self._vectors
 
-    @cached_property
+    @once
     def registers(self) -> int:
         count = self.window.count
         outputs = self.strip_rows * self.strip_columns * count
@@ -321,7 +322,7 @@ class SeparableWork(Work):
         warps = together * self.threads / WARP
         return self._window_instructions * max(warps / (target.fma_per_clock / WARP), STALL) / target.clock_ghz
 
-    @cached_property
+    @once
     def _window_instructions(self) -> int:
         """Of a thread, in a step."""
         strip = _strip_instructions(self.window, self.strip_rows, self.strip_columns)

@@ -58,8 +58,8 @@ class Tally:
 
 
 def subjects() -> Iterator[Subject]:
-    """Every node of the cases that load, once for each distinct kernel and way of lowering it."""
-    seen: set[object] = set()
+    """Every node of the cases that load, once for each distinct kernel, in each way of lowering it."""
+    seen: set[Kernel] = set()
     for cases in by_operator().values():
         for case in cases:
             try:
@@ -68,21 +68,23 @@ def subjects() -> Iterator[Subject]:
                 continue
             values = by_definition(graph, feeds)
             for node in graph.nodes:
-                for subject in ways(graph, node, values, case.name):
-                    what = subject.case
-                    key = (replace(what.kernel, family=""), what.tile, what.constant)
-                    if key not in seen:
-                        seen.add(key)
-                        yield subject
+                kernel = kernel_of(graph, node)
+                if (nameless := replace(kernel, family="")) not in seen:
+                    seen.add(nameless)
+                    yield from ways(graph, node, kernel, values, case.name)
 
 
-def ways(graph: Graph, node: Node, values: Mapping[int, np.ndarray], source: str) -> Iterator[Subject]:
+def kernel_of(graph: Graph, node: Node) -> Kernel:
+    """What the operator is defined as."""
+    types = tuple(None if id is None else graph.type(id) for id in node.inputs)
+    return cast(Kernel, OPERATORS[node.op].define(node, types, tuple(graph.type(id) for id in node.outputs)))
+
+
+def ways(graph: Graph, node: Node, kernel: Kernel, values: Mapping[int, np.ndarray], source: str) -> Iterator[Subject]:
     """The first proposal.
 
     For a contraction also the one with its second operand packed ahead of time, and plain loops.
     """
-    types = tuple(None if id is None else graph.type(id) for id in node.inputs)
-    kernel = cast(Kernel, OPERATORS[node.op].define(node, types, tuple(graph.type(id) for id in node.outputs)))
     buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
     case = Case(kernel, buffers, tuple(np.asarray(values[id]) for id in node.used))
     expected = tuple(np.asarray(values[id]) for id in node.outputs)

@@ -26,6 +26,8 @@ from compiler.ir.plan import Plan
 from compiler.pack.loader import Model
 from tests.compiler.devices.cpu.runtimes import NETWORKS, TARGET, Workshop, inputs_of, plans_of, without_a_wait
 
+pytestmark = pytest.mark.usefixtures("host_as_shipped")
+
 LANES = (2, 3, 4)
 SEEDS = 16
 SEEDS_FOR_A_BUG = 400

@@ -1,4 +1,4 @@
-"""What stretches of tile tasks read and write: reported for kernels of every algorithm and compared with what they do.
+"""What ranges of tile tasks read and write: reported for kernels of every algorithm and compared with what they do.
 
 Also how tight it is.
 """
@@ -18,7 +18,7 @@ from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Level, Tile
-from compiler.ir.touched import Stretch, Touched
+from compiler.ir.touched import Segment, Touched
 from tests.compiler.devices.cpu.algorithms import test_attention as test_c_attention
 from tests.compiler.devices.cpu.algorithms import test_bf16 as test_c_bf16
 from tests.compiler.devices.cpu.algorithms import test_contraction as test_c_contraction
@@ -177,27 +177,27 @@ def test_a_convolution_split_by_rows_reads_them_and_their_halo(
     tile: Tile, first: int, last: int, low: int, high: int
 ) -> None:
     reported = touched(image_case(CONVOLUTION, tile, (1,)), V4, first, last)
-    assert reported.reads[0] == Stretch(low * ROW, high * ROW)
-    assert reported.writes[0] == Stretch(2 * first * ROW * MANY // DEEP, 2 * last * ROW * MANY // DEEP)
+    assert reported.reads[0] == Segment(low * ROW, high * ROW)
+    assert reported.writes[0] == Segment(2 * first * ROW * MANY // DEEP, 2 * last * ROW * MANY // DEEP)
 
 
 def test_a_stretch_that_ends_within_a_row_does_not_write_the_rest_of_it() -> None:
     reported = touched(image_case(CONVOLUTION, blocked(y=1, m=5, n=32), (1,)), V4, 0, 3)
-    assert reported.writes[0] == Stretch(0, 4 * MANY * (WIDE + 5))
-    assert reported.reads[0] == Stretch(0, 2 * ROW + 4 * DEEP * 6)
+    assert reported.writes[0] == Segment(0, 4 * MANY * (WIDE + 5))
+    assert reported.reads[0] == Segment(0, 2 * ROW + 4 * DEEP * 6)
 
 
 def test_a_pointwise_convolution_reads_the_pixels_that_it_writes() -> None:
     reported = touched(image_case(POINTWISE, blocked(m=30, n=32), (1,)), V4, 1, 3)
-    assert reported == Touched((Stretch(4 * DEEP * 30, 4 * DEEP * 90), Stretch(0, 4 * DEEP * MANY)), reported.writes)
-    assert reported.writes == (Stretch(4 * MANY * 30, 4 * MANY * 90),)
+    assert reported == Touched((Segment(4 * DEEP * 30, 4 * DEEP * 90), Segment(0, 4 * DEEP * MANY)), reported.writes)
+    assert reported.writes == (Segment(4 * MANY * 30, 4 * MANY * 90),)
 
 
 def test_a_pool_reads_the_rows_under_its_windows() -> None:
     sizes = (("rows", 1), ("columns", 1), ("channels", 16))
     tile = Tile("window", (Level("block", (("rows", 2), ("channels", DEEP))), Level("register", sizes)))
     reported = touched(image_case(POOL, tile), V4, 1, 2)
-    assert reported == Touched((Stretch(4 * ROW, 9 * ROW),), (Stretch(2 * ROW // 2, 4 * ROW // 2),))
+    assert reported == Touched((Segment(4 * ROW, 9 * ROW),), (Segment(2 * ROW // 2, 4 * ROW // 2),))
 
 
 def test_maps_are_split_evenly() -> None:
@@ -207,7 +207,7 @@ def test_maps_are_split_evenly() -> None:
     )
     assert count_tiles(plain_case(text).workload, LOOPS, V4) == 3
     reported = touched(plain_case(text), V4, 1, 2)
-    assert {*reported.reads, *reported.writes} == {Stretch(4 * 4096, 8 * 4096)}
+    assert {*reported.reads, *reported.writes} == {Segment(4 * 4096, 8 * 4096)}
 
 
 def test_what_conditions_keep_out_of_a_part_is_not_read_by_it() -> None:
@@ -217,8 +217,8 @@ def test_what_conditions_keep_out_of_a_part_is_not_read_by_it() -> None:
     )
     assert count_tiles(plain_case(text).workload, LOOPS, V4) == 8
     above, below = (touched(plain_case(text), V4, *part) for part in ((0, 3), (3, 8)))
-    assert above.reads == (Stretch(0, 768), Stretch(0, 0))
-    assert below.reads == (Stretch(0, 0), Stretch(0, 1280))
+    assert above.reads == (Segment(0, 768), Segment(0, 0))
+    assert below.reads == (Segment(0, 0), Segment(0, 1280))
 
 
 def test_what_data_decide_is_read_from_anywhere() -> None:
@@ -226,14 +226,14 @@ def test_what_data_decide_is_read_from_anywhere() -> None:
         "kernel Gather(in a: f32[9, 64], in at: i64[8]; out c: f32[8, 64]) for i:8, j:64\n"
         " c[i, j] = a[[at[i] in 0..8], j]"
     )
-    assert touched(plain_case(text), V4, 2, 4).reads == (Stretch(0, 4 * 9 * 64), Stretch(16, 32))
+    assert touched(plain_case(text), V4, 2, 4).reads == (Segment(0, 4 * 9 * 64), Segment(16, 32))
 
 
 def test_a_view_that_goes_backwards_is_told_where_it_lies() -> None:
     text = "kernel Neg(in a: f32[8, 64]; out c: f32[8, 64]) for i:8, j:64\n c[i, j] = neg(a[i, j])"
     kernel = parse_kernel(text)
     backwards = replace(Buffer.whole(0, kernel.inputs[0].type), strides=(-64, 1), offset=7 * 64)
-    assert touched(plain_case(text, a=backwards), V4, 0, 2).reads == (Stretch(4 * 6 * 64, 4 * 8 * 64),)
+    assert touched(plain_case(text, a=backwards), V4, 0, 2).reads == (Segment(4 * 6 * 64, 4 * 8 * 64),)
 
 
 def test_stretches_count_from_the_beginning_of_the_storage() -> None:
@@ -247,8 +247,8 @@ def test_stretches_count_from_the_beginning_of_the_storage() -> None:
     )
     regions = KernelRegions(kernels, V4)
     row = 4 * 128
-    assert regions.touched(0, LOOPS, 2, 4).writes == (Stretch(2 * row + 256, 4 * row),)
-    assert regions.touched(1, LOOPS, 2, 4).writes == (Stretch(2 * row, 4 * row - 256),)
+    assert regions.touched(0, LOOPS, 2, 4).writes == (Segment(2 * row + 256, 4 * row),)
+    assert regions.touched(1, LOOPS, 2, 4).writes == (Segment(2 * row, 4 * row - 256),)
 
 
 def test_a_kernel_without_a_grid_may_touch_everything() -> None:
@@ -256,4 +256,4 @@ def test_a_kernel_without_a_grid_may_touch_everything() -> None:
     assert task_grid(recurrent.workload, recurrent.tile, V4) is None
     reported = touched(recurrent, V4, 0, 1)
     spans = [buffer.span * buffer.dtype.bytes for buffer in recurrent.buffers]
-    assert [stretch.end for stretch in (*reported.reads, *reported.writes)] == spans
+    assert [segment.end for segment in (*reported.reads, *reported.writes)] == spans

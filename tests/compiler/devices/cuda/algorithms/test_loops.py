@@ -390,7 +390,8 @@ def one_of_each_operator() -> list[tuple[conformance.Subject, CudaLowered]]:
             continue
         values = by_definition(graph, feeds)
         for node in graph.nodes:
-            subject = next(conformance.ways(graph, node, values, cases[0].name))
+            kernel = conformance.kernel_of(graph, node)
+            subject = next(conformance.ways(graph, node, kernel, values, cases[0].name))
             name = f"k{len(found)}_{node.op.lower()}"
             workload = workload_of(subject.case)
             (proposal,) = cuda_loop_tiles(workload, H200, "fp32") or cuda_routine_tiles(workload, H200, "fp32")

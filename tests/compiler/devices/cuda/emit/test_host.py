@@ -34,7 +34,7 @@ from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.compiler.networks import Network, graph_of
 from tests.cuda_double.double import MODES, Mode, build_runtime
 
-pytestmark = [needs_double, needs_nvrtc]
+pytestmark = [needs_double, needs_nvrtc, pytest.mark.usefixtures("host_as_shipped")]
 H200 = resolve("cuda:sm_90")
 RANDOM = MODES[4]
 

@@ -47,6 +47,7 @@ def kernels() -> KernelGraph:
 
 
 @needs_nvrtc
+@pytest.mark.usefixtures("compiled_each_time")
 def test_the_same_plan_gives_the_same_bytes_whatever_runs_beside(kernels: KernelGraph) -> None:
     plan, toolchain = plan_of(kernels, H200), find_cuda_toolchain()
     one, two = (emit_cuda(kernels, plan, H200, toolchain, jobs) for jobs in (1, 3))
