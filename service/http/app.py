@@ -38,6 +38,10 @@ from service.jobs.events import Feed
 from service.jobs.integrity import Watched
 from service.jobs.numbers import Number, numbers
 from service.jobs.oracle import Oracle
+from service.jobs.sender import Sender, Terms
+
+WEBHOOKS_PATIENCE_S = 5.0
+"""How long attempts that are under way may hold up the end of the process; they are made again."""
 
 log = logs.logger(__name__)
 
@@ -165,6 +169,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         daemon=True,
     )
     settler.start()
+    sender = threading.Thread(
+        target=Sender(state.db, Terms.of(settings)).loop, args=(stop,), name="webhooks", daemon=True
+    )
+    sender.start()
     await to_thread.run_sync(state.oracle.warm)
     connections = Connections(share(settings), descriptors.for_connections())
     try:
@@ -176,4 +184,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await to_thread.run_sync(thread.join)
         await to_thread.run_sync(sweeper.join)
         await to_thread.run_sync(settler.join)
+        await to_thread.run_sync(sender.join, WEBHOOKS_PATIENCE_S)
         state.db.dispose()

@@ -38,6 +38,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.TooManyAtOnce: 429,
     errors.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
+    errors.InvalidWebhook: 422,
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
     errors.ArtifactNeverMade: 410,

@@ -22,8 +22,8 @@ from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS, PAGES, ROOT, commands
 from worker import problems
 
-API = (DOCS / "api.md").read_text()
-OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
+API = "\n".join(page.read_text() for page in sorted(DOCS.glob("api*.md")))
+OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/version")
 """Paths that need no key."""
 VARIABLE = re.compile(r"\$[A-Z]+")
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
@@ -147,7 +147,10 @@ def test_every_error_of_a_job_has_a_row_with_its_fault() -> None:
     ended = {kind for kind in leaves if kind.__module__ in ("compiler.errors", problems.__name__)}
     ended = ended - {OptionsError, SourceUnavailable} | {InternalError, ArtifactNeverMade}
     told = {(code, row[1]) for row in rows("| code of a job | fault | |") for code in re.findall(r"`(\w+)`", row[0])}
-    assert told == {(kind.code, kind.fault) for kind in ended} | {("worker_lost", "machine")}
+    assert told == {(kind.code, kind.fault) for kind in ended} | {
+        ("worker_lost", "machine"),
+        ("queue_time_limit", "machine"),
+    }
 
 
 def test_every_option_of_a_benchmark_has_a_row_with_its_default() -> None:
@@ -162,7 +165,6 @@ def test_every_filter_of_records_has_a_row(app: FastAPI) -> None:
 
 
 def test_variables_in_examples_are_defined_on_the_page() -> None:
-    for page in (DOCS / "api.md", ROOT / "README.md"):
-        text = page.read_text()
+    for text in (API, (ROOT / "README.md").read_text()):
         used = {name[1:] for curl in curls(text) for name in VARIABLE.findall(" ".join(curl.words))}
-        assert {name for name in used if f"\n{name}=" not in text} == set(), page
+        assert {name for name in used if f"\n{name}=" not in text} == set()
