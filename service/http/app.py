@@ -30,6 +30,7 @@ from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
 from service.http.turns import Turns
+from service.http.versions import SERVERS, Versioned
 from service.jobs import access, health, reconcile, retention
 from service.jobs.access import Door
 from service.jobs.board import Board
@@ -63,6 +64,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         version=COMPILER_VERSION,
         description=DESCRIPTION,
         lifespan=_lifespan,
+        servers=SERVERS,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -71,6 +73,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
     app.state.tilewright = state
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
+    app.add_middleware(Versioned)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)

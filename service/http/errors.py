@@ -15,6 +15,7 @@ from compiler import errors as compiler
 from compiler.errors import Refusal, TilewrightError
 from service import errors
 from service.db.plain import storable
+from service.http.error_pages import type_of
 from service.http.problem_samples import SAMPLES
 from service.http.requests import REQUEST
 from service.logs import logger
@@ -134,7 +135,7 @@ def response_to(error: TilewrightError, path: str) -> JSONResponse:
 
 def _document(status: int, detail: str, path: str, headers: dict[str, str], **said: Any) -> JSONResponse:
     body = {
-        "type": f"urn:tilewright:problem:{said['code']}",
+        "type": type_of(said["code"]),
         "title": said["code"].replace("_", " "),
         "status": status,
         "detail": detail,

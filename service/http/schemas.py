@@ -79,7 +79,7 @@ class Problem(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
-                "type": "urn:tilewright:problem:invalid_options",
+                "type": "/docs/errors/invalid_options",
                 "title": "invalid options",
                 "status": 422,
                 "detail": "threads is 0",
@@ -93,7 +93,7 @@ class Problem(BaseModel):
         }
     )
 
-    type: str
+    type: str = Field(description="Where a page about such problems is, relative to the service.")
     title: str
     status: int
     detail: str

@@ -49,10 +49,17 @@ def get_webhook(here: Here, caller: Reader, webhook_id: WebhookId) -> WebhookOut
     return WebhookOut.of(webhooks.find(here.db, caller.owner, webhook_id))
 
 
-@router.delete("/webhooks/{webhook_id}", status_code=204, summary="Delete a webhook", responses=problem_responses(404))
-def delete_webhook(here: Here, caller: Submitter, webhook_id: WebhookId) -> None:
+@router.delete(
+    "/webhooks/{webhook_id}",
+    status_code=204,
+    summary="Delete a webhook",
+    response_description="It is gone.",
+    responses=problem_responses(404),
+)
+def delete_webhook(here: Here, caller: Submitter, webhook_id: WebhookId) -> Response:
     """Nothing more is sent there, nor what waits; what was sent is forgotten."""
     webhooks.delete(here.db, caller.owner, webhook_id)
+    return Response(status_code=204)
 
 
 @router.post("/webhooks/{webhook_id}/test", status_code=202, summary="Try a webhook", responses=problem_responses(404))

@@ -29,7 +29,7 @@ from tests.service.http.asgi import CHUNK, ask, endless
 
 OPEN = {("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"), ("get", "/version")}
 """Operations that ask for no key, beside the pages for people, which the document does not have."""
-PAGES = {"/", "/docs", "/openapi.json"}
+PAGES = {"/", "/docs", "/docs/errors/{code}", "/openapi.json"}
 JSON = "application/json"
 RAW = "application/octet-stream"
 OF_BODIES = ("/benchmarks", "/compile", "/preflight", "/inferences")
