@@ -52,6 +52,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_deliveries"),
     )
     op.create_index("ix_deliveries_webhook_id_id", "deliveries", ["webhook_id", "id"])
+    op.create_index("ix_deliveries_job_id", "deliveries", ["job_id"])
     op.create_index("ix_deliveries_next_at", "deliveries", ["next_at"])
     op.create_index("ix_deliveries_ended_at", "deliveries", ["ended_at"])
 

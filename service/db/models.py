@@ -524,7 +524,7 @@ class Delivery(Row):
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
     webhook_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("webhooks.id", ondelete="CASCADE"))
     owner_id: Mapped[uuid.UUID]
-    job_id: Mapped[uuid.UUID | None]
+    job_id: Mapped[uuid.UUID | None] = mapped_column(index=True)
     payload: Mapped[str] = mapped_column(sa.Text)
     """JSON, byte for byte what is signed."""
     attempts: Mapped[int] = mapped_column(default=0)

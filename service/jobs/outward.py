@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -51,6 +52,7 @@ def place_of(url: str, *, private: bool) -> Place:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
+        host.encode("idna")  # as the lookup will
     except ValueError:
         raise Refused("it is no URL") from None
     if parts.scheme not in PORTS or not host:
@@ -74,8 +76,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, within_s: float, 
     """The status that a POST is answered with. Raises `Refused`, `OSError`, `ssl.SSLError` and `HTTPException`."""
     place = place_of(url, private=private)
     addresses = _addresses(place, private=private)
+    until = time.monotonic() + within_s
     with _connected(addresses, within_s) as plain, contextlib.closing(plain.dup()) as twin:
-        late = threading.Timer(within_s, _hang_up, (twin,))  # however slowly the other side sends
+        late = threading.Timer(until - time.monotonic(), _hang_up, (twin,))  # however slowly the other side sends
         late.daemon = True
         late.start()
         try:
@@ -83,7 +86,10 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, within_s: float, 
             if place.secure:
                 line = ssl.create_default_context().wrap_socket(plain, server_hostname=place.host)
             with contextlib.closing(line):
-                return _ask(line, place, body, headers)
+                status = _ask(line, place, body, headers)
+            if time.monotonic() >= until:  # a head that was cut off reads like a whole one
+                raise TimeoutError("there was no whole answer in time")
+            return status
         finally:
             late.cancel()
 

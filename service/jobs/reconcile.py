@@ -66,6 +66,7 @@ def reconcile(
         waiting = jobs.unannounced(session, ring_again_after_s)
         awake = [queue for worker in workers.alive(session, worker_alive_s) for queue in worker.queues]
         workers.forget(session, FORGET_WORKER_S)
+    with db.write() as session:
         unserved = _note_unserved(session, set(awake))
     overdue = [_give_up(db, job_id) for job_id in waited]
     bells = [queue for queue, count in waiting.items() for _ in range(min(count, max(1, awake.count(queue))))]

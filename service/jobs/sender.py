@@ -30,6 +30,7 @@ AT_ONCE, AT_ONCE_OF_ONE = 8, 2
 """Attempts of this process under way, and those of one owner."""
 LOOK_EVERY_S, LOOK_AGAIN_S = 1.0, 0.1
 FORGET_EVERY_S = 600.0
+CHANCE = random.SystemRandom()
 GONE = 410
 """A receiver that answers with it wants nothing more."""
 
@@ -117,7 +118,7 @@ class Sender:
             fault = None if 200 <= status < 300 else f"it was answered with {status}"
         except outward.Refused as refused:
             fault = f"not sent: {refused}"
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             fault = f"{type(error).__name__}: {error}"[:300]
         with self._db.write() as session:
             again_s = None if fault is None else pause_after(delivery)
@@ -145,4 +146,4 @@ def pause_after(delivery: Delivery) -> float | None:
     """Seconds until the next attempt, a little more or less so that not all come at once; None: there is none."""
     if delivery.attempts > len(PAUSES_S):
         return None
-    return PAUSES_S[delivery.attempts - 1] * random.uniform(0.9, 1.1)
+    return PAUSES_S[delivery.attempts - 1] * CHANCE.uniform(0.9, 1.1)

@@ -107,7 +107,7 @@ def there(
         "upload_id": client.post("/uploads", json={"bytes": 50_000}).json()["id"],
         "record_id": str(found),
         "key_id": client.get("/me").json()["key"]["id"],
-        "webhook_id": client.post("/webhooks", json={"url": "https://ci.example.org/"}).json()["id"],
+        "webhook_id": client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         "name": "k0.c",
         "owner": "bob",
     }
@@ -134,7 +134,7 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "begin_upload": {"bytes": 5, "media_type": RAW, "sha256": "0" * 64},
         "label_job": {"name": "n", "note": "o", "tags": ["t"]},
         "label_model": {"name": "n", "note": "o", "tags": ["t"]},
-        "make_webhook": {"url": "https://ci.example.org/", "secret": None, "states": []},
+        "make_webhook": {"url": "https://localhost/", "secret": None, "states": []},
         "make_key": {"label": "l", "role": "reader", "scopes": ["read"], "expires_at": ENDS, "owner": "ada"},
         "rotate_key": {"grace_s": 5, "expires_at": ENDS},
         "make_owner": {"name": "carol", "quotas": GRANTS},

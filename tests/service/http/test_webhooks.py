@@ -260,6 +260,18 @@ def test_an_owner_has_so_many_webhooks_and_no_others(
         assert client.get(path, headers=stranger).status_code == 404
 
 
+def test_of_a_job_that_is_purged_nothing_is_left_to_be_told(
+    client: TestClient, db: Database, receiver: Receiver, send: Callable[..., int]
+) -> None:
+    webhook = make(client, receiver)
+    jobs = [client.post("/compile", files={"model": bytes([number])}).json()["id"] for number in range(2)]
+    client.post(f"/jobs/{jobs[0]}/cancel")
+    assert send() == 1
+    for job in jobs:
+        assert client.post(f"/jobs/{job}/purge").status_code == 200
+    assert (deliveries(client, webhook), send(later=True)) == ([], 0)
+
+
 def test_what_was_sent_is_forgotten_after_its_time(
     client: TestClient, db: Database, receiver: Receiver, send: Callable[..., int]
 ) -> None:

@@ -68,6 +68,8 @@ def post(url: str, within_s: float = 30.0) -> int:
         "https://example.org/a b",
         "https://example.org/\r\nHost: other",
         "file:///etc/passwd",
+        f"https://{'a' * 64}.org/",
+        "https://a..b/",
     ],
 )
 def test_what_cannot_be_a_receiver_is_refused_before_a_name_is_looked_up(
