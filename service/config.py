@@ -128,6 +128,13 @@ class Settings(BaseSettings):
     scrub_bytes: int = Field(default=1 << 30, ge=0)
     """So much of what is kept is compared with its digests each time, what waited longest first; 0: nothing."""
 
+    webhooks_private: bool = False
+    """Whether webhooks may have private addresses and plain HTTP: a key then reaches whatever the API reaches."""
+    webhook_s: float = Field(default=10.0, gt=0)
+    """What one attempt to tell a webhook may take in all."""
+    keep_deliveries_days: float = Field(default=7.0, gt=0)
+    """What was sent to webhooks is kept, to be looked at, for this long."""
+
     sse_keepalive_s: float = Field(default=15.0, gt=0)
     events_poll_s: float = Field(default=0.1, gt=0)
 

@@ -18,6 +18,7 @@
         │   ├── TooManyAtOnce            the owner has too many requests of this kind open
         │   ├── RateLimited              the key has sent too many requests
         │   ├── IdempotencyKeyReused     the key was used with another body
+        │   ├── InvalidWebhook           the address or secret of a webhook cannot be used
         │   ├── JobFinished              the job has ended and cannot be changed
         │   ├── JobNotFinished           what was asked for exists only after the job has ended
         │   ├── ArtifactNeverMade        the job ended without an artifact
@@ -118,6 +119,10 @@ class RateLimited(RequestError):
 
 class IdempotencyKeyReused(RequestError):
     code = "idempotency_key_reused"
+
+
+class InvalidWebhook(RequestError):
+    code = "invalid_webhook"
 
 
 class JobFinished(RequestError):

@@ -15,8 +15,10 @@ from tilewright.errors import (
     RequestRefused,
     ServerUnreachable,
     UsageError,
+    WaitTimeout,
 )
 from tilewright.loading import Model, load
+from tilewright.webhooks import Webhook, verified
 from tilewright.wire import (
     ArtifactFile,
     Inference,
@@ -51,6 +53,9 @@ __all__ = [
     "Timed",
     "TuningRecord",
     "UsageError",
+    "WaitTimeout",
+    "Webhook",
     "Worker",
     "load",
+    "verified",
 ]

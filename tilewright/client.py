@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import httpx
 
@@ -29,6 +29,7 @@ from tilewright.names import artifact_of, digest_of, id_of
 from tilewright.owners import Owners
 from tilewright.package import package
 from tilewright.uploads import upload
+from tilewright.webhooks import Webhooks
 from tilewright.wire import (
     Inference,
     Job,
@@ -55,11 +56,41 @@ Followed = TypeVar("Followed", Job, Benchmark, Inference)
 Kind = TypeVar("Kind", bound=Work)
 
 
+class Labels(TypedDict, total=False):
+    """What a job or a model is called."""
+
+    name: str | None
+    note: str | None
+    tags: Sequence[str] | None
+
+
+class Beside(TypedDict, total=False):
+    """What may be said of a job beside what is to be done.
+
+    name, note, tags  what it is called, and found by in lists
+    max_queue_s       seconds in which a worker must have begun it, else it fails
+    max_run_s         seconds that an attempt may take, where the operator allows as many
+    """
+
+    name: str
+    note: str
+    tags: Sequence[str]
+    max_queue_s: float
+    max_run_s: float
+
+
+class Wishes(Beside, total=False):
+    """Of a compilation: `fresh` (even if the cache has it), `priority` (greater goes first)."""
+
+    fresh: bool
+    priority: int
+
+
 def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts, Owners):
+class Client(Artifacts, Owners, Webhooks):
     """Connections to one server; close it, or use it in a `with` block. Not for several threads at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a
@@ -106,9 +137,15 @@ class Client(Artifacts, Owners):
         """
         return upload(self._http, package(model, data), progress)
 
-    def models(self, *, limit: int = 0) -> Iterator[StoredModel]:
-        """The caller's models, newest first; `limit` 0: all."""
-        return map(StoredModel.from_json, self._http.pages("/models", "models", {}, limit, PAGE))
+    def models(self, *, tags: Sequence[str] = (), query: str = "", limit: int = 0) -> Iterator[StoredModel]:
+        """The caller's models with all of these tags and this text in name or note, newest first; `limit` 0: all."""
+        where = {"tag": list(tags), **({"query": query} if query else {})}
+        return map(StoredModel.from_json, self._http.pages("/models", "models", where, limit, PAGE))
+
+    def label_model(self, model: StoredModel | str, **changes: Unpack[Labels]) -> StoredModel:
+        """Give a model another `name`, `note` or `tags`; None takes one away, what is left out stays."""
+        answer = self._http.json("PATCH", f"/models/{digest_of(model)}", json=_said(changes))
+        return StoredModel.from_json(answer)
 
     def delete_model(self, model: StoredModel | str) -> dict[str, Any]:
         """Remove a model and what hangs on it; what the server says of that, empty when it says nothing."""
@@ -125,10 +162,9 @@ class Client(Artifacts, Owners):
         *,
         data: Sequence[str | Path] = (),
         samples: Sequence[str | Path | Mapping[str, Any]] = (),
-        fresh: bool = False,
-        priority: int = 0,
         idempotency_key: str = "",
         progress: Progress = unheard,
+        **beside: Unpack[Wishes],
     ) -> Job: ...
 
     @overload
@@ -139,10 +175,9 @@ class Client(Artifacts, Owners):
         *,
         data: Sequence[str | Path] = (),
         samples: Sequence[str | Path | Mapping[str, Any]] = (),
-        fresh: bool = False,
-        priority: int = 0,
         idempotency_key: str = "",
         progress: Progress = unheard,
+        **beside: Unpack[Wishes],
     ) -> list[Job]: ...
 
     def compile(
@@ -152,10 +187,9 @@ class Client(Artifacts, Owners):
         *,
         data: Sequence[str | Path] = (),
         samples: Sequence[str | Path | Mapping[str, Any]] = (),
-        fresh: bool = False,
-        priority: int = 0,
         idempotency_key: str = "",
         progress: Progress = unheard,
+        **beside: Unpack[Wishes],
     ) -> Job | list[Job]:
         """Queue a compilation; its job, which may have SUCCEEDED from the cache.
 
@@ -165,6 +199,7 @@ class Client(Artifacts, Owners):
         data      as for `upload`
         samples   .npz files, or arrays by the names of the model's inputs: the artifact is judged on each, and timed
                   on the first
+        beside    `fresh`, `priority`, and what `Beside` has
 
         Repeated by itself when the connection breaks: the idempotency key keeps that from making a second job.
         Raises `UsageError` for a file that cannot be read.
@@ -176,8 +211,9 @@ class Client(Artifacts, Owners):
         body = {
             "model": self._digest(model, data, progress),
             "options": plain,
-            "fresh": fresh,
-            "priority": priority,
+            "fresh": False,
+            "priority": 0,
+            **_said(beside),
         }
         request = given_samples.form(body, samples) if samples else {"json": body}
         answer = self._submit("/compile", key=idempotency_key, **request)
@@ -200,10 +236,10 @@ class Client(Artifacts, Owners):
         return Job.from_json(self._http.json("POST", f"/jobs/{id_of(job)}/finish", repeat=True))
 
     def clone(
-        self, job: Job | str, options: Options | None = None, *, fresh: bool = False, idempotency_key: str = ""
+        self, job: Job | str, options: Options | None = None, *, idempotency_key: str = "", **beside: Unpack[Wishes]
     ) -> Job:
         """Compile the same model again; `options` replace those of the job, each as a whole."""
-        body = {"options": dict(options or {}), "fresh": fresh}
+        body = {"options": dict(options or {}), "fresh": False, **_said(beside)}
         return Job.from_json(self._submit(f"/jobs/{id_of(job)}/clone", json=body, key=idempotency_key))
 
     # Jobs of any kind
@@ -212,14 +248,30 @@ class Client(Artifacts, Owners):
         """The job as it is now."""
         return Job.from_json(self._http.json("GET", f"/jobs/{id_of(job)}"))
 
-    def jobs(self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), limit: int = 0) -> Iterator[Job]:
-        """The caller's jobs, newest first; `limit` 0: all."""
-        where = {"state": list(states), "kind": list(kinds)}
-        return map(Job.from_json, self._http.pages("/jobs", "jobs", where, limit, PAGE))
+    def jobs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        limit: int = 0,
+        **where: str,
+    ) -> Iterator[Job]:
+        """The caller's jobs, newest first; `limit` 0: all.
+
+        tags   those that have all of these
+        where  `query` (text in name or note), `model` (a digest), `queue`, `since`, `until` (RFC 3339)
+        """
+        wanted = {"state": list(states), "kind": list(kinds), "tag": list(tags), **where}
+        return map(Job.from_json, self._http.pages("/jobs", "jobs", wanted, limit, PAGE))
+
+    def label(self, job: Work | str, **changes: Unpack[Labels]) -> Job:
+        """Give a job another `name`, `note` or `tags`; None takes one away, what is left out stays."""
+        return Job.from_json(self._http.json("PATCH", f"/jobs/{id_of(job)}", json=_said(changes)))
 
     def cancel(self, job: Work | str) -> Job:
         """Ask for the end of a job; one that runs is stopped within seconds."""
-        return Job.from_json(self._http.json("DELETE", f"/jobs/{id_of(job)}"))
+        return Job.from_json(self._http.json("POST", f"/jobs/{id_of(job)}/cancel"))
 
     def purge(self, job: Work | str) -> dict[str, Any]:
         """Delete a job with all that it made; what the server says of that. While it is `stopping`, ask again."""
@@ -237,21 +289,33 @@ class Client(Artifacts, Owners):
         """The same as an object: `state`, `attempts`, `events`."""
         return self._http.json("GET", f"/jobs/{id_of(job)}/log", params={"format": "json"})
 
-    def events(self, job: Work | str, *, after: int = 0) -> Iterator[JobEvent]:
-        """The job's events after number `after`, live, up to the one that ends it; broken streams are resumed."""
-        return follow(self._http, id_of(job), after)
+    def events(self, job: Work | str, *, after: int = 0, within_s: float | None = None) -> Iterator[JobEvent]:
+        """The job's events after number `after`, live, up to the one that ends it; broken streams are resumed.
+
+        within_s  seconds after which `WaitTimeout` is raised; None: as long as it takes
+        """
+        return follow(self._http, id_of(job), after, within_s)
 
     @overload
-    def wait(self, job: Followed, on_event: Callable[[JobEvent], None] = _unseen) -> Followed: ...
+    def wait(
+        self, job: Followed, on_event: Callable[[JobEvent], None] = _unseen, *, timeout: float | None = None
+    ) -> Followed: ...
 
     @overload
-    def wait(self, job: str, on_event: Callable[[JobEvent], None] = _unseen) -> Job: ...
+    def wait(
+        self, job: str, on_event: Callable[[JobEvent], None] = _unseen, *, timeout: float | None = None
+    ) -> Job: ...
 
-    def wait(self, job: Work | str, on_event: Callable[[JobEvent], None] = _unseen) -> Work:
-        """A job, benchmark or inference after its end; `require_success` of it raises if that was a failure."""
+    def wait(
+        self, job: Work | str, on_event: Callable[[JobEvent], None] = _unseen, *, timeout: float | None = None
+    ) -> Work:
+        """A job, benchmark or inference after its end; `require_success` of it raises if that was a failure.
+
+        timeout  seconds after which `WaitTimeout` is raised; the job goes on. None: as long as it takes
+        """
         if isinstance(job, Work) and job.ended:
             return job
-        for event in self.events(job):
+        for event in follow(self._http, id_of(job), 0, timeout):
             on_event(event)
         return self.result(job, type(job) if isinstance(job, Work) else Job)
 
@@ -268,6 +332,7 @@ class Client(Artifacts, Owners):
         *,
         priority: int = 0,
         idempotency_key: str = "",
+        **beside: Unpack[Beside],
     ) -> Benchmark:
         """Queue a benchmark of artifacts, made or in the making, against each other; `wait` for it.
 
@@ -278,6 +343,7 @@ class Client(Artifacts, Owners):
             "artifacts": [artifact_of(artifact) for artifact in artifacts],
             "options": dict(options or {}),
             "priority": priority,
+            **_said(beside),
         }
         return Benchmark.from_json(self._submit("/benchmarks", json=body, key=idempotency_key))
 
@@ -345,6 +411,10 @@ class Client(Artifacts, Owners):
         """The workers that are alive."""
         return [Worker.from_json(said) for said in self._http.json("GET", "/workers")["workers"]]
 
+    def version(self) -> dict[str, Any]:
+        """The server's `version`, and that of its `api`."""
+        return self._http.json("GET", "/version")
+
     def ready(self) -> dict[str, Any]:
         """Readiness of the server's parts, whether or not they are up."""
         try:
@@ -362,6 +432,11 @@ class Client(Artifacts, Owners):
 
     def _submit(self, path: str, key: str, **request: Any) -> dict[str, Any]:
         return self._http.json("POST", path, headers={IDEMPOTENCY_KEY: key or uuid.uuid4().hex}, **request)
+
+
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has it."""
+    return {name: list(value) if name == "tags" and value is not None else value for name, value in given.items()}
 
 
 def _hex(text: str) -> bool:

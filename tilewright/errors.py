@@ -5,7 +5,8 @@ ClientError
 ├── UsageError           2  what was given makes no sense: a file that is not there, a malformed option
 ├── ServerUnreachable    3  no server is known, or it does not answer
 ├── RequestRefused       4  the server answered with a problem document; `status` is the HTTP status
-└── BrokenDownload       5  the bytes that arrived are not those that the server announced
+├── BrokenDownload       5  the bytes that arrived are not those that the server announced
+└── WaitTimeout          6  the time to wait for a job was over; the job goes on
 """
 
 from __future__ import annotations
@@ -57,3 +58,8 @@ class RequestRefused(ClientError):
 class BrokenDownload(ClientError):
     exit_status = 5
     code = "broken_download"
+
+
+class WaitTimeout(ClientError):
+    exit_status = 6
+    code = "wait_timeout"

@@ -21,6 +21,14 @@ def id_of(work: Work | str) -> str:
         raise UsageError(f"{work!r} is not an id", fix="list jobs and their ids with `tilewright jobs`") from None
 
 
+def plain_id(text: str, what: str) -> str:
+    """An id of something else. Raises `UsageError`."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise UsageError(f"{text!r} is not the id of a {what}", fix=f"list them with `tilewright {what}s`") from None
+
+
 def artifact_of(artifact: Job | str) -> str:
     """The id of an artifact, given itself or its job. Raises `UsageError` for a job that compiles nothing."""
     if not isinstance(artifact, Job):

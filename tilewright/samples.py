@@ -20,7 +20,8 @@ def form(body: Mapping[str, Any], samples: Sequence[str | Path | Mapping[str, An
     Raises `UsageError` for a file that cannot be read, or arrays that are none.
     """
     files = [("samples", (_name(sample, at), _bytes(sample), NPZ)) for at, sample in enumerate(samples)]
-    query = {"fresh": "true" if body["fresh"] else "false", "priority": body["priority"]}
+    beside = {"tag" if name == "tags" else name: body[name] for name in body if name not in ("model", "options")}
+    query = {**beside, "fresh": "true" if body["fresh"] else "false"}
     return {
         "params": query,
         "data": {"digest": body["model"], "options": json.dumps(body["options"])},

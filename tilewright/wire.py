@@ -68,6 +68,7 @@ class Job(Work):
 
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
+    name, tags   what its owner calls it
     """
 
     path: ClassVar[str] = "/jobs"
@@ -75,6 +76,8 @@ class Job(Work):
     kind: str
     artifact_id: str | None
     cached: bool
+    name: str
+    tags: tuple[str, ...]
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,6 +86,8 @@ class Job(Work):
             "kind": said.get("kind", "compile"),
             "artifact_id": said["artifact_id"],
             "cached": bool(said.get("cached")),
+            "name": said.get("name") or "",
+            "tags": tuple(said.get("tags") or ()),
         }
 
 

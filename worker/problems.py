@@ -77,7 +77,7 @@ def out_of_time(limits: Limits, phase: str) -> TimeLimit:
     return TimeLimit(
         f"the job ran longer than its limit of {limits.wall_s:g} s, and was in phase {_named(phase)}",
         fix="lower the time that is to be measured, use a smaller model, "
-        "or ask the operator to raise the time limit of jobs",
+        "raise the job's max_run_s if it has one, or ask the operator to raise the time limit of jobs",
         details={"limit_s": limits.wall_s, "phase": phase},
     )
 

@@ -112,8 +112,11 @@ def _attempt(
 
 
 def _limits(desk: Desk, claim: Claim) -> Limits:
-    """Only a compilation reads a model, which is held to a time of its own."""
-    return desk.limits if claim.kind == JobKind.COMPILE else replace(desk.limits, load_s=desk.limits.wall_s)
+    """This machine's, or less time if the owner says so; only a compilation reads a model, which has its own time."""
+    limits = desk.limits
+    if claim.max_run_s is not None:
+        limits = replace(limits, wall_s=min(limits.wall_s, claim.max_run_s))
+    return limits if claim.kind == JobKind.COMPILE else replace(limits, load_s=limits.wall_s)
 
 
 def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from service.db import kept
+from service.db import kept, labels
 from service.db.engine import clock
 from service.db.insert import unless_present
 from service.db.models import Artifact, BlobFault, Job, Model
@@ -70,10 +70,21 @@ def faulty_models_bytes(session: Session, owner_id: uuid.UUID) -> int:
 
 
 def models_page(
-    session: Session, owner_id: uuid.UUID, *, before: tuple[float, str] | None, limit: int
+    session: Session,
+    owner_id: uuid.UUID,
+    tags: Collection[str],
+    text: str,
+    *,
+    before: tuple[float, str] | None,
+    limit: int,
 ) -> Sequence[Model]:
-    """The owner's models, newest first; `before` is time and digest of the last one seen."""
-    query = sa.select(Model).where(Model.owner_id == owner_id)
+    """The owner's models with all these tags and this text in name or note, newest first.
+
+    `before` is time and digest of the last one seen.
+    """
+    query = sa.select(Model).where(Model.owner_id == owner_id, *labels.tagged(session, Model, tags))
+    if text:
+        query = query.where(labels.saying(Model, text))
     if before is not None:
         created_at, digest = before
         same = sa.and_(Model.created_at == created_at, Model.digest < digest)

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from service.db import labels
 from service.db.engine import clock
 from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
 
@@ -48,21 +49,43 @@ def by_ids(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Job]:
     return session.scalars(sa.select(Job).where(Job.id.in_(job_ids))).all()
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which jobs: all that is given must hold; of states and kinds one of those given, of tags all.
+
+    text          in name or note
+    since, until  made then or later, and before; seconds since 1970
+    """
+
+    states: Collection[JobState] = ()
+    kinds: Collection[JobKind] = ()
+    tags: Collection[str] = ()
+    text: str = ""
+    model: str | None = None
+    queue: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
 def page(
-    session: Session,
-    owner_id: uuid.UUID,
-    *,
-    states: Collection[JobState],
-    kinds: Collection[JobKind],
-    before: uuid.UUID | None,
-    limit: int,
+    session: Session, owner_id: uuid.UUID, wanted: Wanted, *, before: uuid.UUID | None, limit: int
 ) -> Sequence[Job]:
-    """The owner's jobs, newest first, older than `before`; empty `states` or `kinds` mean all."""
-    query = sa.select(Job).where(Job.owner_id == owner_id)
-    if states:
-        query = query.where(Job.state.in_(states))
-    if kinds:
-        query = query.where(Job.kind.in_(kinds))
+    """The owner's jobs that are wanted, newest first, older than `before`."""
+    query = sa.select(Job).where(Job.owner_id == owner_id, *labels.tagged(session, Job, wanted.tags))
+    if wanted.states:
+        query = query.where(Job.state.in_(wanted.states))
+    if wanted.kinds:
+        query = query.where(Job.kind.in_(wanted.kinds))
+    if wanted.text:
+        query = query.where(labels.saying(Job, wanted.text))
+    if wanted.model is not None:
+        query = query.where(Job.model_digest == wanted.model)
+    if wanted.queue is not None:
+        query = query.where(Job.queue == wanted.queue)
+    if wanted.since is not None:
+        query = query.where(Job.created_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(Job.created_at < wanted.until)
     if before is not None:
         query = query.where(Job.id < before)
     return session.scalars(query.order_by(Job.id.desc()).limit(limit)).all()
@@ -230,6 +253,28 @@ def expired(session: Session, limit: int) -> Sequence[Job]:
     return session.scalars(query.order_by(Job.lease_until).limit(limit)).all()
 
 
+def overdue(session: Session, limit: int) -> Sequence[uuid.UUID]:
+    """Jobs that no worker has begun in the time that they may wait, those that are overdue longest first."""
+    due = Job.created_at + Job.max_queue_s
+    query = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.attempts == 0, due < clock())
+    return session.scalars(query.order_by(due).limit(limit)).all()
+
+
+def unserved(session: Session, served: Collection[str], limit: int) -> Sequence[tuple[uuid.UUID, str]]:
+    """Id and queue of jobs that are noted just now as waiting where no worker serves; oldest first."""
+    waiting = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.blocked_by == 0, Job.unserved_since.is_(None))
+    chosen = waiting.where(Job.queue.not_in(served)).order_by(Job.created_at).limit(limit)
+    update = sa.update(Job).where(Job.id.in_(chosen), Job.state == JobState.QUEUED, Job.unserved_since.is_(None))
+    update = update.values(unserved_since=clock()).returning(Job.id, Job.queue)
+    return [(id, queue) for id, queue in session.execute(update.execution_options(synchronize_session=False))]
+
+
+def served_again(session: Session, served: Collection[str]) -> None:
+    """Jobs of these queues do not wait for want of a worker any more."""
+    update = sa.update(Job).where(Job.state == JobState.QUEUED, Job.unserved_since.is_not(None), Job.queue.in_(served))
+    session.execute(update.values(unserved_since=None).execution_options(synchronize_session=False))
+
+
 def unannounced(session: Session, queued_before_s: float) -> dict[str, int]:
     """Mark as announced the queued jobs whose doorbell is missing or older than this; how many there are by queue.
 
@@ -255,7 +300,7 @@ def announced(session: Session, job_id: uuid.UUID) -> None:
     session.execute(update.execution_options(synchronize_session=False))
 
 
-def last_events(session: Session, job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """The number of the newest event of each of these jobs."""
-    rows = session.execute(sa.select(Job.id, Job.event_seq).where(Job.id.in_(job_ids)))
-    return {row.id: row.event_seq for row in rows}
+def last_events(session: Session, job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[int, JobState]]:
+    """The number of the newest event of each of these jobs, and its state."""
+    rows = session.execute(sa.select(Job.id, Job.event_seq, Job.state).where(Job.id.in_(job_ids)))
+    return {row.id: (row.event_seq, JobState(row.state)) for row in rows}

@@ -122,6 +122,10 @@ class Model(Row):
     created_at: Mapped[float] = mapped_column(default=clock())
     used_at: Mapped[float] = mapped_column(default=clock())
     """When it was last sent, or a job for it submitted."""
+    name: Mapped[str | None] = mapped_column(sa.String(200))
+    """This and the next two: what its owner calls it."""
+    note: Mapped[str | None] = mapped_column(sa.Text)
+    tags: Mapped[list[str] | None]
 
 
 class Upload(Row):
@@ -182,6 +186,10 @@ class Job(Row):
     """Of a compilation."""
     cached: Mapped[bool] = mapped_column(default=False)
     cloned_from: Mapped[uuid.UUID | None]
+    name: Mapped[str | None] = mapped_column(sa.String(200))
+    """This and the next two: what its owner calls it."""
+    note: Mapped[str | None] = mapped_column(sa.Text)
+    tags: Mapped[list[str] | None]
     idempotency_key: Mapped[str | None] = mapped_column(sa.String(200))
     body_hash: Mapped[str] = mapped_column(sa.String(64))
 
@@ -191,6 +199,12 @@ class Job(Row):
     """Greater goes first."""
     blocked_by: Mapped[int] = mapped_column(default=0)
     """How many of the artifacts it needs are not made yet; it is not claimed before there are none."""
+    max_queue_s: Mapped[float | None]
+    """Seconds after its making in which a worker must have begun it, or it fails; None: it waits for ever."""
+    max_run_s: Mapped[float | None]
+    """What one attempt may take, where that is less than the operator allows."""
+    unserved_since: Mapped[float | None]
+    """Since when it waits while no live worker serves its queue, as far as was noticed."""
     state: Mapped[JobState] = mapped_column(sa.String(16))
     phase: Mapped[str | None] = mapped_column(sa.String(64))
     fraction: Mapped[float] = mapped_column(default=0.0)
@@ -481,6 +495,48 @@ class AuditEntry(Row):
     """`done`, or the code of the problem."""
     untold: Mapped[int] = mapped_column(default=0)
     """How many refusals of this process were left out since its entry before, because there were too many."""
+
+
+class Webhook(Row):
+    """An address that is told when jobs of its owner end."""
+
+    __tablename__ = "webhooks"
+    __table_args__ = (sa.Index("ix_webhooks_owner_id_id", "owner_id", "id"),)
+
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
+    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"))
+    url: Mapped[str] = mapped_column(sa.String(2000))
+    secret: Mapped[str] = mapped_column(sa.String(200))
+    """What messages are signed with, as it is: a digest of it could sign nothing."""
+    states: Mapped[list[str]]
+    """Of jobs that it is told of; empty: all ends."""
+    created_at: Mapped[float] = mapped_column(default=clock())
+    disabled_at: Mapped[float | None]
+    """Since when it is told of nothing, because it wants nothing more."""
+
+
+class Delivery(Row):
+    """A message to a webhook: made in the transaction that ends the job, sent until it is taken or given up."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (sa.Index("ix_deliveries_webhook_id_id", "webhook_id", "id"),)
+
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
+    webhook_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("webhooks.id", ondelete="CASCADE"))
+    owner_id: Mapped[uuid.UUID]
+    job_id: Mapped[uuid.UUID | None] = mapped_column(index=True)
+    payload: Mapped[str] = mapped_column(sa.Text)
+    """JSON, byte for byte what is signed."""
+    attempts: Mapped[int] = mapped_column(default=0)
+    next_at: Mapped[float | None] = mapped_column(index=True)
+    """When it is sent the next time; None: never again."""
+    status: Mapped[int | None]
+    """That the last attempt was answered with."""
+    fault: Mapped[str | None] = mapped_column(sa.Text)
+    """Why the last attempt came to nothing."""
+    created_at: Mapped[float] = mapped_column(default=clock())
+    ended_at: Mapped[float | None] = mapped_column(index=True)
+    delivered: Mapped[bool] = mapped_column(default=False)
 
 
 class Catalogue(Row):

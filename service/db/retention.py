@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, aliased
 from service.db.engine import clock
 from service.db.models import (
     Artifact,
+    Delivery,
     Inference,
     Job,
     JobKind,
@@ -56,11 +57,15 @@ def hanging_on(session: Session, owner_id: uuid.UUID, digest: str) -> Sequence[J
 
 
 def delete_jobs(session: Session, job_ids: Sequence[uuid.UUID]) -> Gone:
-    """Delete jobs with their events, attempts, artifacts and results; tuning records stay, without their job."""
+    """Delete jobs with their events, attempts, artifacts, results and what webhooks were told of them.
+
+    Tuning records stay, without their job.
+    """
     gone = Gone()
     for at in range(0, len(job_ids), BATCH):
         ids = job_ids[at : at + BATCH]
         made = session.scalar(sa.select(sa.func.count()).select_from(Artifact).where(Artifact.job_id.in_(ids)))
+        session.execute(sa.delete(Delivery).where(Delivery.job_id.in_(ids)), execution_options=_UNSYNCED)
         rows = session.execute(sa.delete(Job).where(Job.id.in_(ids)).returning(Job.kind), execution_options=_UNSYNCED)
         kinds = [str(kind) for kind in rows.scalars()]
         gone += Gone(len(kinds), made or 0, kinds.count(JobKind.BENCHMARK), kinds.count(JobKind.INFERENCE))

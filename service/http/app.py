@@ -30,6 +30,7 @@ from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
 from service.http.turns import Turns
+from service.http.versions import SERVERS, Versioned
 from service.jobs import access, health, reconcile, retention
 from service.jobs.access import Door
 from service.jobs.board import Board
@@ -38,6 +39,10 @@ from service.jobs.events import Feed
 from service.jobs.integrity import Watched
 from service.jobs.numbers import Number, numbers
 from service.jobs.oracle import Oracle
+from service.jobs.sender import Sender, Terms
+
+WEBHOOKS_PATIENCE_S = 5.0
+"""How long attempts that are under way may hold up the end of the process; they are made again."""
 
 log = logs.logger(__name__)
 
@@ -59,6 +64,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         version=COMPILER_VERSION,
         description=DESCRIPTION,
         lifespan=_lifespan,
+        servers=SERVERS,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -67,6 +73,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
     app.state.tilewright = state
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
+    app.add_middleware(Versioned)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -165,6 +172,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         daemon=True,
     )
     settler.start()
+    sender = threading.Thread(
+        target=Sender(state.db, Terms.of(settings)).loop, args=(stop,), name="webhooks", daemon=True
+    )
+    sender.start()
     await to_thread.run_sync(state.oracle.warm)
     connections = Connections(share(settings), descriptors.for_connections())
     try:
@@ -176,4 +187,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await to_thread.run_sync(thread.join)
         await to_thread.run_sync(sweeper.join)
         await to_thread.run_sync(settler.join)
+        await to_thread.run_sync(sender.join, WEBHOOKS_PATIENCE_S)
         state.db.dispose()

@@ -1,4 +1,4 @@
-"""Cursors of lists: opaque to the caller.
+"""Cursors of lists: opaque to the caller; and the header that names the next page (RFC 8288).
 
 To the service a cursor is the last row seen: its id, or its time and what distinguishes it from others of that time.
 """
@@ -10,14 +10,31 @@ import binascii
 import math
 import struct
 import uuid
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query, Request, Response
 
 from service.errors import BadRequest
 
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=500, description="Rows per page.")]
+
+
+def link(request: Request, response: Response, cursor: str | None) -> str | None:
+    """The same cursor, which the header `Link` of the answer names too, with the rest of the query as it was asked."""
+    if cursor is not None:
+        url = request.url.include_query_params(cursor=cursor)
+        response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+    return cursor
+
+
+async def _following(request: Request, response: Response) -> Callable[[str | None], str | None]:
+    return lambda cursor: link(request, response, cursor)
+
+
+Following = Annotated[Callable[[str | None], str | None], Depends(_following)]
+"""Of a list: hands on `next_cursor`, and names that page in the header `Link`."""
 
 
 def encode(last: uuid.UUID | None) -> str | None:

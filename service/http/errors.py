@@ -15,6 +15,7 @@ from compiler import errors as compiler
 from compiler.errors import Refusal, TilewrightError
 from service import errors
 from service.db.plain import storable
+from service.http.error_pages import type_of
 from service.http.problem_samples import SAMPLES
 from service.http.requests import REQUEST
 from service.logs import logger
@@ -38,6 +39,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.TooManyAtOnce: 429,
     errors.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
+    errors.InvalidWebhook: 422,
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
     errors.ArtifactNeverMade: 410,
@@ -133,7 +135,7 @@ def response_to(error: TilewrightError, path: str) -> JSONResponse:
 
 def _document(status: int, detail: str, path: str, headers: dict[str, str], **said: Any) -> JSONResponse:
     body = {
-        "type": f"urn:tilewright:problem:{said['code']}",
+        "type": type_of(said["code"]),
         "title": said["code"].replace("_", " "),
         "status": status,
         "detail": detail,

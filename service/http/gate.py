@@ -20,6 +20,7 @@ from service.http.auth import ANY, CALLER, demanded
 from service.http.limits import ROUTES, Body, Terms
 from service.http.requests import ADDED
 from service.http.state import State, state_of
+from service.http.turn import TURN, Turn
 from service.jobs import audit
 from service.jobs.access import Caller, digest_of
 
@@ -62,7 +63,8 @@ class GatedRoute(APIRoute):
         if caller is None:
             await super().handle(scope, body.receive, send)
             return
-        await here.turns.take(self.terms.lane, caller.owner)
+        turn = scope[TURN] = Turn(here.turns, caller.owner)
+        await turn.change(self.terms.lane)
         try:
             if self.direct is not None and (answer := await self.direct(here, caller, scope)) is not None:
                 scope["route"] = self  # by which it is counted
@@ -72,7 +74,7 @@ class GatedRoute(APIRoute):
                 await body.gather()
             await super().handle(scope, body.receive, send)
         finally:
-            here.turns.give(self.terms.lane, caller.owner)
+            turn.end()
 
 
 class Gated(APIRouter):

@@ -12,6 +12,7 @@ from service.http.owner_schemas import KEY_ID
 from service.http.records_schemas import RECORD_EXAMPLE
 from service.http.run_schemas import BENCHMARK_ID, INFERENCE_ID
 from service.http.schemas import JOB_EXAMPLE
+from service.http.webhook_schemas import WEBHOOK_ID
 
 JobId = Annotated[uuid.UUID, Path(description="Of a job of any kind.", examples=[JOB_EXAMPLE["id"]])]
 ArtifactId = Annotated[
@@ -21,4 +22,5 @@ UploadId = Annotated[uuid.UUID, Path(description="As `POST /uploads` answered.",
 BenchmarkId = Annotated[uuid.UUID, Path(description="As `POST /benchmarks` answered.", examples=[BENCHMARK_ID])]
 InferenceId = Annotated[uuid.UUID, Path(description="As `POST /inferences` answered.", examples=[INFERENCE_ID])]
 RecordId = Annotated[uuid.UUID, Path(description="Of a tuning record.", examples=[RECORD_EXAMPLE["id"]])]
+WebhookId = Annotated[uuid.UUID, Path(description="As `POST /webhooks` answered.", examples=[WEBHOOK_ID])]
 KeyId = Annotated[uuid.UUID, Path(description="Of a key; `GET /keys` lists them.", examples=[KEY_ID])]

@@ -70,6 +70,7 @@ ROUTES: Mapping[str, Terms] = {
     "export_records": Terms(lane=Lane.DOWNLOAD),
     "get_log": Terms(lane=Lane.DOWNLOAD),
     "get_job": Terms(lane=Lane.STATUS),
+    "has_job": Terms(lane=Lane.STATUS),
 }
 
 

@@ -23,6 +23,9 @@ MODEL_EXAMPLE: dict[str, Any] = {
     "bytes": 104857600,
     "files": [{"path": "weights/layer0.bin", "bytes": 104800000, "sha256": "5feceb66ffc86f38d952786c6d696c79" * 2}],
     "created_at": "2026-11-21T03:59:58.000Z",
+    "name": "resnet50",
+    "note": None,
+    "tags": [],
     "jobs": None,
     "links": {"self": f"/models/{DIGEST_EXAMPLE}", "file": f"/models/{DIGEST_EXAMPLE}/file"},
 }
@@ -58,6 +61,9 @@ class ModelOut(BaseModel):
     bytes: int = Field(description="Of all its files.")
     files: list[FileOut] = Field(description="External data.")
     created_at: datetime
+    name: str | None = Field(None, description="What its owner calls it.")
+    note: str | None = None
+    tags: list[str] = Field([], description="Words to find it by.")
     jobs: int | None = Field(
         None, description="How many compilations of it there are; null unless one model was asked for."
     )
@@ -72,6 +78,9 @@ class ModelOut(BaseModel):
             bytes=model.bytes,
             files=[FileOut(path=one["path"], bytes=one["bytes"], sha256=one["sha256"]) for one in model.files],
             created_at=utc(model.created_at),
+            name=model.name,
+            note=model.note,
+            tags=model.tags or [],
             jobs=jobs,
             links={"self": here, "file": f"{here}/file"},
         )

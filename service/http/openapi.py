@@ -18,6 +18,11 @@ from service.http.schemas import Problem
 AUTOMATIC = "#/components/schemas/HTTPValidationError"
 """The schema of an answer that this service never gives: `service.http.errors` makes it a problem with status 400."""
 
+LINK = {
+    "description": 'The next page, as `<...>; rel="next"` (RFC 8288); not there on the last.',
+    "schema": {"type": "string"},
+}
+
 
 def operation_id(route: APIRoute) -> str:
     """The name of the function, which reads as what it does: `compile_model`."""
@@ -50,6 +55,8 @@ def _mended(made: dict[str, Any]) -> dict[str, Any]:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             operation["responses"] = copy.deepcopy(_responses(operation))
+            if any(parameter["name"] == "cursor" for parameter in operation.get("parameters", ())):
+                operation["responses"]["200"].setdefault("headers", {})["Link"] = LINK
             _place(operation, path)
             if method == "head":
                 for response in operation["responses"].values():

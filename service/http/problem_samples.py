@@ -56,6 +56,10 @@ SAMPLES: tuple[TilewrightError, ...] = (
     errors.IdempotencyKeyReused(
         "this Idempotency-Key came with another request", fix="use a new key for a new request", details={"job": JOB}
     ),
+    errors.InvalidWebhook(
+        "'http://10.0.0.1/' cannot be told of anything: its address is private",
+        fix="give an https URL of a public address",
+    ),
     errors.DigestMismatch(
         "the bytes are not those that were announced",
         fix="send them again",

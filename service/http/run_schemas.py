@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from compiler.contract import BenchmarkOptions, CompileOptions
 from service.db.models import Attempt, Job, JobState
-from service.http.schemas import JOB_EXAMPLE, JobOut, RequestBody, span, utc
+from service.http.label_schemas import BesideIn
+from service.http.schemas import JOB_EXAMPLE, JobOut, span, utc
 from service.jobs.outcomes import Outcome
 from service.jobs.problems import without_stacks
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -124,7 +125,7 @@ def _distinct(artifacts: list[uuid.UUID]) -> list[uuid.UUID]:
     return artifacts
 
 
-class BenchmarkIn(RequestBody):
+class BenchmarkIn(BesideIn):
     """What to time, and how."""
 
     model_config = ConfigDict(
@@ -140,7 +141,7 @@ class BenchmarkIn(RequestBody):
     priority: Priority = Field(0, description="Greater goes first; above 0 needs the scope `admin`.")
 
 
-class CloneIn(RequestBody):
+class CloneIn(BesideIn):
     """What is to be different this time."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"options": {"tuning_budget_s": 120}}})

@@ -29,6 +29,12 @@ JOB_EXAMPLE: dict[str, Any] = {
     "cancel_requested": False,
     "finish_requested": False,
     "cloned_from": None,
+    "name": "nightly",
+    "note": None,
+    "tags": ["ci", "main"],
+    "max_queue_s": 600.0,
+    "max_run_s": None,
+    "unserved_since": None,
     "queue": "cpu",
     "priority": 0,
     "blocked_by": 0,
@@ -73,7 +79,7 @@ class Problem(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
-                "type": "urn:tilewright:problem:invalid_options",
+                "type": "/docs/errors/invalid_options",
                 "title": "invalid options",
                 "status": 422,
                 "detail": "threads is 0",
@@ -87,7 +93,7 @@ class Problem(BaseModel):
         }
     )
 
-    type: str
+    type: str = Field(description="Where a page about such problems is, relative to the service.")
     title: str
     status: int
     detail: str
@@ -128,6 +134,14 @@ class JobOut(BaseModel):
     cancel_requested: bool
     finish_requested: bool = Field(description="Measuring ends early, the best found so far is kept.")
     cloned_from: uuid.UUID | None
+    name: str | None = Field(None, description="What its owner calls it.")
+    note: str | None = None
+    tags: list[str] = Field([], description="Words to find it by.")
+    max_queue_s: float | None = Field(None, description="Seconds in which a worker must have begun it.")
+    max_run_s: float | None = Field(None, description="Seconds that an attempt may take at most.")
+    unserved_since: datetime | None = Field(
+        None, description="Since when it waits while no live worker serves its queue; null otherwise."
+    )
     queue: str = Field(description="The device class it waits for.")
     priority: int = Field(description="Greater goes first.")
     blocked_by: int = Field(description="How many artifacts it needs that are not made yet.")
@@ -162,6 +176,12 @@ class JobOut(BaseModel):
             cancel_requested=job.cancel_requested,
             finish_requested=job.finish_requested,
             cloned_from=job.cloned_from,
+            name=job.name,
+            note=job.note,
+            tags=job.tags or [],
+            max_queue_s=job.max_queue_s,
+            max_run_s=job.max_run_s,
+            unserved_since=_unserved(job),
             queue=job.queue,
             priority=job.priority,
             blocked_by=job.blocked_by,
@@ -179,6 +199,12 @@ class JobOut(BaseModel):
     def found(cls, found: Found) -> Self:
         """From a row and its place in the queue."""
         return cls.of(found.job, found.queue_position)
+
+
+def _unserved(job: Job) -> datetime | None:
+    if job.state != JobState.QUEUED or job.unserved_since is None:
+        return None
+    return utc(job.unserved_since)
 
 
 def _links(job: Job) -> dict[str, str]:
@@ -368,6 +394,15 @@ class Alive(BaseModel):
     model_config = ConfigDict(json_schema_extra={"example": {"status": "alive"}})
 
     status: Literal["alive"] = "alive"
+
+
+class VersionOut(BaseModel):
+    """What answers."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"version": "0.1.0", "api": "v1"}})
+
+    version: str = Field(description="Of the service and its compiler.")
+    api: str = Field(description="Of the operations and their answers.")
 
 
 class CheckOut(BaseModel):

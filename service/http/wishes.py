@@ -11,15 +11,15 @@ from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, Refusal
 from service.db.plain import storable
 from service.errors import BadRequest, BodyTooLarge
+from service.http.label_schemas import BesideIn
 from service.http.parts import MAX_OPTIONS_BYTES
-from service.http.schemas import RequestBody
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 MOST_AT_ONCE = 64
 """Jobs that one request may ask for."""
 
 
-class CompileIn(RequestBody):
+class CompileIn(BesideIn):
     """The JSON form of `POST /compile`."""
 
     model: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

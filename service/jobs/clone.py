@@ -11,6 +11,7 @@ from service.db.engine import Database
 from service.db.models import JobKind
 from service.errors import BadRequest
 from service.jobs import find
+from service.jobs.beside import NOTHING, Beside
 from service.jobs.quotas import Limits
 from service.jobs.samples import of_row
 from service.jobs.submit import Submission, Submitted, submit
@@ -25,6 +26,7 @@ def clone(
     fresh: bool = False,
     priority: int = 0,
     idempotency_key: str | None = None,
+    beside: Beside = NOTHING,
     limits: Limits,
 ) -> Submitted:
     """Submit the model and the samples of a compilation with its options, of which `overrides` replaces some as wholes.
@@ -46,5 +48,6 @@ def clone(
         priority=priority,
         cloned_from=source.id,
         samples=of_row(source.samples),
+        beside=beside,
     )
     return submit(db, submission, limits=limits)

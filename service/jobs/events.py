@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from service.db import jobs
 from service.db.engine import Database
-from service.db.models import Event
+from service.db.models import Event, JobState
 from service.errors import DatabaseUnavailable
-from service.jobs import find
+from service.jobs import find, life
 from service.logs import logger
 
 AWAY_S = 1.0
@@ -39,6 +39,7 @@ class Feed:
         self._db = db
         self._poll_s = poll_s
         self._watched: dict[uuid.UUID, set[_Watch]] = {}
+        self._awaited: dict[uuid.UUID, set[asyncio.Future[None]]] = {}
         self._poller: asyncio.Task[None] | None = None
 
     async def follow(
@@ -51,8 +52,7 @@ class Feed:
         """
         watch = _Watch(after)
         self._watched.setdefault(job_id, set()).add(watch)
-        if self._poller is None or self._poller.done():
-            self._poller = asyncio.create_task(self._poll())
+        self._look()
         try:
             while True:
                 watch.more.clear()
@@ -73,20 +73,46 @@ class Feed:
             if not self._watched[job_id]:
                 del self._watched[job_id]
 
+    async def end(self, job_id: uuid.UUID) -> None:
+        """Return when the job has ended, or is not there any more; a database that is away is waited for."""
+        ended = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(job_id, set()).add(ended)
+        self._look()
+        try:
+            await ended
+        finally:
+            self._awaited[job_id].discard(ended)
+            if not self._awaited[job_id]:
+                del self._awaited[job_id]
+
+    def _look(self) -> None:
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll())
+
     async def _poll(self) -> None:
-        while self._watched:
+        while self._watched or self._awaited:
+            asked = {*self._watched, *self._awaited}
             try:
-                newest = await asyncio.to_thread(self._newest, tuple(self._watched))
+                newest = await asyncio.to_thread(self._newest, asked)
             except DatabaseUnavailable as error:
                 log.warning("event poll failed", error=error.message)
                 await asyncio.sleep(AWAY_S)
                 continue
-            for job_id, seq in newest.items():
+            for job_id, (seq, _) in newest.items():
                 for watch in self._watched.get(job_id, ()):
                     if seq > watch.seq:
                         watch.more.set()
+            for job_id, waiting in self._awaited.items():
+                if job_id in asked and (job_id not in newest or newest[job_id][1] in life.TERMINAL):
+                    _answer(waiting)
             await asyncio.sleep(self._poll_s)
 
-    def _newest(self, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+    def _newest(self, job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[int, JobState]]:
         with self._db.read() as session:
             return jobs.last_events(session, job_ids)
+
+
+def _answer(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for one in waiting:
+        if not one.done():
+            one.set_result(None)

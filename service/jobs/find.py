@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from service.db import artifacts, events, jobs
 from service.db.engine import Database
-from service.db.models import Artifact, Event, Job, JobKind, JobState
+from service.db.models import Artifact, Event, Job
 from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
 from service.jobs import life
 
@@ -48,15 +48,14 @@ def job(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Found:
 def page(
     db: Database,
     owner: uuid.UUID,
+    wanted: jobs.Wanted,
     *,
-    states: Collection[JobState],
-    kinds: Collection[JobKind],
     before: uuid.UUID | None,
     limit: int,
 ) -> tuple[list[Job], uuid.UUID | None]:
-    """Jobs of the owner, newest first, and the cursor of the next page (None: there is none)."""
+    """Jobs of the owner that are wanted, newest first, and the cursor of the next page (None: there is none)."""
     with db.read() as session:
-        rows = list(jobs.page(session, owner, states=states, kinds=kinds, before=before, limit=limit + 1))
+        rows = list(jobs.page(session, owner, wanted, before=before, limit=limit + 1))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 

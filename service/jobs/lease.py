@@ -75,6 +75,7 @@ class Claim:
     options  as the kind's options say in `to_json`
     finish   the owner wants the best that is known already, from the start
     samples  of a compilation: its .npz archives by their names
+    max_run_s what the attempt may take at most, as its owner says; None: what this machine allows
     """
 
     job_id: uuid.UUID
@@ -89,6 +90,7 @@ class Claim:
     lease_s: float
     finish: bool
     samples: tuple[Input, ...] = ()
+    max_run_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -301,6 +303,7 @@ def _claim(session: Session, job: Job, lease_s: float) -> Claim:
         lease_s=lease_s,
         finish=job.finish_requested,
         samples=tuple(Input(sample.name, sample.blob.key, sample.blob.bytes) for sample in of_row(job.samples)),
+        max_run_s=job.max_run_s,
     )
 
 

@@ -13,6 +13,7 @@ from service.db import attempts, events, jobs, needs, shares, totals, usage
 from service.db.engine import clock
 from service.db.models import JobKind, JobState
 from service.errors import ArtifactNeverMade
+from service.jobs import webhooks
 
 NEXT: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
     {
@@ -57,8 +58,8 @@ def move(
     outcome  what the attempt that ends is said to have come to, if not `to`
     log      what the process that did the work printed, for the attempt that ends
 
-    What hangs on the move happens with it: the attempt ends, the owner is charged for the device, and the jobs that
-    wait for this one's artifact go on or fail.
+    What hangs on the move happens with it: the attempt ends, the owner is charged for the device, its webhooks are to
+    be told, and the jobs that wait for this one's artifact go on or fail.
     """
     sources = [state for state in JobState if to in NEXT[state] and (fence is None or state in jobs.HELD)]
     values = dict(also or {})
@@ -67,7 +68,7 @@ def move(
     if to in TERMINAL:
         values |= {"finished_at": clock()}
     if to is JobState.QUEUED:
-        values |= {"published_at": None, "phase": None, "fraction": 0.0}
+        values |= {"published_at": None, "phase": None, "fraction": 0.0, "unserved_since": None}
     moved = jobs.advance(session, job_id, to, sources, fence=fence, expired=expired, values=values)
     if moved is None:
         return False
@@ -79,6 +80,7 @@ def move(
             usage.tally(session, moved.owner_id, ended.since, ended.until)
             totals.count(session, "device_seconds", ended.held_s, queue=moved.queue)
     if to in TERMINAL:
+        webhooks.tell(session, moved.owner_id, job_id)
         totals.count(session, "jobs_ended", kind=str(moved.kind), state=str(to), queue=moved.queue)
         if moved.kind == JobKind.COMPILE and moved.artifact_id is not None:
             _release_waiting(session, job_id, moved.artifact_id, to)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -108,11 +108,20 @@ def required(session: Session, owner: uuid.UUID, digest: str) -> Model:
 
 
 def page(
-    db: Database, owner: uuid.UUID, *, before: tuple[float, str] | None, limit: int
+    db: Database,
+    owner: uuid.UUID,
+    *,
+    tags: Collection[str] = (),
+    text: str = "",
+    before: tuple[float, str] | None,
+    limit: int,
 ) -> tuple[list[Model], tuple[float, str] | None]:
-    """Models of the owner, newest first, and time and digest of the last one if more follow."""
+    """Models of the owner with all these tags and this text in name or note, newest first.
+
+    And time and digest of the last one if more follow.
+    """
     with db.read() as session:
-        rows = list(artifacts.models_page(session, owner, before=before, limit=limit + 1))
+        rows = list(artifacts.models_page(session, owner, tags, text, before=before, limit=limit + 1))
     last = rows[limit - 1] if len(rows) > limit else None
     return rows[:limit], None if last is None else (last.created_at, last.digest)
 

@@ -83,8 +83,8 @@ def benchmarks(
 ) -> tuple[list[Outcome], uuid.UUID | None]:
     """Benchmarks of the owner without their reports, newest first, and the cursor of the next page (None: none)."""
     with db.read() as session:
-        kinds = (JobKind.BENCHMARK,)
-        rows = list(jobs.page(session, owner, states=(), kinds=kinds, before=before, limit=limit + 1))
+        wanted = jobs.Wanted(kinds=(JobKind.BENCHMARK,))
+        rows = list(jobs.page(session, owner, wanted, before=before, limit=limit + 1))
         found = needs.of_all(session, [row.id for row in rows[:limit]])
     page = [Outcome(row, None, found.get(row.id, ())) for row in rows[:limit]]
     return page, rows[limit - 1].id if len(rows) > limit else None

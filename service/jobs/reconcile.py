@@ -6,10 +6,14 @@ Any number of processes may do this at the same time; guarded UPDATEs decide who
 from __future__ import annotations
 
 import threading
+import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from service.db import jobs, totals, workers
+from sqlalchemy.orm import Session
+
+from service.db import events, jobs, totals, workers
 from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.errors import DatabaseUnavailable
@@ -25,13 +29,19 @@ log = logger(__name__)
 
 @dataclass(frozen=True)
 class Summary:
-    """What one round did; counts of jobs, and of doorbells."""
+    """What one round did; counts of jobs, and of doorbells.
+
+    overdue   jobs that waited longer than they may
+    unserved  jobs that wait where no live worker serves, and have been told so
+    """
 
     requeued: int = 0
     failed: int = 0
     cancelled: int = 0
     rung: int = 0
     ring_failures: int = 0
+    overdue: int = 0
+    unserved: int = 0
 
 
 def reconcile(
@@ -45,15 +55,20 @@ def reconcile(
     """One round; raises `DatabaseUnavailable`.
 
     Expired leases go back to QUEUED, or to FAILED when `max_lost_leases` have been lost. Queues with jobs whose
-    doorbell is missing or older than `ring_again_after_s` are rung: once per job, once per live worker at most.
+    doorbell is missing or older than `ring_again_after_s` are rung: once per job, once per live worker at most. Jobs
+    that have waited for longer than they may fail; those that wait where no live worker serves are told so.
     """
     with db.read() as session:
         late = jobs.expired(session, BATCH)
+        waited = jobs.overdue(session, BATCH)
     ends = [_expire(db, job, max_lost_leases) for job in late]
     with db.write() as session:
         waiting = jobs.unannounced(session, ring_again_after_s)
         awake = [queue for worker in workers.alive(session, worker_alive_s) for queue in worker.queues]
         workers.forget(session, FORGET_WORKER_S)
+    with db.write() as session:
+        unserved = _note_unserved(session, set(awake))
+    overdue = [_give_up(db, job_id) for job_id in waited]
     bells = [queue for queue, count in waiting.items() for _ in range(min(count, max(1, awake.count(queue))))]
     answers = [try_ring(ring, queue) for queue in bells]
     return Summary(
@@ -62,6 +77,8 @@ def reconcile(
         cancelled=ends.count(JobState.CANCELLED),
         rung=answers.count(True),
         ring_failures=answers.count(False),
+        overdue=overdue.count(True),
+        unserved=unserved,
     )
 
 
@@ -112,6 +129,38 @@ def _expire(db: Database, job: Job, max_lost_leases: int) -> JobState | None:
         if moved:
             totals.count(session, "leases_lost")
     return to if moved else None
+
+
+def _note_unserved(session: Session, served: Collection[str]) -> int:
+    """Tell jobs that wait where no live worker serves, once; how many."""
+    jobs.served_again(session, served)
+    noted = jobs.unserved(session, served, BATCH)
+    for job_id, queue in noted:
+        message = f"no live worker serves {queue}: the job waits until one does"
+        events.append(session, job_id, [("notice", {"message": message})])
+    return len(noted)
+
+
+def _give_up(db: Database, job_id: uuid.UUID) -> bool:
+    """Fail a job that no worker has begun in the time that it may wait; False when one has, or it is gone."""
+    with db.write() as session:
+        job = session.get(Job, job_id, with_for_update=True)
+        if job is None or job.state != JobState.QUEUED or job.attempts or job.max_queue_s is None:
+            return False
+        why = {"problem": _waited_too_long(job.max_queue_s, job.queue, unserved=job.unserved_since is not None)}
+        return life.move(session, job_id, JobState.FAILED, said=why, also=why)
+
+
+def _waited_too_long(limit_s: float, queue: str, *, unserved: bool) -> dict[str, object]:
+    because = ", which no live worker serves" if unserved else ""
+    return {
+        "code": "queue_time_limit",
+        "fault": "machine",
+        "message": f"no worker began the job within its {limit_s:g} s in the queue {queue}{because}",
+        "fix": "submit it again with more time (max_queue_s), or for a target that live workers serve: GET /targets",
+        "refusals": [],
+        "details": {"limit_s": limit_s, "queue": queue},
+    }
 
 
 def _worker_lost(times: int) -> dict[str, object]:

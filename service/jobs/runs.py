@@ -19,6 +19,7 @@ from service.db.engine import Database
 from service.db.models import Job, JobKind, JobState, new_id
 from service.errors import ArtifactNeverMade, NotFound
 from service.jobs import life, quotas
+from service.jobs.beside import NOTHING, Beside
 from service.jobs.integrity import problem
 from service.jobs.quotas import Limits
 from service.jobs.submit import Submitted, earlier, enqueue, fingerprint
@@ -37,6 +38,7 @@ class Run:
     inputs: StoredBlob | None = None
     idempotency_key: str | None = None
     priority: int = 0
+    beside: Beside = NOTHING
 
     @property
     def kind(self) -> JobKind:
@@ -47,7 +49,8 @@ class Run:
     def body_hash(self) -> str:
         """What two requests with one idempotency key must share (SHA-256, hex)."""
         inputs = None if self.inputs is None else self.inputs.sha256
-        return fingerprint(str(self.kind), [str(id) for id in self.artifacts], self.options, inputs)
+        further = [said] if (said := self.beside.said) else []
+        return fingerprint(str(self.kind), [str(id) for id in self.artifacts], self.options, inputs, *further)
 
 
 def benchmark(
@@ -58,10 +61,11 @@ def benchmark(
     *,
     idempotency_key: str | None = None,
     priority: int = 0,
+    beside: Beside = NOTHING,
     limits: Limits,
 ) -> Submitted:
     """Queue a benchmark of one or several artifacts, made or in the making; the errors of `run`."""
-    wanted = Run(owner, artifact_ids, options.to_json(), None, idempotency_key, priority)
+    wanted = Run(owner, artifact_ids, options.to_json(), None, idempotency_key, priority, beside)
     return run(db, wanted, limits=limits)
 
 
@@ -74,10 +78,11 @@ def infer(
     threads: int | None = None,
     idempotency_key: str | None = None,
     priority: int = 0,
+    beside: Beside = NOTHING,
     limits: Limits,
 ) -> Submitted:
     """Queue one run of an artifact on uploaded inputs; the errors of `run`."""
-    wanted = Run(owner, [artifact_id], {"threads": threads}, inputs, idempotency_key, priority)
+    wanted = Run(owner, [artifact_id], {"threads": threads}, inputs, idempotency_key, priority, beside)
     return run(db, wanted, limits=limits)
 
 
@@ -104,6 +109,7 @@ def run(db: Database, wanted: Run, *, limits: Limits) -> Submitted:
             priority=wanted.priority,
             blocked_by=sum(maker.state not in life.TERMINAL for maker in makers),
             state=JobState.QUEUED,
+            **wanted.beside.columns,
         )
         if wanted.inputs is not None:
             quotas.demand_room(session, owner, wanted.inputs.bytes, limits)

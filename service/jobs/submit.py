@@ -17,7 +17,8 @@ from service.db import artifacts, catalogue, events, jobs, owners, shares, total
 from service.db.engine import Database, clock
 from service.db.models import Job, JobKind, JobState, Owner, new_id
 from service.errors import IdempotencyKeyReused, NotFound
-from service.jobs import audit, quotas, samples
+from service.jobs import audit, quotas, samples, webhooks
+from service.jobs.beside import NOTHING, Beside
 from service.jobs.models import demand_bytes
 from service.jobs.quotas import Limits
 from service.jobs.samples import SampleFile
@@ -39,13 +40,15 @@ class Submission:
     priority: int = 0
     cloned_from: uuid.UUID | None = None
     samples: tuple[SampleFile, ...] = ()
+    beside: Beside = NOTHING
     whole: str = ""
     """Fingerprint of the request, of one that asks for several jobs."""
 
     @property
     def body_hash(self) -> str:
-        """What two requests with one idempotency key must share: model, options, `fresh`, samples (SHA-256, hex)."""
-        parts = (self.model, self.options.to_json(), self.fresh, *([self.digests] if self.samples else []))
+        """What two requests with one idempotency key must share (SHA-256, hex): model, options, and what is beside."""
+        further = [one for one in (self.digests, self.beside.said) if one]
+        parts = (self.model, self.options.to_json(), self.fresh, *further)
         return fingerprint(*parts, self.whole) if self.whole else fingerprint(*parts)
 
     @property
@@ -155,6 +158,7 @@ def _submit(session: Session, opened: Owner, submission: Submission, limits: Lim
         queue=submission.queue,
         priority=submission.priority,
         state=JobState.QUEUED,
+        **submission.beside.columns,
     )
     _demand_known(session, submission.options.target)
     if submission.samples:
@@ -170,6 +174,7 @@ def _submit(session: Session, opened: Owner, submission: Submission, limits: Lim
     else:
         _answer_from(job, source)
         begin(session, job)
+        webhooks.tell(session, owner, job.id)
         totals.count(session, "cache_hits")
     return Submitted(job, replayed=False)
 

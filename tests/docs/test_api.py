@@ -17,13 +17,14 @@ from service.config import Settings
 from service.errors import ArtifactNeverMade, RequestError, ServiceError
 from service.http.app import create_app
 from service.http.auth import KEY_HELP
+from service.http.error_pages import KINDS
 from service.http.errors import BY_STATUS, response_to
 from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS, PAGES, ROOT, commands
 from worker import problems
 
 API = "\n".join(page.read_text() for page in sorted(DOCS.glob("api*.md")))
-OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
+OPEN = ("/", "/docs", "/docs/errors/$CODE", "/openapi.json", "/healthz", "/readyz", "/metrics", "/version")
 """Paths that need no key."""
 VARIABLE = re.compile(r"\$[A-Z]+")
 ROUTES = [
@@ -56,7 +57,7 @@ def parsed(words: list[str]) -> Curl:
     implied = "POST" if posts else "HEAD" if "-I" in words else "GET"
     method = words[words.index("-X") + 1] if "-X" in words else implied
     parts = urlsplit(url.removeprefix("$TW"))
-    return Curl(method, parts.path, parse_qs(parts.query), "$KEY" in words, tuple(words))
+    return Curl(method, parts.path.removeprefix("/v1"), parse_qs(parts.query), "$KEY" in words, tuple(words))
 
 
 def curls(text: str) -> list[Curl]:
@@ -89,7 +90,7 @@ def test_the_page_has_a_heading_for_no_operation_that_is_not_there() -> None:
 def test_the_app_has_the_operations_of_the_routers_and_its_own_description(app: FastAPI) -> None:
     described = {(method.upper(), path) for path, found in app.openapi()["paths"].items() for method in found}
     routed = {(method, route.path_format) for route in ROUTES for method in route.methods or ()}
-    pages = {("GET", path) for path in ("/", "/docs", "/openapi.json")}
+    pages = {("GET", path) for path in ("/", "/docs", "/docs/errors/{code}", "/openapi.json")}
     assert described | pages == routed, "only pages for people, and the contract itself, are not part of it"
 
 
@@ -147,12 +148,27 @@ def test_every_error_of_a_request_has_a_row_with_its_status_and_fault() -> None:
     assert {tuple(row[:3]) for row in rows("| code | status | fault | what to do |")} == expected | router
 
 
+def test_every_row_of_an_error_is_its_page() -> None:
+    shown = [(f"`{kind.code}`", str(kind.status or ""), kind.fault, kind.advice) for kind in KINDS]
+    told = [tuple(row) for row in rows("| code | status | fault | what to do |")]
+    of_jobs = [(f"`{c}`", "", row[1], row[2]) for row in rows("| code of a job | fault | |") for c in codes(row[0])]
+    answered = {row[0] for row in told}
+    assert shown == told + [row for row in of_jobs if row[0] not in answered]
+
+
+def codes(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
+
+
 def test_every_error_of_a_job_has_a_row_with_its_fault() -> None:
     leaves = {kind for kind in subclasses(TilewrightError) if not kind.__subclasses__()}
     ended = {kind for kind in leaves if kind.__module__ in ("compiler.errors", problems.__name__)}
     ended = ended - {OptionsError, SourceUnavailable} | {InternalError, ArtifactNeverMade}
     told = {(code, row[1]) for row in rows("| code of a job | fault | |") for code in re.findall(r"`(\w+)`", row[0])}
-    assert told == {(kind.code, kind.fault) for kind in ended} | {("worker_lost", "machine")}
+    assert told == {(kind.code, kind.fault) for kind in ended} | {
+        ("worker_lost", "machine"),
+        ("queue_time_limit", "machine"),
+    }
 
 
 def test_every_option_of_a_benchmark_has_a_row_with_its_default() -> None:

@@ -252,6 +252,19 @@ def test_the_commands_of_the_readme_do_what_they_say(house: House, tmp_path: Pat
 
 
 @needs_bash
+def test_the_commands_of_the_further_pages_do_what_they_say(house: House, tmp_path: Path) -> None:
+    before, *_ = blocks((DOCS / "api.md").read_text(), "sh")
+    pages = [(DOCS / f"api-{name}.md").read_text() for name in ("work", "webhooks")]
+    page = "\n".join([before, *(block for text in pages for block in blocks(text, "sh"))])
+    page = page.replace("ci.example.org", "localhost")  # which is looked up, and refused, without a network
+    statuses = shell(house, tmp_path, page, models.tiny(models.QUICK))
+    assert len(statuses) == page.count("\ncurl ")
+    assert set(statuses) <= {200, 201, 202, 204}
+    assert json.loads((tmp_path / "job.json").read_text())["state"] == "SUCCEEDED"
+    assert json.loads((tmp_path / "limited.json").read_text())["max_run_s"] == 60.0
+
+
+@needs_bash
 def test_the_commands_of_the_api_pages_do_what_they_say(house: House, tmp_path: Path) -> None:
     pages = [(DOCS / name).read_text() for name in ("api.md", "api-administration.md")]
     page = "\n".join(block for text in pages for block in blocks(text, "sh"))

@@ -37,11 +37,13 @@ class RecordingRing:
 
     rung: list[str] = field(default_factory=list)
     broken: bool = False
+    heard: Callable[[str], None] = field(default=lambda queue: None)
 
     def __call__(self, queue: str) -> None:
         if self.broken:
             raise ConnectionRefusedError("no broker")
         self.rung.append(queue)
+        self.heard(queue)
 
     def check(self) -> None:
         if self.broken:

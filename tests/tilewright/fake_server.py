@@ -172,6 +172,10 @@ class FakeServer:
                 return _missing()
             case "GET" | "DELETE", ["jobs", _]:
                 return httpx.Response(200, json=self.job())
+            case "POST", ["jobs", _, "cancel"]:
+                return httpx.Response(200, json=self.job())
+            case "PATCH", ["jobs", _]:
+                return httpx.Response(200, json=self.job(**body))
             case "POST", ["jobs", job, "purge"]:
                 counts = {"artifacts": 1, "tuning_records": 412, "workloads": 37}
                 return httpx.Response(200, json={"job": job, "stopping": False, **counts, "artifact_kept_by": []})
@@ -198,6 +202,8 @@ class FakeServer:
         match request.method, request.url.path.split("/")[1:]:
             case "HEAD" | "GET", ["models", digest]:
                 return httpx.Response(200, json=self.models[digest]) if digest in self.models else _missing()
+            case "PATCH", ["models", digest]:
+                return httpx.Response(200, json={**self.models[digest], **body})
             case "DELETE", ["models", digest]:
                 return httpx.Response(200, json=removal(digest)) if self.models.pop(digest, None) else _missing()
             case "GET", ["models"]:

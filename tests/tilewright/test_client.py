@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT, parts_of
+from tilewright import follow
 from tilewright.arrays import read_npz, write_npz
 from tilewright.client import Client
-from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, ServerUnreachable, UsageError
+from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, ServerUnreachable, UsageError, WaitTimeout
 from tilewright.follow import FRUITLESS
 from tilewright.wire import JobEvent
 
@@ -126,6 +127,33 @@ def test_a_server_that_stays_away_ends_the_waiting(client: Client, server: Any) 
     with pytest.raises(ServerUnreachable, match="refused"):
         client.wait(ID)
     assert len(server.seen) == FRUITLESS
+
+
+def test_waiting_ends_after_the_time_that_is_given_and_the_server_is_told_of_it(
+    client: Client, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "FRUITLESS", 1 << 30)  # its streams end at once; those of a server after the wait
+    server.events = server.events[:-1]
+    with pytest.raises(WaitTimeout, match="it goes on") as caught:
+        client.wait(ID, timeout=0.05)
+    assert caught.value.exit_status == 6
+    assert {request.headers["prefer"] for request in server.seen} == {"wait=1"}
+    server.seen.clear()
+    with pytest.raises(WaitTimeout):
+        client.wait(ID, timeout=0)
+    assert server.seen == [], "there is no time to ask"
+
+
+def test_what_is_said_of_a_job_goes_along_with_a_model_and_with_samples(
+    client: Client, server: Any, tmp_path: Path
+) -> None:
+    beside: Any = {"name": "nightly", "tags": ("ci", "main"), "max_queue_s": 60.0}
+    client.compile(b"onnx", **beside, fresh=True)
+    client.compile(b"onnx", samples=[{"x": [1.0]}], **beside)
+    plain, form = server.sent("/compile")
+    assert json.loads(plain.content) | {**beside, "tags": ["ci", "main"], "fresh": True} == json.loads(plain.content)
+    asked = form.url.params
+    assert (asked["name"], asked.get_list("tag"), asked["fresh"]) == ("nightly", ["ci", "main"], "false")
 
 
 def test_a_failed_job_raises_with_the_servers_reason(client: Client, server: Any) -> None:

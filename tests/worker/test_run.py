@@ -290,6 +290,19 @@ def test_a_job_that_takes_too_long_after_its_model_was_read_is_not_tried_again(
     assert office.job(job_id).problem["details"] == {"limit_s": 1.0, "phase": "agree"}
 
 
+@pytest.mark.parametrize(("asked", "limit"), [(0.6, 0.6), (600.0, 1.0)])
+def test_an_owner_may_ask_for_less_time_than_the_operator_allows_and_not_for_more(
+    office: Any, desk_with: DeskWith, asked: float, limit: float
+) -> None:
+    job_id = office.submit()
+    with office.db.write() as session:
+        session.get_one(Job, job_id).max_run_s = asked
+    desk = desk_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
+    assert run(desk, claimed(desk)) == "failed"
+    problem = office.job(job_id).problem
+    assert (problem["code"], problem["details"]["limit_s"]) == ("time_limit", limit)
+
+
 @pytest.mark.parametrize("from_the_start", [True, False])
 def test_a_job_that_does_not_end_although_it_is_to_finish_is_ended(
     office: Any, desk_with: DeskWith, eventually: Callable[..., Any], from_the_start: bool

@@ -1,7 +1,8 @@
 """The command line.
 
 Exit status: 0 done; 1 a job failed or was cancelled, or a preflight says that it would; 2 the command or a file makes
-no sense; 3 the server does not answer; 4 the server refused the request; 5 a download was damaged; 130 interrupted.
+no sense; 3 the server does not answer; 4 the server refused the request; 5 a download was damaged; 6 the time to
+wait was over; 130 interrupted.
 With `--json` standard output is JSON, for a failure `{"error": {"code", "message", "fix", "problem"}}`.
 """
 
@@ -30,6 +31,7 @@ from tilewright.cli import (
     timeline,
     up,
     watch,
+    webhooks,
 )
 from tilewright.cli import compile as compile_command
 from tilewright.errors import UsageError
@@ -44,6 +46,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("watch", watch.watch),
     ("finish", jobs.finish),
     ("clone", jobs.clone),
+    ("label", jobs.label),
     ("cancel", jobs.cancel),
     ("purge", jobs.purge),
     ("log", jobs.log),
@@ -61,6 +64,7 @@ GROUPS: tuple[tuple[str, typer.Typer], ...] = (
     ("records", records.records),
     ("profiles", profiles.profiles),
     ("keys", keys.keys),
+    ("webhooks", webhooks.webhooks),
     ("owners", owners.owners),
 )
 """Commands that have commands of their own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,12 @@ def compile_model(
     priority: given.Priority = 0,
     preflight: Annotated[bool, typer.Option("--preflight", help="Queue nothing that would be refused.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end and download.")] = True,
+    timeout: given.Timeout = None,
+    name: given.Name = None,
+    note: given.Note = None,
+    tag: given.Tags = None,
+    max_queue: given.MaxQueue = None,
+    max_run: given.MaxRun = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -71,21 +78,25 @@ def compile_model(
             if preflight:
                 for one in wanted:
                     _check(client, source, one, as_json)
-            common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority}
+            said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
+            common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority, **said}
             jobs = client.compile(source, wanted, **common) if len(wanted) > 1 else None
             if jobs is None:
                 jobs = [client.compile(source, wanted[0], **common)]
             if not wait:
                 _print([job.said for job in jobs], as_json) if as_json else print(*(job.id for job in jobs), sep="\n")
                 return
-            _finish(client, jobs, paths, as_json)
+            _finish(client, jobs, paths, as_json, timeout)
 
 
-def _finish(client: Client, jobs: Sequence[Job], paths: Sequence[Path], as_json: bool) -> None:
+def _finish(
+    client: Client, jobs: Sequence[Job], paths: Sequence[Path], as_json: bool, timeout: float | None = None
+) -> None:
     """Wait for all, download what was made. Raises `JobFailed` for one job; of several it leaves with its status."""
     shown: list[dict[str, Any]] = []
+    until = None if timeout is None else time.monotonic() + timeout
     for job, path in zip(jobs, paths, strict=True):
-        ended = _waited(client, job, as_json)
+        ended = _waited(client, job, as_json, None if until is None else until - time.monotonic())
         if not ended.ended or ended.state != "SUCCEEDED":
             if len(jobs) == 1:
                 ended.require_success()
@@ -105,10 +116,10 @@ def _finish(client: Client, jobs: Sequence[Job], paths: Sequence[Path], as_json:
         raise typer.Exit(JobFailed.exit_status)
 
 
-def _waited(client: Client, job: Job, as_json: bool) -> Job:
+def _waited(client: Client, job: Job, as_json: bool, timeout: float | None) -> Job:
     try:
         with job_bar(quiet=as_json) as show:
-            return client.wait(job, show)
+            return client.wait(job, show, timeout=timeout)
     except KeyboardInterrupt:
         console().print(
             f"The job goes on: tilewright watch {job.id}, tilewright finish {job.id}, or tilewright cancel {job.id}"

@@ -31,6 +31,11 @@ Compilation = Annotated[str, typer.Argument(help="The id of a compilation.")]
 def jobs(
     state: Annotated[list[str] | None, typer.Option("--state", help="Only these states, such as RUNNING.")] = None,
     kind: Annotated[list[str] | None, typer.Option("--kind", help="compile, benchmark or inference.")] = None,
+    tag: given.WithTags = None,
+    query: given.Query = "",
+    model: Annotated[str, typer.Option("--model", help="Only compilations of the model with this digest.")] = "",
+    since: Annotated[str, typer.Option("--since", help="Made then or later, such as 2026-11-01T00:00:00Z.")] = "",
+    until: Annotated[str, typer.Option("--until", help="Made before.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The newest so many; 0: all.")] = 20,
     url: Url = "",
     key: Key = "",
@@ -40,8 +45,26 @@ def jobs(
     """List your jobs, newest first. With `--json`: `{"jobs": [...]}`."""
     with failures(as_json), connect(url, key, profile) as client:
         states = [name.upper() for name in state or ()]
-        found = list(client.jobs(states=states, kinds=[name.lower() for name in kind or ()], limit=limit))
+        kinds = [name.lower() for name in kind or ()]
+        where = {"query": query, "model": model, "since": since, "until": until}
+        wanted = {name: text for name, text in where.items() if text}
+        found = list(client.jobs(states=states, kinds=kinds, tags=tag or (), limit=limit, **wanted))
         print_json({"jobs": [job.said for job in found]}) if as_json else results().print(_table(found))
+
+
+def label(
+    job: JobId,
+    name: given.Name = None,
+    note: given.Note = None,
+    tag: given.Tags = None,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Give a job another name, note or tags; what is left out stays, "" takes it away. With `--json`: the job."""
+    with failures(as_json), connect(url, key, profile) as client:
+        _print(client.label(job, **given.labels(name, note, tag)), as_json)
 
 
 def cancel(job: JobId, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
@@ -106,9 +129,11 @@ def _print(job: Job, as_json: bool) -> None:
 
 
 def _table(found: list[Job]) -> Table:
-    shown = table(id_column("job"), "kind", "state", "phase", number_column("done"), "created", "why it failed")
+    columns = ("kind", "state", "phase", number_column("done"), "created", "name", "tags", "why it failed")
+    shown = table(id_column("job"), *columns)
     for job in found:
         problem = (job.problem or {}).get("message", "").partition("\n")[0]
         created = time_of(job.said.get("created_at"))
-        shown.add_row(job.id, job.kind, job.state, job.phase or "", f"{job.fraction:.0%}", created, problem)
+        done, tags = f"{job.fraction:.0%}", " ".join(job.tags)
+        shown.add_row(job.id, job.kind, job.state, job.phase or "", done, created, job.name, tags, problem)
     return shown

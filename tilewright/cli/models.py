@@ -30,6 +30,8 @@ models = typer.Typer(help="List, upload and delete models.", invoke_without_comm
 @models.callback()
 def list_models(
     context: typer.Context,
+    tag: given.WithTags = None,
+    query: given.Query = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The newest so many; 0: all.")] = 20,
     url: Url = "",
     key: Key = "",
@@ -40,13 +42,14 @@ def list_models(
     if context.invoked_subcommand:
         return
     with failures(as_json), connect(url, key, profile) as client:
-        found = list(client.models(limit=limit))
+        found = list(client.models(tags=tag or (), query=query, limit=limit))
         if as_json:
             print_json({"models": [model.said for model in found]})
             return
-        shown = table("digest", number_column("size"), number_column("data files"), "created")
+        shown = table("digest", number_column("size"), number_column("data files"), "created", "name", "tags")
         for model in found:
-            shown.add_row(model.digest, size(model.bytes), str(len(model.files)), time_of(model.created_at))
+            called = (model.said.get("name") or "", " ".join(model.said.get("tags") or ()))
+            shown.add_row(model.digest, size(model.bytes), str(len(model.files)), time_of(model.created_at), *called)
         results().print(shown)
 
 
@@ -64,6 +67,23 @@ def upload(
         with transfer_bar("upload", quiet=as_json) as progress:
             kept = client.upload(model, data=data or (), progress=progress)
         print_json(kept.said) if as_json else print(kept.digest)
+
+
+@models.command()
+def label(
+    digest: Annotated[str, typer.Argument(help="The digest of a model.")],
+    name: given.Name = None,
+    note: given.Note = None,
+    tag: given.Tags = None,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Give a model another name, note or tags; what is left out stays, "" takes it away. With `--json`: the model."""
+    with failures(as_json), connect(url, key, profile) as client:
+        labelled = client.label_model(digest, **given.labels(name, note, tag))
+        print_json(labelled.said) if as_json else print(labelled.digest)
 
 
 @models.command()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
+from tilewright.client import Labels
 from tilewright.errors import UsageError
 
 Targets = Annotated[
@@ -31,6 +32,16 @@ Budget = Annotated[float | None, typer.Option("--budget", help="Seconds for meas
 Tolerance = Annotated[float | None, typer.Option("--tolerance", help="Largest accepted error.")]
 Data = Annotated[list[Path] | None, typer.Option("--data", help="External data; default: the files the model names.")]
 Priority = Annotated[int, typer.Option("--priority", help="Greater goes first; above 0 needs an admin key.")]
+Name = Annotated[str | None, typer.Option("--name", help="What it is called.")]
+Note = Annotated[str | None, typer.Option("--note", help="Anything to be kept with it.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="A word to find it by; repeatable.")]
+WithTags = Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; of several, with all.")]
+Query = Annotated[str, typer.Option("--query", "-q", help="Only those with this text in name or note.")]
+MaxQueue = Annotated[float | None, typer.Option("--max-queue", help="Seconds in which a worker must have begun it.")]
+MaxRun = Annotated[float | None, typer.Option("--max-run", help="Seconds that an attempt may take at most.")]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", help="Seconds to wait at most; then exit status 6, and the job goes on.")
+]
 Others = Annotated[list[str] | None, typer.Option("--option", help="NAME=JSON of any other option.")]
 
 
@@ -61,6 +72,18 @@ def build_options(
                 f"--option {name}: {text!r} is not JSON", fix="quote strings, as in --option 'a=\"b\"'"
             ) from None
     return options
+
+
+def given_of(**values: Any) -> dict[str, Any]:
+    """Those values that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def labels(name: str | None, note: str | None, tags: list[str] | None) -> Labels:
+    """What is to be called otherwise; an empty text takes away."""
+    texts = {name: text or None for name, text in given_of(name=name, note=note).items()}
+    kept = {} if tags is None else {"tags": [tag for tag in tags if tag] or None}
+    return cast(Labels, {**texts, **kept})
 
 
 def for_targets(options: dict[str, Any], targets: list[str] | None) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import typer
 
 from tilewright.benchmark import Benchmark
 from tilewright.cli import bench, infer
+from tilewright.cli import options as given
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json
 from tilewright.cli.progress import job_bar
 from tilewright.client import Client
@@ -16,6 +17,7 @@ from tilewright.wire import Inference, Job
 
 def watch(
     job: Annotated[str, typer.Argument(help="The id of a job, benchmark or inference.")],
+    timeout: given.Timeout = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -24,7 +26,7 @@ def watch(
     """Follow a job to its end, and show what it made. With `--json`: a line for each event, then the job."""
     with failures(as_json), connect(url, key, profile) as client:
         with job_bar(quiet=as_json) as show:
-            for event in client.events(job):
+            for event in client.events(job, within_s=timeout):
                 if as_json:
                     print_json({"seq": event.seq, "kind": event.kind, **event.data})
                 show(event)

@@ -24,6 +24,7 @@ from service.http.routes import (
     preflight,
     records,
     uploads,
+    webhooks,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -39,6 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     exchange.router,
     records.router,
     capabilities.router,
+    webhooks.router,
     me.router,
     keys.router,
     owners.router,

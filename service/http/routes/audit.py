@@ -10,7 +10,7 @@ from fastapi import Query
 from service.db.audit import Wanted
 from service.errors import NotAllowed
 from service.http.auth import Reader
-from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.cursors import Cursor, Following, Limit, decode, encode
 from service.http.errors import problem_responses
 from service.http.gate import Gated
 from service.http.moments import Moment, seconds_of
@@ -27,6 +27,7 @@ router = Gated(tags=["audit"])
 def list_audit(
     here: Here,
     caller: Reader,
+    following: Following,
     owner: Annotated[
         str | None, Query(pattern=NAME_PATTERN, description="Only this owner's; another than one's own needs `admin`.")
     ] = None,
@@ -34,8 +35,8 @@ def list_audit(
         str | None,
         Query(
             pattern=WORD,
-            description="`create`, `append`, `cancel`, `finish`, `delete`, `purge`, `import`, `rotate`, `expire`, "
-            "`revoke`, `suspend`, `resume`, `limit`, `login`; of other refusals the method: `get`, `post`, ...",
+            description="`create`, `append`, `cancel`, `finish`, `label`, `delete`, `purge`, `import`, `rotate`, "
+            "`expire`, `revoke`, `suspend`, `resume`, `limit`, `login`; of other refusals the method: `get`, ...",
         ),
     ] = None,
     outcome: Annotated[str | None, Query(pattern=WORD, description="`done`, or the code of a problem.")] = None,
@@ -62,4 +63,4 @@ def list_audit(
         until=seconds_of(until),
     )
     rows, last = trail.page(here.db, caller, owner, wanted, before=decode(cursor), limit=limit)
-    return AuditPage(entries=[AuditOut.of(row) for row in rows], next_cursor=encode(last))
+    return AuditPage(entries=[AuditOut.of(row) for row in rows], next_cursor=following(encode(last)))

@@ -10,7 +10,7 @@ from compiler.errors import OptionsError
 from service.errors import IdempotencyKeyReused
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.cursors import Cursor, Following, Limit, decode, encode
 from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import BenchmarkId
@@ -48,6 +48,7 @@ def make_benchmark(
         wanted.options,
         idempotency_key=idempotency_key,
         priority=priority.allowed(caller, wanted.priority),
+        beside=wanted.beside,
         limits=here.limits,
     )
     job = submitted.job
@@ -56,10 +57,12 @@ def make_benchmark(
 
 
 @router.get("/benchmarks", summary="List benchmarks", responses=problem_responses(400))
-def list_benchmarks(here: Here, caller: Reader, limit: Limit = 50, cursor: Cursor = None) -> BenchmarkPage:
+def list_benchmarks(
+    here: Here, caller: Reader, following: Following, limit: Limit = 50, cursor: Cursor = None
+) -> BenchmarkPage:
     """The caller's benchmarks without their reports, newest first."""
     found, last = outcomes.benchmarks(here.db, caller.owner, before=decode(cursor), limit=limit)
-    return BenchmarkPage(benchmarks=[RunOut.of(one) for one in found], next_cursor=encode(last))
+    return BenchmarkPage(benchmarks=[RunOut.of(one) for one in found], next_cursor=following(encode(last)))
 
 
 @router.get("/benchmarks/{benchmark_id}", summary="One benchmark", responses=problem_responses(404))

@@ -11,19 +11,23 @@ from fastapi import BackgroundTasks, Query, Request, Response
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
 from service.errors import DigestMismatch, IdempotencyKeyReused
+from service.http import waiting
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.asked import Wanted, asked_for
 from service.http.auth import Submitter
 from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
+from service.http.label_schemas import BesideQuery, properties
 from service.http.model_bodies import SEVERAL_SCHEMA, model_body
 from service.http.model_schemas import DIGEST_EXAMPLE, JobList
 from service.http.options_schemas import OPTIONS_EXAMPLE
 from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
 from service.http.schemas import JobOut
 from service.http.state import Here, State
+from service.http.waiting import Prefer
 from service.jobs import priority as priorities
 from service.jobs.batch import batch
+from service.jobs.beside import NOTHING
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submission, Submitted, submit, submit_all
 
 BODY = model_body(
@@ -31,6 +35,7 @@ BODY = model_body(
     {
         "fresh": {"type": "boolean", "default": False},
         "priority": {"type": "integer", "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY},
+        **properties(),
     },
     {
         "one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE},
@@ -47,7 +52,14 @@ router = Gated(tags=["compile"])
     status_code=202,
     summary="Compile a model",
     response_model=JobOut | JobList,
-    responses=problem_responses(*QUOTAS, 404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 507),
+    responses={
+        **problem_responses(*QUOTAS, 404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 507),
+        200: {
+            "model": JobOut | JobList,
+            "description": "`Prefer: wait=N` was sent, and what was asked for has ended.",
+            "headers": waiting.APPLIED_HEADER,
+        },
+    },
     openapi_extra={"requestBody": BODY},
 )
 async def compile_model(
@@ -68,7 +80,9 @@ async def compile_model(
         int,
         Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
     ] = 0,
+    beside: BesideQuery = NOTHING,
     idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
 ) -> JobOut | JobList:
     """Send a model, or name one that was uploaded; the answer is a job that names the artifact it will make.
 
@@ -77,7 +91,8 @@ async def compile_model(
     a zip. Parts `samples` are .npz archives of inputs: the artifact is judged on each, and timed on the first. A list
     of options makes a job for each, answered as `{"jobs": [...]}`. Neither model nor samples are read here: malformed
     ones are accepted and fail as a job. The same model with the same options and samples is answered at once by a job
-    that has SUCCEEDED, unless `fresh`.
+    that has SUCCEEDED, unless `fresh`. With `Prefer: wait=N` the answer comes when all jobs have ended (200), or after
+    N seconds (202).
     """
     priorities.allowed(caller, priority)
     sent = await asked_for(request, here, caller, options, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
@@ -90,14 +105,20 @@ async def compile_model(
         idempotency_key=idempotency_key,
         priority=priorities.allowed(caller, priority if asked.priority is None else asked.priority),
         samples=sent.samples,
+        beside=asked.beside.over(beside),
     )
     submitted = await to_thread.run_sync(_submit, here, submission, wanted)
     for one in submitted:
         accepted(here, response, background, one, f"/jobs/{one.job.id}")
+    made = [JobOut.of(one.job) for one in submitted]
+    if seconds := waiting.wanted_s(prefer):
+        await background()  # whoever waits is waiting for those who are rung
+        background.tasks.clear()
+        made = await waiting.look_at_all(request, here, seconds, [one.job.id for one in submitted], response)
     if not isinstance(wanted, list):
-        return JobOut.of(submitted[0].job)
+        return made[0]
     response.headers["Location"] = "/jobs"
-    return JobList(jobs=[JobOut.of(one.job) for one in submitted])
+    return JobList(jobs=made)
 
 
 def _submit(here: State, submission: Submission, wanted: Wanted) -> list[Submitted]:

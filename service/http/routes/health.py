@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from fastapi import Response
 
+from compiler.contract import COMPILER_VERSION
 from service.http.gate import Gated
-from service.http.schemas import Alive, Readiness
+from service.http.schemas import Alive, Readiness, VersionOut
 from service.http.state import Here
+
+API = "v1"
 
 router = Gated(tags=["operation"])
 
@@ -27,3 +30,9 @@ async def get_readiness(here: Here, response: Response) -> Readiness:
     readiness = Readiness.of(await here.checks.get())
     response.status_code = 200 if readiness.ready else 503
     return readiness
+
+
+@router.get("/version", summary="Which version answers?")
+async def get_version() -> VersionOut:
+    """The version of the service and of the compiler that its cache answers for, and of this API."""
+    return VersionOut(version=COMPILER_VERSION, api=API)

@@ -17,12 +17,14 @@ from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import InferenceId
 from service.http.inputs import NPZ, RAW_TYPES, receive
+from service.http.label_schemas import BesideQuery
 from service.http.run_schemas import InferenceOut
 from service.http.space import space
 from service.http.state import Here
 from service.http.upload import MULTIPART
 from service.jobs import outcomes, runs
 from service.jobs import priority as priorities
+from service.jobs.beside import NOTHING
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submitted
 
 BINARY = {"type": "string", "format": "binary", "description": "an .npz file: one array for each input, by its name"}
@@ -76,6 +78,7 @@ async def make_inference(
         int,
         Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
     ] = 0,
+    beside: BesideQuery = NOTHING,
     idempotency_key: IdempotencyKey = None,
 ) -> InferenceOut:
     """Send inputs as an .npz, as the body or as its part `inputs`.
@@ -98,6 +101,7 @@ async def make_inference(
             threads=threads,
             idempotency_key=idempotency_key,
             priority=priority,
+            beside=beside,
             limits=here.limits,
         )
         return submitted, InferenceOut.of(outcomes.inference(here.db, caller.owner, submitted.job.id))

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import time
 import uuid
-from collections.abc import AsyncIterator
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import BackgroundTasks, Header, Query, Response
+from fastapi import BackgroundTasks, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.types import Scope
 
 from compiler.errors import OptionsError
+from service.db.jobs import Wanted
 from service.db.models import JobKind, JobState
 from service.db.plain import dumps
 from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobInUse, JobNotFinished, NotFound
+from service.http import waiting
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.cursors import Cursor, Following, Limit, decode, encode
+from service.http.download import matches
 from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated, direct
 from service.http.ids import JobId
+from service.http.label_schemas import LabelsIn, Saying, Tagged
+from service.http.model_schemas import DIGEST
+from service.http.moments import Moment, seconds_of
 from service.http.run_schemas import CloneIn
 from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_json
 from service.http.state import Here, State
+from service.http.waiting import Prefer
 from service.http.wishes import demand_storable
-from service.jobs import cancel, clone, find, finish, priority, removal
+from service.jobs import cancel, clone, find, finish, labels, life, priority, removal
 from service.jobs.access import Caller
+from service.jobs.find import Found
+
+TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
 KEEP_ALIVE = format_sse_event(comment="still here")
 
@@ -45,6 +58,16 @@ EVENT_SCHEMA = {
     },
 }
 
+LOOK_AGAIN_S = "2"
+NOT_WAITED: Mapping[str, str] = {}
+TOLD: dict[str, Any] = {
+    "ETag": {"description": "Of what is told of the job.", **TEXT},
+    "Retry-After": {"description": "Seconds after which to look again; not there once it has ended.", **TEXT},
+}
+AS_IT_IS: dict[int | str, dict[str, Any]] = {304: {"description": "The caller knows it as it is (`If-None-Match`)."}}
+
+IfNoneMatch = Annotated[str | None, Header(description="ETags that the caller has.")]
+
 router = Gated(tags=["jobs"])
 
 
@@ -52,40 +75,116 @@ router = Gated(tags=["jobs"])
 def list_jobs(
     here: Here,
     caller: Reader,
+    following: Following,
     state: Annotated[list[JobState] | None, Query(description="Only these states; may be repeated.")] = None,
     kind: Annotated[list[JobKind] | None, Query(description="Only these kinds; may be repeated.")] = None,
+    tag: Tagged = None,
+    query: Saying = None,
+    model: Annotated[str | None, Query(pattern=DIGEST, description="Only compilations of this model.")] = None,
+    queue: Annotated[
+        str | None,
+        Query(max_length=200, pattern=r"^[^\u0000]*$", description="Only of this queue: a target, or `run:` and one."),
+    ] = None,
+    since: Annotated[Moment | None, Query(description="Made then or later; RFC 3339.")] = None,
+    until: Annotated[Moment | None, Query(description="Made before; RFC 3339.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JobPage:
-    """The caller's jobs, newest first."""
-    before = decode(cursor)
-    rows, last = find.page(here.db, caller.owner, states=state or (), kinds=kind or (), before=before, limit=limit)
-    return JobPage(jobs=[JobOut.of(row) for row in rows], next_cursor=encode(last))
+    """The caller's jobs, newest first; all filters that are given must hold."""
+    wanted = Wanted(
+        states=state or (),
+        kinds=kind or (),
+        tags=tag or (),
+        text=query or "",
+        model=model,
+        queue=queue,
+        since=seconds_of(since),
+        until=seconds_of(until),
+    )
+    rows, last = find.page(here.db, caller.owner, wanted, before=decode(cursor), limit=limit)
+    return JobPage(jobs=[JobOut.of(row) for row in rows], next_cursor=following(encode(last)))
 
 
-async def _job(here: State, caller: Caller, job_id: uuid.UUID) -> Response:
-    found = await here.board.job(caller.owner, job_id)
-    return Response(JobOut.found(found).model_dump_json(), media_type="application/json")
+def _as_it_is(found: Found, known: str | None, applied: Mapping[str, str]) -> Response:
+    """A job, unless the caller knows it as it is (304)."""
+    body = JobOut.found(found).model_dump_json().encode()
+    etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", **applied}
+    if found.job.state not in life.TERMINAL:
+        headers["Retry-After"] = LOOK_AGAIN_S
+    if matches(known, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
 
 
-async def _job_of_path(here: State, caller: Caller, scope: Scope) -> Response | None:
+async def _as_asked(here: State, caller: Caller, scope: Scope) -> Response | None:
+    """The answer to `get_job`, but for what waits."""
     try:
         job_id = uuid.UUID(scope["path_params"]["job_id"])
     except ValueError:
         return None
-    return await _job(here, caller, job_id)
+    headers = dict(scope["headers"])
+    if b"prefer" in headers:
+        return None
+    known = headers.get(b"if-none-match")
+    found = await here.board.job(caller.owner, job_id)
+    return _as_it_is(found, None if known is None else known.decode("latin-1"), NOT_WAITED)
 
 
-@router.get("/jobs/{job_id}", summary="One job", response_model=JobOut, responses=problem_responses(404))
-@direct(_job_of_path)
-async def get_job(here: Here, caller: Reader, job_id: JobId) -> Response:
-    """State, phase, progress, times and, when it failed, why."""
-    return await _job(here, caller, job_id)
+@router.get(
+    "/jobs/{job_id}",
+    summary="One job",
+    response_model=JobOut,
+    responses={**problem_responses(404), **AS_IT_IS, 200: {"headers": {**TOLD, **waiting.APPLIED_HEADER}}},
+)
+@direct(_as_asked)
+async def get_job(
+    request: Request,
+    here: Here,
+    caller: Reader,
+    job_id: JobId,
+    prefer: Prefer = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """State, phase, progress, times and, when it failed, why.
+
+    With `Prefer: wait=N` the answer comes when the job has ended, or after N seconds.
+    """
+    found, applied = await waiting.look(request, here, waiting.wanted_s(prefer), job_id)
+    return _as_it_is(found, if_none_match, applied)
 
 
-@router.delete("/jobs/{job_id}", summary="Cancel a job", responses=problem_responses(404, 409))
+@router.head(
+    "/jobs/{job_id}",
+    summary="Has this job changed?",
+    response_description="It is there.",
+    responses={**problem_responses(404), **AS_IT_IS, 200: {"headers": TOLD}},
+)
+async def has_job(here: Here, caller: Reader, job_id: JobId, if_none_match: IfNoneMatch = None) -> Response:
+    """The headers of `GET`: its `ETag` changes with whatever that tells, `Retry-After` is there until it has ended."""
+    answer = _as_it_is(await here.board.job(caller.owner, job_id), if_none_match, {})
+    return Response(status_code=answer.status_code, headers=dict(answer.headers))
+
+
+@router.patch("/jobs/{job_id}", summary="Name a job", responses=problem_responses(404))
+def label_job(here: Here, caller: Submitter, job_id: JobId, wanted: LabelsIn) -> JobOut:
+    """Give it another name, note or tags; what is left out stays, and null takes it away. In any state."""
+    return JobOut.of(labels.label_job(here.db, caller.owner, job_id, wanted.changes))
+
+
+@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", responses=problem_responses(404, 409))
 def cancel_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> JobOut:
     """At once (200) while it waits; while it runs (202) its worker stops it within seconds."""
+    return _cancel(here, caller, job_id, response)
+
+
+@router.delete("/jobs/{job_id}", summary="Cancel a job by DELETE", responses=problem_responses(404, 409))
+def drop_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> JobOut:
+    """The same as `POST /jobs/{job_id}/cancel`; nothing is deleted: that is `POST /jobs/{job_id}/purge`."""
+    return _cancel(here, caller, job_id, response)
+
+
+def _cancel(here: State, caller: Caller, job_id: uuid.UUID, response: Response) -> JobOut:
     job = cancel.cancel(here.db, caller.owner, job_id)
     if job.state != JobState.CANCELLED:
         response.status_code = 202
@@ -135,6 +234,7 @@ def clone_job(
         fresh=wanted.fresh,
         priority=priority.allowed(caller, wanted.priority),
         idempotency_key=idempotency_key,
+        beside=wanted.beside,
         limits=here.limits,
     )
     accepted(here, response, background, submitted, f"/jobs/{submitted.job.id}")
@@ -189,20 +289,28 @@ async def follow_job(
     last_event_id: Annotated[
         str | None, Header(description="Go on after this event; sent by itself on reconnecting.")
     ] = None,
+    prefer: Annotated[
+        str | None, Header(description="`wait=N`: end the stream after N seconds (RFC 7240).", examples=["wait=30"])
+    ] = None,
 ) -> StreamingResponse:
     """The job's event log from the beginning, or from where a broken stream ended, and then live."""
     after = _after(last_event_id)
     await to_thread.run_sync(find.job, here.db, caller.owner, job_id)  # 404 before the stream begins
     return StreamingResponse(
-        _stream(here, caller.owner, job_id, after),
+        _stream(here, caller.owner, job_id, after, waiting.seconds_of(prefer) or math.inf),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _stream(here: State, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> AsyncIterator[bytes]:
+async def _stream(
+    here: State, owner: uuid.UUID, job_id: uuid.UUID, after: int, within_s: float
+) -> AsyncIterator[bytes]:
+    until = time.monotonic() + within_s
     try:
-        async for batch in here.feed.follow(owner, job_id, after, here.settings.sse_keepalive_s):
+        async for batch in here.feed.follow(owner, job_id, after, min(here.settings.sse_keepalive_s, within_s)):
+            if time.monotonic() >= until:
+                return
             if not batch:
                 yield KEEP_ALIVE
             for event in batch:

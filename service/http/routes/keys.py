@@ -8,7 +8,7 @@ from fastapi import Query
 
 from service.errors import KeyEnded, NotAllowed
 from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Limit, decode, encode
+from service.http.cursors import Cursor, Following, Limit, decode, encode
 from service.http.errors import problem_responses
 from service.http.gate import Gated
 from service.http.ids import KeyId
@@ -24,6 +24,7 @@ router = Gated(tags=["keys"])
 def list_keys(
     here: Here,
     caller: Reader,
+    following: Following,
     owner: Annotated[
         str | None, Query(pattern=NAME_PATTERN, description="Whose; another owner than one's own needs `admin`.")
     ] = None,
@@ -32,7 +33,7 @@ def list_keys(
 ) -> KeyPage:
     """Keys of the caller's owner, newest first, those that have ended too. Nobody can be shown the keys themselves."""
     rows, last = keys.page(here.db, caller, owner, before=decode(cursor), limit=limit)
-    return KeyPage(keys=[KeyOut.of(row) for row in rows], next_cursor=encode(last))
+    return KeyPage(keys=[KeyOut.of(row) for row in rows], next_cursor=following(encode(last)))
 
 
 @router.post("/keys", status_code=201, summary="Make a key", responses=problem_responses(400, NotAllowed, 404))

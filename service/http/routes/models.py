@@ -9,16 +9,17 @@ from fastapi import Header, Path, Query, Request, Response
 
 from service.errors import DigestMismatch, ModelInUse, NotAllowed, QuotaExceeded
 from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Limit, decode_moment, encode_moment
+from service.http.cursors import Cursor, Following, Limit, decode_moment, encode_moment
 from service.http.download import blob_response
 from service.http.errors import problem_responses
 from service.http.gate import Gated
+from service.http.label_schemas import LabelsIn, Saying, Tagged
 from service.http.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHEMA
 from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
 from service.http.parts import DATA, MODEL
 from service.http.state import Here
 from service.http.upload import MULTIPART, RAW_TYPES, receive
-from service.jobs import models, removal
+from service.jobs import labels, models, removal
 from service.jobs.bundle import relative_path
 from service.jobs.uploads import ZIP
 
@@ -98,10 +99,19 @@ async def upload_model(
 
 
 @router.get("/models", summary="List models", responses=problem_responses(400))
-def list_models(here: Here, caller: Reader, limit: Limit = 50, cursor: Cursor = None) -> ModelPage:
+def list_models(
+    here: Here,
+    caller: Reader,
+    following: Following,
+    tag: Tagged = None,
+    query: Saying = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ModelPage:
     """The caller's models, newest first."""
-    rows, last = models.page(here.db, caller.owner, before=decode_moment(cursor), limit=limit)
-    return ModelPage(models=[ModelOut.of(row) for row in rows], next_cursor=encode_moment(last))
+    before = decode_moment(cursor)
+    rows, last = models.page(here.db, caller.owner, tags=tag or (), text=query or "", before=before, limit=limit)
+    return ModelPage(models=[ModelOut.of(row) for row in rows], next_cursor=following(encode_moment(last)))
 
 
 @router.get("/models/{digest}", summary="One model", responses=problem_responses(404))
@@ -109,6 +119,12 @@ def get_model(here: Here, caller: Reader, digest: Digest) -> ModelOut:
     """Sizes and paths of its files, and how many compilations of it there are."""
     found = models.find(here.db, caller.owner, digest)
     return ModelOut.of(found.model, found.jobs)
+
+
+@router.patch("/models/{digest}", summary="Name a model", responses=problem_responses(404))
+def label_model(here: Here, caller: Submitter, digest: Digest, wanted: LabelsIn) -> ModelOut:
+    """Give it another name, note or tags; what is left out stays, and null takes it away."""
+    return ModelOut.of(labels.label_model(here.db, caller.owner, digest, wanted.changes))
 
 
 @router.head(

@@ -8,7 +8,7 @@ from fastapi import Path, Query, Response
 
 from service.errors import NotAllowed, OwnerExists
 from service.http.auth import Administrator
-from service.http.cursors import Cursor, Limit, decode_text, encode_text
+from service.http.cursors import Cursor, Following, Limit, decode_text, encode_text
 from service.http.errors import problem_responses
 from service.http.gate import Gated
 from service.http.owner_schemas import NAME_PATTERN, OwnerChange, OwnerIn, OwnerOut, OwnerPage, OwnerRemovalOut
@@ -21,10 +21,12 @@ router = Gated(tags=["owners"])
 
 
 @router.get("/owners", summary="List owners", responses=problem_responses(400))
-def list_owners(here: Here, caller: Administrator, limit: Limit = 50, cursor: Cursor = None) -> OwnerPage:
+def list_owners(
+    here: Here, caller: Administrator, following: Following, limit: Limit = 50, cursor: Cursor = None
+) -> OwnerPage:
     """All owners by name, with their limits. Needs the scope `admin`, as everything below `/owners`."""
     rows, last = owners.page(here.db, here.limits, after=decode_text(cursor), limit=limit)
-    return OwnerPage(owners=[OwnerOut.of(row) for row in rows], next_cursor=encode_text(last))
+    return OwnerPage(owners=[OwnerOut.of(row) for row in rows], next_cursor=following(encode_text(last)))
 
 
 @router.post("/owners", status_code=201, summary="Make an owner", responses=problem_responses(400, OwnerExists))

@@ -21,7 +21,10 @@ from service.db.plain import dumps
 from service.errors import NotFound
 from service.http.docs_page import STYLE, render
 from service.http.download import matches
+from service.http.error_pages import BY_CODE, PATH
+from service.http.error_pages import render as error_page
 from service.http.gate import Gated
+from service.http.problem_samples import SAMPLES
 
 TYPES = {
     ".svg": "image/svg+xml",
@@ -87,6 +90,17 @@ def _file(request: Request, name: str) -> Response:
 async def docs(request: Request) -> Response:
     """Every operation with its parameters, bodies and answers, without a script."""
     return _made(request, "docs", render, "text/html", DOCS_HEADERS)
+
+
+@router.get(PATH + "/{code}", include_in_schema=False)
+async def error(code: str) -> Response:
+    """What a code of a problem means, and what to do about it."""
+    kind = BY_CODE.get(code)
+    if kind is None:
+        raise NotFound("there is no such code", fix="docs/api.md lists them")
+    sample = next((one for one in SAMPLES if one.code == code), None)
+    example = None if sample is None else {"detail": sample.message, "fix": sample.fix}
+    return HTMLResponse(error_page(kind, example), headers=DOCS_HEADERS)
 
 
 @router.get("/openapi.json", include_in_schema=False)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Header, Query, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from compiler.errors import SourceUnavailable
@@ -15,7 +15,7 @@ from service.db.plain import storable
 from service.db.records import Wanted
 from service.errors import BadRequest, Busy, NotFound, SourceUnknown
 from service.http.auth import Reader
-from service.http.cursors import Cursor, Limit, decode_place, encode_place
+from service.http.cursors import Cursor, Limit, decode_place, encode_place, link
 from service.http.errors import problem_responses
 from service.http.gate import Gated
 from service.http.ids import RecordId
@@ -97,6 +97,7 @@ async def _wanted(
     responses={**problem_responses(400), **FILES},
 )
 def list_records(
+    request: Request,
     here: Here,
     caller: Reader,
     wanted: Annotated[Wanted, Depends(_wanted)],
@@ -117,7 +118,9 @@ def list_records(
     if form == "json":
         rows, last = records.page(here.db, caller.owner, wanted, before=decode_place(cursor), limit=limit)
         found = RecordPage(records=[RecordOut.of(row) for row in rows], next_cursor=encode_place(last))
-        return Response(found.model_dump_json(), media_type="application/json")
+        answer = Response(found.model_dump_json(), media_type="application/json")
+        link(request, answer, found.next_cursor)
+        return answer
     batches = records.everything(here.db, caller.owner, wanted, most=MOST_IN_A_FILE)
     if form == "csv":
         return _file(csv_file, batches, CSV, "tuning-records.csv")

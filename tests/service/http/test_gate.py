@@ -27,9 +27,9 @@ from service.jobs import access, lease
 from tests.service.databases import any_database
 from tests.service.http.asgi import CHUNK, ask, endless
 
-OPEN = {("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics")}
+OPEN = {("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"), ("get", "/version")}
 """Operations that ask for no key, beside the pages for people, which the document does not have."""
-PAGES = {"/", "/web/{name:path}", "/docs", "/openapi.json"}
+PAGES = {"/", "/web/{name:path}", "/docs", "/docs/errors/{code}", "/openapi.json"}
 JSON = "application/json"
 RAW = "application/octet-stream"
 OF_BODIES = ("/benchmarks", "/compile", "/preflight", "/inferences")
@@ -107,6 +107,7 @@ def there(
         "upload_id": client.post("/uploads", json={"bytes": 50_000}).json()["id"],
         "record_id": str(found),
         "key_id": client.get("/me").json()["key"]["id"],
+        "webhook_id": client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         "name": "k0.c",
         "owner": "bob",
     }
@@ -131,6 +132,9 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "make_benchmark": {"artifacts": [there["artifact_id"]], "options": {}, "priority": 0},
         "clone_job": {"options": {}, "fresh": False, "priority": 0},
         "begin_upload": {"bytes": 5, "media_type": RAW, "sha256": "0" * 64},
+        "label_job": {"name": "n", "note": "o", "tags": ["t"]},
+        "label_model": {"name": "n", "note": "o", "tags": ["t"]},
+        "make_webhook": {"url": "https://localhost/", "secret": None, "states": []},
         "make_key": {"label": "l", "role": "reader", "scopes": ["read"], "expires_at": ENDS, "owner": "ada"},
         "rotate_key": {"grace_s": 5, "expires_at": ENDS},
         "make_owner": {"name": "carol", "quotas": GRANTS},

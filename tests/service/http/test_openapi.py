@@ -20,7 +20,7 @@ from service.http.app import create_app
 from service.http.errors import PROBLEM
 from service.http.routes import ROUTERS
 
-PUBLIC = {"/healthz", "/readyz", "/metrics"}
+PUBLIC = {"/healthz", "/readyz", "/metrics", "/version"}
 SHOWN = [
     route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema
 ]

@@ -157,6 +157,9 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
     def upload() -> str:
         return str(client.post("/uploads", json={"bytes": 3}).json()["id"])
 
+    def webhook() -> str:
+        return str(client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"])
+
     def key() -> str:
         return str(client.post("/keys", json={}).json()["id"])
 
@@ -181,6 +184,15 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         ),
         ("DELETE", "/uploads/{upload_id}"): ("delete", lambda: client.delete(f"/uploads/{upload()}")),
         ("DELETE", "/jobs/{job_id}"): ("cancel", lambda: client.delete(f"/jobs/{compiled()['id']}")),
+        ("POST", "/jobs/{job_id}/cancel"): ("cancel", lambda: client.post(f"/jobs/{compiled()['id']}/cancel")),
+        ("PATCH", "/jobs/{job_id}"): (
+            "label",
+            lambda: client.patch(f"/jobs/{done['id']}", json={"name": "nightly"}),
+        ),
+        ("PATCH", "/models/{digest}"): (
+            "label",
+            lambda: client.patch(f"/models/{done['model']}", json={"tags": ["x"]}),
+        ),
         ("POST", "/jobs/{job_id}/purge"): ("purge", lambda: client.post(f"/jobs/{compiled()['id']}/purge")),
         ("POST", "/jobs/{job_id}/finish"): ("finish", lambda: client.post(f"/jobs/{compiled()['id']}/finish")),
         ("POST", "/jobs/{job_id}/clone"): (
@@ -199,6 +211,9 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
             "import",
             lambda: client.post("/tuning-records/import", content=records),
         ),
+        ("POST", "/webhooks"): ("create", lambda: client.post("/webhooks", json={"url": "https://localhost/"})),
+        ("DELETE", "/webhooks/{webhook_id}"): ("delete", lambda: client.delete(f"/webhooks/{webhook()}")),
+        ("POST", "/webhooks/{webhook_id}/test"): ("test", lambda: client.post(f"/webhooks/{webhook()}/test")),
         ("POST", "/keys"): ("create", lambda: client.post("/keys", json={})),
         ("POST", "/keys/{key_id}/rotate"): ("rotate", lambda: client.post(f"/keys/{key()}/rotate", json={})),
         ("DELETE", "/keys/{key_id}"): ("revoke", lambda: client.delete(f"/keys/{key()}")),

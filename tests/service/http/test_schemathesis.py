@@ -44,7 +44,19 @@ CHECKS = (
 )
 
 
-IDS = ("job", "artifact", "benchmark", "inference", "record", "upload", "doomed upload", "key", "doomed key")
+IDS = (
+    "job",
+    "artifact",
+    "benchmark",
+    "inference",
+    "record",
+    "upload",
+    "doomed upload",
+    "key",
+    "doomed key",
+    "webhook",
+    "doomed webhook",
+)
 KNOWN = {name: str(uuid.UUID(int=number)) for number, name in enumerate(IDS, start=1)} | {
     "file": "known.c",
     "model": "1" * 64,
@@ -165,6 +177,8 @@ def there(app: FastAPI, key: str, zipped: Callable[..., bytes]) -> dict[str, str
         KNOWN["upload"]: uploads[0],
         KNOWN["doomed upload"]: uploads[1],
         KNOWN["file"]: "k0.c",
+        KNOWN["webhook"]: client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
+        KNOWN["doomed webhook"]: client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         KNOWN["key"]: client.post("/keys", json={"label": "kept"}).json()["id"],
         KNOWN["doomed key"]: client.post("/keys", json={"label": "doomed"}).json()["id"],
         KNOWN["owner"]: client.post("/owners", json={"name": "bob"}).json()["name"],
@@ -191,9 +205,11 @@ def _config() -> SchemathesisConfig:
         ("body.artifacts[*]", "artifact"),
         ("body.model", "model"),
         ("path.key_id", "key"),
+        ("path.webhook_id", "webhook"),
         ("path.digest", "doomed model"),
         ("path.upload_id", "doomed upload"),
         ("path.key_id", "doomed key"),
+        ("path.webhook_id", "doomed webhook"),
         ("path.name", "owner"),
         ("path.name", "doomed owner"),
         ("query.confirm", "doomed owner"),
@@ -202,7 +218,7 @@ def _config() -> SchemathesisConfig:
         "-".join(names).replace(" ", "-"): {"values": [KNOWN[name] for name in names]} for _, *names in bound
     }
     parameters: dict[str, Any] = {}
-    for parameter, *names in bound[:-6]:
+    for parameter, *names in bound[:-7]:
         parameters |= _bound(parameter, *names)
     return SchemathesisConfig.from_dict(
         {
@@ -213,6 +229,10 @@ def _config() -> SchemathesisConfig:
                 {"include-operation-id": "delete_model", "parameters": _bound("path.digest", "doomed model")},
                 {"include-operation-id": "delete_upload", "parameters": _bound("path.upload_id", "doomed upload")},
                 {"include-operation-id": "revoke_key", "parameters": _bound("path.key_id", "doomed key")},
+                {
+                    "include-operation-id": "delete_webhook",
+                    "parameters": _bound("path.webhook_id", "doomed webhook"),
+                },
                 {"include-operation-id": ["get_owner", "change_owner"], "parameters": _bound("path.name", "owner")},
                 {
                     "include-operation-id": "delete_owner",

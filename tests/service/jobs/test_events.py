@@ -9,7 +9,7 @@ import pytest
 
 from compiler.contract import Event
 from service.db.engine import Database
-from service.db.models import Job
+from service.db.models import Job, JobState
 from service.errors import NotFound
 from service.jobs import find, lease
 from service.jobs.events import Feed
@@ -24,7 +24,7 @@ def test_two_hundred_streams_share_one_poll(
     running = 0
     newest = Feed._newest
 
-    def counted(feed: Feed, job_ids: tuple[uuid.UUID, ...]) -> dict[uuid.UUID, int]:
+    def counted(feed: Feed, job_ids: tuple[uuid.UUID, ...]) -> dict[uuid.UUID, tuple[int, JobState]]:
         nonlocal polls, running
         polls, running = polls + 1, running + 1
         assert running == 1, "never two at once"

@@ -41,7 +41,7 @@ def test_an_expired_lease_goes_back_to_the_queue_and_is_rung_for(
     claim = claimed()
     lease.heartbeat(db, claim, [Said("progress", "tile", 0.4)])
     expire(claim)
-    assert reconcile.reconcile(db, ring) == reconcile.Summary(requeued=1, rung=1)
+    assert reconcile.reconcile(db, ring) == reconcile.Summary(requeued=1, rung=1, unserved=1)
     now = row(db, job.id)
     assert (now.state, now.lost_leases, now.fraction) == (JobState.QUEUED, 1, 0.0)
     assert ring.rung == ["cpu", "cpu"]
@@ -137,3 +137,61 @@ def test_the_loop_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reconcile, "reconcile", one_round)
     reconcile.loop(db, ring, stop, every_s=0.001, ring_again_after_s=1, max_lost_leases=3, worker_alive_s=1)
     assert len(rounds) == 2
+
+
+def notices(db: Database, job_id: uuid.UUID) -> list[str]:
+    with db.read() as session:
+        said = session.scalars(sa.select(Event).where(Event.job_id == job_id, Event.kind == "notice")).all()
+    return [str(event.data["message"]) for event in said]
+
+
+def test_a_job_that_no_live_worker_serves_is_told_so_once_until_one_does(
+    db: Database, queued: Make, claimed: Take, ring: Any
+) -> None:
+    lease.seen(db, "w1", ["cpu"], {}, "0.1.0")
+    served, waits = queued(), queued(target="cuda:sm_90")
+    assert [reconcile.reconcile(db, ring).unserved for _ in range(2)] == [1, 0]
+    assert row(db, waits.id).unserved_since is not None
+    assert notices(db, waits.id) == ["no live worker serves cuda:sm_90: the job waits until one does"]
+    assert (row(db, served.id).unserved_since, notices(db, served.id)) == (None, [])
+    lease.seen(db, "w2", ["cuda:sm_90"], {}, "0.1.0")
+    assert reconcile.reconcile(db, ring).unserved == 0
+    assert row(db, waits.id).unserved_since is None
+    assert reconcile.reconcile(db, ring, worker_alive_s=-1).unserved == 2, "both workers count as dead"
+    assert len(notices(db, waits.id)) == 2
+
+
+def test_a_job_that_waited_longer_than_it_may_fails_and_one_that_was_begun_does_not(
+    db: Database, queued: Make, claimed: Take, ring: Any, expire: Callable[..., None]
+) -> None:
+    begun, late, patient = queued(), queued(), queued()
+    expire(claimed())
+    with db.write() as session:
+        limited = sa.update(Job).where(Job.id.in_([begun.id, late.id])).values(max_queue_s=60.0)
+        session.execute(limited)
+        session.execute(sa.update(Job).values(created_at=Job.created_at - 61))
+        session.execute(sa.update(Job).where(Job.id == patient.id).values(max_queue_s=62.0))
+    assert [reconcile.reconcile(db, ring).overdue for _ in range(2)] == [1, 0]
+    states = [row(db, job.id).state for job in (begun, late, patient)]
+    assert states == [JobState.QUEUED, JobState.FAILED, JobState.QUEUED]
+    problem = row(db, late.id).problem
+    assert problem is not None
+    assert (problem["code"], problem["fault"], problem["details"]) == (
+        "queue_time_limit",
+        "machine",
+        {"limit_s": 60.0, "queue": "cpu"},
+    )
+
+
+def test_many_reconcilers_and_workers_at_once_end_a_job_that_waited_too_long_once(
+    db: Database, queued: Make, ring: Any
+) -> None:
+    made = [queued() for _ in range(6)]
+    with db.write() as session:
+        session.execute(sa.update(Job).values(max_queue_s=1.0, created_at=Job.created_at - 2))
+    with ThreadPoolExecutor(4) as pool:
+        rounds = [pool.submit(reconcile.reconcile, db, ring) for _ in range(2)]
+        claims = [pool.submit(lease.claim, db, f"w{number}", ["cpu"], 60.0) for number in range(2)]
+        failed = sum(one.result().overdue for one in rounds)
+        held = sum(one.result() is not None for one in claims)
+    assert failed + held == len(made), "every job either failed or has a worker, none both"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tilewright import follow
 from tilewright.arrays import read_npz, write_npz
 from tilewright.cli import run
 
@@ -46,7 +47,7 @@ def test_compile_without_waiting_prints_the_jobs_id(command: Command, model: Pat
 def test_an_interrupted_wait_says_that_the_job_goes_on(
     command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tilewright.Client, "wait", interrupted)
@@ -136,7 +137,39 @@ def test_purge_says_what_is_deleted(command: Command, server: Any) -> None:
 def test_cancel_says_what_became_of_the_job(command: Command, server: Any) -> None:
     server.state = "CANCELLED"
     assert command("cancel", ID).stdout.strip() == f"{ID} CANCELLED"
-    assert server.seen[0].method == "DELETE"
+    assert (server.seen[0].method, server.seen[0].url.path) == ("POST", f"/jobs/{ID}/cancel")
+
+
+def test_jobs_and_models_are_called_and_looked_for(command: Command, server: Any, model: Path) -> None:
+    beside = ("--name", "nightly", "--tag", "ci", "--tag", "main", "--max-queue", 60, "--max-run", 5.5)
+    assert command("compile", model, *beside, "--no-wait").exit_code == 0
+    sent = json.loads(server.sent("/compile")[0].content)
+    assert {name: sent[name] for name in ("name", "tags", "max_queue_s", "max_run_s")} == {
+        "name": "nightly",
+        "tags": ["ci", "main"],
+        "max_queue_s": 60.0,
+        "max_run_s": 5.5,
+    }
+    assert "note" not in sent
+    assert command("label", ID, "--name", "", "--tag", "kept").exit_code == 0
+    assert json.loads(server.seen[-1].content) == {"name": None, "tags": ["kept"]}
+    (digest,) = server.models
+    assert json.loads(command("models", "label", digest, "--note", "old", "--json").stdout)["note"] == "old"
+    command("jobs", "--tag", "a", "--tag", "b", "--query", "night", "--model", digest)
+    asked = server.seen[-1].url.params
+    assert (asked.get_list("tag"), asked["query"], asked["model"]) == (["a", "b"], "night", digest)
+    command("models", "--tag", "vision", "--query", "mobile")
+    assert dict(server.seen[-1].url.params) | {"tag": "vision", "query": "mobile"} == dict(server.seen[-1].url.params)
+
+
+def test_a_wait_that_is_over_is_exit_status_6(
+    command: Command, server: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "FRUITLESS", 1 << 30)  # its streams end at once; those of a server after the wait
+    server.events = server.events[:-1]
+    done = command("watch", ID, "--timeout", 0.05)
+    assert (done.exit_code, "it goes on" in done.stderr) == (6, True)
+    assert command("compile", model, "--timeout", 0.05).exit_code == 6
 
 
 def test_watch_prints_a_line_of_json_for_each_event_and_then_the_job(command: Command) -> None:

@@ -144,3 +144,35 @@ def test_what_comes_back_next_month_is_not_waited_for(command: Command, server: 
     done = command("me")
     assert (done.exit_code, len(server.seen)) == (4, 1)
     assert "wait for the next month" in done.stderr
+
+
+HOOK_ID = "019aa1f5-3c11-7b02-9e6d-1f2a3b4c5d6e"
+HOOK: dict[str, Any] = {"id": HOOK_ID, "url": "https://ci.example.org/", "states": ["FAILED"], "created_at": None}
+SENT: dict[str, Any] = {
+    "id": KEY_ID,
+    "job": None,
+    "state": "waiting",
+    "attempts": 2,
+    "next_at": "2026-11-21T04:00:00.000Z",
+    "fault": "it was answered with 503",
+}
+
+
+def test_webhooks_are_made_tried_looked_at_and_deleted(command: Command, server: Any) -> None:
+    server.answers |= {
+        "/webhooks": {**HOOK, "secret": "whsec_shown-this-once", "webhooks": [HOOK]},
+        f"/webhooks/{HOOK_ID}": {},
+        f"/webhooks/{HOOK_ID}/test": SENT,
+        f"/webhooks/{HOOK_ID}/deliveries": {"deliveries": [SENT], "next_cursor": None},
+    }
+    made = command("webhooks", "make", HOOK["url"], "--state", "failed")
+    assert made.stdout.strip() == f"{HOOK_ID} whsec_shown-this-once"
+    assert body(server) == {"url": HOOK["url"], "states": ["FAILED"]}
+    assert HOOK["url"] in command("webhooks").stdout
+    assert json.loads(command("webhooks", "--json").stdout)["webhooks"] == [HOOK]
+    assert "whsec" not in command("webhooks").stdout
+    assert KEY_ID in command("webhooks", "test", HOOK_ID).stdout
+    assert "503" in command("webhooks", "deliveries", HOOK_ID).stdout.replace("\n", "")
+    assert command("webhooks", "delete", HOOK_ID).exit_code == 0
+    assert (server.seen[-1].method, server.seen[-1].url.path) == ("DELETE", f"/webhooks/{HOOK_ID}")
+    assert command("webhooks", "test", "no-id").exit_code == 2

@@ -1,0 +1,287 @@
+"""Webhooks from their making to what their receiver gets."""
+
+from __future__ import annotations
+
+import http.server
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from service.config import Settings
+from service.db.engine import Database
+from service.db.models import Delivery
+from service.jobs import lease
+from service.jobs.sender import PAUSES_S, Sender, Terms
+from tests.service.databases import any_database
+from tilewright.webhooks import verified
+
+GUARD_S = 30.0
+PROBLEM = {
+    "code": "malformed_model",
+    "fault": "caller",
+    "message": "not ONNX",
+    "fix": "x",
+    "refusals": [],
+    "details": {},
+}
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Notes what comes, and answers with `status`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status = 204
+        self.heard: list[tuple[dict[str, str], bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.heard.append(({name.lower(): value for name, value in self.headers.items()}, body))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Private addresses are allowed, as the receiver has one; no thread of the app sends by itself."""
+    return settings.model_copy(update={"webhooks_private": True})
+
+
+@pytest.fixture(autouse=True)
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sender, "loop", lambda self, stop: None)
+
+
+@pytest.fixture
+def send(db: Database) -> Callable[..., int]:
+    """Sends what is due now, or with `later` whatever waits, and waits until that is done; how many were sent."""
+    terms = Terms(within_s=GUARD_S, private=True, keep_s=1.0)
+
+    def go(later: bool = False, private: bool = True) -> int:
+        if later:
+            with db.write() as session:
+                session.execute(sa.update(Delivery).where(Delivery.next_at.is_not(None)).values(next_at=1.0))
+        sender = Sender(db, Terms(terms.within_s, private, terms.keep_s))
+        begun = sender.round()
+        sender._pool.shutdown(wait=True)
+        return begun
+
+    return go
+
+
+def make(client: TestClient, receiver: Receiver, **wanted: Any) -> dict[str, Any]:
+    answer = client.post("/webhooks", json={"url": receiver.url, **wanted})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def deliveries(client: TestClient, webhook: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"/webhooks/{webhook['id']}/deliveries").json()["deliveries"]
+    return found
+
+
+def test_the_end_of_a_job_is_told_signed_and_only_once(
+    client: TestClient, receiver: Receiver, send: Callable[..., int], finish: Callable[..., lease.Claim]
+) -> None:
+    webhook = make(client, receiver)
+    job = client.post("/compile", files={"model": b"m"}, params={"name": "nightly", "tag": "ci"}).json()
+    assert send() == 0, "it has not ended"
+    finish()
+    assert [send(), send()] == [1, 0]
+    ((headers, body),) = receiver.heard
+    told = verified(body, headers, webhook["secret"])
+    assert told["type"] == "job.succeeded"
+    expected = {
+        "job": job["id"],
+        "state": "SUCCEEDED",
+        "artifact": job["artifact_id"],
+        "name": "nightly",
+        "tags": ["ci"],
+    }
+    assert expected.items() <= told["data"].items()
+    (delivery,) = deliveries(client, webhook)
+    assert (delivery["state"], delivery["status"], delivery["attempts"], delivery["job"]) == (
+        "delivered",
+        204,
+        1,
+        job["id"],
+    )
+    assert headers["webhook-id"] == f"msg_{delivery['id']}"
+    assert delivery["payload"].encode() == body
+    again = client.post("/compile", files={"model": b"m"}).json()
+    assert (again["cached"], send()) == (True, 1), "an answer of the cache is an end too"
+
+
+def test_what_is_not_taken_is_sent_again_with_growing_pauses_and_then_given_up(
+    client: TestClient, db: Database, receiver: Receiver, send: Callable[..., int]
+) -> None:
+    webhook = make(client, receiver)
+    receiver.status = 503
+    delivery = client.post(f"/webhooks/{webhook['id']}/test").json()
+    assert (delivery["state"], delivery["attempts"]) == ("waiting", 0)
+    assert [send(), send()] == [1, 0], "not at once"
+    pauses = []
+    for _ in PAUSES_S:
+        with db.read() as session:
+            row = session.scalars(sa.select(Delivery)).one()
+        assert (row.status, row.fault) == (503, "it was answered with 503")
+        assert row.next_at is not None
+        pauses.append(row.next_at)
+        assert send(later=True) == 1
+    (ended,) = deliveries(client, webhook)
+    assert (ended["state"], ended["attempts"], ended["next_at"]) == ("given_up", 1 + len(PAUSES_S), None)
+    steps = [late - early for early, late in itertools.pairwise(pauses)]
+    due = [late - early for early, late in itertools.pairwise(PAUSES_S)]
+    assert steps == pytest.approx(due, rel=0.35), "each pause as long as is said, but for what keeps them apart"
+    assert len({headers["webhook-id"] for headers, _ in receiver.heard}) == 1
+
+
+def test_a_receiver_that_is_gone_is_told_nothing_more_until_it_is_tried_again(
+    client: TestClient, receiver: Receiver, send: Callable[..., int], claimed: Callable[..., lease.Claim]
+) -> None:
+    webhook = make(client, receiver)
+    for _ in range(2):
+        client.post(f"/webhooks/{webhook['id']}/test")
+    receiver.status = 410
+    send()
+    send(later=True)
+    assert client.get(f"/webhooks/{webhook['id']}").json()["disabled_at"] is not None
+    assert {one["state"] for one in deliveries(client, webhook)} == {"given_up"}
+    job = client.post("/compile", files={"model": b"m"}).json()
+    client.post(f"/jobs/{job['id']}/cancel")
+    assert (send(later=True), len(deliveries(client, webhook))) == (0, 2)
+    client.post(f"/webhooks/{webhook['id']}/test")
+    assert client.get(f"/webhooks/{webhook['id']}").json()["disabled_at"] is None
+
+
+def test_only_the_ends_that_were_asked_for_are_told(
+    client: TestClient,
+    db: Database,
+    receiver: Receiver,
+    send: Callable[..., int],
+    claimed: Callable[..., lease.Claim],
+    finish: Callable[..., lease.Claim],
+) -> None:
+    webhook = make(client, receiver, states=["FAILED"])
+    for number in range(3):
+        client.post("/compile", files={"model": bytes([number])})
+    finish()
+    lease.fail(db, claimed(), PROBLEM)
+    lease.cancelled(db, claimed())
+    assert send() == 1
+    ((headers, body),) = receiver.heard
+    told = verified(body, headers, webhook["secret"])
+    assert (told["type"], told["data"]["problem"]) == ("job.failed", {"code": "malformed_model", "fault": "caller"})
+
+
+def test_an_address_that_became_private_is_not_asked(
+    client: TestClient, receiver: Receiver, send: Callable[..., int]
+) -> None:
+    webhook = make(client, receiver)
+    client.post(f"/webhooks/{webhook['id']}/test")
+    send(private=False)
+    assert receiver.heard == []
+    (delivery,) = deliveries(client, webhook)
+    assert (delivery["status"], delivery["fault"]) == (None, "not sent: it is not https")
+
+
+@any_database
+def test_of_two_processes_one_sends(client: TestClient, db: Database, receiver: Receiver) -> None:
+    webhook = make(client, receiver)
+    for _ in range(4):
+        client.post(f"/webhooks/{webhook['id']}/test")
+    senders = [Sender(db, Terms(GUARD_S, True, 1.0)) for _ in range(3)]
+    for _ in range(2):
+        for sender in senders:
+            sender.round()
+        for sender in senders:
+            while sender._count():
+                pass
+    for sender in senders:
+        sender._pool.shutdown(wait=True)
+    ids = [headers["webhook-id"] for headers, _ in receiver.heard]
+    assert sorted(ids) == sorted(set(ids))
+    assert len(ids) == 4
+
+
+@any_database
+def test_the_secret_is_told_once_and_may_be_given(client: TestClient, receiver: Receiver) -> None:
+    made = make(client, receiver)
+    assert made["secret"].startswith("whsec_")
+    assert "secret" not in client.get(f"/webhooks/{made['id']}").text
+    assert "secret" not in client.get("/webhooks").text
+    given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    assert make(client, receiver, secret=given)["secret"] == given
+    for wrong in ("secret", "whsec_", "whsec_c2hvcnQ=", "whsec_*"):
+        answer = client.post("/webhooks", json={"url": receiver.url, "secret": wrong})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_webhook")
+    for url in ("ftp://x", "http://", "no url"):
+        assert client.post("/webhooks", json={"url": url}).status_code == 422
+    assert client.delete(f"/webhooks/{made['id']}").status_code == 204
+    assert client.get(f"/webhooks/{made['id']}").status_code == 404
+
+
+@any_database
+def test_an_owner_has_so_many_webhooks_and_no_others(
+    client: TestClient, receiver: Receiver, stranger: dict[str, str]
+) -> None:
+    made = [make(client, receiver) for _ in range(20)]
+    assert client.post("/webhooks", json={"url": receiver.url}).json()["code"] == "invalid_webhook"
+    assert len(client.get("/webhooks").json()["webhooks"]) == 20
+    assert client.get("/webhooks", headers=stranger).json()["webhooks"] == []
+    for path in (f"/webhooks/{made[0]['id']}", f"/webhooks/{made[0]['id']}/deliveries"):
+        assert client.get(path, headers=stranger).status_code == 404
+
+
+def test_of_a_job_that_is_purged_nothing_is_left_to_be_told(
+    client: TestClient, db: Database, receiver: Receiver, send: Callable[..., int]
+) -> None:
+    webhook = make(client, receiver)
+    jobs = [client.post("/compile", files={"model": bytes([number])}).json()["id"] for number in range(2)]
+    client.post(f"/jobs/{jobs[0]}/cancel")
+    assert send() == 1
+    for job in jobs:
+        assert client.post(f"/jobs/{job}/purge").status_code == 200
+    assert (deliveries(client, webhook), send(later=True)) == ([], 0)
+
+
+def test_what_was_sent_is_forgotten_after_its_time(
+    client: TestClient, db: Database, receiver: Receiver, send: Callable[..., int]
+) -> None:
+    from service.db import webhooks
+
+    webhook = make(client, receiver)
+    client.post(f"/webhooks/{webhook['id']}/test")
+    send()
+    client.post(f"/webhooks/{webhook['id']}/test")
+    with db.write() as session:
+        assert webhooks.forget(session, 60.0) == 0
+        assert webhooks.forget(session, -1.0) == 1
+    assert [one["state"] for one in deliveries(client, webhook)] == ["waiting"]
