@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import MEASURED, is_sized_by_data
 from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
+from compiler.frontend.regions import attempt, conditional_region
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.site import NotKnown, Site
@@ -49,15 +51,17 @@ T = TypeVar("T")
 
 
 def infer(
-    model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits
+    model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits, regions: bool = False
 ) -> tuple[Graph, OpenShapes | None]:
     """The typed, folded, live graph of a model whose inputs are bound; its open axes, where there are any.
+
+    regions  whether what the graph is made for decides while running how often a loop runs, and which branch
 
     Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at
     once.
     """
     check_expansion(model, limits)
-    walk = _Walk(model, operators, limits)
+    walk = _Walk(model, operators, limits, regions)
     scope = Scope(model.opsets)
     for name, kind in bound.types.items():
         value = bound.values.get(name)
@@ -92,6 +96,7 @@ class _Walk:
     model: Model
     operators: Mapping[str, Operator]
     limits: Limits
+    regions: bool
     graph: Assembly = field(default_factory=Assembly)
     refusals: list[Refusal] = field(default_factory=list)
     refused: int = 0
@@ -393,6 +398,13 @@ class _Walk:
         if condition is not None:
             return self._branch(call, "then_branch" if bool(condition.reshape(())) else "else_branch", scope)
         taken = truth(self.values, ids[0])
+        if self.regions:
+            both_ways = [partial(self._branch, call, name, scope) for name in ("then_branch", "else_branch")]
+            try:
+                with attempt(self):
+                    return conditional_region(self, taken, both_ways)
+            except Unsupported:
+                self.values.source = scope.source(call.source)
         refused = self.refused
         both = [self._branch(call, name, scope) for name in ("then_branch", "else_branch")]
         if self.refused > refused or REFUSED in (*both[0], *both[1]):

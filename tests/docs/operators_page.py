@@ -61,9 +61,9 @@ def _others() -> Iterator[str]:
         f"{_names(FOLDED)}."
     )
     yield _paragraph(
-        f"**Resolved while reading.** {_names(INLINED)}: an If is the branch that its condition selects, which must be "
-        "known when compiling; a Loop is unrolled where its trip count, or the condition that ends it, is known when "
-        "compiling, a Scan always; Dropout is the identity."
+        f"**Resolved while reading.** {_names(INLINED)}: an If whose condition is known is the branch that it selects; "
+        "a short Loop or Scan of known length is unrolled. What data decide runs as a loop, or as one of two branches, "
+        "on CPUs ([how](decisions/regions-are-calls-of-calls.md)). Dropout is the identity."
     )
     old = {name for name, _, _ in UPGRADES} - elsewhere
     yield _paragraph(f"**Rewritten to others.** {_names(name for name in old if _is_deprecated(name))}.")

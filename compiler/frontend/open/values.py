@@ -69,6 +69,7 @@ class OpenValues:
     elements  of values that hold sizes: an array of objects, each an int or an Extent; such a value has no node until
               something reads it at run time
     sizes     the graph's scalar for each size
+    roomy     of values that have room behind them along an axis: the value with all of it, zero there, and the axis
     source    what nodes that are made now are said to come from
     """
 
@@ -81,6 +82,7 @@ class OpenValues:
     scalars: dict[Number, int] = field(default_factory=dict)
     entered: dict[tuple[str, bytes, tuple[int, ...]], int] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
+    roomy: dict[int, tuple[int, int]] = field(default_factory=dict)
     source: str = ""
 
     # What is known
