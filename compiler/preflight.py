@@ -29,6 +29,7 @@ from compiler.frontend.model import Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
+from compiler.ir.region import WHILE, Loop
 from compiler.measure.npz import STRING
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
@@ -342,6 +343,12 @@ def _count(graph: Graph) -> tuple[list[Refusal], float]:
         types = tuple(None if value is None else graph.type(value) for value in node.inputs)
         results = tuple(graph.type(value) for value in node.outputs)
         key = (node.op, types, results, tuple(sorted(node.attrs.items(), key=lambda attr: attr[0])))
+        for body in node.bodies.values():
+            inside, gflops = _count(body.graph)
+            refused += inside
+            total += round(gflops / 2e-9) * (max(Loop.of(node).most, 1) if node.op == WHILE else 1)
+        if node.bodies:
+            continue
         try:
             if key not in known:
                 known[key] = _products(node, graph)

@@ -14,6 +14,7 @@ from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.ir.plan import Plan
+from compiler.ir.region import Region
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
@@ -70,5 +71,6 @@ def geometry(buffer: Buffer) -> Buffer:
 
 def function_name(workload: Workload, number: int) -> str:
     """A C identifier that says what the kernel computes; operator names are ours, never the model's."""
+    routine = isinstance(workload.kernel, Routine) and not isinstance(workload.kernel, Region)
     words = re.sub(r"[^a-z0-9]+", "_", workload.kernel.family.lower()).strip("_")
-    return f"k{number}_{words[:40].strip('_')}" + ("_routine" if isinstance(workload.kernel, Routine) else "")
+    return f"k{number}_{words[:40].strip('_')}" + ("_routine" if routine else "")

@@ -32,6 +32,7 @@ class Kind:
     builder      what a builder must have beside a C compiler; empty: nothing
     package      the package of the compiler that makes code for them; its module `kind` holds their
                  `DeviceKind` as KIND
+    regions      whether its artifacts decide while they run how often a loop runs, and which branch
     holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
     """
 
@@ -47,6 +48,7 @@ class Kind:
     holder: str
     hardware: str = ""
     builder: str = ""
+    regions: bool = False
 
     def device(self, index: int = 0) -> str:
         """How the device of this number is named, and the queue that a worker asks for to hold it: `cpu`, `cuda:0`."""
@@ -75,6 +77,7 @@ CPU = Kind(
     accelerator=False,
     here="the machine of the worker that takes the job: its best profile, measured there",
     package="compiler.devices.cpu",
+    regions=True,
     holder="worker.cpu",
 )
 

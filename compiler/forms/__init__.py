@@ -12,6 +12,7 @@ excitation   squeeze and excitation: channel means and two small products of the
 attention    two products and the softmax between them
 recurrence   products with constants and maps, step after step
 winograd     convolutions of unit stride by minimal filtering, and what that adds to errors
+updates      kernels that change some elements and copy the others
 transpose    maps whose operands are contiguous along another axis than their results
 cache_lines  what is fetched at once, and which addresses share a set
 

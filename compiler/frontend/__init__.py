@@ -6,6 +6,7 @@ decode     ModelProto to Model (model): versions, names, attributes; order: sort
 bind       symbolic dimensions get numbers
 infer      the walk that types, folds, inlines (functions, special, fold) and unrolls (unroll), each call first checked
            (schema) and upgraded (legalise, opsets), into the Graph (assembly)
+regions    branches, and (whiles) loops, as nodes with bodies, where data decide or a loop is long
 
 `load` ends at the first thing wrong with a model; `survey` finds all of them, and corrects what options it can
 (correct).

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeS
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
+from compiler.frontend.regions import attempt, conditional_region
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.sequences import PASSING, SEQUENCES, Sequences, is_sequence
@@ -67,14 +69,18 @@ class Inferred:
     notices: tuple[str, ...]
 
 
-def infer(model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits) -> Inferred:
+def infer(
+    model: Model, bound: Bound, operators: Mapping[str, Operator], limits: Limits, regions: bool = False
+) -> Inferred:
     """The typed, folded, live graph of a model whose inputs are bound.
+
+    regions  whether what the graph is made for decides while running how often a loop runs, and which branch
 
     Raises UnsupportedModel with a Refusal for each node that cannot be compiled, ModelTooLarge and MalformedModel at
     once.
     """
     check_expansion(model, limits)
-    walk = _Walk(model, operators, limits)
+    walk = _Walk(model, operators, limits, regions)
     walk.values.bounds = bound.bounds
     scope = Scope(model.opsets)
     for name, kind in bound.types.items():
@@ -126,6 +132,7 @@ class _Walk:
     model: Model
     operators: Mapping[str, Operator]
     limits: Limits
+    regions: bool
     graph: Assembly = field(default_factory=Assembly)
     refusals: list[Refusal] = field(default_factory=list)
     refused: int = 0
@@ -532,6 +539,13 @@ class _Walk:
         if condition is not None:
             return self._branch(call, "then_branch" if bool(condition.reshape(())) else "else_branch", scope)
         taken = truth(self.values, ids[0])
+        if self.regions:
+            both_ways = [partial(self._branch, call, name, scope) for name in ("then_branch", "else_branch")]
+            try:
+                with attempt(self):
+                    return conditional_region(self, taken, both_ways)
+            except Unsupported:
+                self.values.source = scope.source(call.source)
         refused, both = self.refused, []
         for name, flag in (("then_branch", taken), ("else_branch", self.values.node("Not", (taken,)))):
             with self.values.guarded(flag):

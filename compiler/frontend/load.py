@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.contract import CompileOptions, bundle_digest
+from compiler.contract import CompileOptions, bundle_digest, kinds
 from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.bind import Bound, Merged, bind
 from compiler.frontend.infer import Inferred, infer
@@ -80,7 +80,7 @@ def bound_graph(
     while True:
         bound = bind(model.body.inputs, tuple(model.body.constants), options, limits, merged)
         try:
-            return bound, infer(model, bound, operators, limits)
+            return bound, infer(model, bound, operators, limits, kinds.of(options.target).regions)
         except SameSize as same:
             merged = merged.with_equal(*same.names)
         except WholeSteps as found:

@@ -1,6 +1,7 @@
-"""Loop and Scan: their bodies, one after another, as often as they run or may run.
+"""Loop and Scan: as a region where data or a size end them, or they are long; else written out.
 
-Where data or a size decide how often that is, each iteration has a flag (`open.loops`).
+What is written out are their bodies, one after another, as often as they run or may run. Where data or a size decide
+how often that is and the loop is no region (`regions`), each iteration has a flag (`open.loops`).
 
 What an iteration reads that is known (its number, a condition, shapes) is folded as everywhere else, so carried values
 may change their shape from one iteration to the next, and a condition that the body computes from what is known ends
@@ -9,29 +10,31 @@ the loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from compiler.frontend.assembly import Assembly
 from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
-from compiler.frontend.open.extent import Extent, Number, high
-from compiler.frontend.open.loops import Iterations
+from compiler.frontend.open.extent import Extent, Number, high, is_open
+from compiler.frontend.open.loops import LONGEST, Iterations, TooLong
+from compiler.frontend.open.measured import truth
 from compiler.frontend.open.site import same
-from compiler.frontend.open.values import OpenValues, as_number
+from compiler.frontend.open.values import as_number
+from compiler.frontend.regions import Walk as Attempted
+from compiler.frontend.regions import attempt
 from compiler.frontend.scope import REFUSED, Scope
+from compiler.frontend.whiles import Turns, while_region
+from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
 
 
-class Walk(Protocol):
+class Walk(Attempted, Protocol):
     """What unrolling asks of the walk over the model."""
 
-    graph: Assembly
-    values: OpenValues
-    refused: int
+    regions: bool
 
     def body(self, body: Body, scope: Scope) -> None:
         """Walk over the calls of a body, whose inputs the scope already binds."""
@@ -56,13 +59,97 @@ def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     The latter are values of every iteration, stacked on a new first axis.
     """
     body = _body(call, scope)
-    carried: list[int | None] = list(ids[2:])
-    if len(body.inputs) != 2 + len(carried) or len(body.outputs) <= max(len(carried), len(call.outputs)):
+    if len(body.inputs) != len(ids) or len(body.outputs) < max(len(ids) - 1, len(call.outputs) + 1):
         raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
+    trips = _trips(walk, ids[0])
+    is_short = isinstance(trips, int) and trips <= LONGEST
+    return _region_or(
+        walk,
+        lambda: _looped(walk, call, body, ids, scope),
+        lambda by_data: _written_loop(walk, call, body, ids, scope, by_data),
+        is_short=is_short or (ids[0] is None and _condition(walk, ids[1] if len(ids) > 1 else None)[1] is None),
+    )
+
+
+def _region_or(walk: Walk, region: Callable[[], Ids], written: Callable[[bool], Ids], *, is_short: bool) -> Ids:
+    """A loop as a region, or written out: in this order unless it is short and nothing that data say ends it.
+
+    Raises what writing it out raises, with the reason why it is no region.
+    """
+    if not walk.regions:
+        try:
+            return written(True)
+        except TooLong as no:
+            raise Unsupported(no.reason, f"{no.fix}; or compile for a CPU, whose artifacts decide that") from no
+    if is_short:
+        try:
+            with attempt(walk):
+                return written(False)
+        except ByData:
+            pass
+    try:
+        with attempt(walk):
+            return region()
+    except Unsupported as no:
+        why = no
+    try:
+        return written(True)
+    except Unsupported as no:
+        raise Unsupported(
+            f"{no.reason}; it is no loop of the artifact either, since {why.reason}", fixes(no, why)
+        ) from no
+
+
+def fixes(*each: Unsupported) -> str:
+    """What mends any of them."""
+    return "; or ".join(dict.fromkeys(one.fix for one in each if one.fix))
+
+
+class ByData(Unsupported):
+    """Data end a loop that was to be written out without flags."""
+
+
+def _looped(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope) -> Ids:
+    """A Loop as a region. Raises Unsupported."""
     known, going = _condition(walk, ids[1] if len(ids) > 1 else None)
-    turns = Iterations(walk.values, _trips(walk, ids[0]), going, going is not None)
+    if not known:
+        raise Unsupported("it does not run at all", "")
+    on = walk.graph.constant(np.array(True), "")
+
+    def iteration(inputs: Sequence[int]) -> list[int] | None:
+        number, *states = inputs
+        found = _iteration(walk, call, body, scope, "body", [number, on, *states])
+        return _read(call, found, 1 + len(states), len(states))
+
+    start = None if going is None else truth(walk.values, going)
+    turns = Turns(_trips(walk, ids[0]), _limit(walk, ids[0]), start)
+    last, stacks = while_region(walk, turns, ids[2:], iteration, decides=True)
+    return _results(call, last, stacks)
+
+
+def _limit(walk: Walk, id: int | None) -> int | None:
+    """The scalar (i64) that a trip count is which only data say."""
+    if id is None or walk.values.known(id) is not None:
+        return None
+    kind, values = walk.graph.type(id), walk.values
+    if kind.elements != 1 or not kind.dtype.is_integer:
+        raise Unsupported(f"its trip count is {kind}", "give a scalar i64")
+    found = values.cast(id, DType.I64)
+    return found if kind.rank == 0 else values.reshape(found, ())
+
+
+def _written_loop(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, by_data: bool) -> Ids:
+    """A Loop written out. Raises ByData unless data may end it."""
+    carried: list[int | None] = list(ids[2:])
+    known, going = _condition(walk, ids[1] if len(ids) > 1 else None)
+    trips = _trips(walk, ids[0])
+    if trips is None and ids[0] is not None:
+        _known_scalar(walk, ids[0], "its trip count")
+    turns = Iterations(walk.values, trips, going, going is not None)
     rows: list[list[int]] = []
     while known and turns.may_run:
+        if going is not None and not by_data:
+            raise ByData("data end it")
         walk.count()
         flag = turns.begin()
         number, on = np.array(len(rows), np.int64), np.array(True)
@@ -105,15 +192,89 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
         steps = same(steps, other)
     if isinstance(steps, Extent) and any(backwards):
         raise Unsupported(f"it goes backwards along an axis of size {steps}", "bind that dimension to a number")
+    written_axes = _each(call, "scan_output_axes", written)
+    kinds = [*zip(written_axes, _each(call, "scan_output_directions", written), strict=True)]
+    read_at = [*zip(sources, axes, map(bool, backwards), strict=True)]
+    return _region_or(
+        walk,
+        lambda: _scanned(walk, call, body, states, read_at, kinds, steps, scope),
+        lambda _: _written_scan(walk, call, body, states, read_at, kinds, steps, scope),
+        is_short=isinstance(steps, int) and steps <= LONGEST,
+    )
+
+
+Source = tuple[int, int, bool]
+"""A tensor that a Scan reads, along which axis, and whether backwards."""
+
+
+def _scanned(
+    walk: Walk,
+    call: Call,
+    body: Body,
+    states: Sequence[int | None],
+    sources: Sequence[Source],
+    kinds: Sequence[tuple[int, int]],
+    steps: Number,
+    scope: Scope,
+) -> Ids:
+    """A Scan as a region. Raises Unsupported."""
+    values = walk.values
+    if any(axis or backward for axis, backward in kinds):
+        raise Unsupported("it stacks backwards, or along another axis than 0", "")
+
+    def iteration(inputs: Sequence[int]) -> list[int] | None:
+        number, *before = inputs
+        slices = []
+        for id, axis, backward in sources:
+            place = number
+            if backward:
+                place = values.node("Sub", (values.constant(np.array(high(steps) - 1, np.int64)), number))
+            row = values.node("Gather", (id, place), {"axis": axis})
+            shape = values.shape(id)
+            if is_open(rest := (*shape[:axis], *shape[axis + 1 :])):
+                values.shapes[row] = rest
+            slices.append(row)
+        return _read(call, _iteration(walk, call, body, scope, "body", [*before, *slices]), len(before))
+
+    last, stacks = while_region(walk, Turns(steps), states, iteration, decides=False)
+    return _results(call, last, stacks)
+
+
+def _read(call: Call, found: list[int] | None, kept: int, carried: int | None = None) -> list[int] | None:
+    """The first `kept` of a body's results, and of those that are stacked the ones that the call gives a name.
+
+    `carried` of the call's results are none of these.
+    """
+    names = call.outputs[kept if carried is None else carried :]
+    return found and [*found[:kept], *(id for id, name in zip(found[kept:], names, strict=False) if name)]
+
+
+def _results(call: Call, last: Sequence[int], stacks: Sequence[int]) -> Ids:
+    """Carried values and stacks as results of a call, which leaves out those without a name."""
+    named = iter(stacks)
+    return (*last, *(next(named) if name else None for name in call.outputs[len(last) :]))[: len(call.outputs)]
+
+
+def _written_scan(
+    walk: Walk,
+    call: Call,
+    body: Body,
+    states: Sequence[int | None],
+    sources: Sequence[Source],
+    kinds: Sequence[tuple[int, int]],
+    steps: Number,
+    scope: Scope,
+) -> Ids:
+    """A Scan written out."""
     turns = Iterations(walk.values, steps, None, False)
     rows: list[list[int]] = []
     while turns.may_run:
         step = len(rows)
         walk.count()
         flag = turns.begin()
-        places = [high(steps) - 1 - step if back else step for back in backwards]
         slices = [
-            _slice(walk, call, scope, id, axis, place) for id, axis, place in zip(sources, axes, places, strict=True)
+            _slice(walk, call, scope, id, axis, high(steps) - 1 - step if backward else step)
+            for id, axis, backward in sources
         ]
         with walk.values.guarded(flag):
             found = _iteration(walk, call, body, scope, step, [*states, *slices])
@@ -121,8 +282,7 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
             return (REFUSED,) * len(call.outputs)
         states = [*turns.kept(states, found[: len(states)])]
         rows.append(found[len(states) :])
-    results = states
-    kinds = zip(_each(call, "scan_output_axes", written), _each(call, "scan_output_directions", written), strict=True)
+    results = [*states]
     for place, (axis, backward) in enumerate(kinds):
         column = [row[place] for row in rows]
         if backward and isinstance(steps, Extent):
@@ -139,13 +299,13 @@ def _body(call: Call, scope: Scope) -> Body:
 
 
 def _trips(walk: Walk, id: int | None) -> Number | None:
-    """How often a Loop runs at most: a number or a size; None where it does not say. Raises Unsupported."""
+    """How often a Loop runs at most: a number or a size; None where only data say, or nothing. Raises Unsupported."""
     if id is None:
         return None
     elements = walk.values.elements.get(id)
     if elements is not None and elements.size == 1:
         return as_number(elements.reshape(-1)[0])
-    return _known_scalar(walk, id, "its trip count")
+    return None if id not in walk.graph.constants else _known_scalar(walk, id, "its trip count")
 
 
 def _condition(walk: Walk, id: int | None) -> tuple[bool, int | None]:
@@ -198,7 +358,7 @@ def _axis(axis: int, rank: int) -> int:
 
 
 def _iteration(
-    walk: Walk, call: Call, body: Body, scope: Scope, number: int, given: Sequence[int | None]
+    walk: Walk, call: Call, body: Body, scope: Scope, number: int | str, given: Sequence[int | None]
 ) -> list[int] | None:
     """What the body's results are in one iteration; None where a node of it was refused."""
     prefix = f"{scope.source(call.source)}/{number}/" if scope.named else scope.prefix

@@ -17,6 +17,7 @@ from compiler.fuse.layout_costs import cheaper_layouts, is_cheaper
 from compiler.fuse.layouts import choose_layouts
 from compiler.fuse.past_concat import carry_past_concats
 from compiler.fuse.refusal import Refusal, name_of
+from compiler.fuse.regions import Opened, with_regions
 from compiler.fuse.scalars import with_scalars
 from compiler.fuse.transposes import fuse_transposes
 from compiler.ir.buffers import Buffer, Call, KernelGraph
@@ -71,8 +72,16 @@ def fuse(
     are chosen, by `costs` if there are any, and copies become views. Last, the maps that remain are fused into the
     kernels after them.
     """
-    draft = _draft(graph)
-    before = len(draft.ops)
+    inner: list[Fused] = []
+
+    def fused(body: Graph) -> KernelGraph:
+        inner.append(fuse(body, without, costs))
+        return inner[-1].kernels
+
+    opened = with_regions(graph, fused)
+    graph = opened.graph
+    draft = _draft(opened)
+    before = len(draft.ops) + sum(one.before for one in inner)
     refusals: list[Refusal] = []
     rule = choose_layouts(graph, draft.plain, free) if "layouts" not in without else {}
     if "epilogue" not in without:
@@ -89,7 +98,7 @@ def fuse(
         other, otherwise = _laid_out(draft, cheaper, without, refusals) if cheaper != rule else (kernels, standing)
         if other is not kernels and is_cheaper(graph, other, kernels, costs):
             kernels, standing = other, otherwise
-    return Fused(kernels, before, standing)
+    return Fused(kernels, before, (*standing, *(one for body in inner for one in body.refusals)))
 
 
 def _laid_out(
@@ -152,10 +161,14 @@ def _join_computing(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     return joined if isinstance(whole, str) else whole
 
 
-def _kernels(graph: Graph) -> Iterator[tuple[Node, Kernel | Routine]]:
+def _kernels(opened: Opened) -> Iterator[tuple[Node, Kernel | Routine]]:
     """Each node with its definition. At the end raises UnsupportedModel with a Refusal for each node that has none."""
     refused = []
+    graph = opened.graph
     for node in graph.nodes:
+        if node.bodies:
+            yield node, opened.regions[node.outputs[0]]
+            continue
         ins = tuple(None if value is None else graph.type(value) for value in node.inputs)
         outs = tuple(graph.type(value) for value in node.outputs)
         try:
@@ -171,10 +184,11 @@ def _kernels(graph: Graph) -> Iterator[tuple[Node, Kernel | Routine]]:
         )
 
 
-def _draft(graph: Graph) -> Draft:
+def _draft(opened: Opened) -> Draft:
     ops: list[Op] = []
+    graph = opened.graph
     types = {id: value.type for id, value in graph.values.items()}
-    for node, kernel in _kernels(graph):
+    for node, kernel in _kernels(opened):
         inputs = {slot.name: value for slot, value in zip(kernel.inputs, node.used, strict=True)}
         outputs = {slot.name: value for slot, value in zip(kernel.outputs, node.outputs, strict=True)}
         if isinstance(kernel, Kernel):

@@ -65,7 +65,5 @@ def _written_as_read(op: Op, value: int, draft: Draft, layouts: Mapping[int, Lay
 
 def _innermost(index: tuple[Index, ...], value: int, draft: Draft, layouts: Mapping[int, Layout]) -> Axis | None:
     """The axis at the position of an index that is innermost in memory; None for a scalar."""
-    if not index:
-        return None
     layout = layouts.get(value, Layout.plain(draft.types[value].rank))
-    return _axis(index[layout.dims[-1][0]])
+    return _axis(index[layout.dims[-1][0]]) if index else None

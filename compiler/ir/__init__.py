@@ -10,6 +10,7 @@
     arithmetic   what scalar functions, casts and monoids mean, in numpy
     evaluate     what a Kernel means, in numpy
     buffers      KernelGraph: kernels joined by buffers that have a layout and an address
+    region       loops and branches: nodes with bodies, calls that consist of calls
     packing      constants rearranged ahead of time; encoding: how their elements may be kept
     tile         Tile, Variant, Menu
     target       what every kind of target says of itself

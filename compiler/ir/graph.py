@@ -7,9 +7,11 @@ data for messages and manifests and never reach generated code.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,8 +19,9 @@ from compiler.errors import VerifyError
 from compiler.ir.tensor import TensorType
 from compiler.ir.text import print_graph
 
-Attr = int | float | str | bool | None | tuple["Attr", ...]
-"""An attribute's value: a scalar, or nested tuples of them. Tensors are constants, not attributes."""
+Attr: TypeAlias = "int | float | str | bool | Body | tuple[Attr, ...] | None"
+"""An attribute's value: a scalar, nested tuples of them, or the body of a region. Tensors are constants, not
+attributes."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Node:
     def used(self) -> tuple[int, ...]:
         """Inputs that are there, in order."""
         return tuple(value for value in self.inputs if value is not None)
+
+    @property
+    def bodies(self) -> Mapping[str, Body]:
+        """The bodies among its attributes; empty for an operator (`compiler.ir.region`)."""
+        return {name: attr for name, attr in self.attrs.items() if isinstance(attr, Body)}
 
     def __str__(self) -> str:
         outputs = ", ".join(f"%{value}" for value in self.outputs)
@@ -121,6 +129,8 @@ class Graph:
                     raise self._fault(position, f"defines %{value}, which has no type")
                 if value in defined:
                     raise self._fault(position, f"defines %{value} a second time")
+            for body in node.bodies.values():
+                body.graph.verify()
             defined.update(node.outputs)
         for value in self.outputs:
             if value not in defined:
@@ -133,3 +143,30 @@ class Graph:
 
     def __str__(self) -> str:
         return print_graph(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A graph as an attribute of a node, which says how often it runs. Equal where what they compute is written alike.
+
+    Its values have ids of their own: what it reads of the graph around it are inputs of the node.
+    """
+
+    graph: Graph
+
+    @cached_property
+    def digest(self) -> str:
+        """24 hex digits of the SHA-256 of all that it consists of."""
+        found = hashlib.sha256(str(self.graph).encode())
+        for array in self.graph.constants.values():
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()[:24]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Body) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"body {self.digest}"

@@ -36,7 +36,10 @@ def print_graph(graph: Graph) -> str:
     for value, array in graph.constants.items():
         declared = graph.values[value].type if value in graph.values else None
         lines.append(f"  {_value(graph, value)} = {print_constant(array, declared)}")
-    lines += [f"  {_node(graph, node)}" for node in graph.nodes]
+    for node in graph.nodes:
+        lines.append(f"  {_node(graph, node)}")
+        for name, body in node.bodies.items():
+            lines.append(f"    {name}: " + print_graph(body.graph).replace("\n", "\n    "))
     mentioned = {*graph.inputs, *graph.constants, *(value for node in graph.nodes for value in node.outputs)}
     lines += [f"  value {_value(graph, value)}" for value in graph.values if value not in mentioned]
     return "\n".join(lines)

@@ -13,8 +13,10 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
+from compiler.ir.region import Region
 from compiler.pack.facts import Facts
 from compiler.pack.guarded import guarded_json, storages_json, task_json
+from compiler.pack.inside import region_json
 from compiler.pack.timeline import expected, measured, predicted_seconds
 from compiler.pack.work import flops
 
@@ -119,6 +121,7 @@ def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict
         "flops": flops(call.kernel),
         "reads": [kernels.buffers[buffer].storage for buffer in call.inputs],
         "writes": [kernels.buffers[buffer].storage for buffer in call.outputs],
+        **({"region": region_json(call.kernel)} if isinstance(call.kernel, Region) else {}),
     }
 
 

@@ -19,6 +19,7 @@ from compiler.pack.chart.wording import duration, escaped, plural, quantity, siz
 from compiler.pack.cores_section import cores_section
 from compiler.pack.elements import bar, folded, section, table
 from compiler.pack.facts import Facts
+from compiler.pack.inside import inside
 from compiler.pack.picture import memory_svg
 from compiler.pack.schedule_section import schedule_section
 from compiler.pack.timeline import lane_name, predicted_seconds
@@ -53,6 +54,7 @@ def report_html(
         schedule_section(program, plan, kernels, facts),
         _families(rows),
         _calls(rows),
+        inside(kernels),
         section("Memory", _memory_words(program, plan), f"<figure>{memory_svg(kernels, plan)}</figure>"),
         _ports(program, facts),
         *_explained(facts),

@@ -6,13 +6,18 @@ from math import prod
 
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.kernel import MONOIDS, Kernel, Routine
+from compiler.ir.region import Region
 
 
 def flops(kernel: Kernel | Routine) -> int | None:
     """Floating-point operations as the definition states them, padding included; None for a routine.
 
-    Each arithmetic function counts as one, whatever it costs, and so does each combination of a reduction.
+    Of a region those of its dearer body, as often as it may run. Each arithmetic function counts as one, whatever it
+    costs, and so does each combination of a reduction.
     """
+    if isinstance(kernel, Region):
+        bodies = [sum(flops(call.kernel) or 0 for call in body.calls) for body in kernel.bodies]
+        return kernel.times * max(bodies)
     if isinstance(kernel, Routine):
         return None
     shared = prod(axis.extent for axis in kernel.shared)

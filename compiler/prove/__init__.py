@@ -1,6 +1,7 @@
 """Whether an artifact computes what the model says.
 
 reference  the model evaluated operator by operator in float64
+region     what loops and branches mean
 inputs     random and edge inputs, in the ranges (`ranges`) that their readers demand (`demands`)
 samples    inputs that the caller gave
 agree      an artifact beside the reference

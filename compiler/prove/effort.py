@@ -14,6 +14,7 @@ from math import prod
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Block, Kernel, Routine
+from compiler.ir.region import WHILE, Loop
 from compiler.ir.tensor import TensorType
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
@@ -28,6 +29,8 @@ STEP_S = 5e-5
 NODE_S = 2e-5
 SORT_S = 1e-7
 """Of an element that a routine sorts."""
+UNKNOWN_TURNS = 100
+"""Iterations that a loop without a bound is taken to run."""
 WIDE = 8
 """Bytes of a float in the reference."""
 TEMPORARIES = 2
@@ -77,6 +80,11 @@ def _seconds_and_points(
     node: Node, types: tuple[TensorType | None, ...], results: tuple[TensorType, ...]
 ) -> tuple[float, int]:
     """Wall seconds, and the points of the node's largest loop nest."""
+    if node.bodies:
+        efforts = [reference_effort(body.graph) for body in node.bodies.values()]
+        turns = (Loop.of(node).most or UNKNOWN_TURNS) if node.op == WHILE else 1
+        bytes = max(effort.bytes for effort in efforts)
+        return NODE_S + turns * max(effort.seconds for effort in efforts), -(-bytes // WIDE)
     try:
         kernel = OPERATORS[node.op].define(node, types, results)
     except Unsupported:

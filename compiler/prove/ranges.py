@@ -8,21 +8,25 @@ since the value may not reach that reader in the first place (of a Where one bra
 so that the walk ends, and what a last walk forwards shows within its demand is proven. The rest is `unproven`: drawn at
 random, it may lead outside.
 
-Loops and branches are no matter here: the front end has unrolled and decided them.
+What a body of a region (`compiler.ir.region`) demands of what it is given, the node demands of its operands: a walk of
+its own finds that. What an iteration hands to the next is not followed round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.ir.graph import Graph, Node
+from compiler.ir.region import WHILE
 from compiler.prove.demands import Demand, Weight, demands
 from compiler.prove.interval import Interval, of_array, rounded_down, rounded_up, whole
 from compiler.prove.transfer import Site, backward, forward, transfer_of
 
 MOST_ROUNDS = 16
 """Walks there and back; each narrows an input, and few models need more than three."""
+FEW_TURNS = 16
+"""Iterations that a loop runs at most where random inputs say how often."""
 MOST_HINTS = 64
 """Different intervals that hints may want; each takes a walk."""
 MOST_UNPROVEN = 100
@@ -59,7 +63,7 @@ class Derived:
 
 def derive(graph: Graph) -> Derived:
     """The ranges of a graph's inputs. Equal graphs give equal ranges."""
-    found = sorted(demands(graph), key=lambda demand: demand.weight)
+    found = sorted([*demands(graph), *_inner(graph)], key=lambda demand: demand.weight)
     must = [demand for demand in found if demand.weight is Weight.MUST]
     walk = _Walk(graph)
     walk.settle(must)
@@ -78,6 +82,22 @@ def derive(graph: Graph) -> Derived:
         for value, causes in walk.causes.items()
     }
     return Derived(ranges, tuple(one for one in unproven if one.inputs))
+
+
+def _inner(graph: Graph) -> Iterator[Demand]:
+    """What the regions of a graph demand of their operands."""
+    for node in graph.nodes:
+        is_loop = node.op == WHILE
+        if is_loop and node.inputs[0] is not None:
+            yield Demand(node.inputs[0], Interval(0, FEW_TURNS), node, "a number of iterations", Weight.HINT)
+        for body in node.bodies.values():
+            given = zip(body.graph.inputs[1 if is_loop else 0 :], node.inputs[2 if is_loop else 1 :], strict=True)
+            ranges = derive(body.graph).ranges
+            for inside, value in given:
+                if inside in ranges and value is not None:
+                    why = f"what its body reads as {ranges[inside].why}"
+                    weight = min(cause.weight for cause in ranges[inside].causes)
+                    yield Demand(value, ranges[inside].interval, node, why, weight)
 
 
 def _widest(hints: Iterable[Demand]) -> list[list[Demand]]:

@@ -13,6 +13,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Arrays, Operator
 from compiler.ops.pieces import InPieces, Pieces
+from compiler.prove.region import evaluate_region
 
 Operators = Mapping[str, Operator]
 """Operator records by ONNX name."""
@@ -62,11 +63,20 @@ def evaluate_graph(
             values[value] = _rounded(_declared(np.asarray(given), graph.type(value).dtype, wide), mantissa)
         return values[value]
 
+    def inner(body: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        bound = dict(zip(body.inputs, given, strict=True))
+        found = evaluate_graph(body, bound, operators, wide=wide, mantissa=mantissa, nudge=nudge)
+        return [found[value] for value in body.outputs]
+
     for position, node in enumerate(graph.nodes):
         arrays = tuple(None if value is None else value_of(value) for value in node.inputs)
         if nudge and rounds_to_small(graph, node):
             arrays = (_nudged(arrays[0], nudge), *arrays[1:])
-        results = _results(graph, node, arrays, operators, wide, partial(watch, position))
+        if node.bodies:
+            made = evaluate_region(graph, node, arrays, inner, partial(watch, position))
+            results = [_checked(graph, node, value, one, wide) for value, one in zip(node.outputs, made, strict=True)]
+        else:
+            results = _results(graph, node, arrays, operators, wide, partial(watch, position))
         for value, result in zip(node.outputs, results, strict=False):
             if value in wanted or value in last:
                 values[value] = _rounded(result, mantissa)

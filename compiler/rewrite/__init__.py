@@ -5,6 +5,7 @@ rule     the record of one rule
 measure  what every application must make smaller: the reason why rewriting ends
 program  the graph while it is rewritten
 rewrite  the worklist
+bodies   those of loops and branches, changed like graphs
 region   a part of a program, cut out as a small graph, and put back
 choose   the search over choices, by costs
 rules/   the equations, one file per subject (README.md there: the rules for writing rules)

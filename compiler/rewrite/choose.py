@@ -19,6 +19,7 @@ from typing import Protocol
 
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tile import Cost
+from compiler.rewrite.bodies import with_bodies
 from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.program import Program
 from compiler.rewrite.region import Region, around, cut, put_back, with_ids
@@ -158,8 +159,9 @@ def choose(
     """The program with the choices that make it faster, at a fixed point of `rules` again; verified.
 
     `graph` is at a fixed point of `rules`. Choices that approximate are not made. Equal graphs and costs give equal
-    programs and logs.
+    programs and logs. Choices within bodies of regions are made in these by themselves.
     """
+    graph, inner = with_bodies(graph, lambda body: choose(body, costs, choices, rules, slack))
     exact = tuple(choice for choice in choices if not choice.kind.bound)
     search = _Search(costs, exact, rules, slack)
     refusals: list[Refusal] = []
@@ -168,8 +170,10 @@ def choose(
         program = Program(graph)
         if not search.round(program, refusals):
             break
-        graph = rewrite(program.graph(), rules=rules).graph
-    return Chosen(graph, tuple(search.log), tuple(refusals))
+        graph = rewrite(program.graph(), rules=rules, inside=False).graph
+    log = [*(one for body in inner for one in body.log), *search.log]
+    refusals = [*(one for body in inner for one in body.refusals), *refusals]
+    return Chosen(graph, tuple(log), tuple(refusals))
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,7 @@ class _Search:
         edited.apply(edited.made_by[node.outputs[0]], answer)
         made = with_ids(edited.graph(), graph, state.next)
         first = max(state.next, made.next_id)
-        after = with_ids(rewrite(made, rules=self.rules).graph, made, first)
+        after = with_ids(rewrite(made, rules=self.rules, inside=False).graph, made, first)
         moves = (*state.moves, _Move(rule, place, answer.why))
         return _State(Region(after, state.region.free), moves, state.rim, max(first, after.next_id))
 

@@ -66,7 +66,7 @@ class Region:
 def around(program: Program, keys: Iterable[int]) -> frozenset[int]:
     """Nodes (by their first outputs) with those ABOVE and BELOW steps away, and what a Concat among them joins.
 
-    ABOVE counts steps to producers, BELOW steps to readers.
+    ABOVE counts steps to producers, BELOW steps to readers. Nodes with bodies are never among them.
     """
     above, below = set(keys), set(keys)
     for _ in range(ABOVE):
@@ -75,7 +75,7 @@ def around(program: Program, keys: Iterable[int]) -> frozenset[int]:
         below |= {
             reader for key in below for value in program.made_by[key].outputs for reader in program.reading[value]
         }
-    inside = above | below
+    inside = {key for key in above | below if not program.made_by[key].bodies}
     joins = [key for key in inside if program.made_by[key].op == "Concat"]
     return frozenset(inside.union(*(_producers(program, key) for key in joins)))
 

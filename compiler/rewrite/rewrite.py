@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from compiler.ir.graph import Graph, Node
+from compiler.rewrite.bodies import with_bodies
 from compiler.rewrite.gain import Work
 from compiler.rewrite.gain import work as work_of
 from compiler.rewrite.pattern import COMMUTATIVE
@@ -77,14 +78,26 @@ class Rewritten:
         return "\n".join(map(str, (*self.log, "", "refused:", *self.refusals)))
 
 
-def rewrite(graph: Graph, budget: float = 0.0, rules: Sequence[Rule] = RULES) -> Rewritten:
+def rewrite(graph: Graph, budget: float = 0.0, rules: Sequence[Rule] = RULES, *, inside: bool = True) -> Rewritten:
     """Applies `rules` to a verified graph of static types, to a fixed point; the result is verified.
 
     budget  the sum of the bounds of all approximations that may be applied, each relative to the largest value of a
             result
 
-    Duplicate and dead nodes are removed as well. Raises VerifyError where a rule broke the program.
+    Duplicate and dead nodes are removed as well. The bodies of regions are programs of their own, each brought to its
+    fixed point first; of the budget they get nothing. Without `inside` they stay as they are. Raises VerifyError where
+    a rule broke the program.
     """
+    if not inside:
+        return _rewritten(graph, budget, rules)
+    graph, inner = with_bodies(graph, lambda body: rewrite(body, rules=rules))
+    found = _rewritten(graph, budget, rules)
+    log = [*(one for body in inner for one in body.log), *found.log]
+    refusals = [*(one for body in inner for one in body.refusals), *found.refusals]
+    return Rewritten(found.graph, tuple(log), tuple(refusals))
+
+
+def _rewritten(graph: Graph, budget: float, rules: Sequence[Rule]) -> Rewritten:
     work = _Work(Program(graph), rules, budget)
     for node in work.program.drop_unread():
         gain = work_of([node], work.program.type)

@@ -19,6 +19,7 @@ from compiler.ir.machine import Record
 from compiler.ir.open_shapes import Example
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
+from compiler.ir.region import inner_tiles
 from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.pack import PackedArtifact, pack
@@ -121,7 +122,8 @@ class Built:
         for plan in self.all_plans:
             found |= {tile.algorithm for tile, _ in plan.tiles} & self.tiles.tiled.inexact
             found |= session.backend.rounded(plan, self.rounding.precision)
-        return frozenset(found)
+        inside = {tile.algorithm for tile in inner_tiles(self.kernels)}
+        return frozenset(found | inside & {*self.tiles.tiled.inexact, self.rounding.precision})
 
 
 def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier: Weights | None = None) -> Built:

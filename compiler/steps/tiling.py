@@ -15,6 +15,7 @@ from compiler.schedule import may_run_concurrently
 from compiler.session import Session
 from compiler.steps.costs import KernelCosts, offered_joins
 from compiler.steps.lane_costs import split_seconds, state_of
+from compiler.steps.regions import inner_workloads, outer_positions, settled
 from compiler.tuning.tune import Tiled, Tiler, Tuning, tune
 
 
@@ -43,7 +44,7 @@ def roundings(session: Session) -> tuple[Rounding, Rounding]:
 class TiledKernels:
     """Kernels after the joins that pay, a menu for each call, and what is known of the device.
 
-    `str` is every tile that was considered.
+    `str` is every tile that was considered, of `calls`: those that are no regions, joins, those inside of regions.
 
     facts     records of the device's cores
     handover  what a lane waits for another's result; None for one lane, or where nobody knows
@@ -108,8 +109,11 @@ def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, round
     facts = session.prepare(kernels)
     backend, setting = session.backend, session.backend.setting(kernels)
     offered = offered_joins(kernels, costs.on(backend, rounding.precision), session.kept.without_steps)
-    calls = (*kernels.calls, *(join.call for join in offered))
-    workloads = [backend.workload_of(kernels, call) for call in calls]
+    inner, outer = inner_workloads(kernels, backend.workload_of), outer_positions(kernels)
+    joinable = [kernels.calls[at] for at in outer] + [join.call for join in offered]
+    calls = (*joinable, *(one.call for one in inner))
+    workloads = [*(backend.workload_of(kernels, call) for call in joinable), *(one.workload for one in inner)]
+    company = may_run_concurrently(kernels)
     handover = session.handover
     with session.machine(setting) as machine:
         tuning = Tuning(
@@ -119,7 +123,8 @@ def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, round
             rounding.tolerance,
             rounding.precision,
             state_of(handover),
-            (*may_run_concurrently(kernels), *(True for _ in offered)),
+            (*(company[at] for at in outer), *(True for _ in offered), *(False for _ in inner)),
+            (*(1 for _ in joinable), *(one.times for one in inner)),
         )
         tiled = tune(
             tuning,
@@ -129,6 +134,9 @@ def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, round
             session.budget,
             session.trace,
         )
-    apart, joined = tiled.menus[: len(kernels.calls)], tiled.menus[len(kernels.calls) :]
-    settled = choose_joins(kernels, offered, apart, joined, session.lanes, split_seconds(session))
-    return TiledKernels(backend, calls, workloads, tiled, settled, setting, facts, handover, machine)
+    regions = settled(kernels, tiled.menus[len(joinable) :], backend.workload_of)
+    known = {**dict(zip(outer, tiled.menus, strict=False)), **regions.menus}
+    apart = [known[at] for at in range(len(kernels.calls))]
+    joined = tiled.menus[len(outer) : len(joinable)]
+    chosen = choose_joins(regions.kernels, offered, apart, joined, session.lanes, split_seconds(session))
+    return TiledKernels(backend, calls, workloads, tiled, chosen, setting, facts, handover, machine)

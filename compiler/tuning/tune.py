@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Workload
@@ -106,6 +107,7 @@ class Tuning:
     precision   whose algorithms may be chosen beside those of fp32
     state       whether the cores are `near` to each other or `far`; empty where nobody knows
     may_run_concurrently  which calls have others that they may run beside: their menus have a `frugal` tile too
+    times       how often each call runs; those left out once
     """
 
     workloads: Sequence[Workload]
@@ -115,6 +117,7 @@ class Tuning:
     precision: str = "fp32"
     state: str = ""
     may_run_concurrently: Sequence[bool] = ()
+    times: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -154,13 +157,16 @@ def tune(
     target, choose = tiler.target, tiler.choose
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
+    uses = dict.fromkeys(keys, 0)
+    for key, times in zip_longest(keys, tuning.times, fillvalue=1):
+        uses[str(key)] += int(times)
     records = Records.of(records)
     known = known_alone(records, target, setting)
     nearby = Nearby(records, target.name, target.hardware, setting)
     legal = {key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision) for key, workload in distinct.items()}
     error = allowed_error([legal[key] for key in keys], tuning.tolerance)
     contests = [
-        _contest(key, workload, keys.count(key), _within(legal[key], error), known, nearby)
+        _contest(key, workload, uses[key], _within(legal[key], error), known, nearby)
         for key, workload in distinct.items()
     ]
     found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
@@ -183,7 +189,6 @@ def tune(
     reused = [*found.values()]
     if state and lanes > 1:
         sharing = Sharing(lanes, state, budget)
-        uses = {key: keys.count(key) for key in distinct}
         on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
         more = _told(on_lanes, distinct, {record.workload for record in measured}, trace)
         on_several = known_shared(records, target, setting, state).values()

@@ -65,10 +65,11 @@ def _others() -> Iterator[str]:
         f"{_names(FOLDED)}."
     )
     yield _paragraph(
-        f"**Resolved while reading.** {_names(_shown(INLINED))}: an If is the branch that its condition selects, "
-        "which must be known when compiling; a Loop is unrolled where its trip count, or the condition that ends "
-        "it, is known when compiling, a Scan always; Dropout is the identity, or draws; a ZipMap at the end of a model "
-        "is left out. Sequences are resolved where their lengths and the positions in them are known when compiling."
+        f"**Resolved while reading.** {_names(_shown(INLINED))}: an If whose condition is known is the branch that it "
+        "selects; a short Loop or Scan of known length is unrolled. What data decide runs as a loop, or as one of two "
+        "branches, on CPUs ([how](decisions/regions-are-calls-of-calls.md)). Dropout is the identity, or draws; a "
+        "ZipMap at the end of a model is left out. Sequences are resolved where their lengths and the positions in "
+        "them are known when compiling."
     )
     yield _paragraph(
         f"**Random.** {_names(DRAWING)}, and Dropout where it trains. "

@@ -7,6 +7,7 @@
     site        one call as rules see it
     views, indexed, combine, windows, rules   what operators make of open axes
     measured, loops   sizes that data decide: elements that are kept, branches, iterations
+    appended          what a loop appends to
     boxes, unique     NonMaxSuppression and Unique
     sized             which operators these are
     few               inputs with few legal values: each is compiled, and the right one chosen

@@ -19,6 +19,10 @@ LONGEST = 256
 """Iterations of a loop that are written out with a flag each."""
 
 
+class TooLong(Unsupported):
+    """A loop that is written out may run more often than LONGEST."""
+
+
 @dataclass
 class Iterations:
     """A loop being written out.
@@ -44,7 +48,7 @@ class Iterations:
         if self.trips is not None and done >= high(self.trips):
             return False
         if done >= LONGEST and (self.going is not None or isinstance(self.trips, Extent)):
-            raise Unsupported(
+            raise TooLong(
                 f"data decide how often it runs, which may be more than {LONGEST} times",
                 "give it a smaller trip count, or a condition that is known when compiling",
             )

@@ -80,6 +80,7 @@ class OpenValues:
     bounded   the same for every source where one was asked for; `assumed` has those that options do not give
     read      ids of values whose elements say such sizes
     guards    scalars (bool) all of which are true where what is made now counts
+    roomy     of values that have room behind them along an axis: the value with all of it, zero there, and the axis
     source    what nodes that are made now are said to come from
     """
 
@@ -99,6 +100,7 @@ class OpenValues:
     assumed: dict[str, int] = field(default_factory=dict)
     read: dict[int, None] = field(default_factory=dict)
     guards: list[int] = field(default_factory=list)
+    roomy: dict[int, tuple[int, int]] = field(default_factory=dict)
     source: str = ""
 
     # What is known

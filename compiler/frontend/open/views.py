@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from compiler.frontend.open.appended import appended
 from compiler.frontend.open.extent import (
     Extent,
     Number,
@@ -352,6 +353,8 @@ def concat(site: OpenSite) -> Results:
     for part in parts:
         total = total + part
     whole[axis] = total
+    if (found := appended(values, ids, parts[0], tuple(whole), axis)) is not None:
+        return [found]
     ids = [
         values.settled(id, (*whole[:axis], part, *whole[axis + 1 :]), padded=False)
         for id, part in zip(ids, parts, strict=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
 
 from service.db.plain import dumps
 from service.errors import NotFound

@@ -12,6 +12,7 @@ winograd     convolutions of unit stride with fewer multiplications
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
+region       loops and branches that are decided while running, around kernels of all the others
 
 algorithm    what an algorithm is
 dot          what integer and bf16 share: k in steps of a group that fills a lane
@@ -21,7 +22,9 @@ model        what all of them cost beside their work, and how fast caches are re
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from compiler.codegen.functions import with_c_names
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
@@ -31,12 +34,15 @@ from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.algorithms.recurrent import RECURRENT
+from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
 from compiler.devices.cpu.algorithms.separable import SEPARABLE
 from compiler.devices.cpu.algorithms.window import WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
+from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.machine import Workload
+from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 ALGORITHMS: tuple[Algorithm, ...] = (
@@ -52,10 +58,6 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     BF16,
 )
 """All are asked; of several tiles that cost the same the first proposed is taken."""
-ALWAYS: tuple[Algorithm, ...] = (LOOPS, ROUTINE)
-"""Those that take whatever no other does."""
-BY_NAME: Mapping[str, Algorithm] = {name: one for one in (*ALGORITHMS, *ALWAYS) for name in one.names}
-"""By what tiles call them."""
 
 
 def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
@@ -63,3 +65,18 @@ def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: st
     asked = [one for one in ALGORITHMS if one.precision in ("fp32", precision)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
     return proposed or [option for one in ALWAYS for option in one.tiles(workload, target, lanes)]
+
+
+def lowering(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel about to be written in C by the algorithm that its tile names, with names that clash with nothing in C.
+
+    Raises KeyError for an algorithm that there is not.
+    """
+    workload = replace(workload, kernel=with_c_names(workload.kernel))
+    return BY_NAME[tile.algorithm].lower(name, workload, tile, target)
+
+
+ALWAYS: tuple[Algorithm, ...] = (LOOPS, ROUTINE, region_algorithm(legal_tiles, lowering))
+"""Those that take whatever no other does."""
+BY_NAME: Mapping[str, Algorithm] = {name: one for one in (*ALGORITHMS, *ALWAYS) for name in one.names}
+"""By what tiles call them."""

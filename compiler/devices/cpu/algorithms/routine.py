@@ -14,6 +14,7 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
+from compiler.ir.region import Region
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
@@ -23,8 +24,8 @@ ROUTINE_NS = 10.0
 
 
 def routine_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """The hand-written form of a Routine; empty for a Kernel."""
-    if not isinstance(workload.kernel, Routine):
+    """The hand-written form of a Routine; empty for a Kernel, and for a Region."""
+    if not isinstance(workload.kernel, Routine) or isinstance(workload.kernel, Region):
         return []
     elements = sum(buffer.type.elements for buffer in workload.inputs)
     return [Proposal(Tile("routine"), 1e-9 * (CALL_NS + ROUTINE_NS * elements))]

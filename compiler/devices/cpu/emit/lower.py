@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from compiler.codegen.functions import with_c_names
 from compiler.codegen.scalars import with_small
 from compiler.codegen.task_grid import TaskGrid
-from compiler.devices.cpu.algorithms import BY_NAME
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering
+from compiler.devices.cpu.algorithms import lowering
+from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
@@ -17,13 +16,8 @@ from compiler.ir.tile import Tile
 
 def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
     """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
-    lowered = _lowering(name, workload, tile, target).lower()
+    lowered = lowering(name, workload, tile, target).lower()
     return replace(lowered, text=with_small(lowered.text))
-
-
-def _lowering(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
-    workload = replace(workload, kernel=with_c_names(workload.kernel))
-    return BY_NAME[tile.algorithm].lower(name, workload, tile, target)
 
 
 def count_tiles(workload: Workload, tile: Tile, target: CpuTarget) -> int:
@@ -38,5 +32,5 @@ def task_grid(workload: Workload, tile: Tile, target: CpuTarget) -> TaskGrid | N
 
 @lru_cache(maxsize=4096)
 def _tasks(workload: Workload, tile: Tile, target: CpuTarget) -> tuple[int, TaskGrid | None]:
-    lowering = _lowering("kernel", workload, tile, target)
-    return lowering.tasks, lowering.grid
+    found = lowering("kernel", workload, tile, target)
+    return found.tasks, found.grid

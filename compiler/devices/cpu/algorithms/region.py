@@ -1,0 +1,305 @@
+"""Regions: calls that run while a condition holds, or one of two lists of calls, as one C function.
+
+The kernels of the bodies are functions of the same text. The function around them calls them in their order, with what
+an iteration hands to the next in two places in turn: it reads one and writes the other, which then change places. Where
+a call may write the new value over the old one, both are one place, the result's own. Rows are written where they stay.
+A body's other values lie in an arena in the lane's scratch, in front of that of its kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from compiler.codegen.calls import function_name, workload_of
+from compiler.codegen.functions import describe
+from compiler.codegen.weights import physical_array
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, Lower
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, signature
+from compiler.devices.cpu.target import CpuTarget
+from compiler.errors import InternalError
+from compiler.forms.updates import without_copy
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
+from compiler.ir.plan import Place
+from compiler.ir.region import Loop, Region, Use
+from compiler.ir.tensor import DType, Layout
+from compiler.ir.tile import Tile
+from compiler.schedule.memory.buffers import place_buffers
+from compiler.tuning.proposal import Proposal
+
+ALIGNMENT = 64
+PLAIN = Tile("loops")
+LegalTiles = Callable[[Workload, CpuTarget, int, str], list[Proposal]]
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A constant in the layout and the dtype that a buffer of a body has."""
+
+    layout: Layout
+    dtype: DType
+    elements: int
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        return physical_array(constant, self.layout).astype(self.dtype.numpy, copy=False).reshape(-1)
+
+
+def region_algorithm(legal_tiles: LegalTiles, lower: Lower) -> Algorithm:
+    """The algorithm `region`, for bodies whose calls are tiled and lowered by these."""
+
+    def tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+        region = workload.kernel
+        if not isinstance(region, Region):
+            return []
+        each = (
+            sum(
+                min(option.seconds for option in legal_tiles(workload_of(body, call), target, 1, "fp32"))
+                for call in body.calls
+            )
+            for body in region.bodies
+        )
+        return [Proposal(Tile("region"), 1e-9 * CALL_NS + region.times * max(each))]
+
+    def lowering(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+        assert isinstance(workload.kernel, Region)
+        return RegionLowering(name, workload, workload.kernel, target, legal_tiles, lower)
+
+    return Algorithm(("region",), tiles, lowering)
+
+
+class RegionLowering(Lowering):
+    """One tile task does all of it."""
+
+    def __init__(
+        self, name: str, workload: Workload, region: Region, target: CpuTarget, legal: LegalTiles, lower: Lower
+    ) -> None:
+        self.name, self.workload, self.region, self.target = name, workload, region, target
+        self._legal, self._lower = legal, lower
+
+    @property
+    def grid(self) -> None:
+        """None: it does all at once."""
+
+    @property
+    def tasks(self) -> int:
+        return 1
+
+    @cached_property
+    def _bodies(self) -> list[_Body]:
+        known: dict[tuple[Workload, Tile], Lowered] = {}
+        return [_Body(self, number, known) for number in range(len(self.region.bodies))]
+
+    def lower(self) -> Lowered:
+        """Raises InternalError where an operand is not plain."""
+        if any(not one.is_contiguous or not one.layout.is_plain for one in (*self._own_inputs, *self.workload.outputs)):
+            raise InternalError(f"region {self.name} needs plain buffers", fix="report this model: it is our fault")
+        texts = dict.fromkeys(kernel.text for body in self._bodies for kernel in body.kernels)
+        writer = Writer()
+        describe(writer, self.workload, *self._note())
+        with writer.block(signature(self.name)):
+            writer.line("(void)begin, (void)end;")
+            if self.region.loop:
+                _Loop(self, self._bodies[0], self.region.loop).write(writer)
+            else:
+                self._write_choice(writer)
+        packings = {use.slot: packing for body in self._bodies for use, packing in body.packed()}
+        return Lowered(self.name, "\n".join((*texts, writer.text())), 1, self.scratch_bytes, packings)
+
+    @property
+    def _own_inputs(self) -> tuple[Buffer, ...]:
+        return self.workload.inputs[: len(self.workload.inputs) - len(self.region.uses)]
+
+    def _note(self) -> tuple[str, ...]:
+        names = [", ".join(kernel.name for kernel in body.kernels) for body in self._bodies]
+        loop = self.region.loop
+        if loop is None:
+            return (f"one or the other of {' | '.join(names)}",)
+        return (f"{f'up to {loop.most} times' if loop.most else 'again and again'}: {names[0]}",)
+
+    def _write_choice(self, writer: Writer) -> None:
+        for at, body in enumerate(self._bodies):
+            head = "if (*(const uint8_t *)p[0])" if at == 0 else "else"
+            with writer.block(head):
+                inputs = [f"p[{1 + place}]" for place in range(len(body.graph.inputs))]
+                first = len(self.workload.inputs)
+                body.write(writer, inputs, [f"p[{first + place}]" for place in range(len(body.graph.outputs))], 0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        extra = _Loop(self, self._bodies[0], self.region.loop).bytes if self.region.loop else 0
+        return extra + max(body.bytes for body in self._bodies)
+
+
+class _Body:
+    """One body: its kernels, and where its values lie."""
+
+    def __init__(self, of: RegionLowering, number: int, known: dict[tuple[Workload, Tile], Lowered]) -> None:
+        self.graph: KernelGraph = of.region.bodies[number]
+        self.places, self.arena_bytes = place_buffers(self.graph)
+        self.uses = {(use.call, use.operand): use for use in of.region.uses if use.body == number}
+        self.in_place = _in_place(self.graph, of.region.loop) if of.region.loop else []
+        self.kernels: list[Lowered] = []
+        for at, call in enumerate(self.graph.calls):
+            workload = workload_of(self.graph, call)
+            tile = of.region.tiles[number][at] if of.region.tiles else _best(of, workload)
+            if at in self.in_place and tile == PLAIN:
+                workload = self._updating(workload, call, self.in_place.index(at), of.region.loop)
+            key = workload.nameless, tile
+            if key not in known:
+                name = f"{of.name}_{function_name(workload, len(known))}"
+                known[key] = of._lower(name, workload, tile, of.target).lower()
+            self.kernels.append(known[key])
+
+    def _updating(self, workload: Workload, call: Call, carried: int, loop: Loop | None) -> Workload:
+        """The kernel that writes a carried value over the old one, without a copy of it to itself."""
+        assert loop is not None
+        read = workload.kernel.inputs[call.inputs.index(self.graph.inputs[1 + carried])]
+        written = workload.kernel.outputs[call.outputs.index(self.graph.outputs[loop.decides + carried])]
+        kernel = without_copy(workload.kernel, read, written)
+        return replace(workload, kernel=kernel) if kernel else workload
+
+    @property
+    def bytes(self) -> int:
+        """Of the arena and the scratch of the kernels behind it."""
+        return self.arena_bytes + max((_whole(kernel.scratch_bytes) for kernel in self.kernels), default=0)
+
+    def packed(self) -> Iterator[tuple[Use, Packing]]:
+        """How constants are to lie, where that is not as they are."""
+        for (call, operand), use in self.uses.items():
+            packing = self.kernels[call].packings.get(operand)
+            if packing is None:
+                buffer = self.graph.buffers[use.constant]
+                if buffer.layout.is_plain and buffer.dtype is buffer.type.dtype:
+                    continue
+                packing = Laid(buffer.layout, buffer.dtype, buffer.span)
+            yield use, packing
+
+    def write(self, writer: Writer, inputs: Sequence[str], outputs: Sequence[str], scratch: int) -> None:
+        """The calls in their order, on these pointers; the arena begins at a byte of the scratch."""
+        for at, (call, kernel) in enumerate(zip(self.graph.calls, self.kernels, strict=True)):
+            operands = [
+                self._operand(at, place, id, kernel, inputs, outputs, scratch)
+                for place, id in enumerate((*call.inputs, *call.outputs))
+            ]
+            with writer.block(""):
+                writer.line(f"void *const q[] = {{{', '.join(operands)}}};")
+                writer.line(f"{kernel.name}(q, scratch + {scratch + self.arena_bytes}, 0, {kernel.tiles});")
+
+    def _operand(
+        self,
+        call: int,
+        operand: int,
+        id: int,
+        kernel: Lowered,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        scratch: int,
+    ) -> str:
+        buffer = self.graph.buffers[id]
+        place: Place = self.places[buffer.storage]
+        offset = buffer.offset * buffer.dtype.bytes
+        if place.space == "constant":
+            base = f"p[{self.uses[call, operand].slot}]"
+            offset = 0 if kernel.packings.get(operand) else offset
+        elif place.space == "arena":
+            return f"scratch + {scratch + place.at + offset}"
+        else:
+            base = (inputs if place.space == "input" else outputs)[place.at]
+        return f"(char *){base} + {offset}" if offset else f"(void *){base}"
+
+
+class _Loop:
+    """A body again and again."""
+
+    def __init__(self, of: RegionLowering, body: _Body, loop: Loop) -> None:
+        self.of, self.body, self.loop = of, body, loop
+        self.in_place = [at is not None for at in body.in_place]
+        self.sizes = [of.workload.outputs[at].type.bytes for at in range(loop.carried)]
+
+    @property
+    def bytes(self) -> int:
+        """Of second places."""
+        return sum(_whole(size) for size, same in zip(self.sizes, self.in_place, strict=True) if not same)
+
+    def write(self, writer: Writer) -> None:
+        """The loop: what is carried, the turns, what is left."""
+        loop, workload = self.loop, self.of.workload
+        first, results = loop.first, len(workload.inputs)
+        at = 0
+        writer.line(f"void *now[{max(loop.carried, 1)}], *next[{max(loop.carried, 1)}];")
+        for place, (size, same) in enumerate(zip(self.sizes, self.in_place, strict=True)):
+            own = f"p[{results + place}]"
+            if same:
+                writer.line(f"memcpy({own}, p[{first + place}], {size});")
+                writer.line(f"now[{place}] = next[{place}] = {own};")
+            else:
+                writer.line(f"now[{place}] = p[{first + place}], next[{place}] = {own};")
+        writer.line("int64_t number = 0;")
+        writer.line(
+            f"uint8_t going = {'*(const uint8_t *)p[' + str(int(loop.given[0])) + ']' if loop.given[1] else 1};"
+        )
+        limits = ["*(const int64_t *)p[0]"] * loop.given[0] + [str(loop.most)] * bool(loop.most)
+        test = " && ".join([*(f"number < {limit}" for limit in limits), "going"])
+        with writer.block(f"for (; {test}; number++)"):
+            inputs = ["&number", *(f"now[{place}]" for place in range(loop.carried))]
+            inputs += [f"p[{first + loop.carried + place}]" for place in range(loop.outer)]
+            outputs = ["&going"] * loop.decides + [f"next[{place}]" for place in range(loop.carried)]
+            columns = range(results + loop.carried, results + loop.carried + loop.columns)
+            rows = [workload.outputs[place - results].type.bytes // loop.most for place in columns]
+            outputs += [f"((char *)p[{place}] + number * {row})" for place, row in zip(columns, rows, strict=True)]
+            self.body.write(writer, inputs, outputs, self.bytes)
+            for place, same in enumerate(self.in_place):
+                if not same:
+                    spare = f"scratch + {at}"
+                    at += _whole(self.sizes[place])
+                    writer.line(f"void *const old_{place} = number ? now[{place}] : {spare};")
+                    writer.line(f"now[{place}] = next[{place}], next[{place}] = old_{place};")
+        for place, (size, same) in enumerate(zip(self.sizes, self.in_place, strict=True)):
+            if not same:
+                own = f"p[{results + place}]"
+                writer.line(f"if (now[{place}] != {own}) memcpy({own}, now[{place}], {size});")
+        for place, row in zip(columns, rows, strict=True):
+            writer.line(f"memset((char *)p[{place}] + number * {row}, 0, ({loop.most} - number) * {row});")
+        writer.line(f"*(int64_t *)p[{results + loop.carried + loop.columns}] = number;")
+
+
+def _in_place(graph: KernelGraph, loop: Loop) -> list[int | None]:
+    """Of each carried value the call that writes the new one over the old one, which nothing reads after it; or None.
+
+    The old value, and the new one, must fill a storage of their own.
+    """
+    stores, reads = (
+        [{graph.buffers[id].storage for id in side} for side in sides]
+        for sides in ([call.outputs for call in graph.calls], [call.inputs for call in graph.calls])
+    )
+    found: list[int | None] = []
+    for carried in range(loop.carried):
+        old, new = graph.inputs[1 + carried], graph.outputs[loop.decides + carried]
+        writers = [at for at, written in enumerate(stores) if graph.buffers[new].storage in written]
+        found.append(None)
+        if len(writers) != 1 or any(graph.buffers[id].storage != id for id in (old, new)):
+            continue
+        (writer,) = writers
+        call = graph.calls[writer]
+        pairs = {(call.outputs[out], call.inputs[into]) for out, into in call.in_place}
+        needed = any(old in read for read in reads[writer + 1 :])
+        once = [graph.buffers[id].storage for id in call.inputs].count(old) == 1
+        if (new, old) in pairs and once and not needed:
+            found[-1] = writer
+    return found
+
+
+def _best(of: RegionLowering, workload: Workload) -> Tile:
+    options = of._legal(workload, of.target, 1, "fp32")
+    return min(options, key=lambda option: option.seconds).tile
+
+
+def _whole(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
