@@ -719,7 +719,7 @@ class Model:
             self._chooses = binding is None and len(self.bindings) > 1
             self.device = device
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
-            self._library = _Library(self._files.read(f"{self._folder}model.so"))
+            self._library = self._open_library(self._files.read(f"{self._folder}model.so"))
             self._create(lanes or 0, -1 if spin_us is None else spin_us, device, plan, pin)
             self.plan = self._running()
             planned = self.plan.lanes
@@ -733,6 +733,9 @@ class Model:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self.load_seconds = time.perf_counter() - begin
+
+    def _open_library(self, code: bytes) -> _Library:
+        return _Library(code)
 
     def _create(self, lanes: int, spin_us: int, device: int, plan: int | None, pin: bool) -> None:
         library = self._opened()

@@ -185,8 +185,6 @@ class DotContraction(Lowering):
     """How B is packed: ahead of time, or in the same order by the task itself."""
     staged: Staged
     row_step: int
-    dot: ClassVar[str]
-    """The C function of a step."""
     total: ClassVar[DType]
     """Of the sums."""
     suffix: ClassVar[str]
@@ -211,6 +209,11 @@ class DotContraction(Lowering):
         self.scalar_type = C_TYPES[self.total]
 
     # What subclasses say
+
+    @property
+    def dot(self) -> str:
+        """The C function of a step."""
+        raise NotImplementedError
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
         """A statement that stages `count` contiguous elements of A."""
@@ -282,6 +285,7 @@ class DotContraction(Lowering):
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         step = self.row_step or self.row_bytes
         kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
+        load, dot = ("tw_lone_group", f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
         head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
         with writer.block(f"static inline __attribute__((always_inline)) {head}"):
             writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
@@ -290,10 +294,10 @@ class DotContraction(Lowering):
                     place = f"b + (k * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
                     writer.line(f"const vi y{vector} = tw_groups({place});")
                 for row in range(rows):
-                    writer.line(f"const vi x{row} = tw_group(a + k * {LANE_BYTES} + {row * step}L);")
+                    writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * step}L);")
                     for vector in range(shape.vectors):
                         acc = f"acc[{row}][{vector}]"
-                        writer.line(f"{acc} = {self.dot}({acc}, x{row}, y{vector});")
+                        writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
             writer.line(f"#pragma GCC unroll {rows}")
             with writer.block(f"for (int row = 0; row < {rows}; row++)"):
                 for vector in range(shape.vectors):
