@@ -10,10 +10,14 @@
  *
  * What fails is answered by 1 and a text, and the program goes on. It ends with its input.
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "model.h"
 
 enum { KERNEL = 1, CREATE = 2, RUN = 3, DESCRIBE = 4 };
@@ -21,6 +25,13 @@ enum { KERNEL = 1, CREATE = 2, RUN = 3, DESCRIBE = 4 };
 
 static void *library;
 static tw_instance *instance;
+
+/* What the library calls to map its weights. The emulator makes shared pages without a file on the way to a shared mapping, which a
+ * sandbox may refuse; a private one of what nobody writes is the same. */
+__attribute__((visibility("default"))) void *mmap(void *place, size_t bytes, int access, int flags, int file, off_t offset) {
+    if (access == PROT_READ && flags == MAP_SHARED) flags = MAP_PRIVATE;
+    return (void *)syscall(SYS_mmap, place, bytes, access, flags, file, offset);
+}
 
 static void die(const char *why) {
     fprintf(stderr, "runner: %s\n", why);
