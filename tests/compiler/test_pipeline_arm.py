@@ -57,7 +57,7 @@ def quantised_network() -> bytes:
     given = [x, scale(0.03), zero, weights, scale(1e-4), net.constant(np.asarray(128, np.uint8)), scale(0.2), zero]
     x = net.node("QLinearMatMul", given, (1, 10))
     x = net.node("DequantizeLinear", [x, scale(0.2), zero], (1, 10))
-    return net.model([x]).SerializeToString()
+    return bytes(net.model([x]).SerializeToString())
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_network_agrees_under_the_emulator_and_says_that_nothing_was_timed(
 
 @pytest.mark.skipif(not ON_X86, reason="only another architecture refuses it")
 def test_another_architecture_is_told_to_compile_for_itself(mobile: tuple[CompileReport, Path]) -> None:
-    with pytest.raises(WrongMachine, match="model.so is for aarch64, this machine is x86_64"):
+    with pytest.raises(WrongMachine, match=r"model\.so is for aarch64, this machine is x86_64"):
         Model(mobile[1])
 
 

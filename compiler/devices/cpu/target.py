@@ -61,8 +61,29 @@ class CpuTarget:
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Whether dot products take one operand from a single lane of a vector."""
+        """Whether products take one operand from a single lane of a vector."""
         return self.machine == "aarch64"
+
+    @property
+    def broadcasts(self) -> int:
+        """Registers for elements that are multiplied with whole vectors.
+
+        One where an instruction reads them from memory; else one is loaded while another is multiplied with.
+        """
+        return 2 if self.multiplies_by_lane else 1
+
+    @property
+    def parts_of_halves(self) -> int:
+        """Registers that a vector of pairs of 16-bit integers is taken apart into to be multiplied (SMLAL)."""
+        return 2 if self.multiplies_by_lane else 1
+
+    @property
+    def halves_per_fma(self) -> float:
+        """Vectors of two products of 16-bit integers each, added to 32 bits, for each vector of fp32 products.
+
+        SMLAL adds one of them at a time, and has one unit where FMLA has two.
+        """
+        return 0.25 if self.multiplies_by_lane else 0.5
 
     @property
     def multiplies_bf16(self) -> bool:
@@ -112,13 +133,18 @@ def _with(profile: CpuTarget, suffix: str, *features: str) -> CpuTarget:
     )
 
 
+_IN_ORDER = "-fno-schedule-insns"
+"""GCC else moves loads of broadcast elements up before it gives out registers, and then runs out of them: sums of a
+register tile went to the stack in every turn. Cores that take instructions out of order need no such help."""
+
+
 def _arm(name: str, extensions: str, *features: str) -> CpuTarget:
     """A profile of NEON, 32 registers of 128 bits, with these features of /proc/cpuinfo besides."""
     march = f"-march=armv8.2-a+{extensions}" if extensions else "-march=armv8-a"
     return CpuTarget(
         f"cpu:{name}",
         "aarch64",
-        (march,),
+        (march, _IN_ORDER),
         ("asimd", *features),
         vector_floats=4,
         vector_registers=32,
@@ -156,7 +182,7 @@ _ARM_CORES = (
     _core("cortex-a72", 3, 32, 1024, 1024, Rates.of_cycles(1.8, fma=1, l1=16, l2=8, l3=8, memory=2)),
     _core("cortex-a53", 3, 32, 512, 512, Rates.of_cycles(1.4, fma=1, l1=8, l2=4, l3=4, memory=2)),
 )
-"""Where their figures are from: docs/decisions/arm-profiles.md."""
+"""Where their figures are from: docs/decisions/arm-cpus.md."""
 
 PROFILES: tuple[CpuTarget, ...] = (
     _with(_V4, "bf16", BYTE_DOT, BF16_DOT),

@@ -63,6 +63,7 @@ class DotProduct:
     steps_per_ns  vectors of products that one core adds in a nanosecond
     staged        whether rows of A are copied before they are multiplied
     packed        whether B is packed ahead of time
+    parts         registers that a vector of B is taken apart into, elements of A being restricted to the first of them
     """
 
     algorithm: str
@@ -71,6 +72,7 @@ class DotProduct:
     steps_per_ns: float
     staged: bool
     packed: bool
+    parts: int = 1
 
     @property
     def steps(self) -> int:
@@ -80,11 +82,12 @@ class DotProduct:
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Tiles m x n of registers, cheapest by the model first."""
         proposals, cuts = [], []
-        for vectors in range(1, MAX_VECTORS + 1):
+        least = self.parts if self.view.columns > target.vector_floats else 1
+        for vectors in range(least, MAX_VECTORS + 1):
             panel = vectors * target.vector_floats
-            if vectors > 1 and panel - self.view.columns >= target.vector_floats:
+            if vectors > least and panel - self.view.columns >= target.vector_floats:
                 break
-            rows = even_part(self.view.rows, most_rows(vectors, target))
+            rows = even_part(self.view.rows, most_rows(vectors, target, self.parts))
             proposals.append(self._proposal(rows, panel, target, lanes))
             if self.view.batches == 1 and -(-self.view.rows // rows) >= lanes:
                 cut = self._proposal(rows, panel, target, lanes, lanes)
@@ -189,6 +192,8 @@ class DotContraction(Lowering):
     """Of the sums."""
     suffix: ClassVar[str]
     """Of the C functions that store elements of A."""
+    lone_group: ClassVar[str] = "tw_lone_group"
+    """The C function that loads a group of A into the first lane of a vector."""
 
     def __post_init__(self) -> None:
         self.writer = Writer()
@@ -285,7 +290,7 @@ class DotContraction(Lowering):
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         step = self.row_step or self.row_bytes
         kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
-        load, dot = ("tw_lone_group", f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
+        load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
         head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
         with writer.block(f"static inline __attribute__((always_inline)) {head}"):
             writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")

@@ -46,9 +46,10 @@ def integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pro
         "integer",
         form.view,
         group=4 if bytes_too else 2,
-        steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else 0.5),
+        steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else target.halves_per_fma),
         staged=not (bytes_too and row_step(form, Slots(workload), _holds_signed(form, target))),
         packed=form.packing(workload, target.vector_floats) is not None,
+        parts=1 if bytes_too else target.parts_of_halves,
     ).tiles(target, lanes)
 
 
@@ -211,6 +212,7 @@ class _Halves(_Integer):
     """Both operands in 16 bits."""
 
     suffix: ClassVar[str] = "i16"
+    lone_group: ClassVar[str] = "tw_lone_halves"
 
     @property
     def dot(self) -> str:

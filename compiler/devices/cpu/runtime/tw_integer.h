@@ -199,11 +199,17 @@ TW_INLINE vi tw_lone_group(const void *p) {
     __asm__("ldr %s0, %1" : "=w"(x) : "m"(*(const int32_t *)p));
     return x;
 }
+/* One of the first 16 registers: others have no lanes of 16 bits to multiply by. */
+TW_INLINE vi tw_lone_halves(const void *p) {
+    vi x;
+    __asm__("ldr %s0, %1" : "=x"(x) : "m"(*(const int32_t *)p));
+    return x;
+}
 /* Two products of 16-bit integers: b's first and second ones are taken apart, which is done once for all rows. */
 TW_INLINE vi tw_dot_halves_by(vi sum, vi a, vi b) {
     int16x4_t first = vget_low_s16(vuzp1q_s16((int16x8_t)b, (int16x8_t)b)), second = vget_low_s16(vuzp2q_s16((int16x8_t)b, (int16x8_t)b));
-    int32x4_t one = vmlal_lane_s16((int32x4_t)sum, first, vget_low_s16((int16x8_t)a), 0);
-    return (vi)vmlal_lane_s16(one, second, vget_low_s16((int16x8_t)a), 1);
+    int32x4_t one = vmlal_laneq_s16((int32x4_t)sum, first, (int16x8_t)a, 0);
+    return (vi)vmlal_laneq_s16(one, second, (int16x8_t)a, 1);
 }
 #if defined(__ARM_FEATURE_DOTPROD)
 TW_INLINE vi tw_dot_signed_by(vi sum, vi a, vi b) {
