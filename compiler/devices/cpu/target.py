@@ -182,7 +182,7 @@ _ARM_CORES = (
     _core("cortex-a72", 3, 32, 1024, 1024, Rates.of_cycles(1.8, fma=1, l1=16, l2=8, l3=8, memory=2)),
     _core("cortex-a53", 3, 32, 512, 512, Rates.of_cycles(1.4, fma=1, l1=8, l2=4, l3=4, memory=2)),
 )
-"""Where their figures are from: docs/decisions/arm-cpus.md."""
+"""Where their figures are from: docs/arm.md."""
 
 PROFILES: tuple[CpuTarget, ...] = (
     _with(_V4, "bf16", BYTE_DOT, BF16_DOT),
