@@ -9,7 +9,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double torture mutants screens check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double arm-check torture mutants screens check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -32,6 +32,11 @@ quick: environment ## the tests that need no compiler and no server: the first t
 
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
 	$(PYTEST) tests/cuda_double tests/compiler/devices/cuda $(ARGS)
+
+arm-check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
+	@.ci/arm-tools --llvm
+	$(PYTEST) tests/compiler/devices/cpu/emulation tests/compiler/test_pipeline_arm.py $(ARGS)
+	$(BIN)/python -m bench arm
 
 torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --database postgresql'
 	$(BIN)/python -m tests.torture $(ARGS)

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.service.run",
             "what the service bears: states read per second, event streams, transfers, preflights",
         ),
+        "arm": ("bench.arm.run", "inner loops of kernels for ARM CPUs: instructions, and cycles beside a core's peak"),
         "gpu": (
             "bench.gpu.check",
             "what needs a GPU: kernels beside the double, tuning records, networks beside PyTorch and XLA",

@@ -23,7 +23,7 @@ from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import weigh_choices
-from compiler.steps.foreseeing import foreseen, proof_notices
+from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
@@ -160,8 +160,8 @@ def front_of(
             except CallerError:
                 return None
 
-        is_here = session.backend.target.is_here
-        effort = foreseen(loaded.graph, session.options, memory_bytes) if is_here else None
+        runs = is_run(loaded.graph, session.options, session.backend.runner)
+        effort = foreseen(loaded.graph, session.options, memory_bytes) if runs else None
         for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
             trace.notice(notice)
         if shapes is None or not shapes.dimensions:
@@ -194,8 +194,8 @@ def front_of(
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
     """What came of it, with what this run took and measured."""
     target, plan, tiled, agreed = session.backend.target, built.plans.plan, built.tiles.tiled, proof.agreement
-    if agreed is None:
-        session.trace.notice(f"nothing was run or compared with the reference: this machine is no {target.name}")
+    for notice in run_notices(agreed is not None, session.backend.runner, target.name):
+        session.trace.notice(notice)
     return CompileReport(
         model_digest=front.loaded.digest,
         artifact_digest=built.packed.digest,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from compiler.codegen.build import Toolchain
 from compiler.contract import kinds
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cpu.emit.library import build_library
@@ -88,18 +91,26 @@ def held(index: int) -> Held:
 
 
 def compilable(compiler: str) -> list[str]:
-    """The profiles that the C compiler makes a library for: each is tried. Empty, and logged, when there is none."""
-    found = toolchain.usable(compiler)
-    if found is None:
+    """The profiles that a C compiler makes a library for: each is tried. Empty where there is none for this machine.
+
+    Of other architectures those with a cross compiler. What is missing is logged.
+    """
+    here = platform.machine()
+    machines = dict.fromkeys((here, *(profile.machine for profile in cpu.PROFILES)))
+    compilers = {machine: toolchain.usable(compiler, "" if machine == here else machine) for machine in machines}
+    if compilers[here] is None:
         return []
-    able = []
-    for profile in cpu.PROFILES:
-        try:
-            build_library(PROBE, profile, found, jobs=1)
-        except ToolchainFailed:
-            continue
-        able.append(profile.name)
-    return able
+    tried = ((profile, compilers[profile.machine]) for profile in cpu.PROFILES)
+    return [profile.name for profile, found in tried if found is not None and _makes(found, profile)]
+
+
+@lru_cache
+def _makes(compiler: Toolchain, profile: CpuTarget) -> bool:
+    try:
+        build_library(PROBE, profile, compiler, jobs=1)
+    except ToolchainFailed:
+        return False
+    return True
 
 
 def environment(device: str) -> dict[str, str]:

@@ -9,10 +9,13 @@ from service.logs import logger
 log = logger(__name__)
 
 
-def usable(compiler: str) -> Toolchain | None:
-    """The compiler of the user's choice, or the one that is found; None, and logged, where there is none."""
+def usable(compiler: str, machine: str = "") -> Toolchain | None:
+    """The compiler of the user's choice, or the one that is found, for an architecture; empty: this one.
+
+    None, and logged, where there is none.
+    """
     try:
-        return find_toolchain(compiler)
+        return find_toolchain(compiler, machine)
     except ToolchainMissing as error:
-        log.warning("this worker cannot build", reason=error.message, fix=error.fix)
+        log.warning(f"this worker cannot build{machine and f' for {machine}'}", reason=error.message, fix=error.fix)
         return None

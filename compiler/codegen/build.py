@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import re
 import shutil
 import signal
@@ -36,6 +37,8 @@ COMPILE_FLAGS = (
     "-Wno-psabi",
     "-pthread",
 )
+DEBIAN_NAMES = {"aarch64": "arm64", "x86_64": "amd64"}
+"""Of architectures, in the names of packages."""
 LINK_FLAGS = ("-shared", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-pthread")
 UNIT_TIMEOUT_S = 300
 ASK_S = 0.05
@@ -82,19 +85,56 @@ class Stopped(Exception):
     """A build was called off."""
 
 
-@lru_cache(maxsize=4)
-def find_toolchain(preferred: str = "") -> Toolchain:
-    """`preferred` (the user's $CC) if given, else the first C compiler on the PATH. Raises ToolchainMissing."""
+@lru_cache(maxsize=8)
+def find_toolchain(preferred: str = "", machine: str = "") -> Toolchain:
+    """`preferred` (the user's $CC) if given, else the first C compiler on the PATH. Raises ToolchainMissing.
+
+    `machine` is the architecture that code is for, as `platform.machine()` says it; empty: this one. For another one
+    it is `preferred` if that makes code for it, else the cross compiler that is named after it.
+    """
+    if machine and machine != platform.machine():
+        return _cross_toolchain(preferred, machine)
     for name in (preferred,) if preferred else CANDIDATES:
-        path = shutil.which(name)
-        if path:
-            said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-            if said.returncode == 0 and said.stdout:
-                return Toolchain(path, said.stdout.splitlines()[0].strip())
+        found = _toolchain(name)
+        if found:
+            return found
     wanted = preferred or ", ".join(CANDIDATES)
     raise ToolchainMissing(
         f"no C compiler found (looked for {wanted})", fix="install gcc (Debian: apt-get install gcc libc6-dev)"
     )
+
+
+def _cross_toolchain(preferred: str, machine: str) -> Toolchain:
+    cross = f"{machine}-linux-gnu-gcc"
+    for name in (preferred, cross):
+        found = _toolchain(name) if name else None
+        if found and _said(found.path, "-dumpmachine").startswith(f"{machine}-"):
+            return found
+    besides = f", and {preferred} makes none" if preferred else ""
+    raise ToolchainMissing(
+        f"no C compiler for {machine} found (looked for {cross}{besides})",
+        fix=f"install it (Debian: apt-get install gcc-{machine.replace('_', '-')}-linux-gnu "
+        f"libc6-dev-{DEBIAN_NAMES.get(machine, machine)}-cross), or let CC name one",
+    )
+
+
+def _toolchain(name: str) -> Toolchain | None:
+    """The compiler of this name on the PATH, if it answers."""
+    path = shutil.which(name)
+    said = _said(path, "--version") if path else ""
+    return Toolchain(path, said.splitlines()[0].strip()) if path and said else None
+
+
+def _said(path: str, question: str) -> str:
+    """What a compiler answers; empty where it fails."""
+    said = subprocess.run([path, question], capture_output=True, text=True, timeout=30, check=False)
+    return said.stdout if said.returncode == 0 else ""
+
+
+@lru_cache(maxsize=4)
+def system_root(toolchain: Toolchain) -> str:
+    """The folder whose `lib` has the C library of the machine that a compiler makes code for."""
+    return str(Path(_said(toolchain.path, "-print-file-name=libc.so.6").strip()).resolve().parent.parent)
 
 
 def compile_library(
@@ -142,6 +182,18 @@ def compile_library(
             linked = list(pool.map(compiled, units))
         _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *linked, "-lm"], root, "link", stop)
         return (root / "library.so").read_bytes()
+
+
+def compile_program(
+    unit: str, texts: Mapping[str, str], target: Instructions, toolchain: Toolchain, libraries: Sequence[str] = ()
+) -> bytes:
+    """One `.c` of `texts`, compiled and linked to a program. Raises ToolchainFailed."""
+    with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
+        root = Path(folder)
+        write_sources(root, texts)
+        _compile(root, unit, "program.o", target, toolchain, "-O1", unhurried)
+        _run([toolchain.path, "-pthread", "-o", "program", "program.o", *libraries], root, "link", unhurried)
+        return (root / "program").read_bytes()
 
 
 def write_sources(root: Path, sources: Mapping[str, str]) -> None:

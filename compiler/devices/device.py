@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -20,6 +21,7 @@ from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
 from compiler.knowledge.budget import Share
 from compiler.measure.plans import Raced
+from compiler.pack.loader import Model
 from compiler.prove.bisect import Stepper
 from compiler.schedule import JointLaunch
 from compiler.trace import Hurry
@@ -94,6 +96,18 @@ class LaneDevice(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Runner:
+    """What runs packed artifacts of a target on this machine.
+
+    open      the loader: it takes the artifact's path, and `plan`
+    emulator  what stands in for the device, in words; empty for the device itself. Times under one mean nothing
+    """
+
+    open: type[Model]
+    emulator: str = ""
+
+
 class Backend(Protocol):
     """One target, with the compiler that makes code for it. `str` says what is known of the device, in one line.
 
@@ -115,7 +129,8 @@ class Backend(Protocol):
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
-    | agree    | stepper         | single calls, run for bisection                                                     |
+    | agree    | runner          | what runs an artifact here, the device or an emulator of it; None where nothing does|
+    |          | stepper         | single calls, run for bisection                                                     |
     |          | rounded         | what of a plan rounds more than fp32 does, because the precision permits it         |
     """
 
@@ -187,6 +202,9 @@ class Backend(Protocol):
         `others` are for cores between which a hand-over costs something else (`compiler.ir.guards`).
         """
         ...
+
+    @property
+    def runner(self) -> Runner | None: ...
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]: ...
 

@@ -49,9 +49,10 @@ class IntegerContraction:
     a: Operand
     b: Operand
 
-    @property
-    def a_shift(self) -> int:
-        """What is added to A so that it is an unsigned byte."""
+    def a_shift(self, signed: bool) -> int:
+        """What is added to A so that it is an unsigned byte, or a signed one."""
+        if signed:
+            return -128 if self.a.value.dtype is DType.U8 else 0
         return 128 if self.a.value.dtype is DType.I8 else 0
 
     @property
@@ -79,10 +80,10 @@ def as_integer(workload: Workload) -> IntegerContraction | None:
     return max(options, key=lambda entry: entry[:2], default=(None, None, None))[2]
 
 
-def row_step(form: IntegerContraction, slots: Slots) -> int:
-    """The distance in bytes of the rows of A where unsigned bytes are read in place; 0 where they have to be staged."""
+def row_step(form: IntegerContraction, slots: Slots, signed: bool) -> int:
+    """The distance in bytes of the rows of A where its bytes are read in place; 0 where they have to be staged."""
     view, a = form.view, form.a
-    if a.condition is not None or not isinstance(a.value, Load) or a.value.dtype is not DType.U8:
+    if a.condition is not None or not isinstance(a.value, Load) or form.a_shift(signed):
         return 0
     if len(view.m) != 1 or len(view.k) != 1 or view.depth % LANE_BYTES or form.b.fixed_zero != form.b_shift:
         return 0

@@ -35,3 +35,7 @@ class Program:
     """Identity of the compiler that built the library: name, version and flags."""
     launches: tuple[tuple[int, ...], ...] = ()
     """On a GPU: the calls that each launch carries out side by side, in order of launches."""
+    machine: str = ""
+    """The architecture of a library for a CPU, as `platform.machine()` says it."""
+    features: tuple[str, ...] = ()
+    """What such a CPU must have, by the names of /proc/cpuinfo."""

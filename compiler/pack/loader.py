@@ -811,7 +811,7 @@ class Model:
             self._chooses = binding is None and len(self.bindings) > 1
             self.device = device
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
-            self._library = _Library(self._files.read(f"{self._folder}model.so"))
+            self._library = self._open_library(self._files.read(f"{self._folder}model.so"))
             self._create(lanes or 0, -1 if spin_us is None else spin_us, device, plan, pin)
             self.plan = self._running()
             planned = self.plan.lanes
@@ -832,6 +832,9 @@ class Model:
             return []
         key = int.from_bytes(os.urandom(8), "little") if seed is None else seed % 2**64
         return [np.array([key - 2**64 if key >= 2**63 else key, 0], np.int64)]
+
+    def _open_library(self, code: bytes) -> _Library:
+        return _Library(code)
 
     def _create(self, lanes: int, spin_us: int, device: int, plan: int | None, pin: bool) -> None:
         library = self._opened()

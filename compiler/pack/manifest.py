@@ -38,6 +38,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "options": dict(facts.options),
         "target": facts.target,
         "hardware": facts.hardware,
+        **({"requires": {"machine": program.machine, "features": program.features}} if program.machine else {}),
         "scheduler": plan.scheduler,
         "lanes": plan.lanes,
         "calls": len(plan.tiles),

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 
 from compiler.contract import CompileOptions
+from compiler.devices.device import Runner
 from compiler.errors import ModelTooLarge
 from compiler.ir.graph import Graph, Node
 from compiler.prove.effort import Effort, reference_effort
 
+EMULATED = 20.0
+"""Seconds that a run in an emulator takes for each second of an evaluation of the reference, at most: between 8 and 20
+of qemu-user with convolutional networks, by the floating-point operations that it emulates one by one."""
 TOLD_FROM_S = 30.0
 TOLD_FROM_BYTES = 4 << 30
 """From which on a notice says what proving takes."""
+
+
+def is_run(graph: Graph, options: CompileOptions, runner: Runner | None) -> bool:
+    """Whether the artifact is going to be run: something runs it, within the time that the options grant."""
+    if runner is None:
+        return False
+    return not runner.emulator or EMULATED * reference_effort(graph).seconds <= options.proof_limit_s
 
 
 def foreseen(graph: Graph, options: CompileOptions, memory_bytes: int | None = None) -> Effort:
@@ -51,6 +62,15 @@ def proof_notices(effort: Effort) -> list[str]:
         f"one evaluation of the float64 reference, by which the artifact is proved, takes about {effort.seconds:.0f} s "
         f"and {effort.bytes / 2**30:.1f} GiB"
     ]
+
+
+def run_notices(agreed: bool, runner: Runner | None, target: str) -> list[str]:
+    """That nothing was run, and why, or that an emulator ran it."""
+    if agreed:
+        how = f"agreement was judged under {runner.emulator}" if runner and runner.emulator else ""
+        return [f"{how}: this machine is no {target}, and no time was measured"] if how else []
+    nothing = f"nothing was run or compared with the reference: this machine is no {target}"
+    return [f"{nothing}, and under {runner.emulator} it would take longer than proof_limit_s" if runner else nothing]
 
 
 def _memory_problem(effort: Effort, limit: int) -> ModelTooLarge | None:

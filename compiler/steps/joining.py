@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from compiler.contract import BindingReport, CompileOptions, CompileReport
+from compiler.devices.device import Runner
 from compiler.errors import InternalError
 from compiler.pack.join import Part, join
 from compiler.pack.loader import Model
@@ -28,12 +29,14 @@ class Proved:
     """One binding's artifact, which agreed with the reference, and what came of it.
 
     inputs   by name, those that the binding was timed on
+    runner   what ran it; None where nothing does
     results  the SHA-256 of each output on these; None for a target that does not run here
     """
 
     part: Part
     report: CompileReport
     inputs: Mapping[str, np.ndarray]
+    runner: Runner | None
     results: tuple[str, ...] | None
 
 
@@ -41,10 +44,11 @@ def proved(session: Session, front: Front, built: Built, report: CompileReport, 
     """What is kept of a binding's artifact, which lies at `artifact`."""
     shapes, inputs = front.loaded.open_shapes, front.timed_inputs(session.options.seed)
     part = Part.of(artifact, dims_json(session.options, shapes))
-    if not session.backend.target.is_here:
-        return Proved(part, report, inputs, None)
-    with Model(artifact, plan=PLAN, verify=False, coded=True) as model:
-        return Proved(part, report, inputs, _results(model, inputs))
+    runner = session.backend.runner
+    if runner is None:
+        return Proved(part, report, inputs, None, None)
+    with runner.open(artifact, plan=PLAN, verify=False, coded=True) as model:
+        return Proved(part, report, inputs, runner, _results(model, inputs))
 
 
 def joined(
@@ -93,9 +97,9 @@ def joined(
 
 
 def _demand_same(artifact: Path, number: int, alone: Proved) -> None:
-    if alone.results is None:
+    if alone.runner is None:
         return
-    with Model(artifact, plan=PLAN, binding=number, coded=True) as model:
+    with alone.runner.open(artifact, plan=PLAN, binding=number, coded=True) as model:
         if _results(model, alone.inputs) != alone.results:
             raise InternalError(f"binding {number} gives other results in the artifact of all bindings than alone")
 

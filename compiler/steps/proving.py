@@ -94,12 +94,14 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
     UnsupportedModel for a model without a finite result.
     """
     options = session.options
-    if not session.backend.target.is_here or front.effort is None:
+    runner = session.backend.runner
+    if runner is None or front.effort is None:
         return Proof(None, 0.0)
     end = time.monotonic() + AGREE_SECONDS
     with ExitStack() as opened:
         models = [
-            opened.enter_context(Model(built.packed.path, plan=number, coded=True)) for number in built.plans.numbers
+            opened.enter_context(runner.open(built.packed.path, plan=number, coded=True))
+            for number in built.plans.numbers
         ]
         found = [_judged(session, front, built, models, case, end) for case in _cases(front, options, front.effort)]
         timed = front.timed_inputs(options.seed)
@@ -108,9 +110,9 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         def run_once() -> None:
             models[0].run_flat(inputs)
 
-        latency = model_latency(run_once, LATENCY_SECONDS)
+        latency_s = 0.0 if runner.emulator else model_latency(run_once, LATENCY_SECONDS).median
     sizes = tuple(SizeReport(case.sizes, verdict.errors) for case, verdict in found if case.sizes)
-    return Proof(reduce(merged, (verdict for _, verdict in found)), latency.median, sizes)
+    return Proof(reduce(merged, (verdict for _, verdict in found)), latency_s, sizes)
 
 
 def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Case]:

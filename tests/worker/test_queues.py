@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from compiler.codegen.build import find_toolchain
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda import target as cuda
@@ -49,6 +52,20 @@ def test_a_builder_takes_what_the_compiler_here_can_make_and_runs_nothing() -> N
 def test_a_builder_also_builds_what_cannot_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "runs_here", lambda profile: False)
     assert set(HERE) <= set(resolve(["build"]).names)
+
+
+def test_a_builder_takes_other_architectures_where_there_is_a_compiler_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = {profile.name for profile in cpu.PROFILES if profile.machine != platform.machine()}
+    cross = {shutil.which(f"{profile.machine}-linux-gnu-gcc") for profile in cpu.PROFILES if profile.name in other}
+    assert bool(other & set(resolve(["build"]).names)) == any(cross)
+    for name in ("gcc", "as", "ld"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find_toolchain.cache_clear()
+    assert not other & set(resolve(["build"]).names)
+    find_toolchain.cache_clear()
 
 
 def test_both_together_are_the_union_and_hold_the_device() -> None:

@@ -22,6 +22,8 @@ from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import count_tiles, lower
 from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
+from compiler.devices.cpu.emulation.emulator import find_emulator
+from compiler.devices.cpu.emulation.model import emulated_model
 from compiler.devices.cpu.measure.handover import measure_handover
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
 from compiler.devices.cpu.measure.rates import measure_rates, rates_of
@@ -30,7 +32,7 @@ from compiler.devices.cpu.measure.timer import TIMER_SOURCE
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.repacked import repacked_bytes
 from compiler.devices.cpu.target import CpuTarget, resolve
-from compiler.devices.device import COMPILERS, Staged
+from compiler.devices.device import COMPILERS, Runner, Staged
 from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover
@@ -42,7 +44,9 @@ from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
 from compiler.knowledge.making import handover_record
 from compiler.knowledge.records import Records
+from compiler.measure.memory import allocate
 from compiler.measure.plans import Raced
+from compiler.pack.loader import Model
 from compiler.trace import Hurry, unhurried
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import best_by_model
@@ -55,7 +59,7 @@ def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuB
     """
     target = resolve(options.target)
     target.check_precision(options.precision)
-    return CpuBackend(target, find_toolchain(environment_compiler(environment)))
+    return CpuBackend(target, find_toolchain(environment_compiler(environment), target.machine))
 
 
 @dataclass(frozen=True)
@@ -208,8 +212,15 @@ class CpuBackend:
     ) -> Program:
         return emit(kernels, plan, self.target, self.toolchain, COMPILERS, self.objects, others, weights)
 
+    @property
+    def runner(self) -> Runner | None:
+        if self.target.is_here:
+            return Runner(Model)
+        emulator = find_emulator(self.target, self.toolchain)
+        return Runner(emulated_model(emulator), str(emulator)) if emulator else None
+
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
-        return nullcontext(LibraryStepper(kernels, plan, self.target, self.toolchain))
+        return LibraryStepper(kernels, plan, self.target, self.toolchain)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """An algorithm of a precision is named after it."""
@@ -248,6 +259,26 @@ def _timer_library(target: CpuTarget, toolchain: Toolchain) -> bytes:
     return build_library({"timer.c": TIMER_SOURCE}, target, toolchain)
 
 
+KernelCall = Callable[[str, Sequence[np.ndarray], np.ndarray, int, int], None]
+"""Runs tile tasks [first, past) of the kernel of a name, on flat operands and scratch."""
+
+
+def _calls_of(code: bytes) -> KernelCall:
+    """Of the kernels in a library for this machine."""
+    with tempfile.TemporaryDirectory(prefix="tw-step-") as folder:
+        path = Path(folder) / "kernels.so"
+        path.write_bytes(code)
+        library = ctypes.CDLL(str(path))
+
+    def call(name: str, operands: Sequence[np.ndarray], scratch: np.ndarray, first: int, past: int) -> None:
+        pointers = (ctypes.c_void_p * len(operands))(*(array.ctypes.data for array in operands))
+        getattr(library, name)(
+            pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(first), ctypes.c_long(past)
+        )
+
+    return call
+
+
 class LibraryStepper:
     """Runs single calls of a plan from a library of its kernels: `measure.bisect.Stepper`."""
 
@@ -261,19 +292,22 @@ class LibraryStepper:
         }
         distinct = list({kernel.name: kernel for kernel in self._lowered}.values())
         code = build_library(kernel_sources(distinct), target, toolchain)
-        with tempfile.TemporaryDirectory(prefix="tw-step-") as folder:
-            path = Path(folder) / "kernels.so"
-            path.write_bytes(code)
-            self._library = ctypes.CDLL(str(path))
+        emulator = find_emulator(target, toolchain)
+        self._guest = emulator.open(code) if emulator else None
+        self._call: KernelCall = self._guest.call if self._guest else _calls_of(code)
+
+    def __enter__(self) -> LibraryStepper:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self._guest:
+            self._guest.close()
 
     def run(self, position: int, operands: Sequence[np.ndarray]) -> None:
         """Runs all tiles of a call on flat operands, packing what its kernel wants packed."""
         kernel = self._lowered[position]
         arrays = [self._operand(position, slot, kernel, array) for slot, array in enumerate(operands)]
-        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        scratch = np.empty(kernel.scratch_bytes + 4096, np.uint8)
-        aligned = ctypes.c_void_p(-(-scratch.ctypes.data // 64) * 64)
-        getattr(self._library, kernel.name)(pointers, aligned, ctypes.c_long(0), ctypes.c_long(kernel.tiles))
+        self._call(kernel.name, arrays, allocate(kernel.scratch_bytes), 0, kernel.tiles)
 
     def _operand(self, position: int, slot: int, kernel: Lowered, array: np.ndarray) -> np.ndarray:
         packing = kernel.packings.get(slot)

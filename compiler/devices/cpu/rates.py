@@ -29,6 +29,22 @@ class Rates:
         return self.memory_per_ns if self.in_memory else self.l3_per_ns
 
     @staticmethod
+    def of_cycles(ghz: float, *, fma: float, l1: float, l2: float, l3: float, memory: float) -> Rates:
+        """Of a core with published figures: vector multiply-adds and bytes read per cycle.
+
+        Cores together are taken to read twice as much of a level that they share, and half as much again of memory.
+        """
+        return Rates(
+            fma_per_ns=ghz * fma,
+            l1_per_ns=ghz * l1,
+            l2_per_ns=ghz * l2,
+            l3_per_ns=ghz * l3,
+            memory_per_ns=ghz * memory,
+            all_l3_per_ns=2 * ghz * l3,
+            all_memory_per_ns=1.5 * ghz * memory,
+        )
+
+    @staticmethod
     def modest(vector_floats: int) -> Rates:
         """Of an unknown machine with vectors of that width.
 

@@ -16,6 +16,8 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 BYTE_DOT, BF16_DOT = "avx512_vnni", "avx512_bf16"
 """Dot products of four bytes (VPDPBUSD) and of two bf16 (VDPBF16PS) for each lane of a 512-bit vector."""
+ARM_BYTE_DOT, ARM_MIXED_DOT, ARM_BF16_DOT = "asimddp", "i8mm", "bf16"
+"""The same for a 128-bit vector of an ARM CPU: signed bytes (SDOT), unsigned with signed ones (USDOT), bf16 (BFDOT)."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,51 @@ class CpuTarget:
     @property
     def multiplies_bytes(self) -> bool:
         """Whether one instruction adds four products of bytes to each 32-bit lane of a whole vector."""
-        return bool({BYTE_DOT, "avx_vnni"} & {*self.features})
+        return bool({BYTE_DOT, "avx_vnni", ARM_BYTE_DOT} & {*self.features})
+
+    def takes_signed(self, signed: bool) -> bool:
+        """Whether the first bytes of such a product are held as signed ones, where they are signed, or are not."""
+        return ARM_BYTE_DOT in self.features and (signed or ARM_MIXED_DOT not in self.features)
+
+    @property
+    def multiplies_by_lane(self) -> bool:
+        """Whether products take one operand from a single lane of a vector."""
+        return self.machine == "aarch64"
+
+    @property
+    def broadcasts(self) -> int:
+        """Registers for elements that are multiplied with whole vectors.
+
+        One where an instruction reads them from memory; else one is loaded while another is multiplied with.
+        """
+        return 2 if self.multiplies_by_lane else 1
+
+    @property
+    def parts_of_halves(self) -> int:
+        """Registers that a vector of pairs of 16-bit integers is taken apart into to be multiplied (SMLAL)."""
+        return 2 if self.multiplies_by_lane else 1
+
+    @property
+    def halves_per_fma(self) -> float:
+        """Vectors of two products of 16-bit integers each, added to 32 bits, for each vector of fp32 products.
+
+        SMLAL adds one of them at a time, and has one unit where FMLA has two.
+        """
+        return 0.25 if self.multiplies_by_lane else 0.5
 
     @property
     def multiplies_bf16(self) -> bool:
         """Whether one instruction adds two products of bf16 to each fp32 lane of a whole vector."""
-        return BF16_DOT in self.features
+        return bool({BF16_DOT, ARM_BF16_DOT} & {*self.features})
 
     def check_precision(self, precision: str) -> None:
         """Raises TargetUnavailable where the target has no arithmetic of this precision."""
         if precision == "bf16" and not self.multiplies_bf16:
-            able = ", ".join(profile.name for profile in PROFILES if profile.multiplies_bf16)
+            needed = ARM_BF16_DOT if self.machine == "aarch64" else BF16_DOT
+            like = [profile for profile in PROFILES if profile.machine == self.machine]
+            able = ", ".join(profile.name for profile in like if profile.multiplies_bf16)
             raise TargetUnavailable(
-                f"precision bf16 needs the CPU feature {BF16_DOT}, which target {self.name} has not",
+                f"precision bf16 needs the CPU feature {needed}, which target {self.name} has not",
                 fix=f"use precision fp32, or one of the targets {able}",
             )
 
@@ -99,6 +133,57 @@ def _with(profile: CpuTarget, suffix: str, *features: str) -> CpuTarget:
     )
 
 
+_IN_ORDER = "-fno-schedule-insns"
+"""GCC else moves loads of broadcast elements up before it gives out registers, and then runs out of them: sums of a
+register tile went to the stack in every turn. Cores that take instructions out of order need no such help."""
+
+
+def _arm(name: str, extensions: str, *features: str) -> CpuTarget:
+    """A profile of NEON, 32 registers of 128 bits, with these features of /proc/cpuinfo besides."""
+    march = f"-march=armv8.2-a+{extensions}" if extensions else "-march=armv8-a"
+    return CpuTarget(
+        f"cpu:{name}",
+        "aarch64",
+        (march, _IN_ORDER),
+        ("asimd", *features),
+        vector_floats=4,
+        vector_registers=32,
+        rates=Rates.modest(4),
+    )
+
+
+_V8_2 = ("atomics", ARM_BYTE_DOT)
+"""What code for ARMv8.2 with dot products may use beyond NEON: its counters of tasks are atomic instructions."""
+_ARM = (
+    _arm("aarch64-bf16", "dotprod+i8mm+bf16", *_V8_2, ARM_MIXED_DOT, ARM_BF16_DOT),
+    _arm("aarch64-i8mm", "dotprod+i8mm", *_V8_2, ARM_MIXED_DOT),
+    _arm("aarch64-dotprod", "dotprod", *_V8_2),
+    _arm("aarch64", ""),
+)
+
+
+def _core(name: str, like: int, l1: int, l2: int, l3: int, rates: Rates) -> CpuTarget:
+    """A core by its name, with the instructions of one of _ARM; caches in KiB."""
+    return replace(
+        _ARM[like],
+        name=f"cpu:{name}",
+        flags=(*_ARM[like].flags, f"-mtune={name}"),
+        l1_bytes=l1 * 1024,
+        l2_bytes=l2 * 1024,
+        l3_bytes=l3 * 1024,
+        rates=rates,
+    )
+
+
+_ARM_CORES = (
+    _core("neoverse-v1", 0, 64, 1024, 32768, Rates.of_cycles(2.6, fma=4, l1=48, l2=32, l3=12, memory=8)),
+    _core("neoverse-n1", 2, 64, 1024, 32768, Rates.of_cycles(2.5, fma=2, l1=32, l2=19, l3=8, memory=6)),
+    _core("cortex-a76", 2, 64, 512, 2048, Rates.of_cycles(2.4, fma=2, l1=32, l2=19, l3=8, memory=4)),
+    _core("cortex-a72", 3, 32, 1024, 1024, Rates.of_cycles(1.8, fma=1, l1=16, l2=8, l3=8, memory=2)),
+    _core("cortex-a53", 3, 32, 512, 512, Rates.of_cycles(1.4, fma=1, l1=8, l2=4, l3=4, memory=2)),
+)
+"""Where their figures are from: docs/arm.md."""
+
 PROFILES: tuple[CpuTarget, ...] = (
     _with(_V4, "bf16", BYTE_DOT, BF16_DOT),
     _with(_V4, "vnni", BYTE_DOT),
@@ -114,17 +199,11 @@ PROFILES: tuple[CpuTarget, ...] = (
         vector_registers=16,
         rates=Rates.modest(4),
     ),
-    CpuTarget(
-        "cpu:aarch64",
-        "aarch64",
-        ("-march=armv8-a",),
-        ("asimd",),
-        vector_floats=4,
-        vector_registers=32,
-        rates=Rates.modest(4),
-    ),
+    *_ARM,
+    *_ARM_CORES,
 )
-"""Best first: this machine is the first profile whose features it has."""
+"""Best first: this machine is the first profile whose features it has. Cores by name come last: a machine is taken for
+one only where its name is asked for."""
 
 
 def resolve(name: str) -> CpuTarget:

@@ -31,6 +31,7 @@ from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
+from compiler.devices.device import Runner
 from compiler.devices.whole import race_programs
 from compiler.errors import ToolchainFailed, VerifyError
 from compiler.fuse.storage import with_storage
@@ -43,6 +44,7 @@ from compiler.ir.tile import Tile, Variant
 from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
+from compiler.pack.loader import Model
 from compiler.schedule import JointLaunch
 from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.trace import Hurry, unhurried
@@ -223,6 +225,10 @@ class CudaBackend:
         if others:
             raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
         return emit_cuda(kernels, plan, self.target, self.toolchain, CORES, self._images, weights)
+
+    @property
+    def runner(self) -> Runner | None:
+        return Runner(Model) if self.target.is_here else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
         return CudaStepper(kernels, plan, self.candidates)

@@ -1,4 +1,4 @@
-"""The `bf16` algorithm: fp32 contractions with operands rounded to bf16 and sums in fp32 (VDPBF16PS)."""
+"""The `bf16` algorithm: fp32 contractions with operands rounded to bf16 and sums in fp32 (VDPBF16PS, BFDOT)."""
 
 from __future__ import annotations
 
@@ -57,9 +57,12 @@ def _staged(a: Expr) -> Staged:
 
 @dataclass
 class _Bf16(DotContraction):
-    dot: ClassVar[str] = "tw_dot_bf16"
     total: ClassVar[DType] = DType.F32
     suffix: ClassVar[str] = "bf16"
+
+    @property
+    def dot(self) -> str:
+        return "tw_dot_bf16"
 
     @property
     def b(self) -> Expr:

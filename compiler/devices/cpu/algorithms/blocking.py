@@ -15,9 +15,9 @@ def even_part(total: int, most: int) -> int:
     return parts(total, parts(total, most))
 
 
-def most_rows(vectors: int, target: CpuTarget) -> int:
-    """Rows of a register tile of so many vectors.
+def most_rows(vectors: int, target: CpuTarget, parts: int = 1) -> int:
+    """Rows of a register tile of so many vectors, of which products take so many `parts` each.
 
-    Their sums, a row of B and a broadcast element of A fill the registers.
+    Their sums, a row of B and broadcast elements of A fill the registers.
     """
-    return max((target.vector_registers - vectors - 1) // vectors, 1)
+    return max((target.vector_registers - parts * (vectors + target.broadcasts)) // vectors, 1)

@@ -63,6 +63,7 @@ class DotProduct:
     steps_per_ns  vectors of products that one core adds in a nanosecond
     staged        whether rows of A are copied before they are multiplied
     packed        whether B is packed ahead of time
+    parts         registers that a vector of B is taken apart into, elements of A being restricted to the first of them
     """
 
     algorithm: str
@@ -71,6 +72,7 @@ class DotProduct:
     steps_per_ns: float
     staged: bool
     packed: bool
+    parts: int = 1
 
     @property
     def steps(self) -> int:
@@ -80,11 +82,12 @@ class DotProduct:
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Tiles m x n of registers, cheapest by the model first."""
         proposals, cuts = [], []
-        for vectors in range(1, MAX_VECTORS + 1):
+        least = self.parts if self.view.columns > target.vector_floats else 1
+        for vectors in range(least, MAX_VECTORS + 1):
             panel = vectors * target.vector_floats
-            if vectors > 1 and panel - self.view.columns >= target.vector_floats:
+            if vectors > least and panel - self.view.columns >= target.vector_floats:
                 break
-            rows = even_part(self.view.rows, most_rows(vectors, target))
+            rows = even_part(self.view.rows, most_rows(vectors, target, self.parts))
             proposals.append(self._proposal(rows, panel, target, lanes))
             if self.view.batches == 1 and -(-self.view.rows // rows) >= lanes:
                 cut = self._proposal(rows, panel, target, lanes, lanes)
@@ -185,12 +188,12 @@ class DotContraction(Lowering):
     """How B is packed: ahead of time, or in the same order by the task itself."""
     staged: Staged
     row_step: int
-    dot: ClassVar[str]
-    """The C function of a step."""
     total: ClassVar[DType]
     """Of the sums."""
     suffix: ClassVar[str]
     """Of the C functions that store elements of A."""
+    lone_group: ClassVar[str] = "tw_lone_group"
+    """The C function that loads a group of A into the first lane of a vector."""
 
     def __post_init__(self) -> None:
         self.writer = Writer()
@@ -211,6 +214,11 @@ class DotContraction(Lowering):
         self.scalar_type = C_TYPES[self.total]
 
     # What subclasses say
+
+    @property
+    def dot(self) -> str:
+        """The C function of a step."""
+        raise NotImplementedError
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
         """A statement that stages `count` contiguous elements of A."""
@@ -282,6 +290,7 @@ class DotContraction(Lowering):
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         step = self.row_step or self.row_bytes
         kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
+        load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
         head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
         with writer.block(f"static inline __attribute__((always_inline)) {head}"):
             writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
@@ -290,10 +299,10 @@ class DotContraction(Lowering):
                     place = f"b + (k * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
                     writer.line(f"const vi y{vector} = tw_groups({place});")
                 for row in range(rows):
-                    writer.line(f"const vi x{row} = tw_group(a + k * {LANE_BYTES} + {row * step}L);")
+                    writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * step}L);")
                     for vector in range(shape.vectors):
                         acc = f"acc[{row}][{vector}]"
-                        writer.line(f"{acc} = {self.dot}({acc}, x{row}, y{vector});")
+                        writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
             writer.line(f"#pragma GCC unroll {rows}")
             with writer.block(f"for (int row = 0; row < {rows}; row++)"):
                 for vector in range(shape.vectors):

@@ -1,15 +1,16 @@
 """The `integer` algorithm: products of bytes with zero points, summed exactly in int32.
 
-There are two forms. Where the target multiplies bytes (VPDPBUSD), A is held as unsigned and B as signed bytes: what is
-of the other kind is moved by 128, and its zero point with it. With a' = A + s, p' = p + s, b' = B - t, q' = q - t,
+There are two forms. Where the target multiplies bytes, B is held as signed bytes and A as unsigned ones (VPDPBUSD,
+USDOT) or as signed ones (SDOT): what is of the other kind is moved by 128, and its zero point with it. With a' = A + s,
+p' = p + s, b' = B - t, q' = q - t,
 
     sum (A - p)(B - q) = sum a' b'  -  p' (sum b' - K q')  -  q' sum a'
 
 The sums of b' over k are packed behind each panel. Those of a' are taken of staged rows, and only where q' may differ
 from 0.
 
-Anywhere else both operands are held in 16 bits (VPMADDWD), A less its zero point, and only the last term is left. All
-of it is exact modulo 2**32, and so is the result.
+Anywhere else both operands are held in 16 bits (VPMADDWD, SMLAL), A less its zero point, and only the last term is
+left. All of it is exact modulo 2**32, and so is the result.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ def integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pro
         "integer",
         form.view,
         group=4 if bytes_too else 2,
-        steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else 0.5),
-        staged=not (bytes_too and row_step(form, Slots(workload))),
+        steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else target.halves_per_fma),
+        staged=not (bytes_too and row_step(form, Slots(workload), _holds_signed(form, target))),
         packed=form.packing(workload, target.vector_floats) is not None,
+        parts=1 if bytes_too else target.parts_of_halves,
     ).tiles(target, lanes)
 
 
@@ -62,7 +64,8 @@ def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Low
     found = form.packing(workload, shape.panel)
     panels = found[1] if found else Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
     lowering: type[_Bytes | _Halves] = _Bytes if target.multiplies_bytes else _Halves
-    groups = lowering.groups_of(form, panels)
+    signed = _holds_signed(form, target)
+    groups = lowering.groups_of(form, panels, signed)
     packing = (found[0], groups) if found else None
     slots = Slots(workload)
     return lowering(
@@ -74,10 +77,16 @@ def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Low
         target,
         packing,
         groups,
-        lowering.staged_of(form),
-        lowering.row_step_of(form, slots),
+        lowering.staged_of(form, signed),
+        lowering.row_step_of(form, slots, signed),
         form=form,
+        signed=signed,
     )
+
+
+def _holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
+    """Whether the bytes of A are held as signed ones."""
+    return target.takes_signed(form.a.value.dtype is DType.I8)
 
 
 def _plus(expr: Expr | None, number: int) -> Expr:
@@ -92,6 +101,8 @@ class _Integer(DotContraction):
     """What both forms share: the terms that zero points add to a sum."""
 
     form: IntegerContraction
+    signed: bool
+    """Whether the bytes of A are held as signed ones, where they are held as bytes."""
     total: ClassVar[DType] = I32
 
     @property
@@ -136,28 +147,31 @@ class _Integer(DotContraction):
 
 @dataclass
 class _Bytes(_Integer):
-    """Unsigned bytes of A with signed ones of B."""
+    """Bytes of A, unsigned or signed, with signed ones of B."""
 
-    dot: ClassVar[str] = "tw_dot_bytes"
     suffix: ClassVar[str] = "u8"
 
+    @property
+    def dot(self) -> str:
+        return "tw_dot_signed" if self.signed else "tw_dot_bytes"
+
     @staticmethod
-    def groups_of(form: IntegerContraction, panels: Panels) -> Groups:
-        moved = form.a.fixed_zero is None or form.a.fixed_zero + form.a_shift != 0
+    def groups_of(form: IntegerContraction, panels: Panels, signed: bool) -> Groups:
+        moved = form.a.fixed_zero is None or form.a.fixed_zero + form.a_shift(signed) != 0
         return Groups(panels, DType.I8, form.b_shift, sums=moved)
 
     @staticmethod
-    def staged_of(form: IntegerContraction) -> Staged:
-        a, moved = form.a, form.a_shift
+    def staged_of(form: IntegerContraction, signed: bool) -> Staged:
+        a, moved = form.a, form.a_shift(signed)
         source = a.value if isinstance(a.value, Load) else None
         return Staged(_plus(Cast(a.value, I32), moved), _plus(a.zero, moved), a.condition, source)
 
     @staticmethod
-    def row_step_of(form: IntegerContraction, slots: Slots) -> int:
-        return row_step(form, slots)
+    def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
+        return row_step(form, slots, signed)
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
-        return f"tw_copy_bytes({to}, {source}, {count}, {self.form.a_shift});"
+        return f"tw_copy_bytes({to}, {source}, {count}, {abs(self.form.a_shift(self.signed))});"
 
     def fill(self, to: str, count: str, emitter: Emitter) -> str:
         return f"memset({to}, {emitter.scalar(self.staged.padding)}, {count});"
@@ -197,22 +211,26 @@ class _Bytes(_Integer):
 class _Halves(_Integer):
     """Both operands in 16 bits."""
 
-    dot: ClassVar[str] = "tw_dot_halves"
     suffix: ClassVar[str] = "i16"
+    lone_group: ClassVar[str] = "tw_lone_halves"
+
+    @property
+    def dot(self) -> str:
+        return "tw_dot_halves"
 
     @staticmethod
-    def groups_of(form: IntegerContraction, panels: Panels) -> Groups:
+    def groups_of(form: IntegerContraction, panels: Panels, signed: bool) -> Groups:
         return Groups(panels, DType.I16, form.b.fixed_zero or 0)
 
     @staticmethod
-    def staged_of(form: IntegerContraction) -> Staged:
+    def staged_of(form: IntegerContraction, signed: bool) -> Staged:
         a = form.a
         wide: Expr = Cast(a.value, I32)
         value = wide if a.zero is None else Apply("sub", (wide, a.zero))
         return Staged(value, Const(0, I32), a.condition, a.value if isinstance(a.value, Load) else None)
 
     @staticmethod
-    def row_step_of(form: IntegerContraction, slots: Slots) -> int:
+    def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
         return 0
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:

@@ -46,6 +46,8 @@ def host_source(
         writer.line(f'#include "{header}"')
     writer.line("#include <math.h>")
     writer.line("#include <stddef.h>")
+    if target.machine == "aarch64":
+        writer.line("#include <sys/auxv.h>")
     writer.line()
     _structs(writer)
     ports(writer, kernels)
@@ -136,6 +138,16 @@ def _tasks(writer: Writer, number: int, plan: Plan) -> None:
     table(writer, "task", f"tasks_{number}", f"TASKS_{number}", rows)
 
 
+ARM_BITS = {
+    "asimd": ("AT_HWCAP", 1),
+    "atomics": ("AT_HWCAP", 8),
+    "asimddp": ("AT_HWCAP", 20),
+    "i8mm": ("AT_HWCAP2", 13),
+    "bf16": ("AT_HWCAP2", 14),
+}
+"""In which word of the auxiliary vector, and at which bit, Linux tells a program of a feature of /proc/cpuinfo."""
+
+
 def _cpu_check(writer: Writer, target: CpuTarget) -> None:
     """A function that names the first feature this CPU lacks, or returns NULL."""
     with writer.block("static const char *cpu_is_missing(void)"):
@@ -144,5 +156,9 @@ def _cpu_check(writer: Writer, target: CpuTarget) -> None:
             for feature in target.features:
                 name = C_FEATURES.get(feature, feature)
                 writer.line(f'if (!__builtin_cpu_supports("{name}")) return "{name}";')
+        elif target.machine == "aarch64":
+            for feature in target.features:
+                word, bit = ARM_BITS[feature]
+                writer.line(f'if (!(getauxval({word}) >> {bit} & 1)) return "{feature}";')
         writer.line("return NULL;")
     writer.line()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.codegen.build import Objects, Toolchain
 from compiler.codegen.calls import lower_each, workload_of
@@ -103,7 +103,8 @@ def _programs(
         sources = {"model.c": host, **shared}
         library = build_library(sources, target, toolchain, jobs, stop=stop, objects=kept)
         sources = {**runtime_headers(sources.values()), **sources}
-        programs.append(Program(sources, library, whole, inputs, outputs, toolchain.identity(target)))
+        made = Program(sources, library, whole, inputs, outputs, toolchain.identity(target))
+        programs.append(replace(made, machine=target.machine, features=target.features))
     return programs
 
 

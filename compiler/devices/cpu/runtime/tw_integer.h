@@ -45,13 +45,41 @@ TW_INLINE vi tw_widen_i8(const void *p) { return (vi)_mm256_cvtepi8_epi32(_mm_lo
 TW_INLINE vi tw_widen_u8(const void *p) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
 TW_INLINE vi tw_widen_i16(const void *p) { return (vi)_mm256_cvtepi16_epi32(_mm_loadu_si128(p)); }
 TW_INLINE vi tw_widen_u16(const void *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(p)); }
+#elif defined(__ARM_NEON) && TW_LANES == 4
+#define TW_WIDEN(name, x) tw_widen_##name(&(x))
+#define TW_NARROW(name, x) tw_narrow_##name(x)
+TW_INLINE uint8x8_t tw_four_bytes(const void *p) {
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    return vcreate_u8(four);
+}
+TW_INLINE vi tw_widen_i8(const void *p) { return (vi)vmovl_s16(vget_low_s16(vmovl_s8((int8x8_t)tw_four_bytes(p)))); }
+TW_INLINE vi tw_widen_u8(const void *p) { return (vi)vmovl_u16(vget_low_u16(vmovl_u8(tw_four_bytes(p)))); }
+TW_INLINE vi tw_widen_i16(const void *p) { return (vi)vmovl_s16(vld1_s16(p)); }
+TW_INLINE vi tw_widen_u16(const void *p) { return (vi)vmovl_u16(vld1_u16(p)); }
+typedef int8_t tw_bytes_of __attribute__((vector_size(4)));
+typedef int16_t tw_halves_of __attribute__((vector_size(8)));
+TW_INLINE tw_bytes_of tw_narrow_bytes(vi x) {
+    int16x4_t halves = vmovn_s32((int32x4_t)x);
+    tw_bytes_of bytes;
+    uint32_t four = vget_lane_u32((uint32x2_t)vmovn_s16(vcombine_s16(halves, halves)), 0);
+    memcpy(&bytes, &four, sizeof bytes);
+    return bytes;
+}
+#define tw_narrow_i8(x) (v_i8)tw_narrow_bytes(x)
+#define tw_narrow_u8(x) (v_u8)tw_narrow_bytes(x)
+#define tw_narrow_i16(x) (v_i16)vmovn_s32((int32x4_t)(x))
+#define tw_narrow_u16(x) (v_u16)vmovn_s32((int32x4_t)(x))
 #else
 #define TW_WIDEN(name, x) __builtin_convertvector(x, vi)
+#endif
+#ifndef TW_NARROW
+#define TW_NARROW(name, x) __builtin_convertvector(x, v_##name)
 #endif
 #define TW_SHORT(name, type) \
     typedef type v_##name __attribute__((vector_size(sizeof(type) * TW_LANES), aligned(sizeof(type)), may_alias)); \
     TW_INLINE vi tw_load_##name(const type *p) { return TW_WIDEN(name, *(const v_##name *)p); } \
-    TW_INLINE void tw_store_##name(type *p, vi x) { *(v_##name *)p = __builtin_convertvector(x, v_##name); } \
+    TW_INLINE void tw_store_##name(type *p, vi x) { *(v_##name *)p = TW_NARROW(name, x); } \
     TW_INLINE vi tw_load_##name##_n(const type *p, long n) { \
         vi x = {0}; \
         for (long lane = 0; lane < n; lane++) x[lane] = p[lane]; \
@@ -102,6 +130,12 @@ TW_INLINE vi tw_groups(const void *p) { return *(const vi_any *)p; }
 TW_INLINE vi tw_dot_bytes(vi sum, vi a, vi b) { return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b); }
 #elif defined(__AVXVNNI__) && TW_LANES == 8
 TW_INLINE vi tw_dot_bytes(vi sum, vi a, vi b) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b); }
+#elif defined(__ARM_FEATURE_MATMUL_INT8) && TW_LANES == 4
+TW_INLINE vi tw_dot_bytes(vi sum, vi a, vi b) { return (vi)vusdotq_s32((int32x4_t)sum, (uint8x16_t)a, (int8x16_t)b); }
+#endif
+/* Four products of signed bytes with signed ones. */
+#if defined(__ARM_FEATURE_DOTPROD) && TW_LANES == 4
+TW_INLINE vi tw_dot_signed(vi sum, vi a, vi b) { return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)a, (int8x16_t)b); }
 #endif
 
 /* The same of two products of signed 16-bit integers. */
@@ -112,6 +146,12 @@ TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) { return sum + (vi)_mm256_madd_ep
 #elif defined(__SSE2__) && TW_LANES == 4
 #include <emmintrin.h>
 TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) { return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); }
+#elif defined(__ARM_NEON) && TW_LANES == 4
+TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) {
+    int32x4_t low = vmull_s16(vget_low_s16((int16x8_t)a), vget_low_s16((int16x8_t)b));
+    int32x4_t high = vmull_high_s16((int16x8_t)a, (int16x8_t)b);
+    return tw_add_i(sum, (vi)vpaddq_s32(low, high));
+}
 #else
 TW_INLINE vi tw_dot_halves(vi sum, vi a, vi b) {
     vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
@@ -133,6 +173,59 @@ TW_INLINE void tw_copy_bf16(tw_bf16 *to, const float *from, long n) {
     for (; at + TW_LANES <= n; at += TW_LANES) tw_store_bf16(to + at, tw_load(from + at));
     if (at < n) tw_store_bf16_n(to + at, tw_load_n(from + at, n - at), n - at);
 }
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && TW_LANES == 4
+TW_INLINE vf tw_dot_bf16(vf sum, vi a, vi b) { return (vf)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)a, (bfloat16x8_t)b); }
+TW_INLINE uint16x4_t tw_round_bf16(vf x) { return (uint16x4_t)vget_low_bf16(vcvtq_low_bf16_f32((float32x4_t)x)); }
+TW_INLINE void tw_store_bf16(tw_bf16 *p, vf x) { vst1_u16(p, tw_round_bf16(x)); }
+TW_INLINE void tw_store_bf16_n(tw_bf16 *p, vf x, long n) {
+    uint16x4_t rounded = tw_round_bf16(x);
+    for (long lane = 0; lane < n; lane++) p[lane] = rounded[lane];
+}
+TW_INLINE vi tw_pair_bf16(vf a, vf b) {
+    return (vi)vmovl_u16(tw_round_bf16(a)) | (vi)vshll_n_u16(tw_round_bf16(b), 16);
+}
+TW_INLINE void tw_copy_bf16(tw_bf16 *to, const float *from, long n) {
+    long at = 0;
+    for (; at + TW_LANES <= n; at += TW_LANES) tw_store_bf16(to + at, tw_load(from + at));
+    if (at < n) tw_store_bf16_n(to + at, tw_load_n(from + at, n - at), n - at);
+}
+#endif
+
+/* ARM multiplies by one lane of a vector: a group of A is loaded into the first lane of one, which takes no arithmetic unit, and
+ * `_by` forms multiply it with every lane of b. */
+#if defined(__ARM_NEON) && TW_LANES == 4
+TW_INLINE vi tw_lone_group(const void *p) {
+    vi x;
+    __asm__("ldr %s0, %1" : "=w"(x) : "m"(*(const int32_t *)p));
+    return x;
+}
+/* One of the first 16 registers: others have no lanes of 16 bits to multiply by. */
+TW_INLINE vi tw_lone_halves(const void *p) {
+    vi x;
+    __asm__("ldr %s0, %1" : "=x"(x) : "m"(*(const int32_t *)p));
+    return x;
+}
+/* Two products of 16-bit integers: b's first and second ones are taken apart, which is done once for all rows. */
+TW_INLINE vi tw_dot_halves_by(vi sum, vi a, vi b) {
+    int16x4_t first = vget_low_s16(vuzp1q_s16((int16x8_t)b, (int16x8_t)b)), second = vget_low_s16(vuzp2q_s16((int16x8_t)b, (int16x8_t)b));
+    int32x4_t one = vmlal_laneq_s16((int32x4_t)sum, first, (int16x8_t)a, 0);
+    return (vi)vmlal_laneq_s16(one, second, (int16x8_t)a, 1);
+}
+#if defined(__ARM_FEATURE_DOTPROD)
+TW_INLINE vi tw_dot_signed_by(vi sum, vi a, vi b) {
+    return (vi)vdotq_laneq_s32((int32x4_t)sum, (int8x16_t)b, (int8x16_t)a, 0);
+}
+#endif
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+TW_INLINE vi tw_dot_bytes_by(vi sum, vi a, vi b) {
+    return (vi)vsudotq_laneq_s32((int32x4_t)sum, (int8x16_t)b, (uint8x16_t)a, 0);
+}
+#endif
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+TW_INLINE vf tw_dot_bf16_by(vf sum, vi a, vi b) {
+    return (vf)vbfdotq_laneq_f32((float32x4_t)sum, (bfloat16x8_t)b, (bfloat16x8_t)a, 0);
+}
+#endif
 #endif
 
 /* Groups of the integers of each lane, cut to their width. */

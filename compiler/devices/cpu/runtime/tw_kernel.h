@@ -10,6 +10,8 @@
 #include <string.h>
 #if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #ifndef TW_LANES
@@ -79,6 +81,29 @@ TW_INLINE vf tw_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
 TW_INLINE vf tw_floor(vf x) { return (vf)_mm256_floor_ps((__m256)x); }
 TW_INLINE vf tw_ceil(vf x) { return (vf)_mm256_ceil_ps((__m256)x); }
 TW_INLINE vf tw_round(vf x) { return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(__ARM_NEON) && TW_LANES == 4
+TW_INLINE vf tw_load_n(const float *p, long n) {
+    if (n == 4) return tw_load(p);
+    float32x4_t x = vdupq_n_f32(0);
+    if (n & 2) x = vcombine_f32(vld1_f32(p), vdup_n_f32(0));
+    if (n == 3) x = vld1q_lane_f32(p + 2, x, 2);
+    if (n == 1) x = vld1q_lane_f32(p, x, 0);
+    return (vf)x;
+}
+TW_INLINE void tw_store_n(float *p, vf x, long n) {
+    if (n == 4) tw_store(p, x);
+    else {
+        if (n & 2) vst1_f32(p, vget_low_f32((float32x4_t)x));
+        if (n == 3) p[2] = x[2];
+        if (n == 1) p[0] = x[0];
+    }
+}
+TW_INLINE vf tw_max_of(vf a, vf b) { return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+TW_INLINE vf tw_min_of(vf a, vf b) { return (vf)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+TW_INLINE vf tw_sqrt(vf x) { return (vf)vsqrtq_f32((float32x4_t)x); }
+TW_INLINE vf tw_floor(vf x) { return (vf)vrndmq_f32((float32x4_t)x); }
+TW_INLINE vf tw_ceil(vf x) { return (vf)vrndpq_f32((float32x4_t)x); }
+TW_INLINE vf tw_round(vf x) { return (vf)vrndnq_f32((float32x4_t)x); }
 #else
 TW_INLINE vf tw_load_n(const float *p, long n) {
     vf x = {0};
@@ -103,9 +128,14 @@ TW_EACH_LANE(tw_round, nearbyintf)
 #endif
 
 #if !(defined(__AVX512F__) && TW_LANES == 16)
+#if defined(__ARM_NEON) && TW_LANES == 4 /* max keeps a NaN of either */
+TW_INLINE vf tw_max(vf a, vf b) { return tw_max_of(a, b); }
+TW_INLINE vf tw_min(vf a, vf b) { return tw_min_of(a, b); }
+#else
 /* The machine's max returns its second argument when either is NaN: that keeps a NaN of `b`; one of `a` is put back. */
 TW_INLINE vf tw_max(vf a, vf b) { return tw_select(a != a, a, tw_max_of(a, b)); }
 TW_INLINE vf tw_min(vf a, vf b) { return tw_select(a != a, a, tw_min_of(a, b)); }
+#endif
 /* x where a < b, else y. */
 TW_INLINE vf tw_below(vf a, vf b, vf x, vf y) { return tw_select(a < b, x, y); }
 /* The first n lanes of x, `other` in the rest. */
@@ -283,6 +313,8 @@ TW_INLINE vf tw_permute(vf x, vi lanes) {
     return (vf)_mm512_permutexvar_ps((__m512i)lanes, (__m512)x);
 #elif defined(__AVX2__) && TW_LANES == 8
     return (vf)_mm256_permutevar8x32_ps((__m256)x, (__m256i)lanes);
+#elif defined(__ARM_NEON) && TW_LANES == 4
+    return (vf)vqtbl1q_u8((uint8x16_t)x, (uint8x16_t)(lanes * 0x04040404 + 0x03020100)); /* bytes of lanes */
 #else
     vf y;
     for (int at = 0; at < TW_LANES; at++) y[at] = x[lanes[at]];

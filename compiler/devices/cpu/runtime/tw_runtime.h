@@ -198,7 +198,11 @@ TW_EXPORT void tw_destroy(tw_instance *m) {
 TW_EXPORT int tw_create(const tw_config *config, tw_instance **instance) {
     *instance = NULL;
     const char *missing = cpu_is_missing();
+#if defined(__aarch64__)
+    if (missing) return fail("this CPU lacks %s, which the model was compiled to use: compile it for cpu:aarch64 or this machine", missing);
+#else
     if (missing) return fail("this CPU lacks %s, which the model was compiled to use: compile it for cpu:x86-64-v3 or this machine", missing);
+#endif
     tw_instance *m = aligned_alloc(64, sizeof *m);
     if (!m) return fail("out of memory");
     memset(m, 0, sizeof *m);

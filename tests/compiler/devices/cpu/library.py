@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.emit.program import kernel_sources
+from compiler.devices.cpu.emulation.emulator import Guest, find_emulator
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
@@ -75,13 +76,12 @@ class Library:
     """Kernels of one instruction set in one shared object."""
 
     lowered: Sequence[Lowered]
-    code: ctypes.CDLL = field(repr=False)
+    code: ctypes.CDLL | Guest = field(repr=False)
 
     @staticmethod
     def of(cases: Sequence[Case], target: CpuTarget, optimise: str = "") -> Library:
         lowered = [lower(f"k{number}_case", case.workload, case.tile, target) for number, case in enumerate(cases)]
-        code = build_library(kernel_sources(lowered), target, find_toolchain(), optimise=optimise)
-        return Library(lowered, loaded(code))
+        return Library(lowered, built(kernel_sources(lowered), target, optimise))
 
     def run(self, number: int, case: Case) -> tuple[np.ndarray, ...]:
         """The outputs; fails where the kernel wrote outside of them, or changed an input."""
@@ -113,8 +113,11 @@ class Library:
         """Runs tiles [begin, end)."""
         pointers = (ctypes.c_void_p * len(operands))(*(array.ctypes.data for array in operands))
         scratch = allocate(kernel.scratch_bytes + SLACK)
-        run = getattr(self.code, kernel.name)
-        run(pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(begin), ctypes.c_long(end))
+        if isinstance(self.code, Guest):
+            self.code.call(kernel.name, operands, scratch, begin, end)
+        else:
+            run = getattr(self.code, kernel.name)
+            run(pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(begin), ctypes.c_long(end))
         assert (scratch[kernel.scratch_bytes :] == GARBAGE).all(), f"scratch was overrun\n{kernel.text}"
 
 
@@ -122,6 +125,14 @@ def without_bool(buffer: Buffer) -> Buffer:
     """The same bytes, in a dtype that takes any of them as they are."""
     dtype = DType.U8 if buffer.dtype is DType.BOOL else buffer.dtype
     return replace(buffer, type=TensorType(dtype, buffer.type.shape), element=None)
+
+
+def built(sources: Mapping[str, str], target: CpuTarget, optimise: str = "") -> ctypes.CDLL | Guest:
+    """Sources as a library for a target, loaded here or by an emulator of the target's architecture."""
+    toolchain = find_toolchain(machine=target.machine)
+    code = build_library(sources, target, toolchain, optimise=optimise)
+    emulator = find_emulator(target, toolchain)
+    return emulator.open(code) if emulator else loaded(code)
 
 
 def loaded(code: bytes) -> ctypes.CDLL:

@@ -54,10 +54,16 @@ def test_a_profile_stays_as_it_is_on_a_machine_that_can_do_more(pretended) -> No
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 def test_a_profile_says_what_it_multiplies_and_tells_the_compiler(profile: CpuTarget) -> None:
-    vnni = {"avx512_vnni", "avx_vnni"} & {*profile.features}
-    assert profile.multiplies_bytes == bool(vnni)
-    assert profile.multiplies_bf16 == ("avx512_bf16" in profile.features)
-    for feature in (*vnni, *(["avx512_bf16"] if profile.multiplies_bf16 else [])):
+    of_bytes = {"avx512_vnni", "avx_vnni", "asimddp"} & {*profile.features}
+    of_bf16 = {"avx512_bf16", "bf16"} & {*profile.features}
+    assert profile.multiplies_bytes == bool(of_bytes)
+    assert profile.multiplies_bf16 == bool(of_bf16)
+    if profile.machine == "aarch64":
+        spelled = {"asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16"}
+        march = profile.flags[0].split("+")
+        assert {spelled[one] for one in profile.features if one in spelled} == {*march[1:]}
+        return
+    for feature in (*of_bytes, *of_bf16):
         assert f"-m{feature.replace('_', '')}" in profile.flags
 
 
@@ -67,14 +73,34 @@ def test_bf16_is_refused_by_the_name_of_the_missing_feature_and_with_targets_tha
         if profile.multiplies_bf16:
             profile.check_precision("bf16")
             continue
-        with pytest.raises(TargetUnavailable, match="avx512_bf16") as caught:
+        is_arm = profile.machine == "aarch64"
+        with pytest.raises(TargetUnavailable, match=" bf16, " if is_arm else "avx512_bf16") as caught:
             profile.check_precision("bf16")
-        assert "cpu:x86-64-v4-bf16" in caught.value.fix
+        assert ("cpu:aarch64-bf16" if is_arm else "cpu:x86-64-v4-bf16") in caught.value.fix
+        assert ("cpu:x86" in caught.value.fix) is not is_arm
 
 
 def test_an_arm_machine_is_known_by_its_features(pretended) -> None:  # type: ignore[no-untyped-def]
-    pretended("aarch64", "Features : fp asimd")
-    assert this_machine().name == "cpu:aarch64"
+    known = {
+        "cpu:aarch64": "fp asimd",
+        "cpu:aarch64-dotprod": "fp asimd evtstrm atomics asimdhp asimddp",
+        "cpu:aarch64-i8mm": "fp asimd atomics asimddp i8mm",
+        "cpu:aarch64-bf16": "fp asimd atomics asimddp sve i8mm bf16",
+    }
+    for name, features in known.items():
+        pretended("aarch64", f"Features : {features}")
+        assert this_machine().name == name
+    assert resolve("cpu:neoverse-n1").is_here
+    assert not resolve("cpu:x86-64-v2").is_here
+
+
+def test_an_arm_core_by_its_name_has_the_instructions_of_a_profile() -> None:
+    """A machine is never taken for one of them, since whatever it has a profile before them has too."""
+    plain = [profile for profile in PROFILES if profile.name.startswith("cpu:aarch64")]
+    for core in PROFILES[PROFILES.index(plain[-1]) + 1 :]:
+        (like,) = (one for one in plain if one.features == core.features)
+        assert core.flags == (*like.flags, f"-mtune={core.name.removeprefix('cpu:')}")
+        assert (core.vector_floats, core.vector_registers) == (4, 32)
 
 
 def test_a_machine_without_a_profile_is_told_to_name_one(pretended) -> None:  # type: ignore[no-untyped-def]

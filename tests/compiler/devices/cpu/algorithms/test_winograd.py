@@ -214,16 +214,14 @@ def cases(draw: st.DrawFn, target: CpuTarget) -> tuple[Filter, Case]:
 
 def judge(pairs: list[tuple[Filter, Case]], target: CpuTarget) -> None:
     """Compiles all cases into one library and compares each with the reference."""
-    lowered = [lower(f"k{number}_case", case.workload, case.tile, target) for number, (_, case) in enumerate(pairs)]
-    code = build_library(kernel_sources(lowered), target, find_toolchain(), optimise="-O1")
-    library = Library(lowered, loaded(code))
+    library = Library.of([case for _, case in pairs], target, "-O1")
     for number, (one, case) in enumerate(pairs):
         (got,) = library.run(number, case)
         names = [slot.name for slot in case.kernel.inputs]
         want = one.reference(dict(zip(names, case.inputs, strict=True)))
         sums = one.reference({name: np.abs(array) for name, array in zip(names, case.inputs, strict=True)})
         slack = 2e-6 + 4 * error_of(case)
-        description = f"{one}\n{case.tile}\n{lowered[number].text}"
+        description = f"{one}\n{case.tile}\n{library.lowered[number].text}"
         np.testing.assert_allclose(got, want, rtol=0, atol=slack * float(np.abs(sums).max()), err_msg=description)
 
 

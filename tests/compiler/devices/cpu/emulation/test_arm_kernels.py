@@ -1,0 +1,95 @@
+"""Every algorithm's kernels as ARM code, run by qemu-user and judged as those of this machine are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler.devices.cpu.algorithms.integer import integer_tiles
+from compiler.devices.cpu.emit.lower import lower
+from compiler.ir.evaluate import evaluate
+from tests.compiler.devices.cpu.algorithms import (
+    test_attention,
+    test_bf16,
+    test_contraction,
+    test_gated,
+    test_gemv,
+    test_integer,
+    test_integer_loops,
+    test_loops,
+    test_recurrent,
+    test_separable,
+    test_transpose,
+    test_window,
+    test_winograd,
+)
+from tests.compiler.devices.cpu.emulation.arm import BF16, DOT, MIXED, NEON, arm
+from tests.compiler.devices.cpu.library import Library, check, draws
+
+INTEGER_LOOPS = [
+    getattr(test_integer_loops, name)
+    for name in ("depthwise", "quantise", "dequantise", "pooled", "wrapped", "reduced")
+]
+
+
+def test_kernels_in_neon_equal_their_definition() -> None:
+    target = arm(NEON)
+    products = draws(test_contraction.tiled(test_contraction.kernels(), target), 12)
+    assert sum(case.tile.algorithm == "contraction" for case in products) > 4
+    joined = [case for case in draws(test_separable.cases(target).filter(lambda case: case is not None), 4) if case]
+    loops = [*draws(test_loops.maps(), 8), *draws(test_loops.reductions(), 8), *draws(test_loops.scans(), 4)]
+    moved = [test_transpose.case_of(text, 2, 2, 7, 17) for text in test_transpose.TRANSPOSED.values()]
+    small = [case for make in INTEGER_LOOPS for case in draws(test_integer_loops.cases(make), 2)]
+    halves = draws(test_integer.cases(target), 10)
+    assert sum(case.tile.algorithm == "integer" for case in halves) > 4
+    check([*products, *joined, *loops, *moved, *small, *halves], target, "-O1")
+
+
+def test_algorithms_with_judges_of_their_own_in_neon() -> None:
+    target = arm(NEON)
+    test_attention.check(draws(test_attention.cases(target), 3), target)
+    test_gemv.agrees(draws(test_gemv.cases(target), 6), target)
+    test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
+    windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
+    test_window.judged(draws(windows, 6), target)
+    filters = [(one, case) for one, case in draws(test_winograd.cases(target), 12) if case.tile.algorithm == "winograd"]
+    test_winograd.judge(
+        [(one, case) for one, case in filters if test_winograd.error_of(case) < test_winograd.MOST_ERROR], target
+    )
+
+
+def test_gated_products_in_neon() -> None:
+    test_gated.test_gated_products_are_what_their_definition_says(arm(NEON).name)
+
+
+@pytest.mark.parametrize(("name", "signed", "unsigned"), [(DOT, "sdot", "sdot"), (MIXED, "sdot", "usdot")])
+def test_products_of_bytes_equal_their_definition_bit_by_bit(name: str, signed: str, unsigned: str) -> None:
+    """Signed bytes are multiplied as they are, unsigned ones too where the target mixes them."""
+    target = arm(name)
+    drawn = draws(test_integer.cases(target), 24)
+    byte_products = [case for case in drawn if case.tile.algorithm == "integer"]
+    assert len(byte_products) > 12
+    steps = {"sdot": "tw_dot_signed_by(", "usdot": "tw_dot_bytes_by("}
+    library = Library.of(drawn, target, "-O1")
+    for number, case in enumerate(drawn):
+        text = library.lowered[number].text
+        for got, want in zip(library.run(number, case), evaluate(case.kernel, case.inputs), strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=f"{case}\n{text}")
+    first = {np.dtype(np.int8): steps[signed], np.dtype(np.uint8): steps[unsigned]}
+    for dtype, step in first.items():
+        a, b = np.zeros((5, 64), dtype), np.zeros((64, 16), np.int8)
+        case = test_integer.product(a, b, np.asarray(3, dtype), np.asarray(0, np.int8))
+        tile = integer_tiles(case.workload, target, 1)[0].tile
+        assert step in lower("k0_product", case.workload, tile, target).text
+
+
+def test_operands_that_are_bf16_lose_nothing_but_what_fp32_sums_do() -> None:
+    target = arm(BF16)
+    drawn = [
+        replace(case, inputs=(*map(test_bf16.bf16, case.inputs[:2]), *case.inputs[2:]), tolerance=1e-5)
+        for case in draws(test_bf16.cases(target, test_contraction.products().filter(test_bf16.is_plain)), 14)
+    ]
+    assert sum(case.tile.algorithm == "bf16" for case in drawn) > 4
+    check(drawn, target, "-O1")
