@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,7 +44,7 @@ WALLS: Mapping[str, str] = MappingProxyType(
         "limits": "run the worker on a POSIX system",
         "no_new_privileges": "run the worker on Linux",
         "no_dumps": "run the worker on Linux",
-        "user": "run the worker as root on Linux; a job with a GPU stays the worker's user, who may open it",
+        "user": "run the worker as root on Linux, with a C compiler in no closed folder; not with a GPU",
         "capabilities": "run the worker on Linux",
         "files": "run the worker on Linux 6.2 or newer with Landlock switched on (lsm=...,landlock)",
         "signals": "run the worker on Linux 6.12 or newer with Landlock switched on (lsm=...,landlock)",
@@ -73,7 +74,7 @@ def enter(
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         standing += ["no_new_privileges", "no_dumps"]
-        if not gpu and kernel.become(USERS + os.getpid(), scratch):
+        if not gpu and _compilers_are_open() and kernel.become(USERS + os.getpid(), scratch):
             standing.append("user")
         if kernel.give_up_capabilities(but=kernel.CAP_DAC_READ_SEARCH):
             standing.append("capabilities")
@@ -132,15 +133,28 @@ def _own_paths() -> list[Path]:
     return [*(Path(name) for name in dict.fromkeys(named) if name), *packages, *_parts_of_opt()]
 
 
+def _compilers() -> Iterator[Path]:
+    """The C compilers that a job may start."""
+    for name in (*(os.environ.get(variable, "") for variable in _COMPILERS), *_COMPILER_NAMES):
+        program = shutil.which(name) if name else None
+        if program is not None:
+            yield Path(program)
+
+
+def _compilers_are_open() -> bool:
+    """Whether every user may start them. gcc looks for its parts by access(2), which knows no capabilities."""
+    places = {place for program in _compilers() for path in (program, program.resolve()) for place in path.parents}
+    return all(place.stat().st_mode & stat.S_IXOTH for place in places)
+
+
 def _parts_of_opt(opt: Path = _OPT, linker: Path = Path("/etc/ld.so.conf.d")) -> list[Path]:
     """Of `/opt`, where anybody's data may lie, only compilers and the folders that the dynamic linker searches.
 
     A compiler's files lie beside the folder of its program.
     """
     found = []
-    for name in (*(os.environ.get(variable, "") for variable in _COMPILERS), *_COMPILER_NAMES):
-        program = shutil.which(name) if name else None
-        if program is not None and (place := Path(program).resolve()).is_relative_to(opt):
+    for program in _compilers():
+        if (place := program.resolve()).is_relative_to(opt):
             prefix = place.parent.parent
             found += [prefix] if prefix != opt else [opt / part for part in _PARTS_OF_PREFIX]
     for listed in sorted(linker.glob("*.conf")):

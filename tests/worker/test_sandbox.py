@@ -385,6 +385,17 @@ def test_the_job_of_a_worker_of_root_has_a_user_of_its_own(inside: dict[str, Any
     assert inside["home"] == inside["compile"] == inside["model"] == "done"
 
 
+def test_a_compiler_in_a_closed_folder_keeps_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who could not start it: gcc asks by access(2), which knows no capabilities."""
+    assert sandbox._compilers_are_open()
+    compiler = tmp_path / "bin" / "cc-of-root"
+    compiler.parent.mkdir(mode=0o700)
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert not sandbox._compilers_are_open()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_user_that_means_nobody_here_is_not_become(tmp_path: Path) -> None:
     """Beyond the last number of a 32-bit user id: no process and no folder changes hands."""

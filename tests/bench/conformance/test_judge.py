@@ -17,9 +17,10 @@ SAMPLE = {
     "test_conv_with_strides_padding": "passed",
     "test_softmax_axis_1_expanded": "passed",
     "test_lstm_defaults": "passed",
-    "test_dft": "bound",
-    "test_reshape_extended_dims": "bound",
-    "test_reduce_sum_keepdims_example": "bound",
+    "test_dft": "passed",
+    "test_reshape_extended_dims": "passed",
+    "test_reduce_sum_keepdims_example": "passed",
+    "test_stft": "bound",
     "test_col2im_pads": "bound",
     "test_roialign_aligned_true": "passed",
     "test_ai_onnx_ml_tree_ensemble_single_tree": "passed",
@@ -44,7 +45,7 @@ def test_what_becomes_of_a_case(name: str, status: str) -> None:
 
 
 def test_a_bound_case_says_what_had_to_be_known() -> None:
-    assert judge(suite()["test_reshape_extended_dims"]).reason.startswith("input 'shape' must be known when compiling")
+    assert "must be known when compiling" in judge(suite()["test_col2im_pads"]).reason
 
 
 def spoiled(name: str, **changes: Any) -> Case:
