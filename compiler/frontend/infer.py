@@ -394,6 +394,7 @@ class _Walk:
     def _composed(self, call: Call, ids: Ids, scope: Scope, opset: int, types: tuple[TensorType | None, ...]) -> Ids:
         form = form_of(call.op, opset)
         assert form is not None
+        gives_text(call.op, self.graph.are_texts(ids))  # which refuses strings of all others
         check_types(form, types)
         expansion = _guarded(lambda: schema_body(call, opset, types, form.defaults))
         if expansion is None:
