@@ -14,7 +14,11 @@ def test_a_part_of_the_suite_is_judged_and_written(tmp_path: Path, capsys: pytes
     found = json.loads(file.read_text())
     assert found["counts"] == {"refused": 1}
     ((case,),) = (found["cases"],)
-    assert (case["case"], case["group"], case["status"]) == ("test_string_concat_zero_dimensional", "StringConcat", "refused")
+    assert (case["case"], case["group"], case["status"]) == (
+        "test_string_concat_zero_dimensional",
+        "StringConcat",
+        "refused",
+    )
     assert "strings" in case["reason"]
     assert "| StringConcat | 0 | 0 | 1 | 0 | 0 |" in capsys.readouterr().out
 

@@ -293,3 +293,42 @@ def test_a_loop_carries_values_with_open_dimensions() -> None:
     assert Loop.of(region(found.graph)).most == 700
     for size in (1, 4, 6):
         agree_at(found, OPEN_INSIDE, {"n": size})
+
+
+def ended_by_data(step: str, carried: str = "float[4] v") -> bytes:
+    """A loop of at most five iterations that data end, with a step of which a region cannot be made."""
+    return model_of(f"""m (float[4] x, float limit, int64[1] size) => (float[4] y)
+    <int64 most = {{5}}, float half = {{0.9}}, int64[1] whole = {{-1}}> {{
+        on = Greater(limit, half)
+        y = Loop<body = b (int64 i, bool c, {carried}) => (bool again, float[4] w) {{
+            {step} s = ReduceMax<keepdims=0>(w) again = Greater(limit, s)
+        }}>(most, on, x)
+    }}""")
+
+
+def test_sizes_that_data_say_inside_a_loop_are_held_to_their_limits() -> None:
+    """Limits cannot leave a region: the iterations are written out, and each that runs demands what it reads."""
+    model = ended_by_data("r = Reshape(v, size) t = Add(r, half) w = Reshape(t, whole)")
+    found = load(model, CompileOptions(), OPERATORS)
+    assert all(node.op != WHILE for node in found.graph.nodes)
+    assert found.open_shapes is not None
+    assert found.open_shapes.limits
+    x, limit = np.zeros(4, F32), np.array(2, F32)
+    agree(model, x=x, limit=limit, size=np.array([4], np.int64))
+
+
+def test_each_iteration_of_a_loop_draws_other_numbers() -> None:
+    """A region's body is one stream: the iterations are written out, each with its own."""
+    graph = loaded(ended_by_data("d = RandomNormal<shape=[4]>() w = Add(v, d)"))
+    assert all(node.op != WHILE for node in graph.nodes)
+    drawn = [node for node in graph.nodes if node.op == "RandomBits"]
+    assert len(drawn) % 5 == 0
+    assert len({node.attrs["stream"] for node in drawn}) == len(drawn) > 0
+
+
+def test_what_is_tried_as_a_region_and_taken_back_leaves_nothing() -> None:
+    """The state that random operators read is one input, whether a region was tried first or not."""
+    graph = loaded(ended_by_data("d = RandomNormal<shape=[4]>() w = Add(v, d)"))
+    names = [graph.values[id].name for id in graph.inputs]
+    assert len(names) == len(set(names))
+    assert sum("state" in name for name in names) == 1
