@@ -18,13 +18,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from compiler.errors import ModelTooLarge, OpenDimension, OptionsError, Refusal, TilewrightError, UnsupportedModel
+from compiler.errors import ModelTooLarge, OptionsError, Refusal, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
 from compiler.frontend.domains import rule_of
 from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
+from compiler.frontend.guarded import guarded
 from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
@@ -35,7 +36,7 @@ from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
 from compiler.frontend.open.told import held
-from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps
+from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
@@ -307,7 +308,7 @@ class _Walk:
         if (rule := rule_of(call)) is not None:
             texts = tuple(id in self.graph.texts for id in ids)
             site = Site(call, self._types(ids), self._arrays(ids), texts, self.graph.numbers_of)
-            return self.expand(call, ids, scope, _guarded(lambda: rule(site)), None)
+            return self.expand(call, ids, scope, guarded(lambda: rule(site)), None)
         if "::" in call.operator and call.operator in STRUCTURAL:
             return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
@@ -326,20 +327,20 @@ class _Walk:
             return self.drawn(call, ids, scope)
         place = Place(call, self._types(ids), self._arrays(ids), limits=self.limits)
         if call.op in SIZES and self.values.concerns(ids):
-            return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
+            return (self._named(guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
         if call.op in SIZES:  # data say them
-            return (self._named(_guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
+            return (self._named(guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         at, same = HELD.get(call.op, (len(ids), 0))
         if at < len(ids) and (id := ids[at]) is not None and self.values.known(id) is None:
             told = OpenSite(self.values, call.op, ids, {}, 1)
-            ids = (*ids[:at], _guarded(lambda: held(told, at, same)), *ids[at + 1 :])
+            ids = (*ids[:at], guarded(lambda: held(told, at, same)), *ids[at + 1 :])
         if is_sized_by_data(self.values, call.op, ids):
             return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):
             raise self._never_folded(call, ids, opset)
-        expansion = _guarded(lambda: upgrade(call, opset, place.types, place.constants))
+        expansion = guarded(lambda: upgrade(call, opset, place.types, place.constants))
         if expansion is not None:
             return self.expand(call, ids, scope, expansion, None)
         form = form_of(call.op, NEWEST_OPSET)
@@ -354,7 +355,7 @@ class _Walk:
         count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
         site = OpenSite(self.values, call.op, ids, normal_attrs(call, form), count)
         is_text = gives_text(call.op, self.graph.are_texts(ids))
-        found = _guarded(lambda: MEASURED[call.op](site))
+        found = guarded(lambda: MEASURED[call.op](site))
         self.graph.texts.update(found[:1] if is_text else ())
         named = [self._named(id, call, scope, place) for place, id in enumerate(found[:count])]
         return (*named, *(None for _ in call.outputs[count:]))
@@ -396,7 +397,7 @@ class _Walk:
         assert form is not None
         gives_text(call.op, self.graph.are_texts(ids))  # which refuses strings of all others
         check_types(form, types)
-        expansion = _guarded(lambda: schema_body(call, opset, types, form.defaults))
+        expansion = guarded(lambda: schema_body(call, opset, types, form.defaults))
         if expansion is None:
             raise Unsupported(
                 "the operator is not supported", "replace it by supported operators; GET /operators lists them"
@@ -411,7 +412,7 @@ class _Walk:
         if self.values.concerns(ids) or is_said_by_data(self.values, call.op, ids):
             count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
             site = OpenSite(self.values, call.op, ids, attrs, count)
-            found = _guarded(lambda: results_of(site))
+            found = guarded(lambda: results_of(site))
             self.graph.texts.update(found if is_text else ())
             named = [self._named(id, call, scope, place) for place, id in enumerate(found)]
             return (*named, *(None for _ in call.outputs[count:]))
@@ -430,7 +431,7 @@ class _Walk:
         source = scope.source(call.source)
         node = Node(call.op, tuple(inputs), tuple(range(first, first + count)), attrs, source)
         types = self._types(node.inputs)
-        results = _guarded(lambda: operator.infer(node, types))
+        results = guarded(lambda: operator.infer(node, types))
         if len(results) != count:
             raise Unsupported(f"it has {len(results)} outputs where {count} are asked for", "export the model again")
         for result in results:
@@ -490,13 +491,13 @@ class _Walk:
         if not may_fold(operator, node, arrays, results, self.limits, self.folded):
             return None
         self.folded += work_of(node, [array.size for array in arrays if array is not None], results)
-        return _guarded(lambda: fold(operator, node, arrays, results))
+        return guarded(lambda: fold(operator, node, arrays, results))
 
     def drawn(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Random numbers, by `compiler.frontend.draws`."""
         rule = DRAWING.get(call.op, dropout)
         site = Site(call, self._types(ids), self._arrays(ids))
-        return self.expand(call, ids, scope, _guarded(lambda: rule(site)), None)
+        return self.expand(call, ids, scope, guarded(lambda: rule(site)), None)
 
     def identity(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """Identity: `y = x`."""
@@ -582,17 +583,6 @@ class _Walk:
             results.append(slot)
         return tuple(results)
 
-    def present(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """OptionalHasElement: whether there is an input; one that is a tensor always has its element."""
-        there = np.array(bool(ids) and ids[0] is not None)
-        return (self.graph.constant(there, scope.label(call.outputs[0])),)
-
-    def element(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """OptionalGetElement of a tensor: `y = x`."""
-        if not ids or ids[0] is None:
-            raise Unsupported("it asks for the element of an optional that has none", "export the model again")
-        return ids[:1]
-
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     FLEX_ATTENTION: flex_attention,
@@ -604,23 +594,6 @@ STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     "Identity": _Walk.identity,
     "If": _Walk.branch,
     "Loop": _Walk.loop,
-    "OptionalGetElement": _Walk.element,
-    "OptionalHasElement": _Walk.present,
     "Scan": scan_of_any_opset,
 }
 """Operators that are resolved while the graph is read, and never stand in it."""
-
-
-def _guarded(step: Callable[[], T]) -> T:
-    """What `step` returns; what it trips over in an ill-formed node becomes a refusal of that node."""
-    try:
-        return step()
-    except OpenDimension as error:  # a rule asked for the number of an open axis
-        raise Unsupported(f"it has no rule for an open dimension: {error}", "bind that dimension to a number") from None
-    except (Unsupported, TilewrightError, SameSize, WholeSteps, Narrower):
-        raise
-    except MemoryError:
-        raise ModelTooLarge("a constant of the model does not fit into memory", fix="bind smaller shapes") from None
-    except Exception as error:
-        reason = f"its inputs and attributes do not fit together ({type(error).__name__}: {error!s:.200})"
-        raise Unsupported(reason, "check the model with onnx.checker, or export it again") from error

@@ -195,6 +195,19 @@ def optional(walk: Sequencing, call: Call, ids: Ids, scope: Scope) -> Ids:
     return ids[:1] or (None,)
 
 
+def has_element(walk: Sequencing, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """OptionalHasElement: whether there is an input; one that is a tensor always has its element."""
+    there = np.array(bool(ids) and ids[0] is not None)
+    return (walk.graph.constant(there, scope.label(call.outputs[0])),)
+
+
+def element(walk: Sequencing, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """OptionalGetElement of a tensor: `y = x`."""
+    if not ids or ids[0] is None:
+        raise Unsupported("it asks for the element of an optional that has none", AGAIN)
+    return ids[:1]
+
+
 def _int(call: Call, name: str, default: int) -> int:
     value = call.attrs.get(name, default)
     if not isinstance(value, int):
@@ -205,6 +218,8 @@ def _int(call: Call, name: str, default: int) -> int:
 SEQUENCES: Mapping[str, Callable[[Sequencing, Call, Ids, Scope], Ids]] = {
     "ConcatFromSequence": concat,
     "Optional": optional,
+    "OptionalGetElement": element,
+    "OptionalHasElement": has_element,
     "SequenceAt": at,
     "SequenceConstruct": construct,
     "SequenceEmpty": empty,
