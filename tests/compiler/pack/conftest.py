@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -116,6 +117,7 @@ def parts(build: Callable[..., bytes]) -> Parts:
         inputs=tuple(Port(name, kernels.buffers[id].type) for name, id in zip("xn", kernels.inputs, strict=True)),
         outputs=tuple(Port(name, kernels.buffers[id].type) for name, id in zip("yz", kernels.outputs, strict=True)),
         toolchain="cc 1.0; -O1",
+        machine=platform.machine(),
     )
     record = Record(
         "kernel",
