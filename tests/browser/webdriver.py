@@ -124,8 +124,10 @@ def browser(*, dark: bool = False) -> Iterator[Browser]:
                     http, [*SWITCHES, f"--user-data-dir={profile}", *(["--force-dark-mode"] * dark)], dark
                 )
                 http.base_url = http.base_url.join(f"/session/{session}/")
-                yield Browser(http)
-                http.delete("")
+                try:
+                    yield Browser(http)
+                finally:
+                    http.delete("")  # which ends the browser; chromedriver alone would leave it
         finally:
             driver.terminate()
             driver.wait()
