@@ -127,7 +127,8 @@ def browser(*, dark: bool = False) -> Iterator[Browser]:
                 try:
                     yield Browser(http)
                 finally:
-                    http.delete("")  # which ends the browser; chromedriver alone would leave it
+                    ended = httpx.delete(f"http://127.0.0.1:{port}/session/{session}", timeout=60.0, trust_env=False)
+                    assert ended.status_code == 200, ended.text  # chromedriver alone would leave the browser
         finally:
             driver.terminate()
             driver.wait()
