@@ -47,8 +47,13 @@ class Rounds:
         self._asked.append((task, queue, over))
         with contextlib.suppress(BlockingIOError):  # full: the thread is awake
             os.write(self._writer, b"!")
-        while not over.wait(self._every_s) and not self._ended.is_set():
-            pass
+        if not self._ended.is_set():  # else nobody may be left who lets it go
+            over.wait()
+
+    @property
+    def waiting(self) -> int:
+        """How many rounds are asked for and not begun."""
+        return len(self._asked)
 
     def stop(self) -> None:
         """Ask the desk to stop, which gives back the job under way, and wait until that is done."""
@@ -67,6 +72,8 @@ class Rounds:
                 self._pause()
         finally:
             self._ended.set()
+            while self._asked:
+                self._asked.popleft()[-1].set()
 
     def _make(self, task: Task, queue: str) -> None:
         try:

@@ -103,3 +103,25 @@ def test_who_waits_for_a_round_is_let_go_when_the_worker_goes_down(
     rounds.make(task, "run:cpu")
     assert "run:cpu" not in task.queues
     assert desk.stop.requested
+
+
+def test_who_waits_behind_a_round_is_let_go_when_the_worker_goes_down_in_it(
+    rounds_of: Callable[..., Rounds], desk: Desk, eventually: Callable[..., Any]
+) -> None:
+    under_way, asked = threading.Event(), threading.Event()
+
+    def go_down(desk: Desk, queue: str) -> int:
+        under_way.set()
+        assert asked.wait(60.0)
+        desk.stop.request()
+        return 0
+
+    rounds, task = rounds_of(go_down, SELDOM_S), Task()
+    assert under_way.wait(60.0)
+    asker = threading.Thread(target=rounds.make, args=(task, "run:cpu"), daemon=True)
+    asker.start()
+    eventually(lambda: rounds.waiting)
+    asked.set()
+    asker.join(60.0)
+    assert not asker.is_alive(), "it waits for a round that nobody will make"
+    assert not task.queues
