@@ -60,9 +60,10 @@ def give_up_capabilities(*, but: int) -> bool:
     if libc.capget(header, sets) != 0:
         raise _os_error("capget")
     kept = sets[1] & (1 << but)
-    if libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, kept, 0, 0, 0)) != 0:
+    handed_on = kept if os.geteuid() != 0 else 0  # to what it starts, which has it from being root's otherwise
+    if libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, handed_on, 0, 0, 0)) != 0:
         raise _os_error("capset")
-    if kept and os.geteuid() != 0:  # what it starts would be without it, as a program of an ordinary user
+    if handed_on:
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, ctypes.c_void_p(but))
     return True
 

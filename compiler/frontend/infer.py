@@ -522,16 +522,6 @@ class _Walk:
         mask = np.broadcast_to(np.ones((), dtype), kind.dims)
         return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
 
-    def loop(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """Loop, which may carry sequences where every turn is certain."""
-        try:
-            return loop(self, call, ids, scope)
-        except KeyError:
-            if not any(map(is_sequence, ids[2:])):
-                raise
-            reason = "it carries a sequence, and data decide how often it runs"
-            raise Unsupported(reason, "give a trip count that is known when compiling") from None
-
     def branch(self, call: Call, ids: Ids, scope: Scope) -> Ids:
         """If with a known condition is the branch taken, the other one is not looked at; else one of both results."""
         assert ids[0] is not None
@@ -593,7 +583,7 @@ STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
     "If": _Walk.branch,
-    "Loop": _Walk.loop,
+    "Loop": loop,
     "Scan": scan_of_any_opset,
 }
 """Operators that are resolved while the graph is read, and never stand in it."""

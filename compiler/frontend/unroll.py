@@ -11,6 +11,7 @@ the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -195,49 +196,56 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     written_axes = _each(call, "scan_output_axes", written)
     kinds = [*zip(written_axes, _each(call, "scan_output_directions", written), strict=True)]
     read_at = [*zip(sources, axes, map(bool, backwards), strict=True)]
+    found = _Scan(call, body, states, read_at, kinds, steps, scope)
     return _region_or(
         walk,
-        lambda: _scanned(walk, call, body, states, read_at, kinds, steps, scope),
-        lambda _: _written_scan(walk, call, body, states, read_at, kinds, steps, scope),
+        lambda: _scanned(walk, found),
+        lambda _: _written_scan(walk, found),
         is_short=isinstance(steps, int) and steps <= LONGEST,
     )
 
 
-Source = tuple[int, int, bool]
-"""A tensor that a Scan reads, along which axis, and whether backwards."""
+@dataclass(frozen=True)
+class _Scan:
+    """A Scan of so many steps.
+
+    sources  tensors that it reads, each along which axis, and whether backwards
+    kinds    of what it stacks, the axis and whether (1) backwards
+    """
+
+    call: Call
+    body: Body
+    states: Sequence[int | None]
+    sources: Sequence[tuple[int, int, bool]]
+    kinds: Sequence[tuple[int, int]]
+    steps: Number
+    scope: Scope
 
 
-def _scanned(
-    walk: Walk,
-    call: Call,
-    body: Body,
-    states: Sequence[int | None],
-    sources: Sequence[Source],
-    kinds: Sequence[tuple[int, int]],
-    steps: Number,
-    scope: Scope,
-) -> Ids:
+def _scanned(walk: Walk, scan: _Scan) -> Ids:
     """A Scan as a region. Raises Unsupported."""
     values = walk.values
-    if any(axis or backward for axis, backward in kinds):
+    if any(axis or backward for axis, backward in scan.kinds):
         raise Unsupported("it stacks backwards, or along another axis than 0", "")
 
     def iteration(inputs: Sequence[int]) -> list[int] | None:
         number, *before = inputs
         slices = []
-        for id, axis, backward in sources:
+        for id, axis, backward in scan.sources:
             place = number
             if backward:
-                place = values.node("Sub", (values.constant(np.array(high(steps) - 1, np.int64)), number))
+                place = values.node("Sub", (values.scalar(high(scan.steps) - 1), number))
             row = values.node("Gather", (id, place), {"axis": axis})
             shape = values.shape(id)
             if is_open(rest := (*shape[:axis], *shape[axis + 1 :])):
                 values.shapes[row] = rest
             slices.append(row)
-        return _read(call, _iteration(walk, call, body, scope, "body", [*before, *slices]), len(before))
+        return _read(
+            scan.call, _iteration(walk, scan.call, scan.body, scan.scope, "body", [*before, *slices]), len(before)
+        )
 
-    last, stacks = while_region(walk, Turns(steps), states, iteration, decides=False)
-    return _results(call, last, stacks)
+    last, stacks = while_region(walk, Turns(scan.steps), scan.states, iteration, decides=False)
+    return _results(scan.call, last, stacks)
 
 
 def _read(call: Call, found: list[int] | None, kept: int, carried: int | None = None) -> list[int] | None:
@@ -255,17 +263,9 @@ def _results(call: Call, last: Sequence[int], stacks: Sequence[int]) -> Ids:
     return (*last, *(next(named) if name else None for name in call.outputs[len(last) :]))[: len(call.outputs)]
 
 
-def _written_scan(
-    walk: Walk,
-    call: Call,
-    body: Body,
-    states: Sequence[int | None],
-    sources: Sequence[Source],
-    kinds: Sequence[tuple[int, int]],
-    steps: Number,
-    scope: Scope,
-) -> Ids:
+def _written_scan(walk: Walk, scan: _Scan) -> Ids:
     """A Scan written out."""
+    call, scope, steps, states = scan.call, scan.scope, scan.steps, [*scan.states]
     turns = Iterations(walk.values, steps, None, False)
     rows: list[list[int]] = []
     while turns.may_run:
@@ -274,16 +274,16 @@ def _written_scan(
         flag = turns.begin()
         slices = [
             _slice(walk, call, scope, id, axis, high(steps) - 1 - step if backward else step)
-            for id, axis, backward in sources
+            for id, axis, backward in scan.sources
         ]
         with walk.values.guarded(flag):
-            found = _iteration(walk, call, body, scope, step, [*states, *slices])
+            found = _iteration(walk, call, scan.body, scope, step, [*states, *slices])
         if found is None:
             return (REFUSED,) * len(call.outputs)
         states = [*turns.kept(states, found[: len(states)])]
         rows.append(found[len(states) :])
     results = [*states]
-    for place, (axis, backward) in enumerate(kinds):
+    for place, (axis, backward) in enumerate(scan.kinds):
         column = [row[place] for row in rows]
         if backward and isinstance(steps, Extent):
             raise Unsupported(f"it writes backwards, {steps} rows", "bind that dimension to a number")

@@ -33,6 +33,9 @@ SWITCHES = (
 )
 
 
+DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
+
+
 def missing() -> str:
     """Which program is not installed; empty: both are."""
     needed = {"chromium": "chromium", "chromedriver": "chromium-driver"}
@@ -120,9 +123,7 @@ def browser(*, dark: bool = False) -> Iterator[Browser]:
         )
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300.0, trust_env=False) as http:
-                session = _session(
-                    http, [*SWITCHES, f"--user-data-dir={profile}", *(["--force-dark-mode"] * dark)], dark
-                )
+                session = _session(http, [*SWITCHES, *(DARK if dark else ()), f"--user-data-dir={profile}"])
                 http.base_url = http.base_url.join(f"/session/{session}/")
                 try:
                     yield Browser(http)
@@ -134,9 +135,7 @@ def browser(*, dark: bool = False) -> Iterator[Browser]:
             driver.wait()
 
 
-def _session(http: httpx.Client, switches: list[str], dark: bool) -> str:
-    preference = {"blink-settings": "preferredColorScheme=0"} if dark else {}
-    switches = [*switches, *(f"--{name}={value}" for name, value in preference.items())]
+def _session(http: httpx.Client, switches: list[str]) -> str:
     options = {"args": switches, "binary": shutil.which("chromium")}
     wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
     end = time.monotonic() + WITHIN_S

@@ -12,6 +12,7 @@ from functools import cached_property
 from compiler.frontend.open.extent import Extent, Number, high, least, low
 from compiler.frontend.open.measured import chosen, stacked, truth
 from compiler.frontend.open.values import OpenValues, measured
+from compiler.frontend.scope import REFUSED
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -83,6 +84,9 @@ class Iterations:
         for old, new in zip(before, after, strict=True):
             if old is None:
                 raise Unsupported("a value that it carries is absent", "export the model again")
+            if min(old, new) < REFUSED:
+                reason = "it carries a sequence, and data decide how often it runs"
+                raise Unsupported(reason, "give a trip count that is known when compiling")
             found.append(chosen(self.values, flag, new, old))
         return found
 

@@ -47,6 +47,13 @@ def _web(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
 WEB: Mapping[str, bytes] = dict(_web(files("service.http").joinpath("web")))
 """The page's files by their paths below `/web/`."""
 
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()}"'
+
+
+ETAGS: Mapping[str, str] = {name: _etag(content) for name, content in WEB.items()}
+
 router = Gated()
 
 
@@ -78,13 +85,9 @@ async def web(request: Request, name: str) -> Response:
 
 
 def _file(request: Request, name: str) -> Response:
-    content = WEB.get(name)
-    if content is None:
+    if name not in WEB:
         raise NotFound(f"the page has no file {name!r:.80}", fix="load the page again: it may be of another version")
-    headers = {**PAGE_HEADERS, "ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Cache-Control": "no-cache"}
-    if matches(request.headers.get("if-none-match"), headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    return Response(content, headers=headers, media_type=TYPES[Path(name).suffix])
+    return _sent(request, WEB[name], ETAGS[name], TYPES[Path(name).suffix], PAGE_HEADERS)
 
 
 @router.get("/docs", include_in_schema=False)
@@ -115,9 +118,14 @@ def _made(request: Request, name: str, make: Any, media_type: str, headers: dict
     kept = request.app.state
     if not hasattr(kept, name):
         text = make(request.app.openapi()).encode()
-        setattr(kept, name, (text, f'"{hashlib.sha256(text).hexdigest()}"'))
+        setattr(kept, name, (text, _etag(text)))
     text, etag = getattr(kept, name)
+    return _sent(request, text, etag, media_type, headers)
+
+
+def _sent(request: Request, content: bytes, etag: str, media_type: str, headers: Mapping[str, str]) -> Response:
+    """The content, unless the caller has it already."""
     headers = {**headers, "ETag": etag, "Cache-Control": "no-cache"}
     if matches(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
-    return Response(text, headers=headers, media_type=media_type)
+    return Response(content, headers=headers, media_type=media_type)

@@ -3,7 +3,7 @@
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { ask, get } from "/web/api.js";
 import { Histogram } from "/web/charts.js";
-import { Act, Facts, Failure, State, Table, figures, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, brief, Facts, Failure, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 export function Benchmarks() {
   const [page, error] = useFetched(() => get("/benchmarks?limit=50"), [], 3);
@@ -20,14 +20,14 @@ export function Benchmarks() {
     <${Failure} error=${error} />
     ${page && html`<${Table} columns=${["benchmark", "artifacts", "state", "created"]} empty="None yet: choose artifacts below."
       rows=${page.benchmarks.map((one) => [
-        html`<a href="#/benchmarks/${one.id}">${one.id.slice(0, 8)}…${one.id.slice(-6)}</a>`,
+        html`<a href="#/benchmarks/${one.id}">${brief(one.id)}</a>`,
         (one.artifacts || []).map((artifact) => artifact.slice(-6)).join(", "), html`<${State} job=${one} />`, moment(one.created_at)])} />`}
     <h2>Time artifacts</h2>
     <p class="quiet">Several are timed in rounds that take turns, so that what else the machine does touches each of them.</p>
     <${Table} columns=${["", "artifact", "target", "threads", "compiled"]} empty="No artifact yet: compile a model."
       rows=${artifacts.map((job) => [
         html`<input type="checkbox" aria-label="artifact of job ${job.id}" checked=${chosen.has(job.artifact_id)} onChange=${() => toggle(job.artifact_id)} />`,
-        html`<a href="#/jobs/${job.id}">${job.artifact_id.slice(0, 8)}…${job.artifact_id.slice(-6)}</a>`,
+        html`<a href="#/jobs/${job.id}">${brief(job.artifact_id)}</a>`,
         job.options.target, job.options.threads ?? "", moment(job.finished_at)])} />
     ${artifacts.length > 0 && html`<${Act} name="Time them" main=${true} act=${run} disabled=${!chosen.size} />`}`;
 }
@@ -55,7 +55,7 @@ export function Benchmark({ id }) {
     ${timed.some((artifact) => artifact.kernels.length > 0) && html`<h2>Kernels</h2><${Kernels} timed=${timed} />`}`;
 }
 
-const name = (artifact) => `${artifact.artifact.slice(0, 8)}…${artifact.artifact.slice(-6)}`;
+const name = (artifact) => brief(artifact.artifact);
 
 /** Time of each kernel; of two artifacts those that do the same stand side by side. */
 function Kernels({ timed }) {

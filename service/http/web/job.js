@@ -16,20 +16,22 @@ export function Job({ id, tab }) {
   useEffect(() => {
     const stop = new AbortController();
     const seen = [];
+    let due = 0; // many events come at once when a job is opened late: it is fetched once after them
+    const soon = () => { due = due || setTimeout(() => { due = 0; again(); }, 200); };
     const listen = async () => {
       try {
         await follow(`/jobs/${id}/events`, seen.length ? seen[seen.length - 1].seq : 0, (event) => {
           seen.push(event);
           setEvents([...seen]);
-          again();
+          soon();
         }, stop.signal);
-        again();
+        soon();
       } catch {
         if (!stop.signal.aborted) setTimeout(listen, 2000);
       }
     };
     listen();
-    return () => stop.abort();
+    return () => { stop.abort(); clearTimeout(due); };
   }, [id]);
   if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";

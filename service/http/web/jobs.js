@@ -2,7 +2,7 @@
 
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { ask, download, get } from "/web/api.js";
-import { Act, Failure, State, Table, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
 const KINDS = ["compile", "benchmark", "inference"];
@@ -29,7 +29,7 @@ export function Jobs() {
       columns=${["job", "target", "state", "step", "created", "#took", "", ""]}
       empty="No job yet: compile a model."
       rows=${page.jobs.map((job) => [
-        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${job.id.slice(0, 8)}…${job.id.slice(-6)}</a>`,
+        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${brief(job.id)}</a>`,
         job.options.target || job.kind,
         html`<${State} job=${job} />`,
         html`<${Progress} job=${job} />`,

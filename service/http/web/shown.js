@@ -33,6 +33,9 @@ export function moment(text) {
   return text ? new Date(text).toLocaleString() : "";
 }
 
+/** An id by its ends, by which people tell them apart. */
+export const brief = (id) => `${id.slice(0, 8)}…${id.slice(-6)}`;
+
 const HUES = [212, 152, 28, 268, 340, 88, 186, 48, 300, 8];
 
 /** One colour for each kind of operator, the same on every view. */

@@ -113,11 +113,12 @@ def test_a_body_is_mapped_over_sequences_and_tensors() -> None:
     agree(nodes, [sequence("products"), sequence("sums")])
 
 
-def test_loops_and_branches_carry_sequences() -> None:
+def growing_list(condition: str = "on") -> onnx.GraphProto:
+    """A body that adds row i of x to the sequence it carries, as long as the condition holds."""
     i, on, off = (helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", INT), ("on", 9), ("off", 9)))
-    body = helper.make_graph(
+    return helper.make_graph(
         [
-            helper.make_node("Identity", ["on"], ["off"]),
+            helper.make_node("Identity", [condition], ["off"]),
             helper.make_node("Gather", ["x", "i"], ["row"]),
             helper.make_node("SequenceInsert", ["held", "row"], ["longer"]),
         ],
@@ -126,13 +127,15 @@ def test_loops_and_branches_carry_sequences() -> None:
         [off, sequence("longer")],
     )
 
+
+def test_loops_and_branches_carry_sequences() -> None:
     def branch(name: str, source: str) -> onnx.GraphProto:
         return helper.make_graph([helper.make_node("Identity", [source], [name])], name, [], [sequence(name)])
 
     nodes = [
-        node("SequenceEmpty", [], ["none"]),
+        EMPTY,
         number("trips", 3),
-        node("Loop", ["trips", "", "none"], ["rows"], body=body),
+        node("Loop", ["trips", "", "none"], ["rows"], body=growing_list()),
         number("chosen", 1),
         node("Cast", ["chosen"], ["condition"], to=TensorProto.BOOL),
         node("SequenceConstruct", ["x", "x"], ["twice"]),
@@ -154,6 +157,7 @@ def run_time(name: str, kind: int, shape: Sequence[int] = ()) -> Any:
     return helper.make_tensor_value_info(name, kind, shape)
 
 
+EMPTY = node("SequenceEmpty", [], ["none"])
 ROWS = node("SplitToSequence", ["x"], ["rows"], axis=0)
 
 
@@ -165,6 +169,11 @@ ROWS = node("SplitToSequence", ["x"], ["rows"], axis=0)
         ([node("SplitToSequence", ["x", "p"], ["y"])], [run_time("p", INT)], "sizes of its parts are not known"),
         ([ROWS, node("Relu", ["rows"], ["y"])], [], "which the operator does not take"),
         ([node("SequenceLength", ["x"], ["y"])], [], "is given a tensor"),
+        (
+            [EMPTY, number("trips", 3), node("Loop", ["trips", "", "none"], ["y"], body=growing_list("p"))],
+            [run_time("p", TensorProto.BOOL)],
+            "carries a sequence, and data decide",
+        ),
         ([node("SequenceEmpty", [], ["y"])], [], "a sequence of 0 tensors"),
         ([node("Relu", ["x"], ["y"])], [sequence("s")], "kind sequence"),
     ],
