@@ -27,7 +27,7 @@ from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notic
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
-from compiler.trace import Hurry, Observer, Trace, ignore, unhurried
+from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
 
 
 def compile_model(
@@ -37,7 +37,7 @@ def compile_model(
     records: Sequence[Mapping[str, Any]] = (),
     observe: Observer = ignore,
     dump: Path | None = None,
-    hurry: Hurry = unhurried,
+    stop_requested: StopRequest = never_stops,
     measure: bool = True,
     data: Mapping[str, Path] | None = None,
     samples: Mapping[str, Path] | None = None,
@@ -47,9 +47,9 @@ def compile_model(
 
     The artifact appears whole and only once it agreed with the reference.
 
-    `records` are earlier measurements; new ones leave as events. Once `hurry` answers True, measuring stops within a
-    fraction of a second and the best found so far is emitted; what proves the artifact is never left out. Without
-    `measure` earlier records and the cost model decide.
+    `records` are earlier measurements; new ones leave as events. Once `stop_requested` answers True, measuring stops
+    within a fraction of a second and the best found so far is emitted; what proves the artifact is never left out.
+    Without `measure` earlier records and the cost model decide.
 
     A model that is bound in several ways (`options.bindings`) goes through all steps once for each, with the records of
     those before; each is proved by itself, and one artifact holds them.
@@ -68,7 +68,7 @@ def compile_model(
         trace.notice(notice)
     bindings = options.bindings
     if len(bindings) == 1:
-        session = Session.of(options, records, trace, hurry, measure, artifact.parent)
+        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent)
         _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
         return come
     shares = samples_of_bindings(trace, model, bindings, data, samples or {})
@@ -79,7 +79,7 @@ def compile_model(
     try:
         for turn, (one, share) in enumerate(zip(bindings, shares, strict=True)):
             trace.turn, trace.turns = turn, len(bindings)
-            session = Session.of(one, known, trace, hurry, measure, artifact.parent)
+            session = Session.of(one, known, trace, stop_requested, measure, artifact.parent)
             front, built, come = compile_binding(session, model, alone, data, memory_bytes, share, weights)
             each.append(proved(session, front, built, come, alone))
             known, weights = [record.to_json() for record in session.records], built.weights

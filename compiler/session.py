@@ -18,7 +18,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Machine, Record, Setting, plausible
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.records import Records
-from compiler.trace import Hurry, Trace, unhurried
+from compiler.trace import StopRequest, Trace, never_stops
 
 ALONE_S = 0.5
 """Of the tuning budget, for a single plan, which is timed shortly for people to see."""
@@ -48,7 +48,7 @@ class Session:
         options: CompileOptions,
         records: Iterable[Mapping[str, Any]] = (),
         trace: Trace | None = None,
-        hurry: Hurry = unhurried,
+        stop_requested: StopRequest = never_stops,
         measures: bool = True,
         place: Path = Path(),
     ) -> Session:
@@ -58,7 +58,7 @@ class Session:
         """
         kept = enabled_passes(options.without)
         backend = backend_of(options, os.environ)
-        budget = tuning_budget(options, backend, hurry)
+        budget = tuning_budget(options, backend, stop_requested)
         known = Records(plausible(records))
         is_measuring = measures and options.tuning_budget_s > 0
         return Session(options, kept, backend, trace or Trace(), known, budget, is_measuring, place)
@@ -70,8 +70,8 @@ class Session:
 
     @property
     def may_measure(self) -> bool:
-        """Now: whoever waits is in no hurry."""
-        return self.measures and not self.budget.hurry()
+        """Now: no stop request has come."""
+        return self.measures and not self.budget.stop_requested()
 
     def learn(self, found: Iterable[Record]) -> None:
         """Keeps, and tells of, records that were not known."""
@@ -109,10 +109,10 @@ class Session:
 
     def machine(self, setting: Setting) -> AbstractContextManager[Machine | None]:
         """The device on which trials are measured; None for a target that is elsewhere."""
-        return self.backend.machine(self.options.seed, self.budget.hurry, setting, self.trace.notice)
+        return self.backend.machine(self.options.seed, self.budget.stop_requested, setting, self.trace.notice)
 
 
-def tuning_budget(options: CompileOptions, backend: Backend, hurry: Hurry = unhurried) -> TuningBudget:
+def tuning_budget(options: CompileOptions, backend: Backend, stop_requested: StopRequest = never_stops) -> TuningBudget:
     """What a job grants for measuring; what one lane has no use for, or a single plan, is left to the tiles."""
     lanes = options.threads or backend.target.lanes
     most: dict[str, float] = {}
@@ -120,4 +120,4 @@ def tuning_budget(options: CompileOptions, backend: Backend, hurry: Hurry = unhu
         most |= {"lanes": 0.0, "stages": 0.0}
     if options.scheduler != "auto" or (lanes == 1 and kinds.of(options.target).threads):
         most |= {"plans": ALONE_S}
-    return TuningBudget(options.tuning_budget_s, options.tuning_trials, hurry, most=most)
+    return TuningBudget(options.tuning_budget_s, options.tuning_trials, stop_requested, most=most)

@@ -26,7 +26,7 @@ PHASE_SHARE: Mapping[str, float] = {
 }
 """How much of the progress bar a phase fills; sums to 1."""
 
-Hurry = Callable[[], bool]
+StopRequest = Callable[[], bool]
 """Whether a stop request has come: measuring ends, and the best found so far is built. Once true it stays true."""
 
 
@@ -34,8 +34,8 @@ def ignore(event: Event) -> None:
     """The observer that does nothing."""
 
 
-def unhurried() -> bool:
-    """The `Hurry` without a stop request."""
+def never_stops() -> bool:
+    """That nobody asks to stop."""
     return False
 
 

@@ -151,7 +151,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         options,
         records=spec.records,
         observe=outbox.event,
-        hurry=lambda: os.path.exists(finish),
+        stop_requested=lambda: os.path.exists(finish),
         measure=spec.measures,
         data=dict(data),
         memory_bytes=spec.limits.memory_bytes,

@@ -27,7 +27,7 @@ from compiler.schedule.solvers.optimal import optimum
 from compiler.steps import state_of
 from compiler.steps.plans import Subject as OfPlans
 from compiler.steps.plans import choose_plan
-from compiler.trace import unhurried
+from compiler.trace import never_stops
 
 OPTIMAL = "optimal"
 SEED = 0
@@ -68,7 +68,7 @@ class Schedules:
 
     def race(self, place: Path) -> Sequence[Raced] | None:
         """Each run whole, in turn with the others; None where that cannot be."""
-        return self.settled.backend.race(self.kernels, [found.plan for found in self.found], SEED, unhurried, place)
+        return self.settled.backend.race(self.kernels, [found.plan for found in self.found], SEED, never_stops, place)
 
     def taken(self, raced: Sequence[Raced] | None, budget_s: float) -> int:
         """Which of them a compilation would take that has so many seconds and measured this.

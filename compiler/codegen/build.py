@@ -22,7 +22,7 @@ from typing import Protocol
 
 from compiler.codegen.scalars import SMALL_HEADER
 from compiler.errors import ToolchainFailed, ToolchainMissing
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 CANDIDATES = ("gcc", "cc", "clang")
 COMPILE_FLAGS = (
@@ -144,7 +144,7 @@ def compile_library(
     toolchain: Toolchain,
     jobs: int = 2,
     optimise: str = "",
-    stop: Hurry = unhurried,
+    stop: StopRequest = never_stops,
     binaries: Mapping[str, bytes] | None = None,
     objects: Objects | None = None,
 ) -> bytes:
@@ -191,8 +191,8 @@ def compile_program(
     with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
         root = Path(folder)
         write_sources(root, texts)
-        _compile(root, unit, "program.o", target, toolchain, "-O1", unhurried)
-        _run([toolchain.path, "-pthread", "-o", "program", "program.o", *libraries], root, "link", unhurried)
+        _compile(root, unit, "program.o", target, toolchain, "-O1", never_stops)
+        _run([toolchain.path, "-pthread", "-o", "program", "program.o", *libraries], root, "link", never_stops)
         return (root / "program").read_bytes()
 
 
@@ -228,7 +228,7 @@ def _with_headers(unit: str, texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _compile(
-    root: Path, unit: str, output: str, target: Instructions, toolchain: Toolchain, optimise: str, stop: Hurry
+    root: Path, unit: str, output: str, target: Instructions, toolchain: Toolchain, optimise: str, stop: StopRequest
 ) -> None:
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
@@ -236,7 +236,7 @@ def _compile(
     _run([toolchain.path, *flags, "-c", unit, "-o", output], root, unit, stop)
 
 
-def _run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:
+def _run(command: Sequence[str], root: Path, what: str, stop: StopRequest) -> None:
     status, said = _watched(command, root, what, stop)
     if status:
         errors = [line for line in said.splitlines() if "error" in line] or said.splitlines()[-3:]
@@ -246,7 +246,7 @@ def _run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:
         )
 
 
-def _watched(command: Sequence[str], root: Path, what: str, stop: Hurry) -> tuple[int, str]:
+def _watched(command: Sequence[str], root: Path, what: str, stop: StopRequest) -> tuple[int, str]:
     """Exit status and standard error of a process that leads a group: what a compiler's driver starts ends with it."""
     if stop():
         raise Stopped
@@ -264,7 +264,7 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: Hurry) -> tupl
         try:
             while True:
                 try:
-                    _, said = process.communicate(timeout=UNIT_TIMEOUT_S if stop is unhurried else ASK_S)
+                    _, said = process.communicate(timeout=UNIT_TIMEOUT_S if stop is never_stops else ASK_S)
                     return process.returncode, said
                 except subprocess.TimeoutExpired:
                     if time.monotonic() >= end:

@@ -24,7 +24,7 @@ from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
 from compiler.prove.bisect import Stepper
 from compiler.schedule import JointLaunch
-from compiler.trace import Hurry
+from compiler.trace import StopRequest
 from compiler.tuning.proposal import Proposal
 
 COMPILERS = 2
@@ -153,7 +153,7 @@ class Backend(Protocol):
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]: ...
 
     def machine(
-        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
     ) -> AbstractContextManager[Machine | None]:
         """None for a target that does not run here. `notice` hears of what the user should know."""
         ...
@@ -178,12 +178,12 @@ class Backend(Protocol):
         kernels: KernelGraph,
         plans: Sequence[Plan],
         seed: int,
-        hurry: Hurry,
+        stop_requested: StopRequest,
         place: Path,
         share: Share | None = None,
         inputs: Mapping[str, np.ndarray] | None = None,
     ) -> Sequence[Raced] | None:
-        """None where nothing was run: the target is elsewhere, has one lane, or `hurry` called it off.
+        """None where nothing was run: the target is elsewhere, has one lane, or a stop request came.
 
         `place` is a folder where files may be put meanwhile. Running plans, not building what an artifact needs anyway,
         is spent from `share`. All plans run on `inputs`, by the model's names; None: on random ones of the `seed`.

@@ -18,7 +18,7 @@ from compiler.measure.plans import SPIN_US, Raced, race_plans, time_alone, trace
 from compiler.pack.bare import lay_out
 from compiler.pack.loader import Model, RunError
 from compiler.pack.pack import WEIGHTS
-from compiler.trace import Hurry
+from compiler.trace import StopRequest
 
 
 def race_programs(
@@ -26,7 +26,7 @@ def race_programs(
     plans: Sequence[Plan],
     target: str,
     seed: int,
-    hurry: Hurry,
+    stop_requested: StopRequest,
     place: Path,
     share: Share | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
@@ -36,7 +36,7 @@ def race_programs(
     They run on `inputs`, by the model's names; None: on random ones of the `seed`.
 
     One alone is timed shortly. Each is traced afterwards, where its library can say when its tasks ran. All of that is
-    spent from `share`, if there is one, and takes as long as it allows. None when `hurry` called it off, or where
+    spent from `share`, if there is one, and takes as long as it allows. None after a stop request, or where
     nothing can be written.
     """
     with ExitStack() as opened:
@@ -54,23 +54,23 @@ def race_programs(
             return [_bound(model, inputs or model.random_inputs(seed)) for model in instances]
 
         if len(folders) > 1:
-            raced = race_plans(fresh, seed, hurry, left=share.left if share else None)
+            raced = race_plans(fresh, seed, stop_requested, left=share.left if share else None)
         else:
-            raced = time_alone(fresh, hurry)
+            raced = time_alone(fresh, stop_requested)
         models.close()
         if raced is None:
             return None
         return [
-            replace(one, spans=_traced(folder, one, inputs, seed, hurry))
+            replace(one, spans=_traced(folder, one, inputs, seed, stop_requested))
             for one, folder in zip(raced, folders, strict=True)
         ]
 
 
 def _traced(
-    folder: Path, raced: Raced, inputs: Mapping[str, np.ndarray] | None, seed: int, hurry: Hurry
+    folder: Path, raced: Raced, inputs: Mapping[str, np.ndarray] | None, seed: int, stop_requested: StopRequest
 ) -> tuple[tuple[float, float], ...]:
     """When each of its tasks ran; nothing for a library that does not say, or when there is no time."""
-    if hurry():
+    if stop_requested():
         return ()
     with Model(folder, verify=False, spin_us=SPIN_US) as model:
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from compiler.errors import InternalError
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 TILES = "tiles"
 SHARES: Mapping[str, float] = MappingProxyType(
@@ -34,7 +34,7 @@ SHARES: Mapping[str, float] = MappingProxyType(
 class TuningBudget:
     """What may be measured: wall `seconds`, and how many tiles on one lane (None: as many as fit).
 
-    hurry   whoever waits wants the best found so far: nothing more is measured
+    stop_requested   whoever waits wants the best found so far: nothing more is measured
     most    by share: seconds of which it cannot use more
     spent   by share: seconds that measuring took
     tried   tiles measured on one lane
@@ -42,7 +42,7 @@ class TuningBudget:
 
     seconds: float
     trials: int | None = None
-    hurry: Hurry = unhurried
+    stop_requested: StopRequest = never_stops
     clock: Callable[[], float] = time.monotonic
     most: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
@@ -125,8 +125,8 @@ class Share:
         return self.budget.left(self.name)
 
     def is_over(self) -> bool:
-        """Whether nothing more may be measured: the time is up, or somebody is in a hurry."""
-        return self.left() <= 0 or self.budget.hurry()
+        """Whether nothing more may be measured: the time is up, or a stop request has come."""
+        return self.left() <= 0 or self.budget.stop_requested()
 
     def spending(self) -> AbstractContextManager[None]:
         """A block that measures."""

@@ -22,7 +22,7 @@ from compiler.measure.benchmark import (
 from compiler.measure.compare import Comparison, compare
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.spread import Spread
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 SECONDS = 0.5
 """The seconds for which each plan is timed, where nobody says how much time there is.
@@ -102,15 +102,15 @@ def traces_of(seconds: float) -> int:
     return int(min(max(TRACE_SECONDS / max(seconds, 1e-9), least), most))
 
 
-def time_alone(fresh: Callable[[], Sequence[Run]], hurry: Hurry = unhurried) -> list[Raced] | None:
-    """The time of a single plan, as `race_plans` gives it, in a short race; None if `hurry` called it off.
+def time_alone(fresh: Callable[[], Sequence[Run]], stop_requested: StopRequest = never_stops) -> list[Raced] | None:
+    """The time of a single plan, as `race_plans` gives it, in a short race; None after a stop request.
 
     It is short since it decides nothing. `fresh` opens the plan. The first run of a sitting, which touches its memory
     and starts its threads, is not counted.
     """
     samples: list[float] = []
     for _ in range(ALONE_SITTINGS):
-        if hurry():
+        if stop_requested():
             return None
         (run,) = fresh()
         run()
@@ -130,21 +130,21 @@ def _timed(run: Run, seconds: float) -> Iterator[float]:
 def race_plans(
     fresh: Callable[[], Sequence[Run]],
     seed: int,
-    hurry: Hurry = unhurried,
+    stop_requested: StopRequest = never_stops,
     settle: Callable[[], None] = lambda: time.sleep(SETTLE_S),
     left: Callable[[], float] | None = None,
 ) -> list[Raced] | None:
     """Each plan's time beside the first one's, in rounds of small blocks in random order.
 
     `fresh` opens all plans anew, in one order. A race during which other processes used the cores, or the machine was
-    slowed, is held once more. None when `hurry`, which is asked after each round, called it off.
+    slowed, is held once more. None after a stop request, which is asked for after each round.
 
     `left` says how many seconds there are. Plans are timed for as long as these allow, for as few rounds as a verdict
     needs once they are over, and a race is repeated only where they allow it.
     """
 
     def go_on(part: float) -> None:
-        if hurry():
+        if stop_requested():
             raise _Stopped
 
     try:

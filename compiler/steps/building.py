@@ -176,7 +176,7 @@ def _planned(session: Session, tiles: TiledKernels, front: Front) -> Planned:
         backend.race,
         kernels,
         seed=session.options.seed,
-        hurry=session.budget.hurry,
+        stop_requested=session.budget.stop_requested,
         place=session.place,
         share=session.budget.share("plans"),
         inputs=front.program_inputs(session.options.seed),

@@ -35,7 +35,7 @@ class Weighed:
 def weigh_choices(session: Session, graph: Graph) -> Weighed:
     """A program at a fixed point of the rules, after the choices that pay.
 
-    Kernels are measured until their share of the budget is spent or somebody is in a hurry; never where the job grants
+    Kernels are measured until their share of the budget is spent or a stop request has come; never where the job grants
     no measuring, nor for a program that was weighed with this budget before.
     """
     kept, options = session.kept, session.options

@@ -30,7 +30,7 @@ from compiler.prove.samples import Sample
 from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.trace import Hurry, Trace
+from compiler.trace import StopRequest, Trace
 
 AGREE_SECONDS = 6.0
 """Edge cases of the agreement check begin while this lasts; the random case is always judged."""
@@ -173,7 +173,7 @@ def _judged(
         budget_s=0.0 if case.fixed else end - time.monotonic(),
         others=ways[1:],
         samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
-        watch=Progress(session.trace, session.budget.hurry, case.effort),
+        watch=Progress(session.trace, session.budget.stop_requested, case.effort),
         shapes=case.shapes,
     )
     if verdict.beyond_range:
@@ -226,12 +226,12 @@ class Progress:
     """
 
     trace: Trace
-    hurry: Hurry
+    stop_requested: StopRequest
     effort: Effort
     _before: tuple[float, ...] = field(init=False)
     _told: float = -1.0
     _evaluation: int = 1
-    _is_hurried: bool = False
+    _is_stopping: bool = False
 
     def __post_init__(self) -> None:
         self._before = self.effort.before()
@@ -243,8 +243,8 @@ class Progress:
         done = (self._before[position] + part * self.effort.node_s[position]) / whole
         if done < self._told:
             self._evaluation, self._told = self._evaluation + 1, -1.0
-        if not self._is_hurried and self.hurry():
-            self._is_hurried = True
+        if not self._is_stopping and self.stop_requested():
+            self._is_stopping = True
             left = whole * (1 - done)
             self.trace.notice(f"the artifact is being proved, which is never left out: about {left:.0f} s more")
         if done >= self._told + PROGRESS_STEP:

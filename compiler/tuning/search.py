@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from compiler.ir.machine import Machine, Record, Trial, Workload
 from compiler.ir.tile import Tile
 from compiler.knowledge.kinds import AGAIN
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 from compiler.tuning.belief import Belief, expected_improvement
 from compiler.tuning.proposal import Proposal
 
@@ -142,7 +142,7 @@ class Search:
     contests: Sequence[Contest]
     machine: Machine
     budget: Budget
-    hurry: Hurry = unhurried
+    stop_requested: StopRequest = never_stops
     lanes: int = 1
     measured: int = 0
     exhausted: bool = False
@@ -272,7 +272,7 @@ class Search:
         return self.budget.seconds - (self.budget.clock() - self._began)
 
     def _over(self) -> bool:
-        return self._left() <= 0 or self.hurry()
+        return self._left() <= 0 or self.stop_requested()
 
     def _room(self, kept: float) -> int:
         """How many tiles the next batch may hold.
@@ -280,7 +280,7 @@ class Search:
         0 once the search is over, but for what a part of the budget is kept for.
         """
         left = self._left() - kept * self.budget.seconds
-        if left <= 0 or self.hurry():
+        if left <= 0 or self.stop_requested():
             return 0
         size = BATCH if self._batches else FIRST_BATCH
         if self._batches:

@@ -54,7 +54,7 @@ def share(
     """Measures the best tiles of `menus` (by workload key) on 2 lanes and on all, and yields the records.
 
     The last record says that it was done in this state. The dearest kernels come first, until their share of the budget
-    is spent or somebody is in a hurry. What is among `records` is not measured again, nor is anything where the same
+    is spent or a stop request has come. What is among `records` is not measured again, nor is anything where the same
     kernels were measured with as large a budget before.
     """
     known = known_shared(records, target, setting, sharing.state)
@@ -77,7 +77,7 @@ def share(
                 if record.is_plausible:
                     moved = moved or record.variant.get(STATE) != sharing.state
                     yield record
-    if not moved and not sharing.budget.hurry():
+    if not moved and not sharing.budget.stop_requested():
         yield marker
 
 

@@ -144,10 +144,10 @@ def tune(
     """Menus for workloads in call order.
 
     A record for the same workload, tile, target, hardware and setting is used before anything is measured. Then tiles
-    are searched (`search`) until nothing promising is left, their share of the budget is spent or somebody is in a
-    hurry. A model that was searched with this budget before is not searched again. Without a machine (a cross-compiled
-    target) records and the model decide; where nothing is known of a workload, the tiler chooses one of what the model
-    thinks best.
+    are searched (`search`) until nothing promising is left, their share of the budget is spent or a stop request has
+    come. A model that was searched with this budget before is not searched again. Without a machine (a cross-compiled
+    target) records and the model decide; without a record of a workload the tiler chooses one of those that the model
+    ranks first.
 
     Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a
     share of the budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus
@@ -174,7 +174,9 @@ def tune(
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
         with budget.share(TILES).spending():
             alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
-            measured = _searched(Search(contests, machine, alone, budget.hurry, lanes), trace, target, setting, budget)
+            measured = _searched(
+                Search(contests, machine, alone, budget.stop_requested, lanes), trace, target, setting, budget
+            )
         budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
@@ -297,10 +299,10 @@ def _searched(search: Search, trace: Trace, target: Target, setting: Setting, wh
             trace.progress(part, f"measured {search.measured} tiles of {len(told)} kernels")
     legal = sum(len(contest.options) for contest in search.contests)
     count = f"{search.measured} of {legal} candidates measured"
-    if search.exhausted or not search.hurry():
+    if search.exhausted or not search.stop_requested():
         trace.record(_search_record(search, target, setting, whole).to_json())
     if not search.exhausted:
-        ended = "finished early on request" if search.hurry() else "the tuning budget ended the search"
+        ended = "finished early on request" if search.stop_requested() else "the tuning budget ended the search"
         trace.notice(f"{ended}: {count}")
     return measured
 

@@ -17,7 +17,7 @@ from compiler.codegen.build import Toolchain
 from compiler.codegen.scalars import SMALL_HEADER
 from compiler.devices.cpu.target import CpuTarget
 from compiler.devices.cuda import candidates, nvrtc
-from compiler.trace import Hurry
+from compiler.trace import StopRequest
 from tests.kept import kept
 
 HOST = "model.c"
@@ -43,7 +43,7 @@ def keep_objects(patch: pytest.MonkeyPatch) -> None:
     once = build._compile
 
     def compiled(
-        root: Path, unit: str, output: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: Hurry
+        root: Path, unit: str, output: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: StopRequest
     ) -> None:
         if unit == HOST and not is_host_as_shipped:
             optimise = optimise or "-O1"

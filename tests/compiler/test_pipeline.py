@@ -211,15 +211,15 @@ def test_a_scheduler_that_is_asked_for_is_not_measured(scheduler: str, compiled:
     judged(model, tmp_path / "m.tw")
 
 
-def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compile, tmp_path: Path) -> None:
+def test_after_a_stop_request_the_best_found_so_far_is_emitted_and_proven(compiled: Compile, tmp_path: Path) -> None:
     model = compiled("tiny_cnn").model
     events: list[Event] = []
 
-    def hurry() -> bool:
+    def stop_requested() -> bool:
         return any(event.kind == "record" and event.data["kind"] == "kernel" for event in events)
 
     options = CompileOptions(threads=1, tuning_budget_s=BUDGET_S)
-    report = compile_model(model, tmp_path / "m.tw", options, observe=events.append, hurry=lambda: True)
+    report = compile_model(model, tmp_path / "m.tw", options, observe=events.append, stop_requested=lambda: True)
     assert report.records_measured == 0
     assert [notice for notice in report.notices if notice.startswith("finished early on request: 0 of ")]
     assert report.errors
@@ -227,7 +227,7 @@ def test_in_a_hurry_the_best_found_so_far_is_emitted_and_proven(compiled: Compil
     # A request that comes while the first batch's records arrive: those are kept, and no second batch is begun.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.tuning.search.FIRST_BATCH", 2)
-        report = compile_model(model, tmp_path / "n.tw", options, observe=events.append, hurry=hurry)
+        report = compile_model(model, tmp_path / "n.tw", options, observe=events.append, stop_requested=stop_requested)
     assert report.records_measured == 2
     assert [notice for notice in report.notices if notice.startswith("finished early on request: 2 of ")]
     judged(model, tmp_path / "n.tw")

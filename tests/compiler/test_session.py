@@ -38,12 +38,12 @@ def test_new_records_are_told_once_and_those_that_were_known_never() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measures", "budget_s", "hurried", "may"),
+    ("measures", "budget_s", "stopping", "may"),
     [(True, 5.0, False, True), (False, 5.0, False, False), (True, 0.0, False, False), (True, 5.0, True, False)],
 )
-def test_nothing_is_measured_that_is_not_granted(measures: bool, budget_s: float, hurried: bool, may: bool) -> None:
+def test_nothing_is_measured_that_is_not_granted(measures: bool, budget_s: float, stopping: bool, may: bool) -> None:
     options = CompileOptions(tuning_budget_s=budget_s)
-    session = Session.of(options, hurry=lambda: hurried, measures=measures)
+    session = Session.of(options, stop_requested=lambda: stopping, measures=measures)
     assert session.may_measure is may
     assert session.measures is (measures and budget_s > 0)
 

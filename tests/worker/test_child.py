@@ -19,7 +19,7 @@ import sys, types
 from compiler import contract, errors
 pipeline = types.ModuleType("compiler.pipeline")
 def compile_model(
-    model, artifact, options, records=(), observe=None, hurry=None, measure=True, data=None, samples=None,
+    model, artifact, options, records=(), observe=None, stop_requested=None, measure=True, data=None, samples=None,
     memory_bytes=None,
 ):
 {body}
@@ -126,8 +126,8 @@ def test_samples_are_read_behind_the_walls(compile_with: Callable[..., Any], tmp
     assert ending.kind == "report", ending
 
 
-def test_the_compiler_is_told_to_hurry_once_the_file_is_there(compile_with: Callable[..., Any]) -> None:
-    asked = "    before = hurry(); open('finish', 'w').close(); assert (before, hurry()) == (False, True)\n"
+def test_the_compiler_gets_a_stop_request_once_the_file_is_there(compile_with: Callable[..., Any]) -> None:
+    asked = "    before = stop_requested(); open('finish', 'w').close(); assert not before; assert stop_requested()\n"
     ending, _, _ = compile_with(asked + SUCCESS)
     assert ending.kind == "report", ending
 

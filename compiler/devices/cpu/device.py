@@ -47,7 +47,7 @@ from compiler.knowledge.records import Records
 from compiler.measure.memory import allocate
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import best_by_model
 
@@ -114,16 +114,18 @@ class CpuBackend:
         return known
 
     def machine(
-        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
     ) -> AbstractContextManager[CpuMachine | None]:
-        return nullcontext(self.cores(seed, hurry, setting))
+        return nullcontext(self.cores(seed, stop_requested, setting))
 
-    def cores(self, seed: int, hurry: Hurry = unhurried, setting: Setting | None = None) -> CpuMachine | None:
+    def cores(
+        self, seed: int, stop_requested: StopRequest = never_stops, setting: Setting | None = None
+    ) -> CpuMachine | None:
         """This machine as one on which trials can be measured; None for a target that does not run here."""
         if not self.target.is_here:
             return None
         build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=COMPILERS)
-        return CpuMachine(self.target, build, seed, setting or Setting(), hurry=hurry)
+        return CpuMachine(self.target, build, seed, setting or Setting(), stop_requested=stop_requested)
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
         return legal_tiles(workload, self.target, lanes, precision)
@@ -187,7 +189,7 @@ class CpuBackend:
         kernels: KernelGraph,
         plans: Sequence[Plan],
         seed: int,
-        hurry: Hurry,
+        stop_requested: StopRequest,
         place: Path,
         share: Share | None = None,
         inputs: Mapping[str, np.ndarray] | None = None,
@@ -199,10 +201,10 @@ class CpuBackend:
         if not self.target.is_here:
             return None
         try:
-            programs = emit_each(kernels, plans, self.target, self.toolchain, COMPILERS, self.objects, hurry)
+            programs = emit_each(kernels, plans, self.target, self.toolchain, COMPILERS, self.objects, stop_requested)
         except Stopped:
             return None
-        return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
+        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share, inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         return Weights(earlier=earlier)
@@ -234,15 +236,19 @@ class CpuBackend:
 
 
 def build_trials(
-    trials: Sequence[Trial], target: CpuTarget, toolchain: Toolchain, jobs: int, hurry: Hurry = unhurried
+    trials: Sequence[Trial],
+    target: CpuTarget,
+    toolchain: Toolchain,
+    jobs: int,
+    stop_requested: StopRequest = never_stops,
 ) -> Built | None:
-    """A library of trials with the timer, and how each is called; None when `hurry` called it off."""
+    """A library of trials with the timer, and how each is called; None after a stop request."""
     candidates = []
     for number, trial in enumerate(trials):
         name = function_name(trial.workload, number)
         candidates.append(Candidate(trial.workload, lower(name, trial.workload, trial.tile, target)))
     try:
-        library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, hurry)
+        library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, stop_requested)
     except Stopped:
         return None
     return Built(library, tuple(_entry(candidate) for candidate in candidates))

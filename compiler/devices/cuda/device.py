@@ -47,7 +47,7 @@ from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
 from compiler.schedule import JointLaunch
 from compiler.schedule.gpu.launch_load import LaunchLoad
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 
 ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
@@ -103,13 +103,19 @@ class CudaBackend:
         return starting_points(known, self.target, setting)
 
     def machine(
-        self, seed: int, hurry: Hurry, setting: Setting, notice: Callable[[str], None]
+        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
     ) -> AbstractContextManager[CudaMachine | None]:
         """This machine's GPU, which is free again afterwards; None where the target is another."""
         if not self.target.is_here:
             return nullcontext()
         return CudaMachine(
-            self.target, self.build, seed, setting, hurry=hurry, notice=notice, reference=self.plain_loops
+            self.target,
+            self.build,
+            seed,
+            setting,
+            stop_requested=stop_requested,
+            notice=notice,
+            reference=self.plain_loops,
         )
 
     def plain_loops(self, workload: Workload) -> BuiltKernel | None:
@@ -121,16 +127,18 @@ class CudaBackend:
         candidate = self.candidates.sound(workload, tiles[0]) if tiles else None
         return None if candidate is None else _built(candidate, workload)
 
-    def build(self, trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Sequence[BuiltKernel | None] | None:
-        """Each trial compiled, None for one that is not worth measuring; None when `hurry` called it off."""
+    def build(
+        self, trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops
+    ) -> Sequence[BuiltKernel | None] | None:
+        """Each trial compiled, None for one that is not worth measuring; None after a stop request."""
 
         def built(trial: Trial) -> BuiltKernel | None:
-            candidate = None if hurry() else self.candidates.sound(trial.workload, trial.tile)
+            candidate = None if stop_requested() else self.candidates.sound(trial.workload, trial.tile)
             return None if candidate is None else _built(candidate, trial.workload)
 
         with ThreadPoolExecutor(CORES) as pool:
             kernels = list(pool.map(built, trials))
-        return None if hurry() else kernels
+        return None if stop_requested() else kernels
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
         return legal_tiles(workload, self.target, lanes, precision)
@@ -198,7 +206,7 @@ class CudaBackend:
         kernels: KernelGraph,
         plans: Sequence[Plan],
         seed: int,
-        hurry: Hurry,
+        stop_requested: StopRequest,
         place: Path,
         share: Share | None = None,
         inputs: Mapping[str, np.ndarray] | None = None,
@@ -211,10 +219,10 @@ class CudaBackend:
             return None
         programs = []
         for plan in plans:
-            if hurry():
+            if stop_requested():
                 return None
             programs.append(self.emit(kernels, plan))
-        return race_programs(programs, plans, self.target.name, seed, hurry, place, share, inputs)
+        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share, inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         return Weights(ALIGNMENT, earlier)

@@ -11,7 +11,7 @@ from compiler.codegen.build import Objects, Stopped, Toolchain, find_toolchain
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import ToolchainFailed
-from compiler.trace import Hurry
+from compiler.trace import StopRequest
 
 ENDLESS = """#!/bin/sh
 sleep 600 &
@@ -57,7 +57,7 @@ def test_a_unit_that_was_compiled_before_is_only_linked(monkeypatch: pytest.Monk
     ran: list[str] = []
     once = build._run
 
-    def run(command: Sequence[str], root: Path, what: str, stop: Hurry) -> None:
+    def run(command: Sequence[str], root: Path, what: str, stop: StopRequest) -> None:
         ran.append(what)
         once(command, root, what, stop)
 

@@ -65,11 +65,11 @@ def test_steps_that_heed_their_share_spend_the_budget_and_no_more() -> None:
         assert budget.total == pytest.approx(clock.now)
 
 
-def test_who_is_in_a_hurry_measures_no_more() -> None:
-    hurried = [False]
-    share = TuningBudget(10.0, hurry=lambda: hurried[0], clock=lambda: 0.0).share(TILES)
+def test_who_is_after_a_stop_request_measures_no_more() -> None:
+    stopping = [False]
+    share = TuningBudget(10.0, stop_requested=lambda: stopping[0], clock=lambda: 0.0).share(TILES)
     assert not share.is_over()
-    hurried[0] = True
+    stopping[0] = True
     assert share.is_over()
 
 

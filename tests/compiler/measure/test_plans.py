@@ -32,9 +32,9 @@ def steady(seconds: float, wobble: Sequence[float] = (1.0,)) -> Run:
 
 
 def raced(
-    *runs: Run, hurry: Callable[[], bool] = lambda: False, left: Callable[[], float] | None = None
+    *runs: Run, stop_requested: Callable[[], bool] = lambda: False, left: Callable[[], float] | None = None
 ) -> list[Raced] | None:
-    return race_plans(lambda: runs, seed=0, hurry=hurry, settle=lambda: None, left=left)
+    return race_plans(lambda: runs, seed=0, stop_requested=stop_requested, settle=lambda: None, left=left)
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +58,8 @@ def test_equal_plans_that_wobble_cannot_be_told_apart() -> None:
 
 def test_a_race_is_called_off_between_rounds() -> None:
     calls = itertools.count()
-    assert raced(steady(0.01), steady(0.01), hurry=lambda: next(calls) > 3) is None
-    assert raced(steady(0.01), steady(0.01), hurry=lambda: True) is None
+    assert raced(steady(0.01), steady(0.01), stop_requested=lambda: next(calls) > 3) is None
+    assert raced(steady(0.01), steady(0.01), stop_requested=lambda: True) is None
 
 
 @pytest.mark.parametrize(("during_s", "races"), [(1.0, 2), (100.0, 1)])

@@ -88,14 +88,14 @@ def test_a_model_that_fits_is_proved_and_preflight_tells_what_that_takes(tmp_pat
     assert compile_model(path, tmp_path / "model.tw", options).errors[0].max_relative < 1e-4
 
 
-def test_the_progress_of_a_long_evaluation_is_told_and_who_is_in_a_hurry_hears_what_is_left() -> None:
+def test_the_progress_of_a_long_evaluation_is_told_and_who_is_after_a_stop_request_hears_what_is_left() -> None:
     events: list[Event] = []
-    hurried: list[bool] = []
+    stopping: list[bool] = []
     effort = Effort((10.0, 30.0), 0, None, None)
-    progress = Progress(Trace(events.append), lambda: bool(hurried), effort)
+    progress = Progress(Trace(events.append), lambda: bool(stopping), effort)
     progress(0, 0.5)
     progress(0, 0.501)
-    hurried.append(True)
+    stopping.append(True)
     progress(1, 0.0)
     progress(1, 1.0)
     progress(0, 1.0)

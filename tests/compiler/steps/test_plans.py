@@ -134,7 +134,7 @@ def test_a_plan_that_is_trusted_is_run_whatever_is_predicted() -> None:
     assert [len(ran) for ran in race.ran] == [MOST_OTHERS + 2]
 
 
-def test_who_is_in_a_hurry_gets_the_sequential_plan() -> None:
+def test_who_is_after_a_stop_request_gets_the_sequential_plan() -> None:
     plans = found(1.0, 0.1)
     choice = chosen(plans, lambda plans: None)
     assert choice.plan is plans[0].plan

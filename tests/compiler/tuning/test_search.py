@@ -14,7 +14,7 @@ from compiler.ir.machine import Record, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge.kinds import AGAIN
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import BATCH, CLOSE, FIRST, FIRST_BATCH, Budget, Contest, Search
 
@@ -76,10 +76,10 @@ def search(
     machine: Machine,
     seconds: float = 1e9,
     trials: int | None = None,
-    hurry: Hurry = unhurried,
+    stop_requested: StopRequest = never_stops,
     lanes: int = 1,
 ) -> tuple[Search, list[Record]]:
-    run = Search(contests, machine, Budget(seconds, trials, lambda: machine.now), hurry, lanes)
+    run = Search(contests, machine, Budget(seconds, trials, lambda: machine.now), stop_requested, lanes)
     return run, [record for _, record in run.run()]
 
 
@@ -217,10 +217,12 @@ def test_the_first_batch_is_small_and_later_ones_no_larger_than_the_time_left() 
     assert machine.now == 100.0
 
 
-def test_in_a_hurry_the_search_ends_with_the_batch() -> None:
+def test_after_a_stop_request_the_search_ends_with_the_batch() -> None:
     truth = {f"k{number}": [1.0] * 50 for number in range(10)}
     machine = Machine(truth)
-    run, _ = search([contest(key, truth[key]) for key in truth], machine, hurry=lambda: len(machine.asked) >= 3)
+    run, _ = search(
+        [contest(key, truth[key]) for key in truth], machine, stop_requested=lambda: len(machine.asked) >= 3
+    )
     assert machine.batches == [FIRST_BATCH]
     assert not run.exhausted
 

@@ -15,7 +15,7 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.known import measured_seconds
-from compiler.trace import Hurry, Trace, unhurried
+from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.shared import WORTH_S, shared_trials, with_shared
 from compiler.tuning.tune import Tiled, workload_key
 from tests.compiler.tuning.tuned import tuned
@@ -74,7 +74,7 @@ def tiled(
     state: str = "near",
     tasks: int = 8,
     budget_s: float = 60.0,
-    hurry: Hurry = unhurried,
+    stop_requested: StopRequest = never_stops,
 ) -> tuple[Tiled, list[Record]]:
     """What came of it, and all records that left."""
     events: list[Event] = []
@@ -86,7 +86,7 @@ def tiled(
         records,
         SETTING,
         machine,
-        TuningBudget(budget_s, hurry=hurry),
+        TuningBudget(budget_s, stop_requested=stop_requested),
         lambda workload, one: tasks,
         Trace(events.append),
         state=state,
@@ -257,10 +257,10 @@ def test_no_more_than_a_part_of_the_budget_is_spent_and_a_second_call_with_no_mo
     assert run(Slow(), [*records, *more], 101.0) == []
 
 
-def test_who_is_in_a_hurry_gets_what_there_is_and_may_go_on_later() -> None:
+def test_who_is_after_a_stop_request_gets_what_there_is_and_may_go_on_later() -> None:
     machine = FakeMachine(seconds=1e-2)
     alone, _ = tiled(FakeMachine(seconds=1e-2), lanes=1)
-    made, records = tiled(machine, alone.measured, hurry=lambda: True)
+    made, records = tiled(machine, alone.measured, stop_requested=lambda: True)
     assert machine.asked == []
     assert records == []
     assert {variant.lanes for menu in made.menus for variant in menu.variants} == {1}

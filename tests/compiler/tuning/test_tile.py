@@ -18,7 +18,7 @@ from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel, parse_workload
 from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
-from compiler.trace import Hurry, Trace, unhurried
+from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.frugal import frugal
 from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiled, workload_key
 from tests.compiler.tuning.tuned import tuned
@@ -83,9 +83,9 @@ def tiled(
     budget_s: float = 60.0,
     target: CpuTarget = TARGET,
     trace: Trace | None = None,
-    hurry: Hurry = unhurried,
+    stop_requested: StopRequest = never_stops,
 ) -> Tiled:
-    budget = TuningBudget(budget_s, hurry=hurry)
+    budget = TuningBudget(budget_s, stop_requested=stop_requested)
     return tuned(
         WORKLOADS,
         target,
@@ -358,11 +358,13 @@ def test_a_workload_known_from_records_alone_is_not_told() -> None:
     assert not [event for event in events if event.kind == "workload"]
 
 
-def test_whoever_is_in_a_hurry_gets_the_best_found_so_far_and_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_is_after_a_stop_request_gets_the_best_found_so_far_and_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("compiler.tuning.search.FIRST_BATCH", 2)
     machine, events = FakeMachine(), list[Event]()
     trace = Trace(events.append)
-    result = tiled(machine, trace=trace, hurry=lambda: len(machine.asked) >= 2)
+    result = tiled(machine, trace=trace, stop_requested=lambda: len(machine.asked) >= 2)
     legal = sum(len(propose(work, TARGET, 2)) for work in WORKLOADS)
     assert len(result.measured) == len(machine.asked) == 2 < legal
     assert trace.notices == [f"finished early on request: 2 of {legal} candidates measured"]
@@ -381,7 +383,7 @@ def test_a_budget_that_ends_the_search_is_told() -> None:
 def test_a_finish_that_comes_after_the_last_candidate_changes_nothing() -> None:
     machine, trace = FakeMachine(), Trace()
     everything = len(tiled(FakeMachine()).measured)
-    result = tiled(machine, trace=trace, hurry=lambda: len(machine.asked) == everything)
+    result = tiled(machine, trace=trace, stop_requested=lambda: len(machine.asked) == everything)
     assert len(result.measured) == everything
     assert not trace.notices
 

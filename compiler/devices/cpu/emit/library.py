@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from compiler.codegen.build import Objects, Toolchain, compile_library, host_headers, small_header
 from compiler.devices.cpu.target import CpuTarget
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 HEADERS = (
     "tw_kernel.h",
@@ -32,7 +32,7 @@ def build_library(
     toolchain: Toolchain,
     jobs: int = 2,
     optimise: str = "",
-    stop: Hurry = unhurried,
+    stop: StopRequest = never_stops,
     objects: Objects | None = None,
 ) -> bytes:
     """`compile_library` with `runtime_headers` beside the sources."""

@@ -20,7 +20,7 @@ from compiler.ir.machine import Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Tile
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 UNITS = 2
 """Kernel source files: one for each compiler process; the vector intrinsics' header alone costs 0.1 s in each."""
@@ -46,7 +46,7 @@ def emit(
     them is infinite, and each plan is for one device.
     """
     plans = by_limit((plan, *others))
-    (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, unhurried, weights)
+    (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, never_stops, weights)
     return program
 
 
@@ -57,7 +57,7 @@ def emit_each(
     toolchain: Toolchain,
     jobs: int,
     objects: Objects | None = None,
-    stop: Hurry = unhurried,
+    stop: StopRequest = never_stops,
 ) -> list[Program]:
     """A program for each plan; kernels are compiled once for all of them.
 
@@ -78,7 +78,7 @@ def _programs(
     toolchain: Toolchain,
     jobs: int,
     objects: Objects | None,
-    stop: Hurry,
+    stop: StopRequest,
     weights: Weights | None = None,
 ) -> list[Program]:
     """A program for each group of `plans`, which holds the plans of the group in its order."""
@@ -159,7 +159,7 @@ def candidate_library(
     target: CpuTarget,
     toolchain: Toolchain,
     jobs: int,
-    stop: Hurry = unhurried,
+    stop: StopRequest = never_stops,
 ) -> bytes:
     """A library of kernels to be measured, with `extra` C source (the timer) beside them. Raises Stopped."""
     sources = {**kernel_sources([c.lowered for c in candidates]), "timer.c": extra}

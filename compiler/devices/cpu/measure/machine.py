@@ -20,7 +20,7 @@ from compiler.knowledge.kinds import STATE
 from compiler.knowledge.making import kernel_record
 from compiler.measure.rounds import clean_rounds, losers
 from compiler.measure.spread import Spread
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 LEAST_SAMPLE_S = 20e-6
 """Short kernels are repeated until one sample lasts this long: a thousand times the clock's own cost."""
@@ -61,9 +61,9 @@ class Built:
 
 
 class Build(Protocol):
-    """Makes a library of trials; None when `hurry`, which is asked all the time, stopped it."""
+    """Makes a library of trials; None after a stop request, which is asked for all the time."""
 
-    def __call__(self, trials: Sequence[Trial], *, hurry: Hurry) -> Built | None: ...
+    def __call__(self, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Built | None: ...
 
 
 @dataclass
@@ -112,7 +112,7 @@ class CpuMachine:
     setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read
                   once before each sample, so that they lie where a producer would have left them
     samples       clean rounds wanted of each trial
-    hurry         asked before each trial is prepared and before each sample; once it answers True no more are taken
+    stop_requested  asked before each trial is prepared and before each sample; once it answers True no more are taken
 
     Raises TargetUnavailable when the target cannot run here.
     """
@@ -123,7 +123,7 @@ class CpuMachine:
     setting: Setting = field(default_factory=Setting)
     samples: int = 9
     clock: Callable[[], float] = time.monotonic
-    hurry: Hurry = unhurried
+    stop_requested: StopRequest = never_stops
     _known: dict[tuple[str, Tile], tuple[Timer, Entry]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -148,8 +148,8 @@ class CpuMachine:
         """Builds the trials not built before, then times all of them interleaved.
 
         Nothing is built while anything is timed. Yields one record for each trial that ran within `deadline_s` seconds
-        from now, before `hurry`. One on several lanes counts in the state in which the cores were most of the time; its
-        record says in which (STATE).
+        from now, before a stop request. One on several lanes counts in the state in which the cores were most of the
+        time; its record says in which (STATE).
 
         Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
         """
@@ -159,17 +159,17 @@ class CpuMachine:
             raise TargetUnavailable(
                 f"a trial wants {wanted} lanes of {self.lanes}", fix=f"set threads to at most {self.lanes}"
             )
-        if not trials or self.clock() >= end or self.hurry():
+        if not trials or self.clock() >= end or self.stop_requested():
             return
-        if not self.built(trials, lambda: self.hurry() or self.clock() >= end):
+        if not self.built(trials, lambda: self.stop_requested() or self.clock() >= end):
             return
-        runs = [self.prepare(trial) for trial in trials if not self.hurry()]
+        runs = [self.prepare(trial) for trial in trials if not self.stop_requested()]
         rounds = self._sample(runs, wanted, end)
         for run in runs:
             if run.samples:
                 yield self._record(run, rounds)
 
-    def built(self, trials: Sequence[Trial], stop: Hurry) -> bool:
+    def built(self, trials: Sequence[Trial], stop: StopRequest) -> bool:
         """Builds and loads what was not built before; False when `stop` called it off."""
         unknown = [*{_identity(trial): trial for trial in trials if _identity(trial) not in self._known}.values()]
         return not unknown or self._build(unknown, stop)
@@ -178,8 +178,8 @@ class CpuMachine:
         """The library of a trial that was built, and how it is called."""
         return self._known[_identity(trial)]
 
-    def _build(self, trials: Sequence[Trial], stop: Hurry) -> bool:
-        built = self.build(trials, hurry=stop)
+    def _build(self, trials: Sequence[Trial], stop: StopRequest) -> bool:
+        built = self.build(trials, stop_requested=stop)
         if built is None:
             return False
         if len(built.entries) != len(trials):
@@ -223,7 +223,7 @@ class CpuMachine:
             states.append(state_now(runs[0].timer) if lanes > 1 else "")
             before = runs[0].timer.probe(lanes)
             for run in runs:
-                over = over or self.clock() >= end or self.hurry()
+                over = over or self.clock() >= end or self.stop_requested()
                 if over:
                     break
                 if not run.is_lost:

@@ -221,7 +221,7 @@ class CpuStageClock:
 
     def done(self) -> None:
         """Says in a record that so large a budget was offered for the stages of these kernels."""
-        if self.machine is not None and self._has_asked and not self._is_done and not self.machine.hurry():
+        if self.machine is not None and self._has_asked and not self._is_done and not self.machine.stop_requested():
             about = f"parts of a plan of {len(self.staged.keys)} calls; seconds that timing them took"
             here = (self.target, self.staged.setting, self.staged.state)
             self.learn(
@@ -240,14 +240,14 @@ class CpuStageClock:
     ) -> Record | None:
         calls = sorted({task.call for task in tasks})
         trials = {call: Trial(self.staged.workloads[call], self.staged.keys[call], tiles[call], 1) for call in calls}
-        if not machine.built([*trials.values()], lambda: machine.hurry() or machine.clock() >= end):
+        if not machine.built([*trials.values()], lambda: machine.stop_requested() or machine.clock() >= end):
             return None
         timer = machine.entry(trials[calls[0]])[0]
         if state_now(timer) != self.staged.state:
             return None
         placed = self._layout.place({call: machine.entry(trial)[1] for call, trial in trials.items()})
         once = min(run_stage(machine, placed, trials, tasks, WARM_RUNS))
-        if machine.hurry() or machine.clock() + RUNS * once > end:
+        if machine.stop_requested() or machine.clock() + RUNS * once > end:
             return None
         seconds = run_stage(machine, placed, trials, tasks, 1 + RUNS)
         if state_now(timer) != self.staged.state:

@@ -23,7 +23,7 @@ from compiler.knowledge.making import kernel_record
 from compiler.measure.pattern import reads_indices
 from compiler.measure.rounds import clean_rounds, losers
 from compiler.measure.spread import Spread
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 
 LEAST_SAMPLE_S = 200e-6
 """The launches of one sample last this long: some hundred times what the start of a graph costs, four hundred ticks of
@@ -61,10 +61,12 @@ class BuiltKernel:
 class Build(Protocol):
     """Makes kernels of trials, one for each or None where that cannot be built.
 
-    None in all when `hurry`, asked all the time, stopped it.
+    None in all after a stop request, which is asked for all the time.
     """
 
-    def __call__(self, trials: Sequence[Trial], *, hurry: Hurry) -> Sequence[BuiltKernel | None] | None: ...
+    def __call__(
+        self, trials: Sequence[Trial], *, stop_requested: StopRequest
+    ) -> Sequence[BuiltKernel | None] | None: ...
 
 
 class Bench(Protocol):
@@ -102,7 +104,7 @@ class CudaMachine:
     setting       says where constants are found: `cache` is L2, `memory` beyond it. Activations lie where a producer
                   leaves them, in L2
     samples       clean rounds wanted of each trial
-    hurry         asked before each trial is placed and before each sample; once it answers True no more are taken
+    stop_requested  asked before each trial is placed and before each sample; once it answers True no more are taken
     bench         where kernels run; None: in a process of this machine's own
     notice        told of kernels that faulted, hung or computed something else: they are measured no further, and
                   nothing else is harmed
@@ -116,7 +118,7 @@ class CudaMachine:
     build: Build
     seed: int = 0
     setting: Setting = field(default_factory=Setting)
-    hurry: Hurry = unhurried
+    stop_requested: StopRequest = never_stops
     notice: Callable[[str], None] = unheard
     reference: Callable[[Workload], BuiltKernel | None] | None = None
     samples: int = 9
@@ -164,7 +166,7 @@ class CudaMachine:
         """Builds the trials not built before, then times all of them interleaved.
 
         Nothing is built while anything is timed. Yields one record for each trial that ran within `deadline_s` seconds
-        from now, before `hurry`.
+        from now, before a stop request.
 
         Raises TargetUnavailable when the device does not work, ResourceExhausted when its memory does not suffice, and
         what `build` raises.
@@ -172,7 +174,7 @@ class CudaMachine:
         end = self.clock() + deadline_s
 
         def over() -> bool:
-            return self.hurry() or self.clock() >= end
+            return self.stop_requested() or self.clock() >= end
 
         if not trials or over():
             return
@@ -192,9 +194,9 @@ class CudaMachine:
             if run.samples:
                 yield self._record(run, clean, clocks)
 
-    def _build(self, trials: Sequence[Trial], stop: Hurry) -> bool:
+    def _build(self, trials: Sequence[Trial], stop: StopRequest) -> bool:
         """Builds; False when it was called off."""
-        built = self.build(trials, hurry=stop)
+        built = self.build(trials, stop_requested=stop)
         if built is None:
             return False
         if len(built) != len(trials):
@@ -208,7 +210,7 @@ class CudaMachine:
         kernel = self.reference(workload) if self.reference else None
         return (self._subject(workload, kernel), kernel.packings) if kernel is not None and kernel.grid else None
 
-    def _look_at_results(self, runs: Sequence[_Run], over: Hurry) -> None:
+    def _look_at_results(self, runs: Sequence[_Run], over: StopRequest) -> None:
         """Drops runs whose results are not those of plain loops; each is looked at once."""
         for run in runs if self.reference else ():
             if over():
@@ -252,7 +254,7 @@ class CudaMachine:
             sample_s=self.sample_s,
         )
 
-    def _place(self, runs: Sequence[_Run], over: Hurry) -> None:
+    def _place(self, runs: Sequence[_Run], over: StopRequest) -> None:
         """Makes all runs that are not out ready to be sampled; anew when one of them takes the device away."""
         while True:
             for run in runs:
@@ -261,7 +263,7 @@ class CudaMachine:
             if self._place_each(runs, over):
                 return
 
-    def _place_each(self, runs: Sequence[_Run], over: Hurry) -> bool:
+    def _place_each(self, runs: Sequence[_Run], over: StopRequest) -> bool:
         """False when the device was lost on the way."""
         for at, run in enumerate(runs):
             if over():
@@ -295,7 +297,7 @@ class CudaMachine:
         self._known[_identity(run.trial)] = None
         self.notice(f"{run.subject.name} ({run.trial.tile}) is measured no further: {reason}")
 
-    def _sample(self, runs: Sequence[_Run], over: Hurry) -> list[tuple[Clock | None, Clock | None]]:
+    def _sample(self, runs: Sequence[_Run], over: StopRequest) -> list[tuple[Clock | None, Clock | None]]:
         """Takes samples round by round, every run once a round, until enough rounds are clean or the time is up.
 
         Returns the device's clock before and after each round.
@@ -313,7 +315,7 @@ class CudaMachine:
                 break
         return clocks
 
-    def _round(self, runs: Sequence[_Run], turn: int, over: Hurry) -> bool:
+    def _round(self, runs: Sequence[_Run], turn: int, over: StopRequest) -> bool:
         """One sample of each; False when nothing more is to be done."""
         taken = False
         for at, run in enumerate(runs):
@@ -326,7 +328,7 @@ class CudaMachine:
                 taken = True
         return taken
 
-    def _one(self, runs: Sequence[_Run], at: int, over: Hurry) -> float | None:
+    def _one(self, runs: Sequence[_Run], at: int, over: StopRequest) -> float | None:
         """A sample; None where the run took the device away, after all others were placed again."""
         try:
             return self._bench.sample(at)
@@ -335,7 +337,7 @@ class CudaMachine:
             self._place(runs, over)
             return None
 
-    def _clock(self, runs: Sequence[_Run], over: Hurry) -> Clock | None:
+    def _clock(self, runs: Sequence[_Run], over: StopRequest) -> Clock | None:
         """The device's now.
 
         None where nobody says, or where the device was lost meanwhile: then all runs are placed again.
@@ -346,7 +348,7 @@ class CudaMachine:
             self._place(runs, over)
             return None
 
-    def _warm(self, runs: Sequence[_Run], over: Hurry) -> None:
+    def _warm(self, runs: Sequence[_Run], over: StopRequest) -> None:
         end = self.clock() + self.warm_s
         while self.clock() < end and not over():
             ready = [at for at, run in enumerate(runs) if run.is_placed and not run.is_out]

@@ -101,12 +101,12 @@ def test_trials_are_built_timed_and_recorded() -> None:
     assert all(record.seconds > 0 and record.hardware == TARGET.hardware for record in records)
 
 
-def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
+def test_a_build_of_trials_is_called_off_when_someone_is_after_a_stop_request() -> None:
     kernels = small()
     workload = workload_of(kernels, kernels.calls[0])
     trials = [Trial(workload, "key", option.tile, 1) for option in propose(workload, TARGET, 1)]
-    assert build_trials(trials, TARGET, find_toolchain(), 2, hurry=lambda: True) is None
-    machine = BACKEND.cores(0, hurry=lambda: True)
+    assert build_trials(trials, TARGET, find_toolchain(), 2, stop_requested=lambda: True) is None
+    machine = BACKEND.cores(0, stop_requested=lambda: True)
     assert machine is not None
     assert list(machine.measure(trials, 30.0)) == []
 

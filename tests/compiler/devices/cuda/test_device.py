@@ -23,7 +23,7 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Level, Tile, Variant
-from compiler.trace import unhurried
+from compiler.trace import never_stops
 from tests.compiler.networks import Network, graph_of
 
 GPU = Gpu("H200", (9, 0), 132, 50 << 20, 141 << 30, 1.83, "cuda:sm_90/print")
@@ -121,9 +121,9 @@ def test_trials_are_built_but_for_those_that_are_not_worth_measuring(monkeypatch
     assert first.operands == ((DType.F32, 64 * 512), (DType.F32, 64))
 
 
-def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_of_trials_is_called_off_when_someone_is_after_a_stop_request(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = compiler(monkeypatch, [{}])
-    assert replace(BACKEND).build([Trial(rows(), "key", TILES[0], 1)], hurry=lambda: True) is None
+    assert replace(BACKEND).build([Trial(rows(), "key", TILES[0], 1)], stop_requested=lambda: True) is None
     assert not asked
 
 
@@ -146,10 +146,10 @@ def test_constants_that_fill_half_the_second_level_cache_are_found_in_memory() -
 
 def test_a_target_that_is_elsewhere_has_no_machine() -> None:
     setting = Setting("cache", "NVRTC 13.0")
-    with BACKEND.machine(0, unhurried, setting, print) as machine:
+    with BACKEND.machine(0, never_stops, setting, print) as machine:
         assert machine is None
     here = replace(BACKEND, target=resolve("cuda:sm_90", GPU))
-    with here.machine(7, unhurried, setting, print) as machine:
+    with here.machine(7, never_stops, setting, print) as machine:
         assert isinstance(machine, CudaMachine)
         assert (machine.target, machine.seed, machine.setting) == (here.target, 7, setting)
 

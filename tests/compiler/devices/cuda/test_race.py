@@ -19,7 +19,7 @@ from compiler.devices.cuda.device import CudaBackend
 from compiler.devices.cuda.emit import program as emit
 from compiler.devices.cuda.target import resolve
 from compiler.devices.cuda.toolchain import find_cuda_toolchain
-from compiler.trace import unhurried
+from compiler.trace import never_stops
 from tests.compiler.devices.cuda.artifact_on_double import artifact_of, on_double
 from tests.compiler.devices.cuda.emit.test_scheduled_graphs import network, unread_images
 from tests.compiler.devices.cuda.on_double import needs_double
@@ -33,11 +33,11 @@ import json, pickle, sys
 from pathlib import Path
 from compiler.devices.cuda.emit import program as emit
 from compiler.measure import plans
-from compiler.trace import unhurried
+from compiler.trace import never_stops
 from tests.compiler.devices.cuda.emit.test_scheduled_graphs import unread_images
 backend, kernels, raced = pickle.loads(Path(sys.argv[1]).read_bytes())
 plans.SECONDS, emit.compile_units = 0.01, unread_images
-found = backend.race(kernels, raced, 0, unhurried, Path(sys.argv[1]).parent)
+found = backend.race(kernels, raced, 0, never_stops, Path(sys.argv[1]).parent)
 print(json.dumps([(one.spread.median, len(one.spread.samples), one.ratio.ratio) for one in found]))
 """
 
@@ -80,11 +80,11 @@ def test_plans_are_raced_as_artifacts_are_run_and_nothing_is_left(
     assert not [one.name for one in tmp_path.iterdir() if one.name.startswith(".plans-")]
 
 
-def test_where_the_gpu_is_elsewhere_or_someone_is_in_a_hurry_nothing_is_run(
+def test_where_the_gpu_is_elsewhere_or_someone_is_after_a_stop_request_nothing_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = network(tmp_path, "fires")
     plans = [one.plan for one in whole.found]
     monkeypatch.setattr("compiler.devices.cuda.device.emit_cuda", lambda *_: pytest.fail("a plan was emitted"))
-    assert backend().race(whole.kernels, plans, 0, unhurried, tmp_path) is None
+    assert backend().race(whole.kernels, plans, 0, never_stops, tmp_path) is None
     assert backend("the double").race(whole.kernels, plans, 0, lambda: True, tmp_path) is None

@@ -19,7 +19,7 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.measure.rounds import LEAST_ROUNDS, clean_rounds
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 from tests.compiler.devices.cpu.measure import libraries
 
 TARGET = CpuTarget(
@@ -73,7 +73,7 @@ def scaling(tmp_path: Path) -> Build:
     """A builder whose first trial of a batch is quick and whose others are a thousand times slower."""
     made = library(tmp_path, SCALE.format(name="quick", times=1), SCALE.format(name="slow", times=1000))
 
-    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built:
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> Built:
         return Built(made, tuple(Entry("slow" if at else "quick", OPERANDS, 8) for at, _ in enumerate(trials)))
 
     return build
@@ -122,7 +122,7 @@ def test_lanes_share_the_tiles(tmp_path: Path) -> None:
     }
     """
     made = library(tmp_path, counting)
-    machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (Entry("halves", OPERANDS, 5, 10),)))
+    machine = CpuMachine(TARGET, lambda trials, stop_requested: Built(made, (Entry("halves", OPERANDS, 5, 10),)))
     (record,) = machine.measure([Trial(WORKLOAD, "key", TILE, 2)], 60.0)
     assert (record.threads, record.variant["lanes"]) == (2, 2)
     assert record.variant["state"] in ("near", "far")
@@ -135,7 +135,7 @@ def test_lanes_that_share_a_kernel_write_what_it_reads_again_and_leave_it_as_it_
     entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
     buffers = tuple(Buffer.whole(at, type) for at, type in enumerate(types))
     workload = Workload(GATHER, buffers[:4], buffers[4:], (False, True, False, False))
-    machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (entry,)), samples=3)
+    machine = CpuMachine(TARGET, lambda trials, stop_requested: Built(made, (entry,)), samples=3)
     (record,) = machine.measure([Trial(workload, "key", TILE, 2)], 60.0)
     assert record.seconds > 0
 
@@ -143,9 +143,9 @@ def test_lanes_that_share_a_kernel_write_what_it_reads_again_and_leave_it_as_it_
 def test_a_kernel_on_several_lanes_is_built_once_with_that_on_one(scaling: Build) -> None:
     built: list[int] = []
 
-    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built | None:
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> Built | None:
         built.append(len(trials))
-        return scaling(trials, hurry=hurry)
+        return scaling(trials, stop_requested=stop_requested)
 
     machine = CpuMachine(TARGET, build, samples=3)
     alone, both = machine.measure([Trial(WORKLOAD, "key", TILE, count) for count in (1, 2)], 60.0)
@@ -192,13 +192,13 @@ def test_operands_are_aligned_and_filled_so_that_every_index_is_legal(tmp_path: 
     made = library(tmp_path, CHECK)
     entry = Entry("check", tuple((type.dtype, type.elements) for type in types), 3, 100)
     for setting in (Setting("cache"), Setting("memory", "gcc 12")):
-        machine = CpuMachine(TARGET, lambda trials, hurry: Built(made, (entry,)), setting=setting)
+        machine = CpuMachine(TARGET, lambda trials, stop_requested: Built(made, (entry,)), setting=setting)
         (record,) = machine.measure([Trial(workload, "key", TILE, 1)], 60.0)
         assert setting.is_of(record)
 
 
 def test_when_the_deadline_has_passed_nothing_is_built() -> None:
-    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built:
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> Built:
         raise AssertionError("built")
 
     machine = CpuMachine(TARGET, build)
@@ -214,17 +214,17 @@ def test_at_the_deadline_what_was_measured_is_still_told(scaling: Build) -> None
     assert [(record.workload, record.samples) for record in records] == [("key0", 1), ("key1", 1)]
 
 
-def test_in_a_hurry_what_was_measured_is_still_told(scaling: Build) -> None:
+def test_after_a_stop_request_what_was_measured_is_still_told(scaling: Build) -> None:
     trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(5)]
     # Asked once before the build and once for each of five trials prepared: two samples are taken.
     asked = iter([False] * 8)
-    machine = CpuMachine(TARGET, scaling, hurry=lambda: next(asked, True))
+    machine = CpuMachine(TARGET, scaling, stop_requested=lambda: next(asked, True))
     records = list(machine.measure(trials, 60.0))
     assert [(record.workload, record.samples) for record in records] == [("key0", 1), ("key1", 1)]
 
 
 def test_a_build_that_was_called_off_gives_no_records() -> None:
-    machine = CpuMachine(TARGET, lambda trials, hurry: None)
+    machine = CpuMachine(TARGET, lambda trials, stop_requested: None)
     assert list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 60.0)) == []
 
 
@@ -232,8 +232,8 @@ def test_a_build_is_called_off_at_the_deadline() -> None:
     """However long the C compiler takes: nothing could be timed any more."""
     asked: list[bool] = []
 
-    def build(trials: Sequence[Trial], *, hurry: Hurry) -> None:
-        while not hurry():
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest) -> None:
+        while not stop_requested():
             asked.append(False)
 
     machine = CpuMachine(TARGET, build, clock=Clock())
@@ -256,9 +256,9 @@ def test_what_was_built_is_measured_again_without_being_built_again(
 ) -> None:
     built: list[list[str]] = []
 
-    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> Built | None:
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> Built | None:
         built.append([trial.key for trial in trials])
-        return scaling(trials, hurry=hurry)
+        return scaling(trials, stop_requested=stop_requested)
 
     machine = CpuMachine(TARGET, build, samples=3)
     trials = [Trial(WORKLOAD, f"key{at}", TILE, 1) for at in range(3)]
@@ -288,7 +288,7 @@ def test_what_cannot_be_measured_is_refused(scaling: Build, tmp_path: Path) -> N
             list(machine.measure([Trial(WORKLOAD, "key", TILE, 1)], 60.0))
 
 
-def _as_built(built: Built, trials: Sequence[Trial], *, hurry: Hurry) -> Built:
+def _as_built(built: Built, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Built:
     return built
 
 

@@ -27,7 +27,7 @@ from compiler.ir.plan import Task, Wait
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.kinds import STAGE
-from compiler.trace import unhurried
+from compiler.trace import never_stops
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cpu.measure.libraries import built
 from tests.compiler.networks import Network, graph_of
@@ -218,7 +218,9 @@ def clock(
 ) -> Recorded:
     setting = Setting("cache", "gcc 12")
     records: list[Record] = []
-    budget = TuningBudget(budget_s, hurry=cores.hurry if cores else unhurried, shares={"stages": 1.0})
+    budget = TuningBudget(
+        budget_s, stop_requested=cores.stop_requested if cores else never_stops, shares={"stages": 1.0}
+    )
     share = budget.share("stages")
     staged = Cut(KERNELS, WORKLOADS, KEYS, 2, setting, state)
     made = CpuStageClock(cores, staged, TARGET, known, share, learn=records.append)
@@ -308,9 +310,9 @@ def test_when_the_budget_is_spent_no_later_clock_with_no_more_measures(cores: Cp
 
 
 @pytest.mark.usefixtures("at_rest")
-def test_who_is_in_a_hurry_is_not_kept(cores: CpuMachine) -> None:
-    hurried = replace(cores, hurry=lambda: True)
-    recorded = clock(hurried)
+def test_who_is_after_a_stop_request_is_not_kept(cores: CpuMachine) -> None:
+    stopping = replace(cores, stop_requested=lambda: True)
+    recorded = clock(stopping)
     assert recorded.clock.seconds(TILES, TASKS) is None
     recorded.clock.done()
     assert not recorded.records

@@ -19,7 +19,7 @@ from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.measure.rounds import LEAST_ROUNDS
-from compiler.trace import Hurry, unhurried
+from compiler.trace import StopRequest, never_stops
 from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.cuda_double.double import build_runtime, compile_kernels, compiler_there
 from tests.kept import kept
@@ -88,7 +88,7 @@ def on_double(monkeypatch: pytest.MonkeyPatch) -> bytes:
 def builder(image: bytes, names: dict[str, str], **changed: Any) -> Callable[..., list[BuiltKernel | None]]:
     """Builds a trial into the kernel that its key names."""
 
-    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> list[BuiltKernel | None]:
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> list[BuiltKernel | None]:
         built = BuiltKernel(image, "", 1, 64, OPERANDS)
         return [replace(built, name=names[trial.key], **changed) if names[trial.key] else None for trial in trials]
 
@@ -124,9 +124,9 @@ def test_what_was_built_is_not_built_again(on_double: bytes) -> None:
     asked: list[str] = []
     build = builder(on_double, {"a": "scale", "b": "scale"})
 
-    def counting(trials: Sequence[Trial], *, hurry: Hurry) -> Any:
+    def counting(trials: Sequence[Trial], *, stop_requested: StopRequest) -> Any:
         asked.extend(one.key for one in trials)
-        return build(trials, hurry=hurry)
+        return build(trials, stop_requested=stop_requested)
 
     with machine_of(counting) as machine:
         assert len(list(machine.measure([trial("a")], 60.0))) == 1
@@ -226,13 +226,13 @@ def test_nothing_stays_on_the_device(on_double: bytes, monkeypatch: pytest.Monke
     assert fault == ""
 
 
-def test_hurry_and_the_deadline_end_it(on_double: bytes) -> None:
+def test_a_stop_request_and_the_deadline_end_it(on_double: bytes) -> None:
     build = builder(on_double, {"a": "scale"})
-    with machine_of(build, hurry=lambda: True) as machine:
+    with machine_of(build, stop_requested=lambda: True) as machine:
         assert list(machine.measure([trial("a")], 60.0)) == []
     with machine_of(build) as machine:
         assert list(machine.measure([trial("a")], 0.0)) == []
-    with machine_of(lambda trials, hurry: None) as machine:
+    with machine_of(lambda trials, stop_requested: None) as machine:
         assert list(machine.measure([trial("a")], 60.0)) == []
     turns = iter(range(1000))
     with machine_of(build, clock=lambda: float(next(turns))) as machine:
@@ -292,7 +292,7 @@ def test_no_other_target_and_no_broken_device_is_measured(on_double: bytes, monk
 
 def test_a_build_that_does_not_fit_its_trials_is_our_fault(on_double: bytes) -> None:
     with pytest.raises(InternalError, match="1 trials were built into 0 kernels"):
-        list(machine_of(lambda trials, hurry: []).measure([trial("a")], 60.0))
+        list(machine_of(lambda trials, stop_requested: []).measure([trial("a")], 60.0))
     with pytest.raises(InternalError, match="2 operands for a workload of 3"):
         list(machine_of(builder(on_double, {"a": "scale"}, operands=OPERANDS[:2])).measure([trial("a")], 60.0))
 
@@ -317,7 +317,7 @@ def test_a_candidate_that_computes_something_else_is_told_of_and_cannot_win(on_d
         "packed": replace(built, name="turned", packings={1: Turned()}),
     }
 
-    def build(trials: Sequence[Trial], *, hurry: Hurry = unhurried) -> list[BuiltKernel | None]:
+    def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> list[BuiltKernel | None]:
         return [kernels[one.tile.algorithm] for one in trials]
 
     trials = [trial("a", algorithm=name) for name in kernels]

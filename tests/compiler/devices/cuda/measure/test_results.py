@@ -30,7 +30,7 @@ TARGET = resolve("cuda", Gpu("double", (9, 0), 132, 50 << 20, 8 << 30, 1.8, "cud
 def subject_of(lowered: CudaLowered, workload: Workload) -> tuple[Subject, Mapping[int, Packing]]:
     """As a machine hands it to the bench."""
     kernel: BuiltKernel = _built(Candidate(lowered, b"", Resources(32, 0, 0, 0, 0)), workload)
-    return CudaMachine(TARGET, lambda trials, hurry: [])._subject(workload, kernel), kernel.packings
+    return CudaMachine(TARGET, lambda trials, stop_requested: [])._subject(workload, kernel), kernel.packings
 
 
 @dataclass(frozen=True)
